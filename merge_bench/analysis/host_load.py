@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from merge_bench.host.other_load import BUSY as BUSY_SHARE
 from merge_bench.records.campaign import Campaign, Launch
-from merge_bench.records.schema import WarningLine
+from merge_bench.records.schema import HostLoad, WarningLine
 
 BUSY_HOST = "busy-host"
 BUSY = "other processes keep {}, so times are longer and vary more"
@@ -21,8 +21,8 @@ def busy_host(campaign: Campaign) -> list[WarningLine]:
 
 def busy_launches(launches: Sequence[Launch]) -> list[WarningLine]:
     """A warning that names launches after the first which began on a busy host; the first has its own."""
-    loads = {launch.index: launch.line.other_load for launch in launches if launch.line and launch.line.other_load}
-    busy = {index: load for index, load in loads.items() if index and load.busy >= BUSY_SHARE * load.cores}
+    loads = _loads(launches)
+    busy = {index: loads[index] for index in busy_indexes(launches) if index}
     if not busy:
         return []
     worst = max(busy.values(), key=lambda load: load.busy)
@@ -34,6 +34,15 @@ def busy_launches(launches: Sequence[Launch]) -> list[WarningLine]:
         " so their times are longer and vary more"
     )
     return [WarningLine(code=BUSY_HOST, message=message, remedy=REMEDY)]
+
+
+def busy_indexes(launches: Sequence[Launch]) -> list[int]:
+    """The launches that began on a busy host."""
+    return [index for index, load in _loads(launches).items() if load.busy >= BUSY_SHARE * load.cores]
+
+
+def _loads(launches: Sequence[Launch]) -> dict[int, HostLoad]:
+    return {launch.index: launch.line.other_load for launch in launches if launch.line and launch.line.other_load}
 
 
 MOST_NAMED = 6

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 @click.argument("baseline", required=False, metavar="[BASELINE]")
 @click.option("--space", metavar="FILE", help="File that lists the settings to try; by default the shipped space.toml.")
 @click.option(
-    "--only", metavar="NAME[,NAME]", help="Vary only these settings; by default all settings of the tuning space."
+    "--only",
+    metavar="NAME[,NAME]",
+    help="Vary only these settings, or values such as message-size=4m; by default all of the tuning space.",
 )
 @choice_option("--strategy", list(strategies()), "Search strategy.")
 @choice_option("--metric", ["throughput", "bandwidth"], "Metric to improve.")

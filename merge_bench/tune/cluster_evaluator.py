@@ -7,6 +7,7 @@ start, through the launches that were made, to the first that is missing.
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 import re
 import shlex
@@ -21,16 +22,20 @@ import msgspec
 from merge_bench.campaign.make_plan import Prepared
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.cluster import signals
-from merge_bench.errors import NotRecorded, RunFailed, UsageError, WrongResult
+from merge_bench.errors import NotRecorded, RunFailed, UsageError, WrongResult, say
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.follow import Follower
 from merge_bench.records.schema import Config, ConfigLine, TuneLine
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.tune.evaluator import BudgetSpent, Candidate, Sample, sample_of
+from merge_bench.tune.evaluator import BudgetSpent, Candidate, Options, Sample, sample_of
+from merge_bench.tune.space import Value
 
 CONFIGS = "configs"
 LONGEST_NAME = 120
 MOST_BASELINE_FAILURES = 2
+LATEST = 6
+MARGIN = 1.1
+"""What launches may take longer than those so far before a candidate that waits for its turn no longer fits."""
 RESUME = "run the same command to resume"
 Load = Callable[[Path], list[Prepared]]
 """Reads a config file; returns a plan for each size."""
@@ -52,21 +57,27 @@ class Budget:
     weights: Sequence[float] = ()
     confirm: int = 0
 
-    def fits(self, spent: float, launch: float, launches: int, plan: int, *, leads: bool) -> bool:
-        """Whether a block of so many launches fits; `launch`: seconds of one at the first size.
+    def fits(self, spent: float, launch: float, launches: int, plan: int = 0, *, keep: bool) -> bool:
+        """Whether so many launches fit; `launch`: seconds of one at the first size.
 
-        If a candidate `leads`, its confirmation has to fit as well.
+        `keep`: whether a confirmation has to fit as well.
         """
         if self.seconds is None:
             return True
         block = launches * (self.weights[plan] if plan < len(self.weights) else 1.0)
-        kept = 2 * self.confirm * sum(self.weights) if leads else 0.0
-        return spent + launch * (block + kept) <= self.seconds
+        return spent + launch * (block + keep * self.confirmation(self.confirm)) <= self.seconds
+
+    def confirmation(self, blocks: int) -> float:
+        """Launches of a confirmation with so many blocks at each size, each counted by its time."""
+        return 2 * blocks * sum(self.weights)
 
 
 @dataclass
 class ClusterEvaluator:
-    """See the module. `text`: the baseline's config file; `show`: displays what is going on."""
+    """See the module.
+
+    `text`: the baseline's config file; `waiting`: values that the budget had no time for at first.
+    """
 
     writer: CampaignWriter
     baseline: str
@@ -77,7 +88,7 @@ class ClusterEvaluator:
     metric: str
     seed: int
     budget: Budget
-    show: Callable[[str], None]
+    waiting: Sequence[Value] = ()
     _searched: int = 0
     _seconds: float = 0.0
     _lengths: list[float] = field(default_factory=list)
@@ -101,8 +112,9 @@ class ClusterEvaluator:
 
     @property
     def launch_seconds(self) -> float:
-        """Seconds of a launch at the first size, the median of those so far."""
-        return statistics.median(self._lengths) if self._lengths else 0.0
+        """Seconds of a launch at the first size: the median of those so far, or of the last few if that is longer."""
+        found = self._lengths
+        return max(statistics.median(found), statistics.median(found[-LATEST:])) if found else 0.0
 
     @property
     def seconds(self) -> float:
@@ -110,11 +122,11 @@ class ClusterEvaluator:
         return self._seconds
 
     def block(
-        self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True, leads: bool = True
+        self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True, keep: bool = True
     ) -> list[Sample]:
         """One launch of each, in random order; samples of launches that are in the records are taken from there."""
         if search:
-            self._charge_budget(len(candidates), plan, leads=leads)
+            self._charge_budget(len(candidates), plan, keep=keep)
         block = self._block
         self._block += 1
         order = list(range(len(candidates)))
@@ -123,9 +135,27 @@ class ClusterEvaluator:
         return [samples[at] for at in range(len(candidates))]
 
     def time_baseline(self) -> float:
-        """Seconds of a launch of the baseline at the first size, which is made for this unless it is in the records."""
-        self.block([Candidate()])
-        return self._lengths[0]
+        """Seconds of a launch of the baseline at the first size: the shorter of two, which are made unless recorded.
+
+        The first of all launches often takes longer, because files are read and loops compiled that later ones find.
+        """
+        self.block([Candidate(), Candidate(twin=True)])
+        return min(self._lengths)
+
+    def joining(self, pending: int) -> Sequence[Value]:
+        """As many of those that wait as can be judged in the rest of the budget, with time for a confirmation left."""
+        for count in range(len(self.waiting), 0, -1):
+            launches = pending + Options.least * (count + 2)
+            if self.budget.fits(self._seconds, MARGIN * self.launch_seconds, launches, keep=True):
+                found, self.waiting = self.waiting[:count], self.waiting[count:]
+                say(f"there is time for {count} more of the candidates: {', '.join(value.id for value in found)}")
+                return found
+        return ()
+
+    def can_confirm(self, blocks: int) -> bool:
+        """Whether the budget has time for a confirmation with so many blocks."""
+        launches = math.ceil(self.budget.confirmation(blocks))
+        return self.budget.fits(self._seconds, self.launch_seconds, launches, keep=False)
 
     def note(self, line: TuneLine) -> None:
         """Record a decision, unless the records have it."""
@@ -134,13 +164,12 @@ class ClusterEvaluator:
             self._noted.remove(content)
         else:
             self.writer.write(line)
-        self.show(f"{line.phase}: {line.config}: {line.decision}, {line.reason}")
 
-    def _charge_budget(self, launches: int, plan: int, *, leads: bool) -> None:
+    def _charge_budget(self, launches: int, plan: int, *, keep: bool) -> None:
         """Count only launches and seconds of the records, so that a resumed tuning ends where it would have ended."""
         over = self.budget.launches is not None and self._searched + launches > self.budget.launches
-        if over or not self.budget.fits(self._seconds, self.launch_seconds, launches, plan, leads=leads):
-            why = "its budget is used up" if over or not leads else "the rest of the budget is for a confirmation"
+        if over or not self.budget.fits(self._seconds, self.launch_seconds, launches, plan, keep=keep):
+            why = "its budget is used up" if over or not keep else "the rest of the budget is for a confirmation"
             raise BudgetSpent(f"the search ended after {self._searched} launches; {why}")
         self._searched += launches
 
@@ -163,14 +192,17 @@ class ClusterEvaluator:
         return sample
 
     def _launch(self, job: Job) -> None:
-        rows = job.prepared.plan.rows_per_chunk
-        self.show(f"launch {self._next}: {job.config}, {f'{rows} rows' if rows else 'real tables'}, block {job.block}")
         status = self.launch(job, self._next)
         if signals.received():
             raise signals.Interrupted(f"interrupted; {RESUME}")
         self._remember(self._read())
         if (job.config, job.plan, job.block) not in self._made:
             raise RunFailed(f"a launch ended with status {status}, but its result could not be recorded; {RESUME}")
+
+    def label(self, job: Job) -> str:
+        """How a display names the launch that is made next: ``launch 37, 1:52 of 5:00, message-size=4m``."""
+        used = f", {_minutes(self._seconds)} of {_minutes(self.budget.seconds)}" if self.budget.seconds else ""
+        return f"launch {self._next + 1}{used}, {job.config}"
 
     def _check_baseline(self, sample: Sample) -> None:
         if sample.wrong:
@@ -222,6 +254,10 @@ class ClusterEvaluator:
             config = Config(name=name, path=str(path), variables=variables)
             self.writer.write(ConfigLine(config=config, settings=[value.id for value in candidate.values]))
         return self._configs[name]
+
+
+def _minutes(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
 
 
 def config_text(baseline: str, candidate: Candidate) -> str:

@@ -5,8 +5,10 @@ One config must serve all sizes: a gain at one size does not make up for a loss 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
+from merge_bench.analysis.statistics.power import least_launches
 from merge_bench.analysis.statistics.verdict import Judgement, Verdict, judge
 from merge_bench.tune.evaluator import ABLATE, CONFIRM, BudgetSpent, Candidate, Evaluator, Options
 from merge_bench.tune.head_to_head import Bar, Contest, State, decide, reason_of
@@ -32,6 +34,11 @@ def settle(found: Candidate, evaluator: Evaluator, options: Options) -> Candidat
     return repaired
 
 
+def least_blocks(options: Options, sizes: int) -> int:
+    """How many blocks a verdict needs at each of so many sizes."""
+    return least_launches(alpha=options.alpha / sizes, paired=True)
+
+
 def _repair(found: Candidate, slower: Sequence[int], evaluator: Evaluator, options: Options) -> Candidate:
     """`found` without the values that lose at the sizes `slower`; at least one value stays."""
     repaired, bar = found, Bar(options.threshold)
@@ -53,14 +60,24 @@ def _repair(found: Candidate, slower: Sequence[int], evaluator: Evaluator, optio
 def confirm(found: Candidate, evaluator: Evaluator, options: Options) -> list[int] | None:
     """None if `found` is faster at one size at least and slower at none; else the sizes at which it is slower.
 
-    Every size gets `options.confirm` blocks of its own. None of them was seen by the search, because the winner of a
-    search looks better than it is. The sizes are one family of verdicts.
+    Every size gets `options.confirm` blocks of its own, in turn; fewer if the budget ends, but as many as a verdict
+    needs. None of them was seen by the search, because the winner of a search looks better than it is. The sizes are
+    one family of verdicts.
+
+    Raises
+    ------
+    BudgetSpent
+        If the budget ends before each size has as many blocks as a verdict needs.
     """
     contests = [Contest(found, Candidate(), plan=plan) for plan in range(evaluator.plans)]
-    for contest in contests:
-        for _ in range(options.confirm):
+    for made, contest in itertools.product(range(options.confirm), contests):
+        try:
             against, candidate = evaluator.block([Candidate(), found], plan=contest.plan, search=False)
-            contest.add(candidate, against)
+        except BudgetSpent:
+            if made < least_blocks(options, len(contests)):
+                raise
+            break
+        contest.add(candidate, against)
     whole = [contest.effect for contest in contests if contest.effect is not None and not contest.failures]
     judgements: list[Judgement | None] = [None] * len(contests)
     if len(whole) == len(contests):

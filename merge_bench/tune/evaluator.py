@@ -89,17 +89,23 @@ class Evaluator(Protocol):
         """How many sizes of the problem there are."""
 
     def block(
-        self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True, leads: bool = True
+        self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True, keep: bool = True
     ) -> list[Sample]:
         """One launch of each candidate, one after the other in random order; samples in the order of `candidates`.
 
-        `leads`: whether some candidate is worth a confirmation, for which the search then leaves time.
+        `keep`: whether the search leaves time for a confirmation.
 
         Raises
         ------
         BudgetSpent
             If `search` and the budget has no time for the block, so that nothing was launched; or if the budget is
             spent before a launch of it.
+        """
+
+    def joining(self, pending: int) -> Sequence[Value]:
+        """Values that the budget had no time for at first, and now has; they join the screening.
+
+        `pending`: launches until each of those that are screened now can be judged, without the baseline's.
         """
 
     def note(self, line: TuneLine) -> None:

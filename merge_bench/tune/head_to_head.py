@@ -93,9 +93,9 @@ class Contest:
             return State.LOSS
         return State.NONE if high < worth else State.OPEN
 
-    def leads(self, bar: Bar) -> bool:
-        """Whether the best estimate exceeds the bar, however few the blocks."""
-        return self.effect is not None and self.effect.estimate >= math.log1p(bar.height)
+    def promises(self, least: int) -> bool:
+        """Whether it may be faster, by at least so many blocks: then it is worth a confirmation."""
+        return self.effect is not None and len(self.ratios) >= least and self.effect.estimate > 0.0
 
     def note(
         self, evaluator: Evaluator, phase: str, decision: str, reason: str,
@@ -159,8 +159,8 @@ def bar_of(twin: Contest, threshold: float) -> Bar:
     return Bar(threshold, math.expm1(abs(effect.estimate)) if effect else 0.0)
 
 
-def reason_of(state: State, contest: Contest, bar: Bar) -> str:
-    """The reason of a decision, for people."""
+def reason_of(state: State, contest: Contest, bar: Bar, ended: str = "") -> str:
+    """The reason of a decision, for people; `ended`: why there were no more blocks."""
     if state is State.FAILED:
         times = "once" if len(contest.failures) == 1 else f"{len(contest.failures)} times"
         return f"failed {times}: {contest.failures[-1]}"
@@ -170,8 +170,8 @@ def reason_of(state: State, contest: Contest, bar: Bar) -> str:
         found = {State.GAIN: f"at least {threshold} faster", State.LOSS: f"at least {threshold} slower"}
         return f"{found.get(state, f'no gain of at least {threshold}')} in {n}"
     if contest.effect is not None and 0.0 < contest.effect.estimate < math.log1p(bar.floor):
-        return f"{UNDECIDED} after {n}: the gain is within the noise of {bar.floor:.1%}"
-    return f"{UNDECIDED} after {n}"
+        return f"{UNDECIDED} after {n}{ended}: the gain is within the noise of {bar.floor:.1%}"
+    return f"{UNDECIDED} after {n}{ended}"
 
 
 def ranked(contests: Sequence[Contest]) -> list[Contest]:

@@ -18,6 +18,8 @@ STOPPED = "stopped"
 """The decision of the line that the search ends with if the budget is spent before."""
 LEFT_OUT = "left out"
 """The decision of the line of a setting, or of a size, that the budget has no time for."""
+GAINED = "gained"
+"""What is said of a setting that gains alone, for which the records have ``kept``."""
 _REJECTED = {
     Verdict.FAILED: "{none}: {name} failed in the confirmation",
     Verdict.SLOWER: "{none}: {name} is slower",
@@ -47,11 +49,13 @@ class Result:
     screened
         How many candidates were compared with the baseline.
     undecided
-        Those of them that could not be judged with the blocks that were made.
+        Those of them that could not be judged with the blocks that were made, and were not confirmed.
     best_undecided
         The step of the one of them with the largest estimate.
     unconfirmed
-        The candidate whose confirmation the budget ended.
+        The candidate whose confirmation the budget ended, or had no time for.
+    unconfirmed_step
+        The last step of the search that measured it.
     settings
         How many settings there are to try; None if the records do not tell.
     left_out
@@ -77,6 +81,7 @@ class Result:
     undecided: list[str]
     best_undecided: TuneLine | None
     unconfirmed: str | None
+    unconfirmed_step: TuneLine | None
     settings: int | None
     left_out: list[PrunedValue]
     sizes_left_out: list[int]
@@ -148,7 +153,10 @@ def result_of(campaign: Campaign) -> Result:
     winner = next((each for each in campaign.added if each.config.name in accepted[-1:]), None)
     gained = {line.setting for line in singles if line.decision == "kept"}
     against_baseline = [line for line in screened if line not in twins]
-    undecided = [line for line in against_baseline if decision_of(line) == UNDECIDED]
+    settled = {line.config for line in confirmed}
+    undecided = [
+        line for line in against_baseline if decision_of(line) == UNDECIDED and line.config not in settled
+    ]  # fmt: skip
     stops = [line for line in lines if line.decision == STOPPED]
     unconfirmed = [line.config for line in stops if line.config != line.against and not confirmed]
     return Result(
@@ -166,6 +174,9 @@ def result_of(campaign: Campaign) -> Result:
         undecided=[line.config for line in undecided],
         best_undecided=max(undecided, key=lambda line: line.ratio or 0.0, default=None),
         unconfirmed=unconfirmed[-1] if unconfirmed else None,
+        unconfirmed_step=next(
+            (line for line in reversed(lines) if line.config in unconfirmed[-1:] and line.ratio), None
+        ),
         settings=len(asked.values) if (asked := campaign.plans[0].tune) is not None else None,
         left_out=[
             PrunedValue(value=line.setting, reason=line.reason) for line in lines
@@ -184,11 +195,15 @@ def recorded_result_of(campaign: Campaign) -> Result:
 
 
 def decision_of(line: TuneLine) -> str:
-    """The decision of a step; older records call the baseline compared with itself ``kept``, undecided ``dropped``."""
+    """The decision of a step, for people: a setting that gains alone is not yet kept.
+
+    Older records call the baseline compared with itself ``kept``, undecided ``dropped``.
+    """
     if line.config.endswith(AGAIN):
         return NOISE
-    undecided = (line.phase, line.decision) == (SCREEN, "dropped") and line.reason.startswith(UNDECIDED)
-    return UNDECIDED if undecided else line.decision
+    if (line.phase, line.decision) == (SCREEN, "dropped") and line.reason.startswith(UNDECIDED):
+        return UNDECIDED
+    return GAINED if (line.phase, line.decision) == (SCREEN, "kept") else line.decision
 
 
 def _contribution(setting: str, winner: ConfigLine, lines: Sequence[TuneLine]) -> TuneLine | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -30,19 +31,23 @@ def screen(values: Sequence[Value], evaluator: Evaluator, options: Options) -> t
 
     Every value alone runs against the baseline, block by block, beside the baseline's twin. A value leaves as soon as
     it is clear whether it gains (a race, after Birattari et al., "A racing algorithm for configuring metaheuristics",
-    2002). Where the budget has no time for a block of all that are left, those with the best estimates get it; time for
-    a confirmation is left only if some candidate leads.
+    2002). Those that cannot be judged yet come first; then, where the budget has no time for a block of all that are
+    left, those with the best estimates. Time for a confirmation is left as long as there is something to confirm.
     """
     twin = Contest(Candidate(twin=True), Candidate())
     alive = [Contest(Candidate.of(value), Candidate()) for value in values]
     blocks: Counter[Candidate] = Counter()
     winners: list[Contest] = []
-    while alive:
-        bar = bar_of(twin, options.threshold)
-        judged = max(blocks.values(), default=0) >= options.least
-        leads = judged and bool(winners or any(contest.leads(bar) for contest in alive))
+    while True:
+        pending = sum(max(options.least - blocks[contest.candidate], 0) for contest in alive)
+        alive += [Contest(Candidate.of(value), Candidate()) for value in evaluator.joining(pending)]
+        if not alive:
+            break
+        early = [contest for contest in alive if blocks[contest.candidate] < options.least]
+        worth = bool(winners) or any(contest.promises(options.least) for contest in alive)
+        keeps = (True,) if worth else (True, False) if early else (False,)
         try:
-            chosen = _race_block(evaluator, alive, twin, leads=leads)
+            chosen = _race_block(evaluator, early or alive, twin, keeps)
         except BudgetSpent:
             _note_undecided(evaluator, alive, twin, options)
             raise
@@ -59,36 +64,42 @@ def screen(values: Sequence[Value], evaluator: Evaluator, options: Options) -> t
     return ranked(winners), _note_noise(evaluator, twin, options)
 
 
-def _race_block(evaluator: Evaluator, alive: Sequence[Contest], twin: Contest, *, leads: bool) -> list[Contest]:
+def _race_block(
+    evaluator: Evaluator, alive: Sequence[Contest], twin: Contest, keeps: Sequence[bool]
+) -> list[Contest]:  # fmt: skip
     """A block of as many of `alive` as the budget has time for, the best first; gives them.
+
+    `keeps`: whether time is left for a confirmation; what does not fit with the first of them is tried with the next.
 
     Raises
     ------
     BudgetSpent
         If there is no time for even one.
     """
-    for count in range(len(alive), 0, -1):
+    spent = BudgetSpent("nothing is left to be judged")
+    for keep, count in itertools.product(keeps, range(len(alive), 0, -1)):
         best = ranked(alive)[:count]
         chosen = [contest for contest in alive if contest in best]
         try:
             samples = evaluator.block(
-                [Candidate(), twin.candidate, *(contest.candidate for contest in chosen)], leads=leads
+                [Candidate(), twin.candidate, *(contest.candidate for contest in chosen)], keep=keep
             )
-        except BudgetSpent:
-            if count > 1:
-                continue
-            raise
+        except BudgetSpent as problem:
+            spent = problem
+            continue
         twin.add(samples[1], samples[0])
         for contest, sample in zip(chosen, samples[2:], strict=True):
             contest.add(sample, samples[0])
         return chosen
-    return []
+    raise spent
 
 
 def _note_noise(evaluator: Evaluator, twin: Contest, options: Options) -> Bar:
     """Record the baseline compared with itself, and give the bar that it sets."""
     bar = bar_of(twin, options.threshold)
-    reason = f"the baseline compared with itself; a gain must exceed {bar.height:.1%}"
+    found = f"the baseline differs from itself by {bar.floor:.1%}"
+    limit = "the noise" if bar.floor > bar.threshold else "the threshold"
+    reason = f"{found}; a gain must exceed {limit} of {bar.height:.1%}"
     twin.note(evaluator, SCREEN, NOISE, reason)
     return bar
 
@@ -99,7 +110,7 @@ def _note_undecided(evaluator: Evaluator, alive: Sequence[Contest], twin: Contes
         return
     bar = bar_of(twin, options.threshold)
     for contest in alive:
-        contest.note(evaluator, SCREEN, UNDECIDED, reason_of(State.OPEN, contest, bar))
+        contest.note(evaluator, SCREEN, UNDECIDED, reason_of(State.OPEN, contest, bar, ", when its time was up"))
     _note_noise(evaluator, twin, options)
 
 

@@ -6,7 +6,7 @@ import hashlib
 import re
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -82,18 +82,25 @@ class Space:
         return None
 
     def only(self, names: Sequence[str]) -> Space:
-        """The same space with these settings alone.
+        """The same space with these settings, or values (``name=label``), alone.
 
         Raises
         ------
         UsageError
-            If it has no setting of a name.
+            If it has no setting, or no value, of a name.
         """
-        known = [setting.name for setting in self.settings]
+        known = {setting.name: [value.id for value in setting.values] for setting in self.settings}
         for name in names:
-            if name not in known:
-                raise UsageError(f"the tuning space has no setting {name}; its settings are {', '.join(known)}")
-        return Space(tuple(setting for setting in self.settings if setting.name in names), self.sha256)
+            setting, joined, _ = name.partition("=")
+            if setting not in known:
+                raise UsageError(f"the tuning space has no setting {setting}; its settings are {', '.join(known)}")
+            if joined and name not in known[setting]:
+                raise UsageError(f"the tuning space has no {name}; it has {', '.join(known[setting])}")
+        chosen = (
+            replace(each, values=tuple(value for value in each.values if {each.name, value.id} & set(names)))
+            for each in self.settings
+        )
+        return Space(tuple(each for each in chosen if each.values), self.sha256)
 
     def _declared(self, value: Value, other: Value) -> bool:
         setting = next(each for each in self.settings if each.name == value.setting)

@@ -93,14 +93,9 @@ class _Reading:
         screened = {line.config for line in self.steps if line.phase == SCREEN}
         twin = self.baseline + AGAIN
         over = twin in screened if any(one.config == twin for one in self.made) else bool(screened)
-        if (over and not self._later(screened)) or any(line.decision == STOPPED for line in self.campaign.tuning):
+        if over or any(line.decision == STOPPED for line in self.campaign.tuning):
             return self._head_to_head()
         return self._screening(screened)
-
-    def _later(self, screened: set[str]) -> list[_Made]:
-        """Launches of candidates that the budget at first had no time for, and which are screened after the others."""
-        absent = {line.setting for line in self.campaign.tuning if line.decision == LEFT_OUT}
-        return [one for one in self.made if one.config in absent - screened]
 
     def _screening(self, screened: set[str]) -> Stage:
         exhaustive = self.asked.strategy == "exhaustive"
@@ -109,9 +104,7 @@ class _Reading:
         gone = {self.baseline, twin, *screened, *self.left_out}
         alive = [name for name in dict.fromkeys(named) if name not in gone]
         each_block = len(alive) + (1 if exhaustive else 2)
-        later = self._later(screened)
-        # With a budget, block 0 is a launch that shows how long one takes.
-        first = min(one.block for one in later) if later else 0 if self._budget is None else 1
+        first = 0 if self._budget is None else 1  # with a budget, block 0 shows how long a launch takes
         block = max(self.made[-1].block if self.made else first, first)
         done = sum(one.over for one in self.made if one.block == block)
         if done >= each_block:
@@ -130,7 +123,8 @@ class _Reading:
             f" if each candidate is decided after {max(number, Options.least)} blocks and none gains",
             f" if they need {self.most} blocks and one is confirmed",
         ) if not exhaustive else self._left(slow * self._seconds(0), None)  # fmt: skip
-        compared = [self._so_far(SCREEN, name, self.baseline, 0, self.made) for name in [*alive, twin]]
+        made = [one for one in self.made if one.block >= first]
+        compared = [self._so_far(SCREEN, name, self.baseline, 0, made) for name in [*alive, twin]]
         return Stage(doing, left, self._share, tuple(line for line in compared if line is not None))
 
     def _head_to_head(self) -> Stage:

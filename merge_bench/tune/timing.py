@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,6 @@ from merge_bench.records.schema import TuneLine
 from merge_bench.tune.budget import Costs, Fitting, fit
 from merge_bench.tune.evaluator import Options
 from merge_bench.tune.result import LEFT_OUT
-from merge_bench.tune.space import Value
 from merge_bench.tune.strategies import strategies
 from merge_bench.tune.tuning_plan import Task
 from merge_bench.units import format_duration
@@ -31,7 +30,7 @@ class Timing:
     expected: ExpectedTime
     jobs: list[Job]
     noted: bool = False
-    left_out: bool = False
+    said: Fitting | None = None
 
     @classmethod
     def of(cls, task: Task, values: Mapping[str, Any]) -> Timing:
@@ -61,21 +60,6 @@ class Timing:
             return Fitting(self.task.values, len(self.jobs))
         return fit(self.task.values, costs, budget)
 
-    def fit_rest(self, values: Sequence[Value], sizes: int, launch: float, spent: float) -> tuple[Value, ...]:
-        """As many of the first `values` as can be judged in what is left of the budget; none if not even one can.
-
-        A confirmation at `sizes` has to fit as well, unless not even one value fits with it: then it shows at least
-        whether there is something to confirm. `launch`, `spent`: seconds of a launch, and of all launches so far.
-        """
-        costs, budget = self._costs(MARGIN, launch), self.values["budget"]
-        if costs is None or budget is None:
-            return ()
-        for kept in (costs.confirmation(sizes), 0.0):
-            for count in range(len(values), 0, -1):
-                if spent + costs.search(values[:count]) + kept <= budget:
-                    return tuple(values[:count])
-        return ()
-
     def note(self, job: Job, seconds: float) -> None:
         """A launch took so long; the first one corrects what was printed, unless there is a budget to correct first."""
         known = Job(self.jobs[job.plan].prepared, self.task.baseline, job.plan)
@@ -86,32 +70,36 @@ class Timing:
                 self.say(Fitting(self.task.values, len(self.jobs)))
 
     def say(self, fitting: Fitting) -> None:
-        """Print how long it takes, and what was left out."""
-        found = self.sentences(fitting)
-        if self.left_out and fitting.values == self.task.values:
-            found.append(f"the first launch shows that there is time for all {len(fitting.values)} candidates")
-        self.left_out = fitting.values != self.task.values
-        for sentence in found:
-            say(sentence)
+        """Print how long it takes, and what has to wait; once more only if something else fits than was said."""
+        if fitting != self.said:
+            for sentence in self.sentences(fitting):
+                say(sentence)
+        self.said = None if self.expected.of(self.jobs[0]) is None else fitting
 
     def sentences(self, fitting: Fitting) -> list[str]:
         """How long it takes, and what was left out."""
         costs, budget = self._costs(), self.values["budget"]
-        limit = "" if budget is None else f"; it ends within the budget of {format_duration(budget)}"
+        limit = "" if budget is None else f"this ends within the budget of {format_duration(budget)}"
         if costs is None:
-            return [f"how long this takes is not known before the first launch has ended{limit}"]
+            unknown = "how long a launch takes is not known before the first has ended"
+            return [f"{limit}; {unknown}" if limit else unknown]
         first = costs.first_block(fitting.values)
         quick, confirming = Options.least * first, 2 * costs.confirm * fitting.sizes
         most, slow = self.values["most_blocks"] * first, self._longest(costs, fitting)
-        source = "as the first launch took" if self.noted else self.expected.source(self.jobs)
+        source = "as the first launches took" if self.noted else self.expected.source(self.jobs)
+        candidates = f"{len(fitting.values)} candidate{'s' * (len(fitting.values) != 1)}"
         found = [
             f"this takes about {format_duration(costs.search(fitting.values))} ({quick} launches) if each candidate is"
             f" decided after {Options.least} blocks and none gains, about {format_duration(slow)} ({most + confirming})"
-            f" if they need {self.values['most_blocks']} blocks and one is confirmed ({source}){limit}"
-        ]
+            f" if they need {self.values['most_blocks']} blocks and one is confirmed ({source})"
+            if budget is None else
+            f"{limit}: about {format_duration(costs.search(fitting.values))} ({quick} launches) until {candidates} can"
+            f" be judged, about {format_duration(costs.confirmation(fitting.sizes))} ({confirming}) to confirm one"
+            f" ({source})"
+        ]  # fmt: skip
         missing = [value.id for value in self.task.values if value not in fitting.values]
         if missing:
-            found.append(f"the budget has no time for {len(missing)} of {len(self.task.values)} candidates: "
+            found.append(f"{len(missing)} of {len(self.task.values)} candidates wait until there is time for them: "
                          + ", ".join(missing))  # fmt: skip
         if fitting.sizes < len(self.jobs):
             found.append(

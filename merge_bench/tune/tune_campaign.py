@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from merge_bench.campaign.calling_program import Caller
 from merge_bench.campaign.campaign import begin, first_line
 from merge_bench.campaign.host_load import check_host
 from merge_bench.campaign.planned_launches import Job
-from merge_bench.campaign.progress import Progress
+from merge_bench.campaign.progress import Labelled, Progress
 from merge_bench.campaign.resume import go_on
 from merge_bench.campaign.run import launch_merge
 from merge_bench.errors import RunFailed, UsageError, WrongResult, say
@@ -24,11 +23,11 @@ from merge_bench.records.schema import EndLine, TuneLine
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.tune.budget import Fitting
 from merge_bench.tune.cluster_evaluator import RESUME, Budget, ClusterEvaluator
-from merge_bench.tune.confirmation import settle
-from merge_bench.tune.evaluator import ABLATE, COMBINE, NOISE, SCREEN, UNDECIDED, BudgetSpent, Candidate, Options
+from merge_bench.tune.confirmation import least_blocks, settle
+from merge_bench.tune.evaluator import ABLATE, COMBINE, SCREEN, UNDECIDED, BudgetSpent, Candidate, Options
 from merge_bench.tune.result import STOPPED, result_of
 from merge_bench.tune.space import Value
-from merge_bench.tune.strategies import Strategy, strategies
+from merge_bench.tune.strategies import strategies
 from merge_bench.tune.timing import Timing, left_out
 from merge_bench.tune.tuned_config import tuned_text
 from merge_bench.tune.tuning_plan import Task, load
@@ -76,7 +75,7 @@ def _search(
 ) -> None:  # fmt: skip
     def launch(job: Job, index: int) -> int:
         began = time.monotonic()
-        status = launch_merge(job, writer, progress, index)
+        status = launch_merge(job, writer, Labelled(progress, evaluator.label(job)), index)
         if status == 0:
             timing.note(job, time.monotonic() - began)
         return status
@@ -87,16 +86,18 @@ def _search(
         launch=launch, metric=values["metric"], seed=task.head.seed,
         budget=Budget(
             values["max_launches"], values["budget"], timing.weights, values["confirm"]
-        ), show=progress.phase,
+        ),
     )  # fmt: skip
     options = Options(threshold=values["threshold"], most=values["most_blocks"], confirm=values["confirm"])
     try:
         fitting = _fit_recorded(task, timing, evaluator)
-        candidate = _tune(task, timing, fitting, strategies()[values["strategy"]], evaluator, options)
+        candidate = strategies()[values["strategy"]].tune(task.space, fitting.values, evaluator, options)
     except BudgetSpent as spent:
-        candidate = best_so_far(read_campaign(writer.folder), task.values, values["threshold"])
-        what = f"best so far: {candidate.name('')}" if candidate.values else "no candidate leads so far"
+        candidate = best_so_far(read_campaign(writer.folder), task.values)
+        what = f"best so far: {candidate.name('')}" if candidate.values else "no candidate seems faster so far"
         _note_stop(evaluator, candidate, f"{spent}; {what}")
+        if candidate.values and not evaluator.can_confirm(least_blocks(options, evaluator.plans)):
+            return
     try:
         settle(candidate, evaluator, options)
     except BudgetSpent as spent:
@@ -119,27 +120,11 @@ def _fit_recorded(task: Task, timing: Timing, evaluator: ClusterEvaluator) -> Fi
         raise BudgetSpent(str(short)) from None
     for line in left_out(task, fitting, evaluator.budget.seconds):
         evaluator.note(line)
+    evaluator.waiting = [value for value in task.values if value not in fitting.values]
     evaluator.prepared = task.prepared[: fitting.sizes]
     evaluator.budget.weights = timing.weights[: fitting.sizes]
     timing.say(fitting)
     return fitting
-
-
-def _tune(
-    task: Task, timing: Timing, fitting: Fitting, strategy: Strategy, evaluator: ClusterEvaluator, options: Options
-) -> Candidate:  # fmt: skip
-    """Search the values that fit the budget; if none of them is faster, the others in the time that is left."""
-    waiting = [value for value in task.values if value not in fitting.values]
-    found = strategy.tune(task.space, fitting.values, evaluator, options)
-    while waiting and not found.values:
-        tried = timing.fit_rest(waiting, fitting.sizes, evaluator.launch_seconds, evaluator.seconds)
-        if not tried:
-            break
-        named = ", ".join(value.id for value in tried)
-        say(f"no candidate is faster so far; the rest of the budget has time for {named}")
-        found = strategy.tune(task.space, tried, evaluator, options)
-        waiting = [value for value in waiting if value not in tried]
-    return found
 
 
 def _note_stop(evaluator: ClusterEvaluator, candidate: Candidate, reason: str) -> None:
@@ -147,10 +132,10 @@ def _note_stop(evaluator: ClusterEvaluator, candidate: Candidate, reason: str) -
     evaluator.note(TuneLine(phase="search", config=name, against=against, decision=STOPPED, reason=reason))
 
 
-def best_so_far(campaign: Campaign, values: Sequence[Value], threshold: float = 0.0) -> Candidate:
+def best_so_far(campaign: Campaign, values: Sequence[Value]) -> Candidate:
     """The result of the steps so far: the last combination without what was removed; else the strongest setting.
 
-    If none gained, an undecided one whose best estimate exceeds `threshold` and noise: the confirmation decides.
+    If none gained, the undecided one with the best estimate, if that is a gain: the confirmation decides.
     """
     by_id = {value.id: value for value in values}
     settings = {line.config.name: line.settings for line in campaign.added}
@@ -163,10 +148,10 @@ def best_so_far(campaign: Campaign, values: Sequence[Value], threshold: float = 
     if left is not None:
         return Candidate.of(*(by_id[name] for name in settings[left]))
     screened = [line for line in campaign.tuning if line.phase == SCREEN]
-    noise = [abs(math.log(line.ratio)) for line in screened if line.decision == NOISE and line.ratio]
-    bar = math.exp(max([math.log1p(threshold), *noise]))
     kept = {line.setting: line.ratio or 0.0 for line in screened if line.decision == "kept"} or {
-        line.setting: line.ratio for line in screened if line.decision == UNDECIDED and line.ratio and line.ratio >= bar
+        line.setting: line.ratio
+        for line in screened
+        if line.decision == UNDECIDED and line.launches >= Options.least and line.ratio and line.ratio > 1.0
     }
     singles = [value for value in values if value.id in kept]
     return Candidate.of(*sorted(singles, key=lambda value: -kept[value.id])[:1])

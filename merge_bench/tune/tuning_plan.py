@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from merge_bench.analysis.documents.tune import PrunedValue
-from merge_bench.analysis.statistics.power import least_launches
 from merge_bench.campaign.campaign import config_line
 from merge_bench.campaign.make_plan import Prepared
 from merge_bench.campaign.planned_launches import Head
@@ -18,6 +17,7 @@ from merge_bench.config.reader import ConfigFile
 from merge_bench.config.shipped import SPACE
 from merge_bench.errors import UsageError
 from merge_bench.records.schema import RunKey
+from merge_bench.tune.confirmation import least_blocks
 from merge_bench.tune.evaluator import Options
 from merge_bench.tune.pruning import context_of, prune
 from merge_bench.tune.space import Space, Value, read_space
@@ -134,6 +134,6 @@ def _refuse_few(values: Mapping[str, Any], first_block: int, sizes: int) -> None
             f"--max-launches {values['max_launches']} is too few: these settings need at least {needed}; raise it,"
             " or try fewer settings with --only"
         )
-    least = least_launches(alpha=Options.alpha / sizes, paired=True)
+    least = least_blocks(Options(), sizes)
     if values["confirm"] < least:
         raise UsageError(f"--confirm {values['confirm']} is too low; use at least {least}")

@@ -12,17 +12,23 @@ from rich.progress import Progress as Bars
 
 from merge_bench.campaign.progress import Progress
 from merge_bench.units import format_rate, format_seconds
+from merge_bench.view.text import short
+
+_BAR, _WIDE = 16, 100
 
 
 class TerminalProgress(Progress):
-    """A line with the current phase, and a bar with the remaining time as soon as iterations run."""
+    """A line with the current phase, and a bar with the remaining time as soon as iterations run.
+
+    Below 100 columns bar and speed are left out.
+    """
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._started = clock()
+        self._clock, self._width, self._wide = clock, console.width, console.width >= _WIDE
+        self._started, self._text = clock(), ""
         self._bars = Bars(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=16),
+            *([BarColumn(bar_width=_BAR)] if self._wide else []),
             TimeElapsedColumn(),
             TextColumn("{task.fields[detail]}"),
             console=console,
@@ -32,19 +38,22 @@ class TerminalProgress(Progress):
         self._bars.start()
 
     def phase(self, text: str) -> None:
-        """Show `text` and restart the bar."""
-        self._started = self._clock()
-        self._bars.reset(self._task, description=text, total=None, detail="")
+        """Show `text` and restart the bar; the clock goes on."""
+        self._started, self._text = self._clock(), text
+        self._show(completed=0, total=None, detail="")
 
     def iteration(self, index: int, total: int, wall_seconds: float, throughput: float | None) -> None:
         """Show how many iterations are done, how fast the last one was, and how long the rest will take."""
         done = index + 1
         left = remaining_seconds(self._clock() - self._started, done, total)
-        detail = (
-            f"{done:,}/{total:,}  {format_seconds(wall_seconds)}  {format_rate(throughput)}"
-            f"  {format_seconds(left)} left"
-        )
-        self._bars.update(self._task, completed=done, total=total, detail=detail)
+        speed = f"  {format_seconds(wall_seconds)}  {format_rate(throughput)}" if self._wide else ""
+        self._show(completed=done, total=total, detail=f"{done:,}/{total:,}{speed}  {format_seconds(left)} left")
+
+    def _show(self, *, completed: int, total: int | None, detail: str) -> None:
+        """One line: of a text that is too long, the beginning and the end."""
+        room = self._width - len(detail) - len("0:00:00") - 3 - (_BAR + 1) * self._wide
+        self._bars.update(self._task, description=short(self._text, room), completed=completed, detail=detail)
+        self._bars.tasks[0].total = total  # `update` takes None for no change
 
     def close(self) -> None:
         """Remove the display from the terminal."""

@@ -10,14 +10,17 @@ from merge_bench.errors import say
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import TuneLine
 from merge_bench.tune.evaluator import UNDECIDED
-from merge_bench.tune.result import Result, decision_of
+from merge_bench.tune.result import GAINED, Result, decision_of
 from merge_bench.view.plot.draw import attempt, draw, drawable
 from merge_bench.view.plot.forest import Estimate, forest
 from merge_bench.view.plot.marks import Chart
 
 FILES = ("figure.png", "figure.svg", "figure.html")
 """Files in the campaign's folder; those are drawn whose libraries are installed."""
-_KINDS = {"kept": "kept", "accepted": "kept", "rejected": "rejected", "failed": "failed", UNDECIDED: UNDECIDED}
+_KINDS = {
+    GAINED: GAINED, "kept": "kept", "accepted": "kept", "rejected": "rejected", "failed": "failed",
+    UNDECIDED: UNDECIDED,
+}  # fmt: skip
 
 
 def draw_figures(
@@ -55,7 +58,7 @@ def forest_of(result: Result, sizes: Sequence[str], metric: str) -> Chart:
         sections,
         title=f"Speed-up by setting over {result.baseline}: {outcome}",
         axis=f"Speed-up in {metric} over the config without the setting (1 = no difference), with interval",
-        kinds=("kept", "dropped", "undecided", "rejected", "failed"),
+        kinds=(GAINED, "kept", "dropped", "undecided", "rejected", "failed"),
         noise=(noise.low, noise.high) if noise and noise.low is not None and noise.high is not None else None,
     )
 

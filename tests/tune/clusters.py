@@ -122,7 +122,7 @@ class Cluster:
 def evaluator_of(writer: CampaignWriter, launch: Any, **changes: Any) -> ClusterEvaluator:
     given: dict[str, Any] = {
         "writer": writer, "baseline": "default", "text": "", "prepared": PREPARED, "load": lambda path: PREPARED,
-        "launch": launch, "metric": "throughput", "seed": 7, "budget": Budget(), "show": lambda text: None,
+        "launch": launch, "metric": "throughput", "seed": 7, "budget": Budget(),
     }  # fmt: skip
     return ClusterEvaluator(**{**given, **changes})
 

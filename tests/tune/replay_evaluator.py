@@ -11,6 +11,7 @@ from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import TuneLine
 from merge_bench.tune.evaluator import AGAIN, BudgetSpent, Candidate, Sample
+from merge_bench.tune.space import Value
 
 Recorded = Mapping[frozenset[str], Sequence[float | None]]
 """By the ids of a candidate's values: the metric of its launch in each block, None where it failed."""
@@ -30,7 +31,7 @@ class ReplayEvaluator:
         self.notes: list[TuneLine] = []
 
     def block(
-        self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True, leads: bool = True
+        self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True, keep: bool = True
     ) -> list[Sample]:
         """The samples of the next block."""
         if search and self.most_launches is not None and self.launches + len(candidates) > self.most_launches:
@@ -39,6 +40,10 @@ class ReplayEvaluator:
         found = [self._sample(candidate) for candidate in candidates]
         self._block += 1
         return found
+
+    def joining(self, pending: int) -> Sequence[Value]:
+        """None: the budget is one of launches."""
+        return ()
 
     def note(self, line: TuneLine) -> None:
         """Keep the line."""

@@ -58,7 +58,7 @@ def replay(
     with CampaignWriter.resume(copy) as writer:
         evaluator = _Recorded(
             writer=writer, baseline=campaign.head.configs[0].name, text="", prepared=unused, load=lambda path: unused,
-            launch=launch, metric=metric, seed=campaign.head.seed or 0, budget=Budget(), show=lambda text: None,
+            launch=launch, metric=metric, seed=campaign.head.seed or 0, budget=Budget(),
         )  # fmt: skip
         settle(strategies()[strategy].tune(space, space.values, evaluator, options), evaluator, options)
     return Replayed(read_campaign(copy), evaluator.asked)

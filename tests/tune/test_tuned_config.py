@@ -147,10 +147,10 @@ def test_the_forest_has_every_single_the_combination_and_every_size(campaign: Ca
     assert rows[:together] == ["EACH ALONE", "a=y", "b=y", "c=y"]
     assert set(rows[together + 1 : confirmed]) == {"a=y", "b=y"}
     assert rows[confirmed + 1 :] == [f"all, {size}" for size in SIZES]
-    noise, kept, dropped = chart.picture.groups
+    noise, gained, kept, dropped = chart.picture.groups
     assert isinstance(noise.marks[0], Boxes)
     assert (*noise.marks[0].start, *noise.marks[0].end) == (1.0, 1.0)
-    assert (kept.label, dropped.label) == ("kept", "dropped")
+    assert (gained.label, kept.label, dropped.label) == ("gained", "kept", "dropped")
     assert isinstance(dropped.marks[0], Whiskers)
     assert list(dropped.marks[0].at) == [rows.index("c=y")]
 

@@ -24,7 +24,7 @@ def tune(space: Space, values: Sequence[Value], evaluator: Evaluator, options: O
 
     candidates = combinations(space, values)
     blocks = [
-        dict(zip(candidates, evaluator.block(candidates, leads=made >= options.least), strict=True))
+        dict(zip(candidates, evaluator.block(candidates, keep=made >= options.least), strict=True))
         for made in range(options.most)
     ]
     bar = Bar(options.threshold)

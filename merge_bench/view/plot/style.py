@@ -27,7 +27,7 @@ GREY = -1
 """The look of what belongs to no series."""
 
 
-DECISIONS = {"kept": 2, "accepted": 0, "dropped": 4, "rejected": 1, "failed": 3, "undecided": 5,
+DECISIONS = {"gained": 2, "kept": 2, "accepted": 0, "dropped": 4, "rejected": 1, "failed": 3, "undecided": 5,
              "not decided yet": 5, "noise": GREY}  # fmt: skip
 """The looks of a tuning's decisions, the same in every chart."""
 

@@ -13,7 +13,7 @@ from merge_bench.analysis import aggregate
 from merge_bench.analysis.diagnostics import short_of_cores
 from merge_bench.analysis.documents.compare import CompareDocument, Comparison
 from merge_bench.analysis.documents.run import RunDocument
-from merge_bench.analysis.host_load import busy_host
+from merge_bench.analysis.host_load import BUSY_HOST, busy_host, busy_indexes
 from merge_bench.analysis.predict.gather import gather
 from merge_bench.analysis.statistics.verdict import Verdict
 from merge_bench.cluster.base import LauncherKind
@@ -28,6 +28,7 @@ from merge_bench.tune.result import Result
 _PYTHON = "python"
 _BUDGET = "10m"
 _MOST_MORE = 40  # launches of each config
+_OFTEN = 0.1  # of a tuning's launches: then noise of a busy host may be why nothing was decided
 _OUTPUT = frozenset(("json", "dry-run", "details"))
 _ONCE_QUIET = "measures again, once this host is quiet"
 _UNFINISHED = frozenset((INTERRUPTED, "unfinished"))
@@ -157,6 +158,12 @@ def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, en
     limited = result.stopped is not None or bool(result.absent)
     inconclusive = any(line.reason == Verdict.INCONCLUSIVE.value for line in result.confirmation)
     changed, does = {}, "searches anew, with time for what was not tried or not decided"
+    open_one = result.unconfirmed or (result.confirmation[-1].config if inconclusive else None)
+    alone = next((line.settings for line in campaign.added if line.config.name == open_one), [])
+    if alone and not result.doubtful and not _given(words, "only"):
+        confirm = {} if asked.confirm is None or not inconclusive else {"confirm": str(2 * asked.confirm)}
+        words = _replaced(words, {"only": ",".join(alone), **confirm})
+        return NextStep(_command("tune", *words), f"judges {open_one} alone")
     if _repeat_when_quiet(campaign, result, inconclusive) and not _given(words, "wait-for-quiet"):
         changed["wait-for-quiet"], does = "5m", "searches anew, once this host is quiet"
     elif (result.undecided or inconclusive) and not limited:
@@ -172,7 +179,11 @@ def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, en
 
 def _repeat_when_quiet(campaign: Campaign, result: Result, inconclusive: bool) -> bool:
     """Whether noise may be why a tuning on this host has no result."""
-    return _waits(campaign, busy=result.doubtful) if result.undecided or inconclusive or result.doubtful else False
+    warned = any(line.code == BUSY_HOST for line in campaign.warnings)
+    busy = warned or len(busy_indexes(campaign.launches)) >= _OFTEN * len(campaign.launches)
+    if not (result.doubtful or (busy and (result.undecided or inconclusive))):
+        return False
+    return all(kind.starts_here for kind in _launchers(campaign))
 
 
 def _severity(code: str) -> int:
@@ -213,9 +224,9 @@ def _owns_processes(campaign: Campaign) -> bool:
     return all(kind.owns_processes for kind in _launchers(campaign))
 
 
-def _waits(campaign: Campaign, *, busy: bool = False) -> bool:
-    """Whether this host was busy, or seems to have been (`busy`), for whose quiet a run can wait."""
-    return (busy or bool(busy_host(campaign))) and all(kind.starts_here for kind in _launchers(campaign))
+def _waits(campaign: Campaign) -> bool:
+    """Whether this host was busy, for whose quiet a run can wait."""
+    return bool(busy_host(campaign)) and all(kind.starts_here for kind in _launchers(campaign))
 
 
 def _launchers(campaign: Campaign) -> list[LauncherKind]:

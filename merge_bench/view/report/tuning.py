@@ -31,8 +31,7 @@ def print_tuning(
             page.heading("Cannot help on this cluster")
             page.table(*by_row(("Value", "Why"), [(each.value, each.reason) for each in pruned], range(2)))
         elif pruned:
-            page.line(f"Not tried, because they cannot help on this cluster: {plural(len(pruned), 'candidate')}"
-                      " (--details lists them).")  # fmt: skip
+            page.line(f"{plural(len(pruned), 'other candidate')} cannot help on this cluster (--details lists them).")
         write_outcome(page, result, sizes, metric)
         page.line("")
         if step is not None:
@@ -90,6 +89,12 @@ def open_questions(result: Result, sizes: Sequence[str]) -> list[str]:
         else:
             some = f"{len(result.undecided)} of {result.screened} candidates are undecided"
             found.append(f"{some}; the best of them is {best.config}: {estimate} in {most}.")
+    if (step := result.unconfirmed_step) is not None:
+        estimate = f"{ratio(step.ratio)} × {step.against} ({ends(step.low, step.high)})"
+        found.append(
+            f"{step.config}: {estimate} in {plural(step.launches, 'block')} of the search,"
+            " not confirmed on new launches."
+        )
     if left_out:
         count = plural(len(left_out), "candidate")
         some = f"{len(left_out)} of {result.settings} candidates" if result.settings else count

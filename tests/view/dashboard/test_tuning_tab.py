@@ -44,7 +44,7 @@ def test_every_phase_and_size_has_a_chart_and_every_step_a_row(tmp_path: Path) -
     phases = [chart.title.split(",")[1].strip() for chart in shown.charts]
     assert phases == ["screen", "combine", "ablate", "confirm", "confirm"]
     assert shown.frame is not None
-    decisions = ["noise"] + ["kept"] * 2 + ["dropped", "failed"] + ["kept"] * 3 + ["accepted"] * 2
+    decisions = ["noise"] + ["gained"] * 2 + ["dropped", "failed"] + ["kept"] * 3 + ["accepted"] * 2
     assert list(shown.frame["Decision"]) == decisions
     assert shown.frame["Speed-up"].isna().sum() == 1
 
@@ -54,12 +54,12 @@ def test_the_race_counts_steps_leaves_out_what_was_not_measured_and_shows_noise_
     race = found(tmp_path).race
     assert race is not None
     marks = {group.label: group.marks for group in race.picture.groups}
-    assert list(marks) == ["noise", "kept", "dropped", "accepted"]
+    assert list(marks) == ["noise", "gained", "dropped", "kept", "accepted"]
     assert race.note == "Noise: the baseline compared with itself."
     points = [mark for of in marks.values() for mark in of if isinstance(mark, Points)]
     assert sorted(at for mark in points for at in mark.x) == [1, 2, 3, 4, 6, 7, 8, 9, 10]
     assert list(race.picture.x.ticks or ()) == list(range(1, 11))
-    interval, kept = marks["kept"]
+    interval, kept = marks["gained"]
     assert isinstance(interval, Whiskers)
     assert isinstance(kept, Points)
     assert (kept.x[0], interval.start[0], kept.y[0], interval.end[0]) == (2, 1.28, 1.32, 1.36)
