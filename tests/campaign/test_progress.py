@@ -74,3 +74,26 @@ def test_a_label_says_which_launch_of_a_campaign_it_is() -> None:
 
     Labelled(Said(), "3/8 tcp").phase("merging")
     assert said == ["3/8 tcp: merging"]
+
+
+@pytest.mark.parametrize(("width", "bar"), [(80, False), (120, True)])
+def test_the_whole_line_fits_a_terminal_and_its_clock_goes_on(
+    monkeypatch: pytest.MonkeyPatch, width: int, bar: bool
+) -> None:
+    """It was cut at 80 columns, and every step began at 0:00:00 again."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    file = Terminal()
+    progress = TerminalProgress(Console(file=file, width=width))
+    task = progress._bars.tasks[0]
+    progress.phase("launching")
+    began = task.start_time
+    progress.phase("launch 37, 1:52 of 5:00, rendezvous-scheme=put_zcopy: measuring the copy rate of memory")
+    progress.iteration(18, 20, 0.588, 5 * 2**30)
+    assert task.start_time == began
+    progress.close()
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", file.getvalue()).replace("\r", "\n").splitlines()
+    assert max(map(len, shown)) <= width
+    (last,) = {line for line in shown if "19/20" in line}
+    assert last.startswith("launch 37, 1:52 of 5:00")
+    assert last.rstrip().endswith("left")
+    assert ("━" in last, "588.00 ms" in last) == (bar, bar)

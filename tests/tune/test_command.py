@@ -127,7 +127,7 @@ def test_the_best_so_far_is_what_the_steps_have_left(tmp_path: Path) -> None:
                 writer.write(
                     TuneLine(
                         phase=phase, config=config, against=against, setting=setting, decision=decision, reason="",
-                        ratio=1.1 + at / 10,
+                        ratio=1.1 + at / 10, launches=3,
                     )
                 )  # fmt: skip
         return tune_campaign.best_so_far(read_campaign(folder), [value("a"), value("b")]).name("nothing")
@@ -137,4 +137,7 @@ def test_the_best_so_far_is_what_the_steps_have_left(tmp_path: Path) -> None:
     assert found(*singles) == "b=y"
     joined = [*singles, ("combine", "b=y", "optimized", "b=y", "kept"), ("combine", "a=y+b=y", "b=y", "a=y", "kept")]
     assert found(*joined) == "a=y+b=y"
+    undecided = ("screen", "a=y", "optimized", "a=y", "undecided")
+    assert found(undecided) == "a=y"
+    assert found(("screen", "a=y", "optimized", "a=y", "dropped")) == "nothing"
     assert found(*joined, ("ablate", "a=y+b=y", "a=y", "b=y", "dropped")) == "a=y"

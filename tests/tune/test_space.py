@@ -8,8 +8,8 @@ import pytest
 
 from merge_bench.config.shipped import SPACE
 from merge_bench.errors import UsageError
-from merge_bench.tune.space import CONDITIONS, OPTIONS, allows, read_space
-from tests.tune.factorials import space_of
+from merge_bench.tune.space import CONDITIONS, OPTIONS, Setting, Space, Value, allows, read_space
+from tests.tune.factorials import space_of, value
 
 ROOT = Path(__file__).resolve().parents[2]
 GOOD = """
@@ -117,6 +117,10 @@ def test_only_takes_settings_that_are_there() -> None:
     assert [setting.name for setting in space.only(["c", "a"]).settings] == ["a", "c"]
     with pytest.raises(UsageError, match="the tuning space has no setting x; its settings are a, b, c"):
         space.only(["x"])
+    two = Space((Setting("a", (value("a"), Value("a", "n", (("UCX_A", "n"),)))), *space.settings[1:]), "0" * 64)
+    assert [each.id for each in two.only(["a=n", "c"]).values] == ["a=n", "c=y"]
+    with pytest.raises(UsageError, match="the tuning space has no a=x; it has a=y, a=n"):
+        two.only(["a=x"])
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,8 @@ def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, en
     if launches is not None and (limited or changed):
         changed["max-launches"] = f"{2 * launches:.0f}"
     if seconds is not None and (limited or changed):
-        changed["budget"] = upwards(max(2 * seconds, enough or 0.0))
+        quiet = "wait-for-quiet" in changed  # launches take less time then
+        changed["budget"] = upwards(2 * seconds if quiet else max(2 * seconds, enough or 0.0))
     return NextStep(_command("tune", *_replaced(words, changed)), does) if changed else _report(campaign)
 
 
@@ -181,7 +182,7 @@ def _repeat_when_quiet(campaign: Campaign, result: Result, inconclusive: bool) -
     """Whether noise may be why a tuning on this host has no result."""
     warned = any(line.code == BUSY_HOST for line in campaign.warnings)
     busy = warned or len(busy_indexes(campaign.launches)) >= _OFTEN * len(campaign.launches)
-    if not (result.doubtful or (busy and (result.undecided or inconclusive))):
+    if not (result.doubtful or (busy and (result.undecided or inconclusive or not result.screened))):
         return False
     return all(kind.starts_here for kind in _launchers(campaign))
 

@@ -53,7 +53,7 @@ def ended(writer: CampaignWriter) -> Campaign:
 
 def searched(folder: Path, names: str = "abc", *, speed: Recorded = SPEED, words: str = "", **asked: Any) -> Campaign:
     """A tuning of the settings `names` without its confirmation."""
-    budget = asked.pop("limit", Budget())
+    budget, stopped = asked.pop("limit", Budget()), asked.pop("stopped", "default")
     with begin(folder, *words.split(), **ASKED, **asked) as writer:
         evaluator = evaluator_of(writer, Cluster(writer, speed=speed).launch, budget=budget)
         space = space_of(names)
@@ -61,7 +61,7 @@ def searched(folder: Path, names: str = "abc", *, speed: Recorded = SPEED, words
             strategies()["race"].tune(space, space.values, evaluator, Options())
         except BudgetSpent as spent:
             evaluator.note(
-                s.TuneLine(phase="search", config="default", against="default", decision="stopped", reason=str(spent))
+                s.TuneLine(phase="search", config=stopped, against="default", decision="stopped", reason=str(spent))
             )
         return ended(writer)
 
@@ -245,6 +245,34 @@ def test_after_undecided_settings_more_blocks_are_made(
 
 def test_after_an_inconclusive_confirmation_it_is_made_longer(tmp_path: Path) -> None:
     assert next_of(confirmed(tmp_path, "b", changed(*NOISY), "--json")) == "tune --only b=y --confirm 14"
+
+
+def test_what_was_not_confirmed_is_judged_alone(tmp_path: Path) -> None:
+    """A new search of everything was named, where one candidate was left to confirm."""
+    limit = Budget(seconds=120.0)
+    campaign = searched(
+        tmp_path, words="--budget 2m", budget=[None, 120.0], limit=limit, stopped="b=y", speed=changed(*NOISY)
+    )
+    result = result_of(campaign)
+    lines = conclusion(result)
+    assert lines[0] == "Not decided: b=y may be faster than default"
+    numbers = r"b=y: \S+ × default \(.*\) in \d blocks of the search, not confirmed on new launches\."
+    assert any(re.fullmatch(numbers, each) for each in lines)
+    assert next_of(campaign) == "tune --budget 2m --only b=y"
+
+
+def test_a_candidate_that_was_confirmed_is_not_undecided(tmp_path: Path) -> None:
+    with begin(tmp_path, **ASKED) as writer:
+        evaluator = evaluator_of(writer, Cluster(writer).launch)
+        line = s.TuneLine(
+            phase="screen", config="b=y", against="default", setting="b=y", ratio=1.1, launches=3, decision="undecided",
+            reason="undecided after 3 blocks",
+        )  # fmt: skip
+        evaluator.note(line)
+        settle(Candidate.of(value("b")), evaluator, Options(confirm=7))
+        result = result_of(ended(writer))
+    assert (result.undecided, result.best_undecided) == ([], None)
+    assert not any("undecided" in each for each in conclusion(result))
 
 
 def test_after_a_budget_that_ended_the_search_a_larger_one_is_named(tmp_path: Path) -> None:
