@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from merge_bench.campaign import choose_distribution, require_transport
+from merge_bench.campaign.count_tables import count_tables
 from merge_bench.campaign.questions import plan_question
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.hosts import HostSpec, count_workers, place
@@ -25,17 +26,14 @@ from merge_bench.host import gpu, network
 from merge_bench.host.memory import available_bytes, usable_cores
 from merge_bench.merge import engines
 from merge_bench.merge.engines import Description
-from merge_bench.merge.engines.base import Side
 from merge_bench.merge.how import DASK_JOINS, How
-from merge_bench.merge.plan import PROCESS_BYTES, Plan, check_fits
+from merge_bench.merge.plan import Plan, check_fits
 from merge_bench.merge.workload.benchmarks import BENCHMARKS
 from merge_bench.merge.workload.synthetic import KEY, SyntheticSpec
 from merge_bench.merge.workload.tables import TableSpec
-from merge_bench.units import format_bytes, format_count
 
 MESSAGE_BYTES = 32 << 20
 MESSAGE_BYTES_ACROSS = 4 << 20  # with long messages, peers that share a link take turns, and the last one waits
-TABLE_COPIES = 3  # the chunks, the parcels sent and the parcels received
 SLOW_PIPELINE = Caution(
     "pipeline-on-one-host",
     "on a single host, a merge is usually slower with --pipeline on, because the same cores also have to move the data",
@@ -113,8 +111,9 @@ def prepare(options: Resolved, config: ConfigFile | None, *, count_rows: bool = 
     most = max((len(each.workers) for each in place(hosts, workers, per_gpu)), default=workers)
     workload = _workload(values, workers, engine.name)
     distribution = choose_distribution.choose(values, workload, workers)
+    warnings = workload.warnings if isinstance(workload, TableSpec) else ()
     if count_rows and isinstance(workload, TableSpec):
-        check_tables_fit(workload, workers, How(values["how"]), distribution.sent)
+        warnings = (*count_tables(workload, workers, How(values["how"]), distribution.sent), *warnings)
     plan = Plan(
         workload=workload,
         workers=workers,
@@ -164,7 +163,6 @@ def prepare(options: Resolved, config: ConfigFile | None, *, count_rows: bool = 
         check_fits(plan, available_bytes(), workers, socket.gethostname())
         if exchange == "ucx":
             require_transport.check_machine(plan.require_transport, {**os.environ, **environment})
-    warnings = workload.warnings if isinstance(workload, TableSpec) else ()
     if plan.pipeline and launcher.starts_here:
         warnings += (SLOW_PIPELINE,)
     return Prepared(plan, settings, warnings)
@@ -350,33 +348,3 @@ def _workload(values: dict[str, Any], workers: int, engine: str) -> SyntheticSpe
         left_on, right_on = values["left_on"] or keys, values["right_on"] or keys
         return plan_tables(values["left"], values["right"], left_on, right_on, workers, engine)
     return plan_question(benchmark, values, workers, engine)
-
-
-def check_tables_fit(spec: TableSpec, workers: int, how: How = How.INNER, sent: Side | None = None) -> None:
-    """Refuse a merge of real tables that cannot fit: the result's size comes from a counting pass.
-
-    `sent`: the table that is sent whole to every worker.
-
-    Raises
-    ------
-    UsageError
-        With what the tables and the result would take.
-    """
-    from merge_bench.merge.verification import duckdb_reference
-    from merge_bench.merge.workload.sizes import output_bytes
-
-    rows = duckdb_reference.count_rows(spec, how)
-    sizes = choose_distribution.side_bytes(spec)
-    tables = int(sum(sizes.values()))
-    result, available = output_bytes(spec, rows, how), available_bytes()
-    # Of a broadcast: the chunks, what is partitioned of the table that stays, and the other one once on every worker.
-    copies = TABLE_COPIES * tables if sent is None else tables + sizes[sent.other] + workers * sizes[sent]
-    needed = int(workers * PROCESS_BYTES + copies + result)
-    if needed > available:
-        remedy = "use smaller tables, or keys that repeat less often"
-        if sent is not None and workers * sizes[sent] > TABLE_COPIES * tables:
-            remedy = f"use --distribution shuffle, which does not copy the {sent.value} table to all {workers} workers"
-        raise UsageError(
-            f"a merge with {format_count(rows)} result rows needs about {format_bytes(needed)} of memory, but"
-            f" {socket.gethostname()} has {format_bytes(available)}; {remedy}"
-        )

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import duckdb
@@ -20,6 +21,7 @@ import pyarrow.parquet as pq
 from merge_bench.errors import RunFailed, UsageError, WrongResult, first_line
 from merge_bench.host.memory import available_bytes
 from merge_bench.merge import hashing
+from merge_bench.merge.engines.base import Side
 from merge_bench.merge.frame import Field, Frame, arrow_schema, integer_type, viewed
 from merge_bench.merge.how import How
 from merge_bench.merge.workload.tables import TableSide, TableSpec, canonical_columns
@@ -45,8 +47,16 @@ _JOINS = {
 }
 
 
-def count_rows(spec: TableSpec, how: How = How.INNER) -> int:
-    """Rows of the result, without making any: for every key its left rows times its right rows, and what `how` adds.
+@dataclass(frozen=True)
+class Counts:
+    """`rows`: of the result; `keyless`: rows of each table that have a null or a NaN among their keys."""
+
+    rows: int
+    keyless: Mapping[Side, int]
+
+
+def count_rows(spec: TableSpec, how: How = How.INNER) -> Counts:
+    """Count the result without making it: for every key its left rows times its right rows, and what `how` adds.
 
     Raises
     ------
@@ -56,19 +66,24 @@ def count_rows(spec: TableSpec, how: How = How.INNER) -> int:
         If DuckDB cannot finish.
     """
     keys = ", ".join(_key_names(spec))
-    counted = "SELECT {keys}, count(*)::HUGEINT AS n FROM {side} WHERE {whole} GROUP BY {keys}"
-    left, right = (
-        counted.format(keys=keys, side=side, whole=_whole_keys(spec)) for side in ("left_rows", "right_rows")
+    sides = ", ".join(
+        f"{name} AS MATERIALIZED (SELECT {keys}, count(*)::HUGEINT AS n FROM {side} WHERE {_whole_keys(spec)}"
+        f" GROUP BY {keys})"
+        for name, side in (("l", "left_rows"), ("r", "right_rows"))
     )
+    left, right = spec.left.rows, spec.right.rows
     query = (
-        "WITH counts AS (SELECT coalesce(sum(l.n * r.n), 0) AS pairs, coalesce(sum(l.n), 0) AS matched_left,"
-        f" coalesce(sum(r.n), 0) AS matched_right FROM ({left}) l JOIN ({right}) r USING ({keys}))"
-        f" SELECT ({_COUNTED[how].format(left=spec.left.rows, right=spec.right.rows)})::VARCHAR FROM counts"
+        f"WITH {sides}, counts AS (SELECT coalesce(sum(l.n * r.n), 0) AS pairs, coalesce(sum(l.n), 0) AS matched_left,"
+        f" coalesce(sum(r.n), 0) AS matched_right FROM l JOIN r USING ({keys}))"
+        f" SELECT ({_COUNTED[how].format(left=left, right=right)})::VARCHAR,"
+        f" ({left} - (SELECT coalesce(sum(n), 0) FROM l))::VARCHAR,"
+        f" ({right} - (SELECT coalesce(sum(n), 0) FROM r))::VARCHAR FROM counts"
     )
     with _session(spec, keys_only=True) as connection:
         row = connection.execute(query).fetchone()
     assert row is not None
-    return int(row[0])
+    rows, keyless_left, keyless_right = map(int, row)
+    return Counts(rows, {Side.LEFT: keyless_left, Side.RIGHT: keyless_right})
 
 
 def expected(spec: TableSpec, how: How = How.INNER) -> tuple[int, int]:

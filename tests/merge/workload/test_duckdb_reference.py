@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merge_bench.errors import RunFailed, UsageError, WrongResult
+from merge_bench.merge.engines.base import Side
 from merge_bench.merge.frame import Frame
 from merge_bench.merge.how import How
 from merge_bench.merge.verification import duckdb_reference
@@ -77,7 +78,7 @@ def test_duplicates_on_both_sides(tmp_path: Path) -> None:
     spec = plan(*paths, "k")
     pairs = [(1, a, b) for a in (10, 11) for b in (5, 7, 8)] + [(2, 12, 6)]
     assert Counter((r["k"], r["a"], r["b"]) for r in merge(spec)) == Counter(pairs)
-    assert duckdb_reference.count_rows(spec) == 7
+    assert duckdb_reference.count_rows(spec).rows == 7
     assert duckdb_reference.expected(spec)[0] == 7
 
 
@@ -87,14 +88,14 @@ def test_null_and_nan_match_nothing_and_zeros_match(tmp_path: Path) -> None:
     )
     spec = plan(*paths, "k")
     assert [(r["a"], r["b"]) for r in merge(spec)] == [(2, 3)]
-    assert duckdb_reference.count_rows(spec) == 1
+    assert duckdb_reference.count_rows(spec).rows == 1
 
 
 def test_one_missing_part_of_a_key_is_enough(tmp_path: Path) -> None:
     left = {"k": [1, 1, None], "f": [1.0, NAN, 1.0], "a": [0, 1, 2]}
     spec = plan(*tables(tmp_path, left, {"k": [1, 1, None], "f": [1.0, NAN, 1.0], "b": [0, 1, 2]}), ["k", "f"])
     assert [(r["a"], r["b"]) for r in merge(spec)] == [(0, 0)]
-    assert duckdb_reference.count_rows(spec) == 1
+    assert duckdb_reference.count_rows(spec).rows == 1
 
 
 def test_keys_of_different_widths_match_by_value(tmp_path: Path) -> None:
@@ -118,7 +119,7 @@ def test_names_that_differ_in_case_only(tmp_path: Path) -> None:
 
 def test_empty_sides(tmp_path: Path) -> None:
     spec = plan(*tables(tmp_path, {"k": pa.array([], pa.int64())}, {"k": [1, 2]}), "k")
-    assert duckdb_reference.count_rows(spec) == 0
+    assert duckdb_reference.count_rows(spec).rows == 0
     assert duckdb_reference.expected(spec) == (0, 0)
     assert duckdb_reference.compare_full(spec, []) is None
     assert output_bytes(spec, 0) == 0
@@ -127,7 +128,7 @@ def test_empty_sides(tmp_path: Path) -> None:
 def test_rows_are_counted_without_being_made(tmp_path: Path) -> None:
     rows = 200_000  # 4e10 pairs
     path = write(tmp_path / "t.parquet", pa.table({"k": pa.array([7] * rows + [None])}))
-    assert duckdb_reference.count_rows(plan(path, path, "k")) == rows * rows
+    assert duckdb_reference.count_rows(plan(path, path, "k")).rows == rows * rows
 
 
 # Against Polars and against the engines
@@ -142,7 +143,7 @@ def typed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def test_every_key_type_agrees_with_polars(typed: TableSpec) -> None:
     other = polars_join(typed)
     assert other.num_rows > 20
-    assert duckdb_reference.count_rows(typed) == other.num_rows
+    assert duckdb_reference.count_rows(typed).rows == other.num_rows
     assert duckdb_reference.expected(typed) == (other.num_rows, duckdb_reference.result_checksum(typed, other))
     assert duckdb_reference.compare_full(typed, [other]) is None
 
@@ -179,7 +180,8 @@ def test_any_keys_match_by_the_definition(
     b = {"k": pa.array(right, pa.int64()), "b": pa.array(range(len(right)), pa.int64())}
     spec = plan(*tables(folder, a, b), "k", workers=workers)
     pairs = Counter((x, i, j) for i, x in enumerate(left) for j, y in enumerate(right) if x is not None and x == y)
-    assert duckdb_reference.count_rows(spec) == pairs.total()
+    nulls = {Side.LEFT: left.count(None), Side.RIGHT: right.count(None)}
+    assert duckdb_reference.count_rows(spec) == duckdb_reference.Counts(pairs.total(), nulls)
     results = [row for table in run_engine("polars", spec) for row in table.to_pylist()]
     for rows in (merge(spec) if pairs else [], results):
         assert Counter((r["k"], r["a"], r["b"]) for r in rows) == pairs

@@ -61,7 +61,7 @@ def test_counts_at_scale_001(folder: Path) -> None:
     assert spec.warnings == ()
     assert min(spec.left.chunk_rows) > 0.8 * ORDERS / 16
     assert min(spec.right.chunk_rows) > 0.8 * LINEITEM / 16
-    assert duckdb_reference.count_rows(spec) == LINEITEM
+    assert duckdb_reference.count_rows(spec).rows == LINEITEM
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_each_row_of_the_right_table_of_a_question_has_one_match(folder: Path, n
     question = tpch.BENCHMARK.question(name)
     left, right = tpch.ensure_tables(0.01, (question.left, question.right), folder)
     spec = plan(left, right, question.left_on, question.right_on)
-    assert duckdb_reference.count_rows(spec) == spec.right.rows == rows
+    assert duckdb_reference.count_rows(spec).rows == spec.right.rows == rows
 
 
 def test_each_question_is_tested() -> None:
