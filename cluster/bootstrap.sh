@@ -127,7 +127,7 @@ build_venv() { # build_venv STACK
     local stack=$1 lock python output
     lock=$(lock_file "$stack")
     python=$(find_python)
-    say "Setting up ${VENV##*/} with $(grep -c '==' "$lock") packages ($stack); this takes a few minutes, only once."
+    say "Setting up ${VENV##*/} with the $stack packages; this takes one to a few minutes, only once."
     rm -f "$VENV_STAMP" # first, so that an interrupted removal is seen as unfinished
     rm -rf "$VENV"
     output=$("$python" -m venv "$VENV" 2>&1) || die 3 "$python could not create $VENV: ${output##*$'\n'}"

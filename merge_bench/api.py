@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from merge_bench.analysis import aggregate, dataframes
 from merge_bench.analysis.verification_state import state_of
-from merge_bench.errors import GateNotMet, RunFailed, UsageError, WrongResult
+from merge_bench.errors import GateNotMet, RunFailed, UsageError, WrongResult, say
 from merge_bench.records.campaign import Campaign, Run
 from merge_bench.records.reader import read_campaign
 from merge_bench.units import format_count, format_rate
@@ -219,6 +219,8 @@ def launch(
     from merge_bench.view.progress import progress_for
 
     gate = asked_for(sweep.options, configs=len(sweep.configs))
+    if gate is not None and (doubt := gate.doubt(sweep.first.plan.launches)) is not None:
+        say(f"warning: {doubt}", "measure both with --launches 8")
     with contextlib.closing(progress_for(sys.stderr, quiet=quiet)) as progress:
         waits = values["wait_for_quiet"]
         assert waits is None or isinstance(waits, float)
@@ -260,7 +262,7 @@ def compare(*results: Result | str | PathLike[str], threshold: float = 0.02, any
 
 
 def predict(
-    *results: Result | str | PathLike[str], workers: int, hosts: int, chunk: float | None = None,
+    *results: Result | str | PathLike[str], workers: int, hosts: int | None = None, chunk: float | None = None,
     what_if: str | Sequence[str] = (), link: str | Sequence[str] = (), config: str | None = None,
 ) -> Document:  # fmt: skip
     """What ``predict --json`` prints: a forecast for another cluster; see `docs/reference/records.md`.

@@ -89,6 +89,28 @@ def say(message: str, remedy: str | None = None) -> None:
         print(wrapped(f"  → {remedy}", columns, "    "), file=sys.stderr, flush=True)
 
 
+_warned: dict[Caution, None] = {}
+
+
+def warn(caution: Caution) -> None:
+    """Print a warning on standard error before the report has it."""
+    say(f"warning: {caution.code}: {caution.message}", caution.remedy)
+    _warned[caution] = None
+
+
+def printed_above() -> frozenset[Caution]:
+    """The warnings that whoever reads standard output has read already: those on the same terminal, pipe or file."""
+    return frozenset(_warned) if one_stream() else frozenset()
+
+
+def one_stream() -> bool:
+    """Whether standard output and standard error are the same terminal, pipe or file."""
+    try:
+        return os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
+    except (OSError, ValueError):
+        return False
+
+
 def _columns() -> int | None:
     """Columns of the terminal that is standard error; None if it is something else."""
     try:

@@ -7,8 +7,10 @@ import fcntl
 import os
 import pty
 import struct
+import subprocess
 import sys
 import termios
+from pathlib import Path
 
 import pytest
 
@@ -53,6 +55,18 @@ def test_a_terminal_gets_lines_that_end_between_words(monkeypatch: pytest.Monkey
     assert max(map(len, lines)) <= 60
     assert " ".join(line.strip() for line in lines) == f"merge_bench: {LONG}"
     assert all(line.startswith("  ") for line in lines[1:])
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["one stream", "two streams"])
+def test_a_warning_stands_above_the_report_only_where_both_go_to_the_same_place(tmp_path: Path, same: bool) -> None:
+    program = (
+        "from merge_bench.errors import Caution, printed_above, warn; warn(Caution('code', 'text', 'remedy'));"
+        "print([each.code for each in printed_above()])"
+    )
+    with (tmp_path / "out").open("w+") as out:
+        errors = subprocess.STDOUT if same else subprocess.DEVNULL
+        subprocess.run([sys.executable, "-c", program], stdout=out, stderr=errors, check=True)
+    assert (tmp_path / "out").read_text().splitlines()[-1] == ("['code']" if same else "[]")
 
 
 def test_a_remedy_keeps_its_indent(monkeypatch: pytest.MonkeyPatch) -> None:

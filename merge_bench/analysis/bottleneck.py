@@ -18,6 +18,7 @@ from merge_bench.analysis import aggregate, diagnostics, metrics
 from merge_bench.analysis.aggregate import WorkerFigures
 from merge_bench.analysis.documents.run import Bottleneck, Link, MemoryRate
 from merge_bench.records.campaign import Launch, Run
+from merge_bench.records.schema import IterationLine
 from merge_bench.units import format_rate, format_seconds
 
 Phase: TypeAlias = Literal["partition", "exchange", "join"]
@@ -48,7 +49,7 @@ def find(
     worst = max(_ranks(launches, workers, known, wall), key=lambda found: found.share or 0.0, default=None)
     if worst is not None:
         return worst
-    return _overlapped(launches, known, link) if run.plan.pipeline else _phase(known, link, memory)
+    return _overlapped(launches, known, link) if run.plan.pipeline else _phase(launches, known, link, memory)
 
 
 def _ranks(
@@ -102,7 +103,9 @@ def _overlapped(launches: Sequence[Launch], shares: Mapping[Phase, float], link:
     return Bottleneck(what=name, share=min(1.0, shares[name]), because=because)
 
 
-def _phase(shares: Mapping[Phase, float], link: Link | None, memory: MemoryRate | None) -> Bottleneck:
+def _phase(
+    launches: Sequence[Launch], shares: Mapping[Phase, float], link: Link | None, memory: MemoryRate | None
+) -> Bottleneck:  # fmt: skip
     name = max(shares, key=lambda each: shares[each])
     takes = f"the longest phase, {shares[name]:.0%} of the wall-clock time"
     if name != "exchange":
@@ -114,7 +117,8 @@ def _phase(shares: Mapping[Phase, float], link: Link | None, memory: MemoryRate 
         if reached >= NEAR_LIMIT:
             because = f"the {name} is {takes}, at {reached:.0%} of memory's copy rate"
             return Bottleneck(what="memory", share=shares[name], because=because)
-        return Bottleneck(what=name, share=shares[name], because=f"{takes}, at {reached:.0%} of memory's copy rate")
+        because = f"{takes}, at {reached:.0%} of memory's copy rate, so memory's bandwidth is not the limit"
+        return Bottleneck(what=name, share=shares[name], because=because)
     if link is None or link.fraction is None:
         return Bottleneck(what=name, share=shares[name], because=f"{takes}; no link limit was measured")
     if _exceeded(link):
@@ -123,8 +127,19 @@ def _phase(shares: Mapping[Phase, float], link: Link | None, memory: MemoryRate 
     if link.fraction >= NEAR_LIMIT:
         because = f"the exchange is {takes}, at {link.fraction:.0%} of the link limit"
         return Bottleneck(what="link", share=shares[name], because=because)
-    because = f"{takes}, at only {link.fraction:.0%} of the link limit"
+    because = f"{takes}, at {link.fraction:.0%} of the link limit: the link could carry more"
+    flying = aggregate.of_run(launches, _in_flight)
+    because += "" if flying is None else f"; transfers are in flight for {min(1.0, flying):.0%} of the phase"
     return Bottleneck(what=name, share=shares[name], because=because)
+
+
+def _in_flight(launch: Launch, iteration: IterationLine) -> float | None:
+    """The part of the slowest worker's exchange in which its transfers are in flight; in the rest it waits."""
+    timed = [(w.phases_seconds.exchange, w) for w in iteration.workers if w.phases_seconds is not None]
+    seconds, worker = max(((s, w) for s, w in timed if s), key=lambda each: each[0], default=(None, None))
+    if worker is None or not seconds or worker.flight_seconds is None:
+        return None
+    return worker.flight_seconds.union / seconds
 
 
 def _exceeded(link: Link | None) -> bool:

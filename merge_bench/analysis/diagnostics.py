@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from merge_bench.analysis import aggregate, metrics
 from merge_bench.analysis.aggregate import WorkerFigures, pair_figures
 from merge_bench.analysis.documents.error import Failure
@@ -27,7 +29,7 @@ def warnings(
     """The recorded warnings, then those that follow from the numbers; each once."""
     recorded = [*campaign.warnings, *(warning for launch in run.launches for warning in launch.warnings)]
     recorded += busy_launches(run.launches)
-    verification = [_UNVERIFIED[state]] if state in _UNVERIFIED else []
+    verification = [_UNVERIFIED[state]] if state in _UNVERIFIED and (counted or state is not State.MISSING) else []
     traffic = () if run.plan.runtime_filter else _traffic(counted)  # the filter's messages are not in the records
     shown = (
         *traffic, *_launches(run), *_limit(counted), *_links(counted, workers), *_ranks(counted, workers),
@@ -55,7 +57,8 @@ def error(campaign: Campaign, run: Run) -> Failure | None:
     if missing > 0:
         failures.extend(campaign.unattributed_failures)
     if failures:
-        return Failure.of(next((failure for failure in failures if failure.code == WrongResult.code), failures[0]))
+        worst = next((failure for failure in failures if failure.code == WrongResult.code), failures[0])
+        return _with_progress(Failure.of(worst), campaign, worst.launch)
     for launch in run.launches:
         for check in launch.verifications:
             if not check.ok:
@@ -65,12 +68,43 @@ def error(campaign: Campaign, run: Run) -> Failure | None:
             return Failure(RunFailed.code, f"launch {launch.index} ended with status {launch.end.status}")
     stopped = next((failure for failure in _failures(campaign) if failure.code == INTERRUPTED), None)
     if missing > 0 and stopped is not None:
-        return Failure(stopped.code, stopped.message)
+        return _with_progress(Failure(stopped.code, stopped.message), campaign, stopped.launch)
     if missing > 0:
         made = run.planned_launches - missing
         message = f"the records stop after {made} of {made + missing} launches: the run was killed or is still running"
         return Failure("unfinished", message)
     return None
+
+
+def _with_progress(failure: Failure, campaign: Campaign, index: int | None) -> Failure:
+    """An interruption with what its launch had measured, and what is missing; any other failure as it is."""
+    runs = campaign.runs
+    found = next(((run, each) for run in runs for each in run.launches if each.index == index), None)
+    if failure.code != INTERRUPTED or found is None or campaign.probe or campaign.tuning:
+        return failure
+    run, launch = found
+    where = f" in launch {launch.index}" if sum(each.planned_launches for each in runs) > 1 else ""
+    planned, timed = run.plan.iterations, len(launch.timed)
+    if not timed:
+        how_far = " before the first timed iteration, so nothing was measured"
+    elif planned is None or timed < planned:
+        of = "" if planned is None else f" of {planned:,}"
+        how_far = f" after {timed:,}{of} iterations"
+    else:
+        how_far = f": all {timed:,} iterations are there" + _missing(run, launch)
+    return msgspec.structs.replace(failure, message=f"{failure.message}{where}{how_far}")
+
+
+def _missing(run: Run, launch: Launch) -> str:
+    """What a launch measures after its iterations and does not have."""
+    plan, sends = run.plan, run.plan.exchange == "ucx" and run.plan.workers != 1
+    proven = run.verify == "off" or any(check.after is not None for check in launch.verifications)
+    absent = [
+        *([] if proven else ["the check of the result"]),
+        *(["the link limit"] if sends and plan.link_rounds and launch.link is None else []),
+        *(["peak memory"] if launch.memory is None else []),
+    ]
+    return f"; missing: {', '.join(absent)}" if absent else ""
 
 
 def _failures(campaign: Campaign) -> Iterator[FailureLine]:

@@ -21,7 +21,7 @@ from merge_bench.cluster.host_check import check_environment, check_ucx
 from merge_bench.cluster.launcher_choice import make_launcher
 from merge_bench.cluster.scheduler_client import close, connect, dashboard_link, raise_for_exited, wait_for_workers
 from merge_bench.cluster.worker_calls import WorkerCalls
-from merge_bench.errors import Caution, LaunchFailed, MergeBenchError, say
+from merge_bench.errors import Caution, LaunchFailed, MergeBenchError, warn
 from merge_bench.merge import steps, worker
 from merge_bench.merge.engines import gpu_memory
 from merge_bench.merge.engines.gpu_memory import GpuMemory, pool_size
@@ -79,7 +79,7 @@ class Session:
         access = self.launcher.start(self.plan, self.settings, self.writer.logs, f"launch-{self.launch:03d}-")
         for host, load in self.launcher.busy.items():
             caution = Caution(BUSY_HOST, f"{host}: {BUSY.format(load)}", "run again while this host is quiet")
-            say(f"warning: {caution.code}: {caution.message}")
+            warn(caution)
             self.warn(caution)
         up_by = time.monotonic() + self.settings.start_timeout
         self._client = connect(access, self.launcher, self.settings, up_by)

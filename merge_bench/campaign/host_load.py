@@ -8,7 +8,7 @@ from collections.abc import Callable
 from merge_bench.analysis.host_load import BUSY, BUSY_HOST, REMEDY
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.launchers import launchers
-from merge_bench.errors import Caution, say
+from merge_bench.errors import Caution, say, warn
 from merge_bench.host import other_load
 from merge_bench.host.other_load import Look, OtherLoad
 from merge_bench.records.schema import HostLoad, WarningLine
@@ -42,7 +42,7 @@ def check_host(
     if found.quiet:
         return
     caution = Caution(BUSY_HOST, BUSY.format(found), REMEDY)
-    say(f"warning: {caution.code}: {caution.message}")
+    warn(caution)
     writer.write(WarningLine.of(caution))
 
 

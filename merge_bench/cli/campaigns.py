@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from merge_bench.campaign.calling_program import Caller
-from merge_bench.errors import say
+from merge_bench.errors import one_stream, say
 from merge_bench.host import other_load
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import FailureLine
@@ -43,10 +43,10 @@ def failures_of(campaigns: Sequence[Campaign]) -> list[FailureLine]:
 def say_failures(failures: Sequence[FailureLine], *, printed: Collection[str] = ()) -> None:
     """Print failures, each with the end of its log, on standard error.
 
-    `printed`: messages that the page on standard output has; one terminal for both does not get them again.
+    `printed`: messages that standard output has; if both go to the same place, it does not get them again.
     """
-    seen = printed if sys.stdout.isatty() and sys.stderr.isatty() else ()
+    seen = printed if one_stream() else ()
     for failure in failures:
-        if failure.message not in seen:
+        if not any(failure.message in text for text in seen):
             say(failure.message)
         say_log(failure.log_tail)

@@ -15,7 +15,7 @@ import click
 from merge_bench.cli.parameters import CONTEXT, AsTyped, SectionedCommand, add_options, count_option, json_option
 from merge_bench.cluster.launcher_choice import batches, with_storage
 from merge_bench.config.options import CLUSTER_OPTIONS, OPTIONS
-from merge_bench.errors import GateNotMet, LaunchFailed, UsageError, say
+from merge_bench.errors import GateNotMet, LaunchFailed, UsageError, printed_above, say
 
 
 @click.command(cls=SectionedCommand, context_settings=CONTEXT)
@@ -53,7 +53,7 @@ def run(named: tuple[str, ...], **values: Any) -> int:
         from merge_bench.view.report.comparison import print_comparison
         from merge_bench.view.report.run import print_report
 
-        print_report(result.campaign, document, details=bool(sweep.options["details"]))
+        print_report(result.campaign, document, details=bool(sweep.options["details"]), above=printed_above())
         if verdict is not None:
             print_comparison(verdict, metric=METRIC, details=bool(sweep.options["details"]))
     if verdict is not None and verdict.error is not None:

@@ -20,7 +20,7 @@ from merge_bench.cli.parameters import (
     plot_option,
 )
 from merge_bench.config.options import PROBE_OPTIONS
-from merge_bench.errors import RunFailed, UsageError, say
+from merge_bench.errors import RunFailed, UsageError, printed_above, say
 from merge_bench.probe import probes
 
 if TYPE_CHECKING:
@@ -150,7 +150,8 @@ def _show(
     rows = [*measured, *output.references]
     warnings = list(dict.fromkeys(caution for one in found for caution in one.cautions))
     if not as_json:
-        _print(found, measured, rows, warnings, whole=whole)
+        above = printed_above()
+        _print(found, measured, rows, [each for each in warnings if each not in above], whole=whole)
     problems = write_files(output, rows, found) if measured else []
     failures = failures_of(found)
     if as_json:

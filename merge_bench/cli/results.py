@@ -87,7 +87,7 @@ def compare(
 @click.command(context_settings=CONTEXT)
 @RESULTS
 @count_option("--workers", "W", "Number of workers to forecast for.", required=True)
-@count_option("--hosts", "N", "Number of hosts that the workers are spread over.", required=True)
+@count_option("--hosts", "N", "Number of hosts that the workers are spread over; by default those of the RESULTs.")
 @click.option("--chunk", type=Parsed("ROWS", parsers.count(1)), metavar="ROWS",
               help="Rows per worker in each input frame. [default: as in the RESULTs]")  # fmt: skip
 @click.option(

@@ -102,7 +102,8 @@ def _no_shared_memory(now: Situation) -> Iterator[Conflict]:
             ("UCX_TLS",),
             "UCX_TLS excludes shared memory, so workers on the same host use a network, at best tcp over lo; add sm to"
             " UCX_TLS.",
-            f"{_FAQ}, 'Which transports does UCX use?'; measured: 1.5 GB/s instead of 18 GB/s, sum of both directions",
+            f"{_FAQ}, 'Which transports does UCX use?'; measured with UCX 1.21 by 2 workers on 2 cores of one host:"
+            " 1.5 GB/s instead of 18 GB/s, sum of both directions (tcp.cfg)",
         )
 
 

@@ -323,11 +323,17 @@ def without_merge(kept: Sequence[Option]) -> dict[str, object]:
     return {**fixed, "workload": "synthetic", "chunk": 1, "iterations": 1}
 
 
+def _near(name: str) -> str:
+    """The options that a variable may mean, by what follows the prefix that all have."""
+    known = {variable.removeprefix(PREFIX): variable for variable in BY_VARIABLE}
+    return did_you_mean(name.removeprefix(PREFIX), known, prefix=PREFIX)
+
+
 def option_problem(variable: Variable, table: Sequence[Option] = OPTIONS) -> tuple[str, str] | None:
     """Why a config cannot set this ``MERGE_BENCH_…`` variable: ``unknown`` or ``invalid``, and a sentence."""
     option = next((each for each in table if each.variable == variable.name), None)
     if option is None:
-        return "unknown", f"merge-bench run has no such option{did_you_mean(variable.name, BY_VARIABLE)}"
+        return "unknown", f"merge-bench run has no such option{_near(variable.name)}"
     if not option.in_config:
         return "invalid", f"--{option.name} can be set only on the command line"
     try:

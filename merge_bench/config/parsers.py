@@ -168,7 +168,10 @@ def skew(text: str) -> float:
     return number(0, 10, above=True)(value.removeprefix("zipf:"))
 
 
-def did_you_mean(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
-    """``; did you mean A or B?`` with the names of `known` nearest to `name`; empty if none is near."""
-    near = difflib.get_close_matches(name, list(known), n=3, cutoff=cutoff)
+def did_you_mean(name: str, known: Iterable[str], *, cutoff: float = 0.6, prefix: str = "") -> str:
+    """``; did you mean A or B?`` with the names of `known` nearest to `name`; empty if none is near.
+
+    `prefix`: of all names, which are compared without it.
+    """
+    near = [prefix + each for each in difflib.get_close_matches(name, list(known), n=3, cutoff=cutoff)]
     return f"; did you mean {' or '.join(near)}?" if near else ""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
-from merge_bench.errors import Caution, say
+from merge_bench.errors import Caution, warn
 
 
 def say_warnings(warnings: Iterable[Caution]) -> None:
-    """Print each warning once, before the run; the report shows it again."""
+    """Print each warning once, before the run; the report has it, too."""
     for caution in dict.fromkeys(warnings):
-        say(f"warning: {caution.code}: {caution.message}", caution.remedy)
+        warn(caution)
 
 
 def say_log(tail: str | None) -> None:

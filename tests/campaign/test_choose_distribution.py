@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merge_bench.campaign import make_plan
+from merge_bench.campaign import count_tables, make_plan
 from merge_bench.config.resolve import expand, resolve
 from merge_bench.errors import UsageError
 from merge_bench.merge.distribution import SHUFFLED, choose, crossing, sendable
@@ -127,7 +127,8 @@ def test_a_table_that_does_not_fit_on_every_worker_is_refused(
     tables: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The left table of 0.2 MB on 16 workers, where the 3 copies of a shuffle would fit."""
-    monkeypatch.setattr(make_plan, "available_bytes", lambda: 16 * PROCESS_BYTES + 2_000_000)
+    for module in (make_plan, count_tables):
+        monkeypatch.setattr(module, "available_bytes", lambda: 16 * PROCESS_BYTES + 2_000_000)
     options = {**tables, "workers": (16,), "how": "right"}
     assert planned(distribution="shuffle", **options).distribution == SHUFFLED
     with pytest.raises(UsageError, match="does not copy the left table to all 16 workers"):

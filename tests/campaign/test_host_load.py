@@ -46,7 +46,7 @@ def test_a_busy_host_is_named_once_and_recorded(tmp_path: Path, capsys: pytest.C
     assert line.code == BUSY_HOST
     assert "1.9 of 2 cores" in line.message
     assert "pid 71 yes" in line.message
-    assert capsys.readouterr().err == f"merge_bench: warning: {BUSY_HOST}: {line.message}\n"
+    assert capsys.readouterr().err == f"merge_bench: warning: {BUSY_HOST}: {line.message}\n  → {line.remedy}\n"
 
 
 def test_nothing_is_said_of_a_quiet_host(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

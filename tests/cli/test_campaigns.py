@@ -14,16 +14,16 @@ FAILURE = FailureLine(launch=0, code="interrupted", message="interrupted by SIGI
 
 
 @pytest.mark.parametrize(
-    ("terminal", "printed", "times"),
-    [(True, ["interrupted by SIGINT"], 0), (True, [], 1), (False, ["interrupted by SIGINT"], 1)],
+    ("same", "printed", "times"),
+    [(True, ["interrupted by SIGINT after 3 iterations"], 0), (True, [], 1), (False, ["interrupted by SIGINT"], 1)],
     ids=["on the page", "not on the page", "another program reads it"],
 )
 def test_a_terminal_gets_a_failure_once(
-    terminal: bool, printed: list[str], times: int, monkeypatch: pytest.MonkeyPatch
+    same: bool, printed: list[str], times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     errors = Terminal()
     monkeypatch.setattr(sys, "stderr", errors)
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal, raising=False)
+    monkeypatch.setattr("merge_bench.cli.campaigns.one_stream", lambda: same)
     say_failures([FAILURE], printed=printed)
     assert errors.getvalue().count(FAILURE.message) == times
     assert "last words" in errors.getvalue()

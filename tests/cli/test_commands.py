@@ -19,7 +19,6 @@ from merge_bench.errors import RunFailed
         (["submit", "--launcher", "slurm", "--time", "10:00"], "--nodes"),
         (["submit", "--launcher", "slurm", "--nodes", "1"], "--time"),
         (["predict", "result", "--hosts", "1"], "--workers"),
-        (["predict", "result", "--workers", "1"], "--hosts"),
     ],
 )
 def test_a_required_option_that_is_missing_is_named(words: list[str], option: str) -> None:

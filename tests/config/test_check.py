@@ -76,6 +76,8 @@ def test_each_state_occurs(config_of: Make) -> None:
         ("MERGE_BENCH_ENGINE=spark", "invalid", "'spark' is not one of auto, native"),
         ("CHUNK_SIZE=1_000_000", "translated", "read as MERGE_BENCH_CHUNK=1_000_000"),
         ("CHUNK_SIZE=many", "invalid", "read as MERGE_BENCH_CHUNK"),
+        ("MERGE_BENCH_CHUNKS=1", "unknown", "has no such option; did you mean MERGE_BENCH_CHUNK?"),
+        ("MERGE_BENCH_XYZZY=1", "unknown", "has no such option"),
         ("CHUNKSIZE=1", "unknown", "did you mean CHUNK_SIZE"),
         ("UXC_RNDV_SCHEME=am", "unknown", "did you mean UCX_RNDV_SCHEME"),
         ("UCXPY_PROGRESS_MODE=polling", "known", "--protocol ucx"),
@@ -266,6 +268,7 @@ def test_a_misspelt_name_is_an_error_with_a_suggestion(config_of: Make, capsys: 
     shown = capsys.readouterr().out
     assert f"{config.path}:2: UCX_RNDV_SCHMEE=am" in shown.replace("\n", "")
     assert "did you mean UCX_RNDV_SCHEME?" in shown
+    assert " ".join(shown.split()).count("did you mean") == 1
     show_check(result, json_output=True)
     document = json.loads(capsys.readouterr().out)
     assert set(document) >= {"ok", "variables", "conflicts"}

@@ -13,6 +13,8 @@ import msgspec
 from merge_bench.analysis.compare.document import compare
 from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.analysis.documents.error import Failure
+from merge_bench.analysis.statistics.power import can_differ, least_launches
+from merge_bench.analysis.statistics.verdict import ALPHA
 from merge_bench.errors import GateNotMet, UsageError, WrongResult
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign, read_head
@@ -34,6 +36,25 @@ class Gate:
     against: Campaign | None
     fail_on: Sequence[str]
     threshold: float
+
+    def doubt(self, launches: int) -> str | None:
+        """Why the gate is decided before anything is measured, where a run of `launches` can have no verdict."""
+        if self.against is None:
+            return None
+        has = max((sum(launch.complete for launch in run.launches) for run in self.against.runs), default=0)
+        if not has or can_differ(has, launches, alpha=ALPHA):
+            return None
+        least = least_launches(alpha=ALPHA, paired=False)
+        found = (
+            f"the baseline {self.against.folder} has {has:,} launch{'es' * (has > 1)}, and this run makes {launches:,}:"
+            f" a verdict needs at least {least} of each, so it can only be INCONCLUSIVE"
+        )
+        names = " ".join(f"--fail-on {gate}" for gate in self.fail_on)
+        if not self.fail_on:
+            return found
+        if any("INCONCLUSIVE" in GATES[gate] for gate in self.fail_on):
+            return f"{found}, and {names} ends with status {GateNotMet.exit_status}"
+        return f"{found}, and {names} cannot fail for it; --fail-on inconclusive would"
 
     def hold(self, campaign: Campaign) -> tuple[CompareDocument, int]:
         """The comparison's document, its ``error`` filled, and the exit status: 4, 5 or 0.

@@ -23,10 +23,10 @@ MOST_WORKERS = 1024
 
 
 def predict(
-    campaigns: Sequence[Campaign], *, workers: int, hosts: int, chunk: int | None = None,
+    campaigns: Sequence[Campaign], *, workers: int, hosts: int | None = None, chunk: int | None = None,
     what_if: Iterable[str] = (), links: Sequence[str] = (), config: str | None = None,
 ) -> PredictDocument:  # fmt: skip
-    """What this merge would do on `workers` workers of `hosts` hosts.
+    """What this merge would do on `workers` workers of `hosts` hosts; None: on as many as the largest result has.
 
     Raises
     ------
@@ -35,10 +35,11 @@ def predict(
     """
     if not 1 <= workers <= MOST_WORKERS:
         raise UsageError(f"--workers must be from 1 to {MOST_WORKERS}, not {workers}")
-    if not 1 <= hosts <= workers:
+    if hosts is not None and not 1 <= hosts <= workers:
         raise UsageError(f"--hosts must be from 1 to {workers} (the number of workers), not {hosts}")
     measurements = gather(campaigns, config)
     runs, changes = measurements.runs, parse_what_if(what_if)
+    hosts = hosts or min(workers, max(len(run.shape.per_host) for run in runs))
     problem = Problem(workers, hosts, float(chunk or runs[0].shape.rows_per_chunk), _row_bytes(runs))
     basis = make_basis(measurements, changes, parse_links(links), problem.per_host[0])
     row = _row(problem, basis, changed=bool(changes.words))

@@ -40,6 +40,11 @@ def least_launches(*, alpha: float = 0.05, paired: bool = True) -> int:
     return n
 
 
+def can_differ(baseline: int, candidate: int, *, alpha: float = 0.05) -> bool:
+    """Whether so many launches of each, which were not interleaved, could be significant at level α."""
+    return 2.0 / math.comb(baseline + candidate, baseline) <= alpha
+
+
 def launches_needed(
     *, effect: float, spread: float, threshold: float, alpha: float = 0.05, paired: bool = True
 ) -> int | None:

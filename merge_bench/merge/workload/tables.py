@@ -290,7 +290,7 @@ def _few_row_groups(side: str, path: str, footers: parquet.Footers, workers: int
         Caution(
             "few-row-groups",
             f"the {side} table {path} has only {groups} row group{'s' * (groups != 1)} for {workers} workers, so"
-            f" {workers - groups} of them start without rows",
+            f" {workers - groups} of them start{'s' * (workers - groups == 1)} without rows",
             "write the table with smaller row groups, or use fewer workers",
         ),
     )

@@ -30,9 +30,14 @@ def print_check(result: CheckResult, console: Console) -> None:
     table.add_column("setting", overflow="fold", ratio=1)
     table.add_column("state", no_wrap=True)
     table.add_column("source", no_wrap=True)
+    below = [*result.errors, *result.warnings]
     for each in result.variables:
         colour = _COLOURS.get(each.state, "green")
-        note = f"\n  [dim]{escape(each.message)}[/dim]" if each.message else ""
+        note = (
+            f"\n  [dim]{escape(each.message)}[/dim]"
+            if each.message and not any(each.message in text for text in below)
+            else ""
+        )
         table.add_row(
             str(each.line or ""),
             escape(f"{each.name}={each.value}") + note,

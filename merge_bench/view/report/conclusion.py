@@ -5,7 +5,7 @@ One run fits a terminal of 24 lines of 80 columns.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from merge_bench.analysis import aggregate
@@ -14,7 +14,7 @@ from merge_bench.analysis.compare.fail_on import METRIC
 from merge_bench.analysis.documents.compare import Comparison
 from merge_bench.analysis.documents.run import RunDocument
 from merge_bench.analysis.statistics import median_interval, quartiles
-from merge_bench.analysis.verification_state import state_of
+from merge_bench.analysis.verification_state import State, state_of
 from merge_bench.errors import Caution, UsageError, WrongResult, wrapped
 from merge_bench.records.campaign import Campaign, Launch, Run
 from merge_bench.view.numbers import NULL, gib, ms, number, rows
@@ -31,11 +31,13 @@ LINES, COLUMNS = 23, 80
 
 
 def conclude(
-    page: Page, campaign: Campaign, documents: Sequence[RunDocument], records: str, *, whole: bool = False
-) -> None:
+    page: Page, campaign: Campaign, documents: Sequence[RunDocument], records: str, *, whole: bool = False,
+    above: Collection[Caution] = (),
+) -> None:  # fmt: skip
     """Put the conclusion of `campaign` on a page, with `documents` of its runs.
 
-    `records`: where they are, as it is printed; `whole`: all warnings, not only as many as there is room for.
+    `records`: where they are, as it is printed; `whole`: all warnings, not only as many as there is room for;
+    `above`: warnings that stand above it already.
     """
     if len(campaign.runs) == 1:
         ((run,), (document,)) = campaign.runs, documents
@@ -51,7 +53,7 @@ def conclude(
     room -= 0 if step is None else _height(f"      ({step.does})")
     for text in errors:
         page.line(text, "bold red")
-    found = list(dict.fromkeys(each for one in documents for each in one.warnings))
+    found = list(dict.fromkeys(each for one in documents for each in one.warnings if each not in above))
     if page.whole:
         run_sections.warnings_by_kind(page, found)
     else:
@@ -74,7 +76,7 @@ def _run(page: Page, run: Run, document: RunDocument) -> int:
         checks = sum(len(launch.verifications) for launch in run.launches)
         passed = f"all {checks} checks passed" if checks > 1 else "checked once"
         page.line(f"verified: {rows(document.result_rows)} rows, {passed}", "green")
-    else:
+    elif launches or document.error is None or state_of(run, launches) is State.WRONG:
         run_sections.verdict(page, run, launches, document)
     height = _height(title) + _height(ran) + (1 if document.verified else 3)
     if not launches:
@@ -130,11 +132,9 @@ def _facts(run: Run, launches: Sequence[Launch], document: RunDocument) -> Itera
     yield "Limited by", run_sections.limited_by(run, document)
     link = document.link
     if link is not None:
-        limit = f"limit of {gib(link.limit_bytes_per_second)} GiB/s"
-        if link.fraction is not None and link.fraction <= 1:
+        limit = f"link limit of {gib(link.limit_bytes_per_second)} GiB/s at this size"
+        if link.fraction is not None:
             limit = f"{link.fraction:.0%} of the {limit}"
-        elif link.fraction is not None:
-            limit = f"{link.fraction:.0%} of the measured {limit}"
         yield "Link", limit + (f", over {', '.join(link.transports)}" if link.transports else "")
     peaks = [worker for worker in document.peak_memory_bytes.per_worker if worker.peak is not None]
     if peaks:

@@ -25,7 +25,8 @@ from merge_bench.records.campaign import INTERRUPTED, Campaign, Run
 from merge_bench.tune.budget import upwards
 from merge_bench.tune.result import Result
 
-_PYTHON = "python"
+_PYTHON, _SCRIPT = "python", "merge-bench"
+_PROGRAM = f"{_PYTHON} -m merge_bench"
 _BUDGET = "10m"
 _MOST_MORE = 40  # launches of each config
 _OFTEN = 0.1  # of a tuning's launches: then noise of a busy host may be why nothing was decided
@@ -43,12 +44,30 @@ class NextStep:
     reports: bool = False
 
     def here(self) -> NextStep:
-        """The same with the Python that runs this, where `python` is another: outside of an environment."""
-        found, own = shutil.which(_PYTHON), Path(sys.executable)
-        if found is not None and Path(found).parent.resolve() == own.parent.resolve():
-            return self
-        short = own.relative_to(Path.cwd()) if own.is_relative_to(Path.cwd()) else own
-        return replace(self, command=shlex.quote(str(short)) + self.command.removeprefix(_PYTHON))
+        """The same, beginning as this command was typed."""
+        return replace(self, command=_as_typed() + self.command.removeprefix(_PROGRAM))
+
+
+def _as_typed() -> str:
+    """``merge-bench``, or a Python with ``-m merge_bench``: by name if that is found, else by its shorter path."""
+    script = Path(sys.argv[0])
+    if script.name == _SCRIPT:
+        found = shutil.which(_SCRIPT)
+        by_name = found is not None and script.exists() and Path(found).samefile(script)
+        return _SCRIPT if by_name else _short(script)
+    typed, own = sys.orig_argv[0], Path(sys.executable)
+    found = shutil.which(_PYTHON)
+    if found is not None and Path(found).parent.resolve() == own.parent.resolve():
+        return _PROGRAM
+    python = typed if typed and "/" not in typed and shutil.which(typed) else _short(own)
+    return python + _PROGRAM.removeprefix(_PYTHON)
+
+
+def _short(path: Path) -> str:
+    """A path as a word of a command, from the current folder if it lies there."""
+    here = Path.cwd()
+    inside = path.is_relative_to(here) and len(path.relative_to(here).parts) > 1
+    return shlex.quote(str(path.relative_to(here) if inside else path))
 
 
 def after_run(campaign: Campaign, one: RunDocument) -> NextStep | None:
@@ -88,26 +107,24 @@ def after_run(campaign: Campaign, one: RunDocument) -> NextStep | None:
 def _compute(campaign: Campaign, words: Sequence[str], one: RunDocument, limit: str) -> NextStep:
     """What helps a merge that its cores or its memory limit: tuning changes settings of the exchange only.
 
-    The engine of ``auto`` where another one was used, except at the rate of memory; else a forecast.
+    The engine of ``auto`` where another one was used, except at the rate of memory; on one host else the report, which
+    draws where the time goes; on several a forecast.
     """
     plan = campaign.runs[0].plan
     used = next((engine for engine in engines.descriptions() if engine.name == plan.engine), None)
     usual = engines.first(device_memory=False, dask=plan.exchange == "dask")
     if used is not None and not used.device_memory and used != usual and limit != "memory":
         return NextStep(_run(words, engine=usual.name), f"measures the same with the engine {usual.name}")
+    if _one_host(one):
+        return _report(campaign)
     try:
         gather([campaign], None)
     except MergeBenchError:
         return _report(campaign)
     workers = one.bandwidth_bytes_per_second.per_worker
     hosts = len({worker.host for worker in workers})
-    if hosts > 1:
-        size = ("--workers", str(2 * len(workers)), "--hosts", str(2 * hosts))
-        return NextStep(_command("predict", str(campaign.folder), *size), "forecasts it on twice as many hosts")
-    name = limit if limit in ("partition", "join") else "compute"
-    change = ("--workers", str(len(workers)), "--hosts", "1", "--what-if", f"{name}=2x")
-    what = "partition and join" if name == "compute" else f"the {name}"
-    return NextStep(_command("predict", str(campaign.folder), *change), f"forecasts it with {what} twice as fast")
+    size = ("--workers", str(2 * len(workers)), "--hosts", str(2 * hosts))
+    return NextStep(_command("predict", str(campaign.folder), *size), "forecasts it on twice as many hosts")
 
 
 def after_sweep(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TextIO
 
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.documents.run import Document, RunDocument, SweepDocument, runs_of
 from merge_bench.analysis.summary import summarize
 from merge_bench.analysis.verification_state import state_of
+from merge_bench.errors import Caution
 from merge_bench.records.campaign import Campaign, Run
 from merge_bench.view.numbers import cell, gib, ms, percent, rows
 from merge_bench.view.report import run_sections, transports, workers
@@ -25,6 +26,7 @@ def print_report(
     details: bool = True,
     file: TextIO | None = None,
     width: int | None = None,
+    above: Collection[Caution] = (),
 ) -> None:
     """Print the report of `campaign` on `file` (standard output).
 
@@ -40,6 +42,8 @@ def print_report(
         A terminal gets colours and lines, anything else plain aligned text that is never wrapped.
     width
         Columns of a terminal; asked from it if not given.
+    above
+        Warnings that stand above it already.
     """
     summary = summarize(campaign) if document is None else document
     with page_on(file, width) as page:
@@ -48,7 +52,7 @@ def print_report(
                 report_run(page, campaign, run, one)
             if not isinstance(summary, SweepDocument):
                 page.line("")
-        conclude(page, campaign, runs_of(summary), summary.records, whole=details)
+        conclude(page, campaign, runs_of(summary), summary.records, whole=details, above=above)
 
 
 def report_run(page: Page, campaign: Campaign, run: Run, document: RunDocument) -> None:
@@ -102,7 +106,9 @@ def overview(page: Page, runs: Sequence[Run], documents: Sequence[RunDocument], 
         Column("Wall-clock\n(ms)", [ms(one.wall_seconds.median) for one in documents]),
         Column("Bandwidth\n(GiB/s)", [gib(one.bandwidth_bytes_per_second.harmonic_mean) for one in documents]),
         Column("Throughput\n(GiB/s)", [gib(one.throughput_bytes_per_second.median) for one in documents]),
-        Column("Of link\n(%)", [percent(one.link.fraction if one.link else None) for one in documents]),
+        Column(
+            "Exchange speed\n(% of link limit)", [percent(one.link.fraction if one.link else None) for one in documents]
+        ),
         Column("Result\nrows", [rows(one.result_rows) for one in documents] if several else []),
         Column("Limited by", [one.bottleneck.what if one.bottleneck else "" for one in documents], text=True),
         Column("Result", [state.mark or "verified" for state in states], text=True),

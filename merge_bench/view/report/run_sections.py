@@ -315,7 +315,8 @@ def error_lines(documents: Sequence[RunDocument]) -> list[str]:
     for error in {one.error.message: one.error for one in documents if one.error}.values():
         rank = f"rank {error.rank}" if error.rank is not None else None
         where = ", ".join(filter(None, (rank, error.host)))
-        lines.append(f"{error.code}: {error.message}" + (f" ({where})" if where else ""))
+        said = error.message.startswith(error.code)  # interrupted by SIGINT
+        lines.append((error.message if said else f"{error.code}: {error.message}") + (f" ({where})" if where else ""))
     return lines
 
 

@@ -47,6 +47,31 @@ def test_a_gate_that_is_not_met_on_a_busy_host_says_so(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("has", "makes", "fail_on", "says"),
+    [
+        (1, 8, ("slower",), "has 1 launch, and this run makes 8: a verdict needs at least 4 of each, so it can only be"
+         " INCONCLUSIVE, and --fail-on slower cannot fail for it; --fail-on inconclusive would"),
+        (6, 1, ("inconclusive",), "and --fail-on inconclusive ends with status 5"),
+        (6, 1, (), "so it can only be INCONCLUSIVE"),
+        (4, 4, ("slower",), None),
+        (1, 39, ("slower",), None),
+    ],
+)  # fmt: skip
+def test_too_few_launches_for_a_verdict_are_said_before_the_run(
+    tmp_path: Path, has: int, makes: int, fail_on: tuple[str, ...], says: str | None
+) -> None:
+    doubt = Gate(measured(tmp_path, list(SIX[:has])), fail_on, 0.02).doubt(makes)
+    assert doubt is None if says is None else str(doubt).endswith(says)
+
+
+def test_a_verdict_on_one_launch_is_inconclusive(tmp_path: Path) -> None:
+    before, now = measured(tmp_path, [SIX[0]]), measured(tmp_path, faster(0.125))
+    document, status = Gate(before, ("slower",), 0.02).hold(now)
+    assert status == 0
+    assert {each.verdict for each in document.comparisons if each.metric == "throughput"} == {"INCONCLUSIVE"}
+
+
 def test_another_problem_cannot_be_compared(tmp_path: Path) -> None:
     before, now = measured(tmp_path, list(SIX)), measured(tmp_path, list(SIX), rows_per_chunk=25_000_000)
     with pytest.raises(UsageError, match="rows per chunk"):

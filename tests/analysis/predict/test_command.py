@@ -237,3 +237,10 @@ def test_a_forecast_from_a_busy_host_says_so(tmp_path: Path) -> None:
         stream.write(json.dumps(line) + "\n")
     found = merge_bench.predict(folder, workers=4, hosts=4)
     assert any("busy host: other processes keep 1.9 of 2 cores busy." in note for note in found["notes"])
+
+
+def test_the_workers_of_a_forecast_are_spread_over_as_many_hosts_as_those_of_the_result(tmp_path: Path) -> None:
+    folder = write(tmp_path, EXACT, Setup((2, 2)))
+    found = merge_bench.predict(folder, workers=8)
+    assert (found["forecast"]["workers"], found["forecast"]["hosts"]) == (8, 2)
+    assert merge_bench.predict(folder, workers=1)["forecast"]["hosts"] == 1

@@ -91,7 +91,7 @@ def test_one_run_says_everything_that_matters_once(tmp_path: Path) -> None:
     assert [re.split(r"\s{2,}", line) for line in lines[7:11]] == [
         ["Phases (ms)", "partition 20.00 (18%), exchange 30.00 (27%), join 40.00 (36%); slowest worker of each phase"],
         ["Limited by", "join: the longest phase, 36% of the wall-clock time"],
-        ["Link", "83% of the limit of 0.447 GiB/s, over sysv/memory, tcp/lo"],
+        ["Link", "83% of the link limit of 0.447 GiB/s at this size, over sysv/memory, tcp/lo"],
         ["Peak memory", "0.186 GiB in a worker, 3.00 × its input above imports"],
     ]
     assert lines[11:] == [

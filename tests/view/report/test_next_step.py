@@ -101,11 +101,10 @@ def test_a_merge_that_waits_for_its_exchange_is_tuned(tmp_path: Path) -> None:
     ("changes", "command"),
     [
         ({"engine": "pandas"}, "--left a.parquet --right b.parquet --engine native"),
-        ({"engine": "native"}, "predict FOLDER --workers 2 --hosts 1 --what-if LIMIT=2x"),
-        ({"engine": "native", "how": "left"}, "report FOLDER"),  # of which there is no forecast
-        ({"engine": "cudf"}, "predict FOLDER --workers 2 --hosts 1 --what-if LIMIT=2x"),
+        ({"engine": "native"}, "report FOLDER"),
+        ({"engine": "cudf"}, "report FOLDER"),
     ],
-    ids=["another engine", "fastest engine", "no forecast", "GPUs"],
+    ids=["another engine", "fastest engine", "GPUs"],
 )
 def test_settings_of_the_network_are_not_tuned_for_a_merge_that_computes(
     tmp_path: Path, limit: str, changes: dict[str, str], command: str
@@ -117,12 +116,16 @@ def test_settings_of_the_network_are_not_tuned_for_a_merge_that_computes(
 
     folder = write_campaign(tmp_path, Script(plan=plan(**changes), worker=phases))
     found = next_of(with_command(folder, "--left", "a.parquet", "--right", "b.parquet", "--engine", changes["engine"]))
-    assert found == f"python -m merge_bench {command.replace('FOLDER', str(folder)).replace('LIMIT', limit)}"
+    assert found == f"python -m merge_bench {command.replace('FOLDER', str(folder))}"
 
 
-def test_a_merge_across_hosts_that_computes_is_forecast_on_more_of_them(tmp_path: Path) -> None:
-    folder = write_campaign(tmp_path, Script(plan=plan(8, engine="native")))  # four workers on each host
-    assert next_of(folder) == f"python -m merge_bench predict {folder} --workers 16 --hosts 4"
+@pytest.mark.parametrize(
+    ("how", "command"),
+    [("inner", "predict FOLDER --workers 16 --hosts 4"), ("left", "report FOLDER")],  # of which there is no forecast
+)
+def test_a_merge_across_hosts_that_computes_is_forecast_on_more_of_them(tmp_path: Path, how: str, command: str) -> None:
+    folder = write_campaign(tmp_path, Script(plan=plan(8, engine="native", how=how)))  # four workers on each host
+    assert next_of(folder) == f"python -m merge_bench {command.replace('FOLDER', str(folder))}"
 
 
 @pytest.mark.parametrize(
@@ -174,11 +177,39 @@ def test_another_python_than_the_one_on_the_path_is_named(tmp_path: Path, monkey
     other.mkdir()
     (other / "python").touch(0o755)
     monkeypatch.setenv("PATH", str(other))
+    monkeypatch.setattr(sys, "orig_argv", [sys.executable])
     folder = with_command(write_campaign(tmp_path), "--chunk", "1e6")
     monkeypatch.chdir(tmp_path)
     assert next_of(folder).startswith(f"{sys.executable} -m merge_bench --chunk 1e6")
     monkeypatch.chdir(Path(sys.executable).parents[1])
     assert next_of(folder).startswith("bin/python")
+
+
+@pytest.mark.parametrize(
+    ("typed", "on_path", "begins"),
+    [
+        ("bin/merge-bench", ("merge-bench",), "merge-bench --chunk"),
+        ("bin/merge-bench", (), "bin/merge-bench --chunk"),
+        ("python", ("python",), "python -m merge_bench --chunk"),
+        ("python3", ("python3",), "python3 -m merge_bench --chunk"),
+        ("/a/python", ("python",), "/a/python -m merge_bench --chunk"),
+    ],
+    ids=["script on the path", "script by its path", "python", "another name", "another python"],
+)
+def test_the_next_command_begins_as_this_one_was_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, on_path: tuple[str, ...], begins: str
+) -> None:
+    script = tmp_path / "bin" / "merge-bench"
+    script.parent.mkdir()
+    for name in ("merge-bench", "python", "python3"):
+        (script.parent / name).touch(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("shutil.which", lambda name: str(script.parent / name) if name in on_path else None)
+    monkeypatch.setattr(sys, "executable", "/a/python")
+    monkeypatch.setattr(sys, "orig_argv", [typed])
+    monkeypatch.setattr(sys, "argv", [str(script) if typed.endswith("bench") else "/b/merge_bench/__main__.py"])
+    folder = with_command(write_campaign(tmp_path), "--chunk", "1e6")
+    assert next_of(folder).startswith(begins)
 
 
 @pytest.mark.parametrize(
