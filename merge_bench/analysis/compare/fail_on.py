@@ -54,7 +54,7 @@ class Gate:
             return found
         if any("INCONCLUSIVE" in GATES[gate] for gate in self.fail_on):
             return f"{found}, and {names} ends with status {GateNotMet.exit_status}"
-        return f"{found}, and {names} cannot fail for it; --fail-on inconclusive would"
+        return f"{found}, and {names} cannot fail; with --fail-on inconclusive as well, it ends with status 5"
 
     def hold(self, campaign: Campaign) -> tuple[CompareDocument, int]:
         """The comparison's document, its ``error`` filled, and the exit status: 4, 5 or 0.
