@@ -177,7 +177,7 @@ def _order(entry: Entry) -> tuple[bool, float, str]:
 
 
 def offered(
-    entries: Sequence[Entry], name: Callable[[Entry], str] = lambda entry: f"{short(entry.title, 72)} · {entry.status}"
+    entries: Sequence[Entry], name: Callable[[Entry], str] = lambda entry: f"{short(entry.title, 60)} · {entry.status}"
 ) -> dict[str, str]:
     """The id of each of `entries` by when it began and its `name`: ``25 Nov 14:02 · tcp: … · done``.
 

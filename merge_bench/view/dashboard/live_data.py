@@ -156,12 +156,19 @@ def now(campaign: Campaign, *, running: bool = True) -> Now:
         notes=notes,
         checks=_checks(campaign, running=running),
         limit=aggregate.link_limit([launch]),
-        doubt=next(diagnostics.limit_exceeded([launch]), None),
+        doubt=_doubt(campaign, launch),
         dask=launch.line.cluster.dashboard if running and launch is campaign.launches[-1] else None,
         source=source_of([campaign]),
         running=running,
         fatal=ended_by,
     )
+
+
+def _doubt(campaign: Campaign, launch: Launch) -> Caution | None:
+    """What the command says of the run of `launch`, over all of its launches so far."""
+    run = next((run for run in campaign.runs if any(each is launch for each in run.launches)), None)
+    launches = [each for each in aggregate.counted(run) if each.link is not None] if run is not None else []
+    return next(diagnostics.limit_exceeded(launches), None)
 
 
 def _pairs(launch: Launch) -> tuple[Chart, tuple[Column, ...]]:

@@ -239,7 +239,7 @@ class TuningView:
         if content is not self._shown:
             before, self._shown = self._shown, content
             self.download.param.update(disabled=content.config is None, filename=content.file_name)
-            self._outcome.value = ui.complaints(content.problems) + _said(content) or NOTHING
+            self._outcome.value = _said(content) or NOTHING
             if (
                 before is None
                 or before.charts != content.charts
@@ -250,8 +250,9 @@ class TuningView:
 
 
 def _said(content: Content) -> str:
-    """The outcome, and what a tuning that goes on does now."""
+    """The verdict, then problems and details, the next command, and what a tuning that goes on does now."""
     outcome = f'<p class="verdict">{as_html(content.outcome)}</p>' if content.outcome else ""
+    outcome += ui.complaints(content.problems)
     outcome += "".join(f"<p>{unbroken(as_html(sentence))}</p>" for sentence in content.details)
     if content.step is not None:
         command = unbroken(as_html(content.step.command))

@@ -34,8 +34,8 @@ def unfinished(campaign: Campaign) -> Unfinished:
 
 
 def measured(campaign: Campaign) -> tuple[Column, ...]:
-    """A row for each config and size that was launched, with its throughput in GiB/s; empty without a launch."""
-    runs = [run for run in campaign.runs if run.launches]
+    """A row for each config and size that has measured anything, with its throughput in GiB/s."""
+    runs = [run for run in campaign.runs if aggregate.counted(run)]
     if not runs:
         return ()
     sizes = {run.plan_index for run in runs}

@@ -138,10 +138,13 @@ def test_workers_of_the_same_bandwidth_are_named_if_another_one_has_none(tmp_pat
     assert said in view.live._slowest.value
 
 
-def test_a_link_limit_that_was_exceeded_is_said_with_the_words_of_the_command(tmp_path: Path) -> None:
-    (document,) = runs_of(summarize(read_campaign(CAMPAIGNS / "run")))
-    (said,) = [caution for caution in document.warnings if caution.code == "limit-exceeded"]
-    status = live_of("run", tmp_path).live._status.value
+@pytest.mark.parametrize("kind", ["run", "interrupted"])
+def test_a_link_limit_that_was_exceeded_is_said_with_the_words_of_the_command(kind: str, tmp_path: Path) -> None:
+    warned = [
+        caution for document in runs_of(summarize(read_campaign(CAMPAIGNS / kind))) for caution in document.warnings
+    ]
+    (said,) = [caution for caution in warned if caution.code == "limit-exceeded"]
+    status = live_of(kind, tmp_path).live._status.value
     assert as_html(said.message) in status
     assert "--link-rounds 100" in status
     assert "limit-exceeded" not in live_of("tables", tmp_path / "within").live._status.value
