@@ -162,6 +162,8 @@ def _state(sources: Sequence[Source], probes: Sequence[Campaign]) -> tuple[str, 
     sentences += [f"Incomplete: {message}" for message in dict.fromkeys(broken)] if not wrong else []
     if sentences:
         return ". ".join(sentences), True
+    if not sources and not probes:
+        return "Nothing was measured", False
     if not sources:
         return f"Network measurements: {', '.join(str(one.probe) for one in probes)}", False
     return "Verified: every check of the merge results was made and passed", False

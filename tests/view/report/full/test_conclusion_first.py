@@ -132,6 +132,13 @@ def test_a_tuning_that_was_interrupted_ends_with_the_command_that_resumes_it(tmp
     assert code.text.startswith("python -m merge_bench tune --chunk 2e4 --workers 2 --iterations 3 --only ")
 
 
+def test_a_tuning_without_a_launch_is_no_network_measurement(tmp_path: Path) -> None:
+    head = (CAMPAIGNS / "tune" / "records.jsonl").read_bytes().splitlines(keepends=True)[0]
+    (tmp_path / "records.jsonl").write_bytes(head)
+    found = build([read_campaign(tmp_path)], References(), None)
+    assert (found.state, found.verified) == ("Nothing was decided: no candidate was judged", "Nothing was measured")
+
+
 def test_below_a_timeline_stands_the_command_that_exports_all_of_them() -> None:
     texts = [each.text for part in report("one-sender").sections for each in part.blocks if isinstance(each, Line)]
     (said,) = [text for text in texts if "perfetto" in text]
