@@ -126,6 +126,8 @@ def write_results(
     problems = by_problem(sources)
     beside = _published_by_problem(published)
     for metric in (THROUGHPUT, BANDWIDTH) if len(sources) > 1 or published else ():
+        if not any(source.samples(metric) for source in sources):
+            continue
         page.heading(f"{metric.title} by problem and config (GiB/s, medians over launches)")
         _table(page, metric, problems, beside)
         _note_missing_intervals(page, sources)

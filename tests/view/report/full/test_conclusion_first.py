@@ -139,6 +139,14 @@ def test_a_tuning_without_a_launch_is_no_network_measurement(tmp_path: Path) -> 
     assert (found.state, found.verified) == ("Nothing was decided: no candidate was judged", "Nothing was measured")
 
 
+def test_a_metric_that_no_result_has_is_no_heading_above_dashes(tmp_path: Path) -> None:
+    shutil.copytree(CAMPAIGNS / "baseline", tmp_path / "again")
+    both = build([read_campaign(CAMPAIGNS / "baseline"), read_campaign(tmp_path / "again")], References(), None)
+    headings = [block.text for part in both.sections for block in part.blocks if isinstance(block, Heading)]
+    assert any(text.startswith("Throughput by problem") for text in headings)
+    assert not any(text.startswith("Bandwidth by problem") for text in headings)
+
+
 def test_below_a_timeline_stands_the_command_that_exports_all_of_them() -> None:
     texts = [each.text for part in report("one-sender").sections for each in part.blocks if isinstance(each, Line)]
     (said,) = [text for text in texts if "perfetto" in text]
