@@ -32,7 +32,7 @@ def warnings(
     verification = [_UNVERIFIED[state]] if state in _UNVERIFIED and (counted or state is not State.MISSING) else []
     traffic = () if run.plan.runtime_filter else _traffic(counted)  # the filter's messages are not in the records
     shown = (
-        *traffic, *_launches(run), *_limit(counted), *_links(counted, workers), *_ranks(counted, workers),
+        *traffic, *_launches(run), *limit_exceeded(counted), *_links(counted, workers), *_ranks(counted, workers),
         *_outliers(counted, several=len(campaign.runs) > 1),
     )  # fmt: skip
     found = list(dict.fromkeys((*(line.caution for line in recorded), *verification, *shown)))
@@ -208,7 +208,8 @@ def _links(launches: Sequence[Launch], workers: Sequence[WorkerFigures]) -> Iter
         )
 
 
-def _limit(launches: Sequence[Launch]) -> Iterator[Caution]:
+def limit_exceeded(launches: Sequence[Launch]) -> Iterator[Caution]:
+    """A warning if the exchange was faster than what was measured as the link limit."""
     fraction = aggregate.of_run(launches, aggregate.link_fraction)
     if fraction is not None and fraction > EXCEEDED:
         yield Caution(

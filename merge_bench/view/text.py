@@ -48,6 +48,11 @@ def capitalized(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+def uncapitalized(text: str) -> str:
+    """`text` with a small letter at its beginning."""
+    return text[:1].lower() + text[1:]
+
+
 def plural(count: int, what: str, many: str = "s") -> str:
     """``1 launch``, ``2 launches``, ``1,000 launches``."""
     return f"{count:,} {what}{'' if count == 1 else many}"

@@ -30,6 +30,11 @@ def is_tuning(plans: Sequence[Plan]) -> bool:
     return any(plan.tune is not None for plan in plans)
 
 
+def tunes(campaign: Campaign) -> bool:
+    """Whether this is a tuning, even without a step yet."""
+    return bool(campaign.tuning) or is_tuning(campaign.plans)
+
+
 def problem_of(plans: Sequence[Plan]) -> str:
     """What is merged, and by how many workers."""
     questions = _questions(plans)
@@ -94,11 +99,21 @@ def keys_of(work: Workload) -> str:
 
 def when(seconds: float | None) -> str:
     """``22 November 2026, 11:00 UTC``; empty for a time that no calendar has."""
-    try:
-        found = datetime.fromtimestamp(seconds, UTC) if seconds is not None else None
-    except (OverflowError, ValueError, OSError):
-        found = None
+    found = _moment(seconds)
     return "" if found is None else f"{found.day} {found:%B %Y, %H:%M} UTC"
+
+
+def short_time(seconds: float | None) -> tuple[str, str, str]:
+    """``25 Nov``, ``2026``, ``14:02``, in UTC; empty for a time that no calendar has."""
+    found = _moment(seconds)
+    return ("", "", "") if found is None else (f"{found.day} {found:%b}", f"{found:%Y}", f"{found:%H:%M}")
+
+
+def _moment(seconds: float | None) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(seconds, UTC) if seconds is not None else None
+    except (OverflowError, ValueError, OSError):
+        return None
 
 
 def where_of(campaign: Campaign) -> str:

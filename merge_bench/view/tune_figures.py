@@ -14,6 +14,7 @@ from merge_bench.tune.result import GAINED, Result, decision_of
 from merge_bench.view.plot.draw import attempt, draw, drawable
 from merge_bench.view.plot.forest import Estimate, forest
 from merge_bench.view.plot.marks import Chart
+from merge_bench.view.text import uncapitalized
 
 FILES = ("figure.png", "figure.svg", "figure.html")
 """Files in the campaign's folder; those are drawn whose libraries are installed."""
@@ -52,7 +53,7 @@ def forest_of(result: Result, sizes: Sequence[str], metric: str) -> Chart:
         "In combination": [_estimate(line, str(name)) for name, line in ablated.items()],
         "Confirmation": [_estimate(line, f"all, {sizes[line.plan]}") for line in result.confirmation],
     }
-    outcome = " ".join(result.winner.settings) if result.winner else result.outcome[:1].lower() + result.outcome[1:]
+    outcome = " ".join(result.winner.settings) if result.winner else uncapitalized(result.outcome)
     noise = result.noise_floor
     return forest(
         sections,

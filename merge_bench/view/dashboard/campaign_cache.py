@@ -12,9 +12,11 @@ from merge_bench.analysis import aggregate
 from merge_bench.analysis.verification_state import State, state_of
 from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.records.follow import LIMIT_BYTES, Follower
+from merge_bench.tune.result import result_of
 from merge_bench.units import GIB
 from merge_bench.view.dashboard.campaign_index import Entry
 from merge_bench.view.report.tuning import size_of
+from merge_bench.view.titles import tunes
 
 MOST_KEPT = 2 * LIMIT_BYTES
 SMALL_BYTES = 4 << 20
@@ -34,15 +36,18 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Figures:
-    """What the table shows of a campaign: its fastest run's medians in GiB/s, and whether all its runs are verified.
+    """What lists show of a campaign: its fastest run's medians in GiB/s, and whether all its runs are verified.
 
     `fastest`: the config of that run, with its rows per chunk if the campaign has several; empty if it has one run.
+    `launches`: that measured anything; None if the campaign cannot be read. `outcome`: of a tuning that has ended.
     """
 
     fastest: str = ""
     throughput: float | None = None
     bandwidth: float | None = None
     verified: str = ""
+    launches: int | None = None
+    outcome: str = ""
 
 
 class CampaignCache:
@@ -103,12 +108,15 @@ def _figures_of(campaign: Campaign) -> Figures:
     rates = [
         (run, rate(launches, aggregate.throughput), rate(launches, aggregate.bandwidth)) for run, launches in counted
     ]
+    measured = sum(bool(launch.timed) for launch in campaign.launches)
+    ended = tunes(campaign) and campaign.end is not None and campaign.end.status == 0
+    outcome = result_of(campaign).outcome if ended else ""
     if not rates:
-        return Figures(verified=verified)
+        return Figures(verified=verified, launches=measured, outcome=outcome)
     run, throughput, bandwidth = max(rates, key=lambda each: (each[1] or 0.0, each[2] or 0.0))
     several = len({run.plan_index for run in campaign.runs}) > 1
     name = f"{run.config.name} at {size_of(campaign, run.plan_index)}" if several else run.config.name
-    return Figures(name if len(campaign.runs) > 1 else "", throughput, bandwidth, verified)
+    return Figures(name if len(campaign.runs) > 1 else "", throughput, bandwidth, verified, measured, outcome)
 
 
 def _read(follower: Follower) -> Campaign | None:

@@ -7,7 +7,7 @@ import stat
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,8 +17,8 @@ from merge_bench.records import schema as s
 from merge_bench.records.codec import decode
 from merge_bench.records.recorded_plan import Plan
 from merge_bench.records.writer import RECORDS
-from merge_bench.view.text import visible
-from merge_bench.view.titles import is_tuning, title_of, when
+from merge_bench.view.text import short, visible
+from merge_bench.view.titles import is_tuning, short_time, title_of
 
 YOURS, SHIPPED, PUBLISHED = "yours", "shipped", "published"
 _SUBFOLDERS = {"curated": SHIPPED, "published": PUBLISHED}
@@ -88,10 +88,8 @@ class Entry:
 
     @property
     def title(self) -> str:
-        """What it is called for people, and when it began; the folder's name if its first line cannot be read."""
-        if self.head is None:
-            return self.folder.name
-        return f"{title_of(self.head, self.plans)} · {when(self.head.time)}"
+        """What it is called for people; the folder's name if its first line cannot be read."""
+        return self.folder.name if self.head is None else title_of(self.head, self.plans)
 
     @property
     def started(self) -> float | None:
@@ -178,15 +176,24 @@ def _order(entry: Entry) -> tuple[bool, float, str]:
     return entry.head is not None, started, entry.id
 
 
-def offered(entries: Sequence[Entry], *, status: bool = False) -> dict[str, str]:
-    """The id of each of `entries` by its title, with the folder's name where two have the same title."""
-    titles = Counter(entry.title for entry in entries)
-    labels = (
-        f"{visible(entry.title)}{f' ({visible(entry.folder.name)})' * (titles[entry.title] > 1)}"
-        + (f" ({entry.status})" if status else "")
-        for entry in entries
-    )
-    return dict(zip(labels, (entry.id for entry in entries), strict=True))
+def offered(
+    entries: Sequence[Entry], name: Callable[[Entry], str] = lambda entry: f"{short(entry.title, 60)} · {entry.status}"
+) -> dict[str, str]:
+    """The id of each of `entries` by when it began and its `name`: ``25 Nov 14:02 · tcp: … · done``.
+
+    The folder's name is added where two have the same label, and the year where there are several.
+    """
+    several = len({short_time(entry.started)[1] for entry in entries if entry.started is not None}) > 1
+    labels = []
+    for entry in entries:
+        day, year, clock = short_time(entry.started)
+        began = " ".join(filter(None, (day, year * several, clock)))
+        labels.append(" · ".join(filter(None, (began, visible(name(entry))))))
+    counts = Counter(labels)
+    return {
+        label + f" ({visible(entry.folder.name)})" * (counts[label] > 1): entry.id
+        for label, entry in zip(labels, entries, strict=True)
+    }
 
 
 def newest_running(entries: Sequence[Entry]) -> Entry | None:

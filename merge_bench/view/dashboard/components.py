@@ -11,13 +11,14 @@ import panel as pn
 from bokeh.models.widgets import NumberFormatter
 
 from merge_bench.analysis import published
+from merge_bench.errors import Caution
 from merge_bench.view.dashboard import style_sheets
 from merge_bench.view.dashboard.progress import Progress
 from merge_bench.view.plot.interactive import figure_of
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.report.definitions import definitions, find
 from merge_bench.view.report.layout import Column
-from merge_bench.view.text import as_html, for_canvas, short, visible
+from merge_bench.view.text import as_html, for_canvas, short, unbroken, visible
 
 WIDE = "stretch_width"
 
@@ -94,6 +95,13 @@ def side_by_side(*parts: Any, **options: Any) -> pn.Row:
 def complaints(problems: Iterable[str]) -> str:
     """What went wrong, as HTML."""
     return "".join(f'<p class="bad">{as_html(each)}</p>' for each in problems)
+
+
+def caution(found: Caution, *, of: str = "") -> str:
+    """A warning of the command with its remedy, as HTML; `of`: the config that it is about."""
+    remedy = f" → {unbroken(as_html(found.remedy))}" if found.remedy else ""
+    about = f"{as_html(of)}: " if of else ""
+    return f'<p>{about}<b class="bad">{as_html(found.code)}</b>: {as_html(found.message)}{remedy}</p>'
 
 
 def select(label: str, options: Any, **settings: Any) -> pn.widgets.Select:

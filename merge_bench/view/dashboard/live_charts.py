@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from bokeh.models import BasicTicker, ColumnDataSource
@@ -14,7 +15,7 @@ from merge_bench.units import GIB
 from merge_bench.view.dashboard.live_data import Point
 from merge_bench.view.plot.charts import every, stacked, with_unit
 from merge_bench.view.plot.interactive import Drawn, hover
-from merge_bench.view.plot.marks import Axis, Boxes, Group, Picture, Whiskers
+from merge_bench.view.plot.marks import Axis, Boxes, Group, Mark, Picture, Whiskers
 from merge_bench.view.plot.merge import PARTS, parts_of
 from merge_bench.view.plot.style import look
 from merge_bench.view.report.workers import slowest_of
@@ -22,6 +23,8 @@ from merge_bench.view.text import as_html, short, visible
 
 HEIGHT = 270
 _USUAL, _SLOW = 0, 1
+_NAMED = 4
+"""So many workers have room for more than their rank below their bars."""
 _COLUMNS = ("number", "rate", "colour", "shape", "config", "launch", "iteration", "value", "wall")
 """Of each point in `Rates`; from ``config`` on they are shown under the pointer."""
 
@@ -107,8 +110,11 @@ def _legend(symbols: Mapping[str, str]) -> str:
     )
 
 
-def workers(figures: Sequence[WorkerFigures]) -> Picture:
-    """The bandwidth of every worker; the slowest has another colour, a hatch, and a remark."""
+def workers(figures: Sequence[WorkerFigures], lacking: Mapping[int, str]) -> Picture:
+    """The bandwidth of every worker; the slowest has another colour, a hatch, and a remark.
+
+    `lacking`: why workers have none, by rank; of few workers it stands in the place of the bar.
+    """
     slowest = slowest_of(figures)
     known = [(worker, rate / GIB) for worker in figures if (rate := worker.bandwidth.mean) is not None]
     groups = []
@@ -121,7 +127,10 @@ def workers(figures: Sequence[WorkerFigures]) -> Picture:
         ranks, rates = [worker.rank for worker, _ in mine], [rate for _, rate in mine]
         bars = Boxes(ranks, [0.0] * len(ranks), rates, True, fill=0.6, hatched=index == _SLOW, details=details)
         groups.append(Group(index, (bars,)))
-    return _by_rank("GiB/s", [worker.rank for worker, _ in known], groups, [rate for _, rate in known])
+    ticks = {worker.rank: str(worker.rank) for worker in figures}
+    if len(figures) <= _NAMED:
+        ticks |= {rank: f"{rank}: {why}" for rank, why in lacking.items()}
+    return _by_rank("GiB/s", ticks, groups, [rate for _, rate in known])
 
 
 def phases(figures: Sequence[WorkerFigures]) -> Picture:
@@ -129,7 +138,16 @@ def phases(figures: Sequence[WorkerFigures]) -> Picture:
     known = [(worker, parts) for worker in figures if (parts := parts_of(worker)) is not None]
     ranks = [worker.rank for worker, _ in known]
     ends, groups = stacked(PARTS, {_named(worker): parts for worker, parts in known}, at=ranks, upright=True)
-    return _by_rank("ms", ranks, groups, ends)
+    groups = tuple(replace(group, marks=tuple(map(_without_nothing, group.marks))) for group in groups)
+    return _by_rank("ms", {worker.rank: str(worker.rank) for worker in figures}, groups, ends)
+
+
+def _without_nothing(mark: Mark) -> Mark:
+    """Boxes without those of no height, whose edges would be seen."""
+    if not isinstance(mark, Boxes):
+        return mark
+    ends = [end if end > start else float("nan") for start, end in zip(mark.start, mark.end, strict=True)]
+    return replace(mark, end=ends)
 
 
 def memory(figures: Sequence[WorkerMemory]) -> Picture:
@@ -149,7 +167,12 @@ def memory(figures: Sequence[WorkerMemory]) -> Picture:
         groups.append(Group(index, (bars,), label))
         highest += values
     mark = Whiskers(inputs, [rank - 0.4 for rank in ranks], [rank + 0.4 for rank in ranks], width=3)
-    return _by_rank("GiB", ranks, [*groups, Group(_SLOW, (mark,), "its input")], highest + inputs)
+    return _by_rank(
+        "GiB",
+        dict(zip(ranks, map(str, ranks), strict=True)),
+        [*groups, Group(_SLOW, (mark,), "its input")],
+        highest + inputs,
+    )
 
 
 def _named(worker: WorkerFigures) -> str:
@@ -160,9 +183,9 @@ def _gib(value: float | None) -> float:
     return float("nan") if value is None else value / GIB
 
 
-def _by_rank(unit: str, ranks: Sequence[int], groups: Sequence[Group], values: Iterable[float]) -> Picture:
-    ticks = every({rank: str(rank) for rank in ranks}, 32)
-    x = Axis("Rank", ticks, min(ranks, default=0) - 0.5, max(ranks, default=0) + 0.5)
+def _by_rank(unit: str, names: Mapping[int, str], groups: Sequence[Group], values: Iterable[float]) -> Picture:
+    """`names`: of every worker, by rank."""
+    x = Axis("Rank", every(names, 32), min(names, default=0) - 0.5, max(names, default=0) + 0.5)
     return Picture(x, _up_to(unit, values), tuple(groups), HEIGHT)
 
 

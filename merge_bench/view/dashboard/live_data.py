@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from merge_bench.analysis import aggregate, metrics
+from merge_bench.analysis import aggregate, diagnostics, metrics
 from merge_bench.analysis.documents.run import runs_of
 from merge_bench.analysis.summary import summarize
+from merge_bench.errors import Caution
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign, Launch, ordered_configs
 from merge_bench.view.dashboard.progress import Progress, progress_of
@@ -17,6 +18,7 @@ from merge_bench.view.plot import merge
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.plot.source import source_of
 from merge_bench.view.report.layout import Column, by_pair
+from merge_bench.view.report.workers import without_bandwidth
 from merge_bench.view.text import plural
 
 RECENT = 10
@@ -61,21 +63,25 @@ NO_PAIRS = merge.pair_map({}, {"lanes": {}}, {})
 class Now:
     """The state of a campaign without its points, and that of its newest launch with workers.
 
-    `workers`: over the last iterations; `pairs`: a map, or for few workers `rates`, a table in GiB/s; `memory`: of the
-    last launch that recorded it; `limit`: bytes per second; `dask`: the address of Dask's own dashboard, while there is
-    one; `source`: result, host, date and UCX; `running`: whether it goes on; `fatal`: why it ended without success.
+    `workers`: over the last iterations; `lacking`: why those without a bandwidth have none, by rank; `pairs`: a map, or
+    for few workers `rates`, a table in GiB/s; `memory`: of the last launch that recorded it; `limit`: bytes per second;
+    `doubt`: what the command says of a limit that was exceeded; `dask`: the address of Dask's own dashboard, while
+    there is one; `source`: result, host, date and UCX; `running`: whether it goes on; `fatal`: why it ended without
+    success.
     """
 
     progress: Progress
     launch: int | None = None
     config: str = ""
     workers: tuple[aggregate.WorkerFigures, ...] = ()
+    lacking: Mapping[int, str] = field(default_factory=dict)
     pairs: Chart = NO_PAIRS
     rates: tuple[Column, ...] = ()
     memory: s.MemoryLine | None = None
     notes: tuple[Note, ...] = ()
     checks: str = ""
     limit: float | None = None
+    doubt: Caution | None = None
     dask: str | None = None
     source: str = ""
     running: bool = False
@@ -137,22 +143,32 @@ def now(campaign: Campaign, *, running: bool = True) -> Now:
         return Now(progress, notes=notes, running=running, fatal=ended_by)
     pairs, rates = _pairs(launch)
     recent = replace(launch, iterations=launch.timed[-RECENT:])
+    workers = aggregate.worker_figures([recent])
     return Now(
         progress=progress,
         launch=launch.index,
         config=launch.line.config,
-        workers=aggregate.worker_figures([recent]),
+        workers=workers,
+        lacking=without_bandwidth([recent], workers, running=running and campaign.probe is None),
         pairs=pairs,
         rates=rates,
         memory=next((each.memory for each in reversed(campaign.launches) if each.memory is not None), None),
         notes=notes,
         checks=_checks(campaign, running=running),
         limit=aggregate.link_limit([launch]),
+        doubt=_doubt(campaign, launch),
         dask=launch.line.cluster.dashboard if running and launch is campaign.launches[-1] else None,
         source=source_of([campaign]),
         running=running,
         fatal=ended_by,
     )
+
+
+def _doubt(campaign: Campaign, launch: Launch) -> Caution | None:
+    """What the command says of the run of `launch`, over all of its launches so far."""
+    run = next((run for run in campaign.runs if any(each is launch for each in run.launches)), None)
+    launches = [each for each in aggregate.counted(run) if each.link is not None] if run is not None else []
+    return next(diagnostics.limit_exceeded(launches), None)
 
 
 def _pairs(launch: Launch) -> tuple[Chart, tuple[Column, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,15 +20,16 @@ from merge_bench.view.dashboard.campaign_index import PROBE, RUNNING, TUNE, YOUR
 from merge_bench.view.dashboard.live_data import FAILED, NO_PAIRS, WARNING, Now, Point, Points, now
 from merge_bench.view.numbers import gib, ms
 from merge_bench.view.plot.marks import Chart, Picture
-from merge_bench.view.report.workers import slowest_of
+from merge_bench.view.report.layout import grouped
+from merge_bench.view.report.workers import NOT_MEASURED, slowest_of
 from merge_bench.view.text import as_html, unbroken
+from merge_bench.view.titles import listed
 
 _NEWEST = ""
 """The value of the choice "the newest"."""
 
 _MOST_LISTED = 100
 _READ_SECONDS = 0.6  # of reading, before what was read so far is shown
-_CARD = live_charts.HEIGHT + 80
 _PAIRS = 2
 """The place of the map of pairs among the pictures."""
 
@@ -68,13 +69,13 @@ class LiveView:
         self._drawn: tuple[Points | None, int] = None, 0
         self._shown: tuple[object, ...] | None = None
         self.choice = ui.select(
-            "Campaign", {"the newest": _NEWEST}, value=_NEWEST, width=640,
+            "Campaign (times in UTC)", {"the newest": _NEWEST}, value=_NEWEST, width=640,
             description="The newest: a running campaign, or else the last one.",
         )  # fmt: skip
         self._status = ui.html(min_height=84)
         self._notes = ui.html()
         self._source = ui.html()
-        self._slowest = ui.html(height=24)
+        self._slowest = ui.html(min_height=24)
         self._rates = ui.html()
         self._phases, self._memory = ui.html(), ui.html()
         self._dask = ui.html(height=24)
@@ -94,7 +95,7 @@ class LiveView:
         cards = (
             ui.card("Throughput of each iteration", ["Throughput"], self._legends[0], through, height=None),
             ui.card("Bandwidth of each iteration", ["Bandwidth", "Worker"], self._legends[1], band, height=None),
-            ui.card("Bandwidth of each worker, last iterations", ["Bandwidth"], self._slowest, rates, height=_CARD),
+            ui.card("Bandwidth of each worker, last iterations", ["Bandwidth"], self._slowest, rates, height=None),
             ui.card("Time of each worker", ["Partition, exchange, join", "Overlap"], self._phases, phases, height=None),
             ui.card("Pairs of workers, last iteration", ["Rate of a pair", "Lanes"], self._rates, pairs, height=None),
             ui.card("Memory of each worker", ["Peak memory", "Launch"], self._memory, memory, height=None),
@@ -107,7 +108,7 @@ class LiveView:
     def _offer(self, entries: Sequence[Entry]) -> None:
         mine = [entry for entry in entries if entry.head is not None and entry.origin == YOURS]
         options = {"the newest": _NEWEST}
-        options |= offered(mine[:_MOST_LISTED], status=True)
+        options |= offered(mine[:_MOST_LISTED])
         if self.choice.value not in options.values():
             options |= offered([entry for entry in entries if entry.id == self.choice.value])
         ui.offer(self.choice, options, _NEWEST)
@@ -176,6 +177,7 @@ class LiveView:
             figure.show(picture)
         noted = state is not None and bool(state.notes)
         filled = [*known, *(not Chart("", picture).empty for picture in pictures), noted]
+        filled[len(known)] |= state is not None and _expected(state)
         mapped, self._rates.value = filled[len(known) + _PAIRS], _rates(state) if state else ""
         filled[len(known) + _PAIRS] |= bool(self._rates.value)
         for card, shown in zip(self._cards, filled, strict=True):
@@ -193,9 +195,9 @@ class LiveView:
 
 def _pictures(state: Now | None) -> tuple[Picture, ...]:
     """Of workers, their phases, pairs of them, and their memory."""
-    workers, pairs = (state.workers, state.pairs) if state else ((), NO_PAIRS)
+    workers, lacking, pairs = (state.workers, state.lacking, state.pairs) if state else ((), {}, NO_PAIRS)
     memory = state.memory.workers if state and state.memory else ()
-    return live_charts.workers(workers), live_charts.phases(workers), pairs.picture, live_charts.memory(memory)
+    return live_charts.workers(workers, lacking), live_charts.phases(workers), pairs.picture, live_charts.memory(memory)
 
 
 def _dask(address: str | None) -> str:
@@ -223,9 +225,10 @@ def _status(update: Update) -> str:
     parts += [as_html(progress.doing)] if progress.stage is None else []
     parts += [sentence for name, sentence in ELSEWHERE.items() if kind.startswith(name)]
     left = f"<p><b>{as_html(progress.left)}</b></p>" if progress.left else ""
+    doubt = ui.caution(update.now.doubt) if update.now.doubt else ""
     return (
         f"{ui.progress(progress.share, *parts)}{ui.stage(progress)}{left}{problem}"
-        f'<div class="numbers">{_numbers(update.points.found, update.bandwidth, update.now)}</div>'
+        f'<div class="numbers">{_numbers(update.points.found, update.bandwidth, update.now)}</div>{doubt}'
         f"{reading if update.read < update.size and not update.problem else ''}"
     )
 
@@ -248,20 +251,43 @@ def _numbers(points: Sequence[Point], bandwidth: float | None, state: Now) -> st
     return "".join(ui.number(name, value) for name, value in numbers.items())
 
 
+def _expected(state: Now) -> bool:
+    """Whether the workers, of which none has a bandwidth, are shown all the same with the reason."""
+    return len(state.workers) > 1 and any(why != NOT_MEASURED for why in state.lacking.values())
+
+
 def _slowest(state: Now) -> str:
     if state.launch is None:
         return ""
     slowest = slowest_of(state.workers)
     worker = next((worker for worker in state.workers if worker.rank == slowest), None)
     if worker is None:
-        known = any(worker.bandwidth.mean is not None for worker in state.workers)
-        why = "all workers have the same bandwidth" if known else "bandwidth not measured"
-        why = "one worker sends nothing to others" if len(state.workers) == 1 else why
-        return f'<p class="soft">Launch {state.launch}: {why}.</p>'
+        return f'<p class="soft">Launch {state.launch}{_alike(state)}.</p>'
+    lacking = _lacking(state.lacking)
     return (
         f"<p>Slowest worker of launch {state.launch} (hatched): <b>rank {worker.rank}</b> ({as_html(worker.host)}), "
-        f"{gib(worker.bandwidth.mean)} GiB/s</p>"
+        f"{gib(worker.bandwidth.mean)} GiB/s{f'; {lacking}' if lacking else ''}</p>"
     )
+
+
+def _alike(state: Now) -> str:
+    """What holds for workers of which none is the slowest, as the end of a sentence."""
+    if len(state.workers) == 1:
+        return ": one worker sends nothing to others"
+    known = [worker.rank for worker in state.workers if worker.rank not in state.lacking]
+    some = "all workers" if not state.lacking else _ranks(known)
+    same = f": {some} have the same bandwidth" if len(known) > 1 else ""
+    return same + (f", {_lacking(state.lacking)}" if state.lacking else "")
+
+
+def _lacking(reasons: Mapping[int, str]) -> str:
+    """``rank 1: sent nothing in these 5 iterations``, with the ranks of the same reason together."""
+    alike = grouped(reasons, lambda rank: reasons[rank])
+    return "; ".join(f"{_ranks(ranks)}: {why}" for why, ranks in alike.items())
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"rank{'s' * (len(ranks) > 1)} {listed(map(str, ranks))}"
 
 
 def _rates(state: Now) -> str:

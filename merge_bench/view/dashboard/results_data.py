@@ -9,9 +9,9 @@ from typing import Any
 
 import pandas as pd
 
-from merge_bench.analysis import aggregate, published
+from merge_bench.analysis import aggregate, diagnostics, published
 from merge_bench.analysis.compare.document import compare
-from merge_bench.errors import MergeBenchError
+from merge_bench.errors import Caution, MergeBenchError
 from merge_bench.records.campaign import Campaign
 from merge_bench.view.dashboard.campaign_cache import Figures, Loaded
 from merge_bench.view.dashboard.campaign_index import DONE, YOURS, Entry
@@ -34,11 +34,16 @@ _MOST_PROBLEMS = 4
 
 @dataclass(frozen=True)
 class Content:
-    """What the tab shows of the chosen campaigns: figures by config, charts, verdicts, differences, notes, problems."""
+    """What the tab shows of the chosen campaigns: figures by config, charts, verdicts, differences, notes, problems.
+
+    `unjudged`: why there is no verdict; `doubts`: what the command says of link limits that were exceeded, by config.
+    """
 
     figures: tuple[Column, ...] = ()
+    doubts: tuple[tuple[str, Caution], ...] = ()
     charts: tuple[Chart, ...] = ()
     verdicts: tuple[tuple[str, str], ...] = ()
+    unjudged: str = ""
     judged: tuple[Column, ...] = ()
     differences: tuple[tuple[str, tuple[Column, ...]], ...] = ()
     notes: tuple[str, ...] = ()
@@ -88,8 +93,18 @@ def content_of(loaded: Sequence[Loaded], *, metric: str, axis: str, datasets: Se
     if len(shown_problems) > _MOST_PROBLEMS:
         notes.append(f"Only the first {_MOST_PROBLEMS} of {len(shown_problems)} problems have a chart of iterations.")
     notes += [f"{cell.config} {cell.published}: {cell.note}" for cell in cells if cell.note]
+    unlimited = [source.label for source in sources if not source.samples(merge.OF_LINK)]
+    if axis == OF_LINK and unlimited:
+        notes.append(f"No link limit was measured: {', '.join(dict.fromkeys(unlimited))}.")
     drawn = tuple(_charts(sources, metric, axis, cells))
-    content = Content(figures=tuple(_figures(sources)), charts=drawn, notes=tuple(notes), problems=problems)
+    content = Content(
+        figures=tuple(_figures(sources)), charts=drawn, notes=tuple(notes), problems=problems,
+        doubts=tuple(
+            (source.label, caution)
+            for source in sources
+            for caution in diagnostics.limit_exceeded(aggregate.counted(source.run))
+        ),
+    )  # fmt: skip
     if len(sources) > 1:
         content = _compared(content, campaigns, {source.name: source.look for source in sources}, metric.lower())
     return replace(content, charts=tuple(of_results(content.charts, campaigns)))
@@ -116,7 +131,7 @@ def _charts(sources: Sequence[Source], metric: str, axis: str, cells: Sequence[p
     problems = by_problem(sources)
     groups = [(name, [source.labelled for source in found]) for name, found in problems.items()]
     if axis == OF_LINK:
-        return [merge.rates(merge.OF_LINK, groups, {})]
+        return [chart for chart in [merge.rates(merge.OF_LINK, groups, {})] if not chart.empty]
     beside = published_bars(cells, METRICS[metric], sources)
     charts: list[Chart] = [merge.rates(METRICS[metric], groups, beside)]
     if metric == merge.THROUGHPUT.title:
@@ -130,7 +145,8 @@ def _compared(content: Content, campaigns: Sequence[Campaign], looks: Mapping[st
     try:
         document = compare(campaigns)
     except MergeBenchError as reason:
-        return replace(content, notes=(*content.notes, f"Not compared: {reason}."))
+        why = str(reason).removeprefix("not comparable: ").partition("; use --anyway")[0]
+        return replace(content, unjudged=f"Not compared: {why}.")
     chosen = [comparison.about(each, metric) for each in comparison.by_pair(document)]
     titles = [comparison.title(one) for one in chosen]
     speedups = merge.speedups(document, metric, looks)

@@ -164,9 +164,12 @@ def _parts(content: Content) -> list[Any]:
         rows = "".join(f"<li><b>{as_html(title)}</b>: {as_html(text)}</li>" for title, text in content.verdicts)
         parts.append(ui.html(ui.heading("Verdicts", ["Verdict", "Speed-up", "95 % interval"]) + f"<ul>{rows}</ul>"))
         parts.append(ui.html(ui.columns_of(content.judged)))
+    elif content.unjudged:
+        parts.append(ui.html(f"<p>{as_html(content.unjudged)}</p>"))
     if content.figures:
         title = ui.heading("Figures of each config", ["Throughput", "Bandwidth", "Launch"])
-        parts.append(ui.html(title + ui.columns_of(content.figures)))
+        doubts = "".join(ui.caution(each, of=name) for name, each in content.doubts)
+        parts.append(ui.html(title + ui.columns_of(content.figures) + doubts))
     parts += map(ui.chart_card, content.charts)
     if content.differences:
         tables = "".join(f"<h2>{as_html(title)}</h2>{ui.columns_of(columns)}" for title, columns in content.differences)

@@ -169,4 +169,4 @@ def _value(field: Any) -> str:
 
 
 def _text(name: str, description: str, placeholder: str = "default") -> Any:
-    return pn.widgets.TextInput(label=name, description=description, placeholder=placeholder, width=160)
+    return pn.widgets.TextInput(label=name, description=description, placeholder=placeholder, width=150)

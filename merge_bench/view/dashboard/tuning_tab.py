@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
+import itertools
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -20,7 +21,7 @@ from merge_bench.tune.evaluator import NOISE
 from merge_bench.tune.result import Result, decision_of, result_of
 from merge_bench.tune.stage import stage_of, steps_of
 from merge_bench.view.dashboard import components as ui
-from merge_bench.view.dashboard.campaign_cache import CampaignCache, Loaded
+from merge_bench.view.dashboard.campaign_cache import CampaignCache, Figures, Loaded
 from merge_bench.view.dashboard.campaign_index import RUNNING, TUNE, Entry, offered
 from merge_bench.view.dashboard.last_result import LastResult
 from merge_bench.view.dashboard.live_data import fatal
@@ -31,15 +32,17 @@ from merge_bench.view.plot import merge
 from merge_bench.view.plot.forest import Estimate, race
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.plot.source import of_results, source_of
+from merge_bench.view.report.next_step import NextStep, after_recorded_tuning
 from merge_bench.view.report.tuning import open_questions, size_of
-from merge_bench.view.text import as_html, plural, visible
+from merge_bench.view.text import as_html, plural, short, unbroken, uncapitalized, visible
+from merge_bench.view.titles import listed
 
 MOST_STEPS = 2000
 
 NOTHING = ui.nothing("tuning", "tune --budget 10m")
 _MOST_LISTED = 100
 _NONE = {"none yet": ""}
-_WIDTHS = {"Step": 75, "Phase": 85, "Setting": 190, "Decision": 110, "Speed-up": 100, "Interval": 120, "Blocks": 90,
+_WIDTHS = {"Step": 75, "Phase": 85, "Setting": 190, "Decision": 110, "Speed-up": 115, "Interval": 120, "Blocks": 90,
            "Why": 280, "Against": 130, "Problem": 190}  # fmt: skip
 
 
@@ -47,11 +50,14 @@ _WIDTHS = {"Step": 75, "Phase": 85, "Setting": 190, "Decision": 110, "Speed-up":
 class Content:
     """What the tab shows.
 
+    `outcome`: the verdict; `details`: sentences about it; `step`: the command that the terminal names next;
     `progress`: of a tuning that goes on; `steps`: what charts and the table show; `config`: the text of the config's
     file; None if nothing was confirmed; `unfinished`: of a tuning that ended early.
     """
 
     outcome: str = ""
+    details: tuple[str, ...] = ()
+    step: NextStep | None = None
     progress: Progress | None = None
     steps: tuple[TuneLine, ...] = ()
     charts: tuple[Chart, ...] = ()
@@ -83,8 +89,11 @@ def content_of(loaded: Loaded | None) -> Content:
     text = _config_text(campaign, result, winner) if winner is not None else None
     if winner is not None and text is None:
         problems += ("A name or value in the found config cannot be written to a config file.",)
+    outcome, *details = _outcome(campaign, result, len(decided), running=running)
     return Content(
-        outcome=_outcome(campaign, result, len(decided), running=running),
+        outcome=outcome,
+        details=tuple(details),
+        step=after_recorded_tuning(campaign) if campaign.end is not None and not running else None,
         progress=progress if running else None,
         steps=steps,
         charts=tuple(of_results(merge.tunings(steps, partial(size_of, campaign)), [campaign])),
@@ -129,18 +138,21 @@ def _step_table(campaign: Campaign, steps: Sequence[TuneLine]) -> pd.DataFrame:
     return ui.frame_of(columns, numbers=("Speed-up",), whole=("Step", "Blocks"))
 
 
-def _outcome(campaign: Campaign, result: Result, steps: int, *, running: bool) -> str:
+def _outcome(campaign: Campaign, result: Result, steps: int, *, running: bool) -> list[str]:
+    """The verdict, then sentences about it."""
     sizes = [size_of(campaign, plan) for plan in range(len(campaign.plans))]
     if result.winner is not None:
         each = "; ".join(f"{_speedup(line)} at {size_of(campaign, line.plan)}" for line in result.confirmation)
-        named = " ".join(result.winner.settings) or result.winner.config.name
-        found = f"Found: {named}. Confirmed against {result.baseline}: {each}."
+        found = [
+            f"Found: {' '.join(result.winner.settings) or result.winner.config.name}",
+            f"Confirmed against {result.baseline}: {each}.",
+        ]
     elif campaign.end is None:
         done = f"{plural(steps, 'step')} and {plural(sum(map(finished, campaign.launches)), 'launch', 'es')} done"
-        found = f"{'The tuning goes on' if running else 'The tuning is not finished'}: {done}."
+        found = [f"{'The tuning goes on' if running else 'The tuning is not finished'}: {done}."]
     else:
-        found = f"{result.outcome}."
-    return " ".join([found, *open_questions(result, sizes)])
+        found = [result.outcome]
+    return [*found, *open_questions(result, sizes)]
 
 
 def _race(steps: Sequence[TuneLine]) -> Chart:
@@ -160,42 +172,74 @@ def _speedup(line: TuneLine | None) -> str:
     return with_interval(line.ratio, line.low, line.high, " ×") if line else "not measured"
 
 
+@dataclass(frozen=True)
+class Update:
+    """The tunings by their labels, which of them is shown, what is shown, and newer ones without measurements."""
+
+    options: Mapping[str, str]
+    chosen: str
+    content: Content
+    newer: tuple[str, ...]
+
+
 class TuningView:
-    """The tab."""
+    """The tab. At first it shows the newest tuning that goes on or has measured anything."""
 
     def __init__(self, entries: Callable[[], Sequence[Entry]], cache: CampaignCache) -> None:
-        self._entries = entries
+        self._entries, self._cache = entries, cache
         self._contents = LastResult(
             lambda chosen: content_of(cache.load([chosen])[0] if chosen is not None else None),
             lambda problem: Content(problems=(problem,)),
         )
         self._shown: Content | None = None
-        self.choice = ui.select("Tuning", _NONE, width=640)
+        self.choice = ui.select("Tuning (times in UTC)", _NONE, width=640)
         self.download = pn.widgets.FileDownload(
             callback=lambda: io.StringIO((self._shown and self._shown.config) or ""), filename="tuned.cfg",
             label="Download the config", color="primary", width=220, disabled=True, embed=False,
         )  # fmt: skip
         self._outcome = ui.html(min_height=70)
+        self._newer = ui.html()
         self.parts = pn.Column(sizing_mode=ui.WIDE, min_height=300, margin=0)
         self.layout = pn.Column(
-            ui.side_by_side(self.choice, self.download), self._outcome, self.parts, sizing_mode=ui.WIDE
+            ui.side_by_side(self.choice, self.download), self._outcome, self._newer, self.parts, sizing_mode=ui.WIDE
         )
 
-    def refresh(self) -> tuple[Sequence[Entry], Content]:
+    def refresh(self) -> Update:
         """Read the chosen campaign as far as it goes, and what there is to choose from; in a thread."""
         entries = tuple(entry for entry in self._entries() if entry.kind == TUNE)[:_MOST_LISTED]
-        chosen = next((entry for entry in entries if entry.id == self.choice.value), next(iter(entries), None))
-        return entries, self._contents(chosen)
+        self._cache.read_small(entries)
+        empty = [entry.id for entry in entries if self._empty(entry)]
+        first = next((entry for entry in entries if entry.id not in empty), next(iter(entries), None))
+        chosen = next((entry for entry in entries if entry.id == self.choice.value), first)
+        labels = offered(entries, self._name)
+        newer = itertools.takewhile(lambda each: chosen is not None and each[1] != chosen.id, labels.items())
+        return Update(
+            labels, chosen.id if chosen else "", self._contents(chosen),
+            tuple(label for label, name in newer if name in empty),
+        )  # fmt: skip
 
-    def show(self, update: tuple[Sequence[Entry], Content]) -> None:
+    def _empty(self, entry: Entry) -> bool:
+        """Whether it ended without a measurement."""
+        figures = self._cache.figures(entry)
+        return not entry.written and figures is not None and not figures.launches
+
+    def _name(self, entry: Entry) -> str:
+        """``default · not decided``."""
+        figures = self._cache.figures(entry) or Figures()
+        outcome = figures.outcome if figures.outcome.startswith("Found:") else figures.outcome.partition(":")[0]
+        nothing = ", nothing measured" * self._empty(entry)
+        return f"{listed(entry.configs[:1])} · {short(uncapitalized(outcome)) or entry.status}{nothing}"
+
+    def show(self, update: Update) -> None:
         """Show what `refresh` returned; under the document's lock."""
-        entries, content = update
-        options = offered(entries) or _NONE
-        ui.offer(self.choice, options, next(iter(options.values())))
+        content = update.content
+        ui.offer(self.choice, update.options or _NONE, update.chosen)
+        without = f"Newer, without measurements: {'; '.join(update.newer)}." if update.newer else ""
+        self._newer.value = f'<p class="soft">{as_html(without)}</p>' if without else ""
         if content is not self._shown:
             before, self._shown = self._shown, content
             self.download.param.update(disabled=content.config is None, filename=content.file_name)
-            self._outcome.value = ui.complaints(content.problems) + _said(content) or NOTHING
+            self._outcome.value = _said(content) or NOTHING
             if (
                 before is None
                 or before.charts != content.charts
@@ -206,8 +250,13 @@ class TuningView:
 
 
 def _said(content: Content) -> str:
-    """The outcome, and what a tuning that goes on does now."""
-    outcome = f"<p><b>{as_html(content.outcome)}</b></p>" if content.outcome else ""
+    """The verdict, then problems and details, the next command, and what a tuning that goes on does now."""
+    outcome = f'<p class="verdict">{as_html(content.outcome)}</p>' if content.outcome else ""
+    outcome += ui.complaints(content.problems)
+    outcome += "".join(f"<p>{unbroken(as_html(sentence))}</p>" for sentence in content.details)
+    if content.step is not None:
+        command = unbroken(as_html(content.step.command))
+        outcome += f"<p>Next: <code>{command}</code> {as_html(content.step.does)}.</p>"
     if content.progress is None:
         return outcome
     return outcome + ui.stage(content.progress) + ui.progress(content.progress.share, as_html(content.progress.left))
@@ -215,6 +264,7 @@ def _said(content: Content) -> str:
 
 def _ended_early(what: Unfinished) -> str:
     measured = ui.heading("Measured so far", ["Throughput", "Launch"]) + ui.columns_of(what.measured)
+    measured = measured if what.measured else ""
     missing = "".join(f"<p>{as_html(sentence)}</p>" for sentence in what.missing)
     command = f"<p>This command continues it, and keeps what was measured: <code>{as_html(what.command)}</code></p>"
     return f"{measured}<h2>What is missing</h2>{missing}{command}"

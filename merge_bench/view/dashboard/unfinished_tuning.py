@@ -11,8 +11,8 @@ from merge_bench.tune.evaluator import CONFIRM
 from merge_bench.tune.result import LEFT_OUT
 from merge_bench.tune.stage import stage_of
 from merge_bench.view.numbers import NULL, gib
-from merge_bench.view.report.full.environment import command_of
 from merge_bench.view.report.layout import Column
+from merge_bench.view.report.next_step import after_recorded_tuning
 from merge_bench.view.report.tuning import size_of
 from merge_bench.view.text import capitalized, plural, short
 
@@ -30,14 +30,14 @@ class Unfinished:
 
 def unfinished(campaign: Campaign) -> Unfinished:
     """What there is of a tuning whose records have no end, and which no process writes."""
-    program, *words = campaign.head.argv or ("",)
-    command = command_of([program, *(word for word in words if word != "--fresh")])  # which would begin anew
-    return Unfinished(measured(campaign), _missing(campaign), command)
+    return Unfinished(measured(campaign), _missing(campaign), after_recorded_tuning(campaign).command)
 
 
 def measured(campaign: Campaign) -> tuple[Column, ...]:
-    """A row for each config and size that was launched, with its throughput in GiB/s."""
-    runs = [run for run in campaign.runs if run.launches]
+    """A row for each config and size that has measured anything, with its throughput in GiB/s."""
+    runs = [run for run in campaign.runs if aggregate.counted(run)]
+    if not runs:
+        return ()
     sizes = {run.plan_index for run in runs}
     size = Column("Problem", [size_of(campaign, run.plan_index) for run in runs], text=True)
     return (

@@ -162,12 +162,13 @@ def workers(run: Run) -> Chart:
         (f"{worker.rank} {worker.host}", (bar(worker.rank, 0, "left"), bar(worker.rank, 1, "right")))
         for worker in aggregate.worker_figures(launches)
     ]
+    lacking = ", no bar: nothing was sent" if any(each.value is None for _, mine in rows for each in mine) else ""
     return bars(
-        [(label, mine) for label, mine in rows if any(each.value is not None for each in mine)],
+        rows if any(each.value is not None for _, mine in rows for each in mine) else [],
         title="Bandwidth of each worker",
         axis="Bandwidth: bytes sent to other workers ÷ seconds in flight (GiB/s)",
         unit="GiB/s",
-        note="rows: rank and host; bars: median over launches; points: single launches",
+        note=f"rows: rank and host{lacking}; bars: median over launches; points: single launches",
     )
 
 
@@ -178,11 +179,12 @@ def phases(run: Run) -> Chart:
     ends, groups = stacked(PARTS, rows)
     groups = tuple(group for group in groups if any(_lengths(group)))
     axis = Axis("Time (ms)", low=0.0, high=1.05 * max(ends, default=1.0))
+    other = "; other: time of the worker outside these phases"
     height = 30 + int(1.4 * bar_height(len(rows)) * len(rows))
     return Chart(
         "Phases of each worker in an iteration",
         Picture(axis, rows_axis(dict(enumerate(rows)), len(rows) - 1), groups, height),
-        _sentence("medians over launches; other: time of the worker outside these phases"),
+        _sentence(f"medians over launches{other * any(group.label == PARTS[-1] for group in groups)}"),
     )
 
 

@@ -22,8 +22,11 @@ from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS, TUNE_OP
 from merge_bench.errors import GateNotMet, MergeBenchError, WrongResult
 from merge_bench.merge import engines
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Run
+from merge_bench.records.writer import safe_name
 from merge_bench.tune.budget import upwards
-from merge_bench.tune.result import Result
+from merge_bench.tune.result import Result, result_of
+from merge_bench.view.report.tuning_time import enough
+from merge_bench.view.titles import tunes
 
 _PYTHON, _SCRIPT = "python", "merge-bench"
 _PROGRAM = f"{_PYTHON} -m merge_bench"
@@ -195,6 +198,20 @@ def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, en
     return NextStep(_command("tune", *_replaced(words, changed)), does) if changed else _report(campaign)
 
 
+def after_recorded_tuning(campaign: Campaign) -> NextStep:
+    """The same from the records alone: of one that was interrupted, the command that resumes it."""
+    words = campaign.head.argv[1:]
+    if campaign.end is None or campaign.end.status:
+        return NextStep(_command(*_replaced(words, {})), "continues it, and keeps what was measured")
+    result = result_of(campaign)
+    hosts = [each.line.workers[0].host for each in campaign.launches if each.line is not None and each.line.workers]
+    default = f"tuned-{safe_name(hosts[0].partition('.')[0])}.cfg" if hosts else None
+    given = _value(words, "output") or default
+    written = Path(given) if result.winner is not None and given is not None else None
+    space = _value(words, "space")
+    return after_tuning(campaign, result, written=written, enough=enough(campaign, Path(space) if space else None))
+
+
 def _repeat_when_quiet(campaign: Campaign, result: Result, inconclusive: bool) -> bool:
     """Whether noise may be why a tuning on this host has no result."""
     warned = any(line.code == BUSY_HOST for line in campaign.warnings)
@@ -260,9 +277,14 @@ def _report(campaign: Campaign) -> NextStep:
     return NextStep(_command("report", str(campaign.folder)), "draws everything on one page", True)
 
 
+def export_command(campaign: Campaign) -> str:
+    """The command that writes the timelines of a campaign."""
+    return _command("export", str(campaign.folder), "--format", "trace", "--output", "trace.json")
+
+
 def _words(campaign: Campaign) -> list[str] | None:
     """The options that `run` was given, as words."""
-    if campaign.head.imported_from is not None or campaign.tuning or campaign.probe:
+    if campaign.head.imported_from is not None or tunes(campaign) or campaign.probe:
         return None
     words = campaign.head.argv[1:]
     return words[1:] if words[:1] == ["run"] else words
@@ -285,6 +307,16 @@ def _with_rows(words: Sequence[str], campaign: Campaign) -> list[str]:
 
 def _given(words: Sequence[str], name: str) -> bool:
     return any(word.partition("=")[0] == f"--{name}" for word in words)
+
+
+def _value(words: Sequence[str], name: str) -> str | None:
+    """The value of an option in a command line."""
+    found = None
+    for at, word in enumerate(words):
+        option, joined, value = word.partition("=")
+        if option == f"--{name}":
+            found = value if joined else next(iter(words[at + 1 :]), None)
+    return found
 
 
 def _replaced(words: Sequence[str], values: Mapping[str, str]) -> list[str]:

@@ -15,6 +15,7 @@ from merge_bench.view.numbers import cell, gib, ms, percent, rows
 from merge_bench.view.report import run_sections, transports, workers
 from merge_bench.view.report.conclusion import conclude
 from merge_bench.view.report.layout import Column, Page, page_on
+from merge_bench.view.report.next_step import export_command
 
 _NO_COLUMNS = frozenset(("iterations", "warmup", "launches", "timeout", "distribution_reason"))
 
@@ -75,7 +76,9 @@ def report_run(page: Page, campaign: Campaign, run: Run, document: RunDocument) 
             workers.table(page, run, figures, mark)
             page.drawing(lambda: merge.workers(run))
             page.drawing(lambda: merge.phases(run))
-            page.drawing(lambda: timeline.timeline(campaign, run))
+            if page.whole and not (chart := timeline.timeline(campaign, run)).empty:
+                page.drawing(lambda: chart)
+                page.line(f"For https://ui.perfetto.dev, with all recorded iterations: {export_command(campaign)}")
             workers.pairs(page, len(figures), launches, mark)
             page.drawing(lambda: merge.pairs(run, document.lanes))
             run_sections.link(page, run, len(figures), document, mark)

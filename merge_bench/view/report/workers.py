@@ -15,6 +15,8 @@ from merge_bench.view.report.run_sections import absent
 _LARGEST_MATRIX = 8
 _MOST_ROWS = 64
 
+NOT_MEASURED = "not measured"
+
 
 def table(page: Page, run: Run, workers: Sequence[WorkerFigures], mark: str | None) -> None:
     """One row a worker; the slowest, the overloaded and the straggler are named in the last column."""
@@ -75,6 +77,36 @@ def slowest_of(workers: Sequence[WorkerFigures]) -> int | None:
     """The rank with the least bandwidth, if there are two that differ."""
     known = {worker.rank: rate for worker in workers if (rate := worker.bandwidth.mean) is not None}
     return min(known, key=lambda rank: known[rank]) if len(set(known.values())) > 1 else None
+
+
+def without_bandwidth(
+    launches: Sequence[Launch], workers: Sequence[WorkerFigures], *, running: bool = False
+) -> dict[int, str]:
+    """Why workers have no bandwidth, by rank: what each of them did in the timed iterations of `launches`.
+
+    `running`: whether more iterations are to come.
+    """
+    sent: dict[int, list[tuple[int, int] | None]] = {}
+    for launch in launches:
+        for iteration in launch.timed:
+            for part in iteration.workers:
+                found = part.sent_bytes
+                sent.setdefault(part.rank, []).append(None if found is None else (found.left, found.right))
+    lacking = [worker.rank for worker in workers if worker.bandwidth.mean is None]
+    none = "no figure yet" if running else NOT_MEASURED
+    return {rank: _why(sent[rank]) if rank in sent else none for rank in lacking}
+
+
+def _why(sent: Sequence[tuple[int, int] | None]) -> str:
+    """`sent`: bytes of both frames in each iteration, None where they were not measured."""
+    known = [each for each in sent if each is not None]
+    if len(known) < len(sent):
+        return NOT_MEASURED
+    left, right = (sum(frame) for frame in zip(*known, strict=True))
+    if left and right:
+        return NOT_MEASURED
+    what = "no right rows" if left else "no left rows" if right else "nothing"
+    return f"sent {what} in {'this iteration' if len(sent) == 1 else f'these {len(sent)} iterations'}"
 
 
 def _remarks(workers: Sequence[WorkerFigures], shown: Sequence[WorkerFigures]) -> list[str]:

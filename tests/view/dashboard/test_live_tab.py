@@ -100,6 +100,56 @@ def test_workers_of_the_same_bandwidth_have_no_slowest(tmp_path: Path) -> None:
     assert "Launch 0: all workers have the same bandwidth." in texts(view.live.layout)
 
 
+def ticks_of_workers(view: Dashboard) -> dict[int, str]:
+    return dict(view.live._figures[0].figure.xaxis[0].major_label_overrides)
+
+
+def test_a_worker_that_sent_nothing_has_its_place_and_is_not_said_to_be_as_fast_as_the_other(tmp_path: Path) -> None:
+    view = live_of("one-sender", tmp_path)
+    assert ticks_of_workers(view) == {0: "0", 1: "1: sent nothing in these 3 iterations"}
+    assert (view.live._figures[0].figure.x_range.start, view.live._figures[0].figure.x_range.end) == (-0.5, 1.5)
+    assert ">Launch 0, rank 1: sent nothing in these 3 iterations.<" in view.live._slowest.value
+    assert "same bandwidth" not in texts(view.live.layout)
+
+
+def test_before_the_first_iteration_every_worker_has_its_place_without_a_figure(tmp_path: Path) -> None:
+    shutil.copytree(CAMPAIGNS / "one-sender", tmp_path / "one-sender")
+    records = tmp_path / "one-sender" / "records.jsonl"
+    lines = records.read_bytes().splitlines(keepends=True)
+    timed = next(at for at, line in enumerate(lines) if b'"iteration"' in line and b'"warmup":false' in line)
+    records.write_bytes(b"".join(lines[:timed]))
+    with held(tmp_path / "one-sender"):
+        view = board(tmp_path)
+        update(view.live)
+        assert "Bandwidth of each worker, last iterations" in shown_cards(view)
+        assert ticks_of_workers(view) == {0: "0: no figure yet", 1: "1: no figure yet"}
+        assert ">Launch 0, ranks 0 and 1: no figure yet.<" in view.live._slowest.value
+
+
+def test_workers_of_the_same_bandwidth_are_named_if_another_one_has_none(tmp_path: Path) -> None:
+    def silent(worker: Any) -> Any:
+        none = msgspec.structs.replace(worker.sent_bytes, left=0, right=0)
+        return msgspec.structs.replace(worker, sent_bytes=none) if worker.rank == 2 else worker
+
+    write_campaign(tmp_path, Script(plan=plan(4), worker=silent))
+    view = board(tmp_path)
+    update(view.live)
+    said = "Launch 0: ranks 0, 1 and 3 have the same bandwidth, rank 2: sent nothing in these 3 iterations."
+    assert said in view.live._slowest.value
+
+
+@pytest.mark.parametrize("kind", ["run", "interrupted"])
+def test_a_link_limit_that_was_exceeded_is_said_with_the_words_of_the_command(kind: str, tmp_path: Path) -> None:
+    warned = [
+        caution for document in runs_of(summarize(read_campaign(CAMPAIGNS / kind))) for caution in document.warnings
+    ]
+    (said,) = [caution for caution in warned if caution.code == "limit-exceeded"]
+    status = live_of(kind, tmp_path).live._status.value
+    assert as_html(said.message) in status
+    assert "--link-rounds 100" in status
+    assert "limit-exceeded" not in live_of("tables", tmp_path / "within").live._status.value
+
+
 @pytest.mark.parametrize(("kind", "launch"), [("sweep", True), ("run", False)])
 def test_the_numbers_name_their_launch_if_there_are_several(kind: str, launch: bool, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "tests" / "data" / "campaigns" / kind, tmp_path / kind)
@@ -215,5 +265,5 @@ def test_campaigns_are_offered_by_title_and_two_of_the_same_are_told_apart(tmp_p
     shutil.copytree(CAMPAIGNS / "run", tmp_path / "again")
     list_again(view)
     update(view.live)
-    title = "tcp: 20,000 rows per chunk, 2 workers · 22 November 2026, 10:59 UTC"
-    assert sorted(view.live.choice.options) == [f"{title} (again) (done)", f"{title} (run) (done)", "the newest"]
+    title = "22 Nov 10:59 · tcp: 20,000 rows per chunk, 2 workers · done"
+    assert sorted(view.live.choice.options) == [f"{title} (again)", f"{title} (run)", "the newest"]

@@ -92,5 +92,5 @@ def test_a_measurement_of_the_real_command_is_listed_by_its_title_and_shown_at_o
     view = board(tmp_path)
     for _ in range(2):
         update(view.network)
-    assert list(view.network.choice.options) == ["Network measurement p2p: tcp · 22 November 2026, 11:01 UTC"]
+    assert list(view.network.choice.options) == ["22 Nov 11:01 · Network measurement p2p: tcp · done"]
     assert len(view.network.parts.select(pn.pane.Bokeh)) == 2

@@ -100,7 +100,8 @@ def test_several_campaigns_are_held_against_the_oldest_and_their_differences_are
     os.rename(next((tmp_path / "a").iterdir()), tmp_path / "1")
     os.rename(next((tmp_path / "b").iterdir()), tmp_path / "2")
     found = chosen(tmp_path)
-    assert any(note.startswith("Not compared") and "engine" in note for note in found.notes)
+    assert found.unjudged.startswith("Not compared")
+    assert "engine" in found.unjudged
     assert found.verdicts == ()
     assert [series for _, series in bars_of(chart_of(found, "Throughput"))] == ["A: one", "B: two"]
 
@@ -110,6 +111,30 @@ def test_the_axis_can_be_the_fraction_of_the_link(tmp_path: Path) -> None:
     (chart,) = chosen(tmp_path, axis=OF_LINK).charts
     assert list(bars_of(chart).values()) == pytest.approx([100 * (12_000_000 / 0.03) / (12_000_000 / 0.025)])
     assert chart.picture.x.rule == 100.0
+
+
+def test_a_link_limit_that_was_exceeded_is_said_with_the_words_of_the_command(tmp_path: Path) -> None:
+    shutil.copytree(CAMPAIGNS / "sweep", tmp_path / "sweep")
+    ((name, caution),) = chosen(tmp_path).doubts
+    assert (name, caution.code) == ("default", "limit-exceeded")
+    (one,) = load(tmp_path)
+    assert one.campaign is not None
+    assert caution in [each for document in runs_of(summarize(one.campaign)) for each in document.warnings]
+
+
+def test_without_a_link_limit_there_is_no_chart_of_it_and_a_note_says_so(tmp_path: Path) -> None:
+    shutil.copytree(CAMPAIGNS / "baseline", tmp_path / "baseline")
+    found = chosen(tmp_path, axis=OF_LINK)
+    assert found.charts == ()
+    assert found.notes == ("No link limit was measured: default.",)
+
+
+def test_why_results_are_not_compared_is_said_without_options_that_the_page_lacks(tmp_path: Path) -> None:
+    for kind in ("run", "tables"):
+        shutil.copytree(CAMPAIGNS / kind, tmp_path / kind)
+    found = chosen(tmp_path)
+    assert found.unjudged.startswith("Not compared: A: tcp and B: default differ in ")
+    assert "--anyway" not in found.unjudged
 
 
 def test_published_results_stand_beside_but_never_in_a_comparison(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import msgspec
+
 from merge_bench.config.reader import read_config
 from merge_bench.view.dashboard.campaign_cache import CampaignCache
 from merge_bench.view.dashboard.campaign_index import Index
@@ -32,9 +34,10 @@ def test_a_tuning_is_told_from_other_campaigns_by_its_first_line(tmp_path: Path)
 
 def test_the_outcome_names_the_settings_and_what_they_were_confirmed_to_give(tmp_path: Path) -> None:
     tuning(tmp_path)
-    assert found(tmp_path).outcome == (
-        "Found: tls=sm rails=2. Confirmed against default: 1.380 × (1.330 to 1.440) at 1,000,000 rows per chunk; "
-        "1.210 × (1.150 to 1.270) at 25,000,000 rows per chunk."
+    assert found(tmp_path).outcome == "Found: tls=sm rails=2"
+    assert found(tmp_path).details == (
+        "Confirmed against default: 1.380 × (1.330 to 1.440) at 1,000,000 rows per chunk; "
+        "1.210 × (1.150 to 1.270) at 25,000,000 rows per chunk.",
     )
 
 
@@ -162,6 +165,50 @@ def test_a_tuning_that_was_interrupted_early_shows_what_is_there_what_is_not_and
         assert found(tmp_path).unfinished is None
 
 
+def begun_only(results: Path, name: str, seconds: float) -> Path:
+    """The recorded tuning of the real command, interrupted before its first launch, `seconds` after the other."""
+    head = msgspec.json.decode((CAMPAIGNS / "tune" / "records.jsonl").read_bytes().partition(b"\n")[0])
+    head["time"] += seconds
+    (results / name).mkdir(parents=True)
+    (results / name / "records.jsonl").write_bytes(msgspec.json.encode(head) + b"\n")
+    return results / name
+
+
+def test_the_tab_opens_with_the_newest_tuning_that_measured_anything_and_names_the_newer_ones(tmp_path: Path) -> None:
+    shutil.copytree(CAMPAIGNS / "tune", tmp_path / "tune")
+    begun_only(tmp_path, "empty", 3600.0)
+    view = board(tmp_path)
+    update(view.tuning)
+    empty, measured = view.tuning.choice.options
+    assert (empty, measured) == (
+        "22 Nov 12:08 · default · unfinished, nothing measured", "22 Nov 11:08 · default · not decided"
+    )  # fmt: skip
+    assert view.tuning.choice.value == str(tmp_path / "tune")
+    assert f"Newer, without measurements: {empty}." in texts(view.tuning.layout)
+    view.tuning.choice.value = str(tmp_path / "empty")
+    update(view.tuning)
+    said = texts(view.tuning.layout)
+    assert "The tuning is not finished: 0 steps and 0 launches done." in said
+    assert "Newer, without" not in said
+
+
+def test_the_newest_tuning_is_shown_from_its_beginning_while_it_goes_on(tmp_path: Path) -> None:
+    shutil.copytree(CAMPAIGNS / "tune", tmp_path / "tune")
+    with held(begun_only(tmp_path, "begun", 3600.0)):
+        view = board(tmp_path)
+        update(view.tuning)
+        assert view.tuning.choice.value == str(tmp_path / "begun")
+
+
+def test_a_tuning_without_a_launch_has_no_heading_above_nothing(tmp_path: Path) -> None:
+    begun_only(tmp_path, "empty", 0.0)
+    view = board(tmp_path)
+    update(view.tuning)
+    said = texts(view.tuning.layout)
+    assert "Measured so far" not in said
+    assert "<h2>What is missing</h2>" in said
+
+
 def test_what_the_budget_leaves_out_is_no_step(tmp_path: Path) -> None:
     folder = tuning(tmp_path)
     with (folder / "records.jsonl").open("ab") as stream:
@@ -170,7 +217,7 @@ def test_what_the_budget_leaves_out_is_no_step(tmp_path: Path) -> None:
             b'"setting":"a=b","decision":"left out","reason":"the budget of 3 minutes has no time for it"}\n'
         )
     shown = found(tmp_path)
-    assert shown.outcome.endswith(" 1 candidate was not tried, because the budget has no time for it: a=b.")
+    assert shown.details[-1] == "1 candidate was not tried, because the budget has no time for it: a=b."
     assert "a=b" not in list(shown.frame["Setting"]) if shown.frame is not None else False
 
 
@@ -185,11 +232,11 @@ def test_a_tuning_of_the_real_command_is_listed_by_its_title_and_shown(tmp_path:
     shutil.copytree(CAMPAIGNS / "tune", tmp_path / "tune")
     view = board(tmp_path)
     update(view.tuning)
-    assert list(view.tuning.choice.options) == [
-        "Tuning of default: 20,000 rows per chunk, 2 workers · 22 November 2026, 11:08 UTC"
-    ]
-    said = "Not decided: too few blocks to judge 1 of 4 candidates. Doubtful: default differed from itself (0.546 ×"
-    assert f"<p><b>{said}" in texts(view.tuning.layout)
+    assert list(view.tuning.choice.options) == ["22 Nov 11:08 · default · not decided"]
+    said = texts(view.tuning.layout)
+    assert '<p class="verdict">Not decided: too few blocks to judge 1 of 4 candidates</p>' in said
+    assert "<p>Doubtful: default differed from itself (0.546 ×" in said
+    assert "Next: <code>python -m merge_bench tune " in said
     content = found(tmp_path)
     assert [chart.title for chart in content.charts] == ["Tuning, screen, 20,000 rows per chunk: speed-up by setting"]
     assert content.frame is not None

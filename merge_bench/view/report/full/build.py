@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from merge_bench.analysis.compare.document import compare
@@ -17,6 +17,7 @@ from merge_bench.probe.shared.stored_rows import label_rows
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.probe_rows import Row
 from merge_bench.records.schema import FailureLine
+from merge_bench.tune.result import recorded_result_of
 from merge_bench.view.failures import logs_of, place_of
 from merge_bench.view.numbers import binary, gib
 from merge_bench.view.numbers import number as rounded
@@ -33,9 +34,10 @@ from merge_bench.view.report.full.environment import write_command, write_enviro
 from merge_bench.view.report.full.exchange_share import write_exchange_share
 from merge_bench.view.report.full.results import Source, by_problem, sources_of, write_results
 from merge_bench.view.report.layout import Column, by_row, grouped
+from merge_bench.view.report.next_step import NextStep, after_compare, after_recorded_tuning
 from merge_bench.view.report.run import overview, report_run
 from merge_bench.view.text import plural
-from merge_bench.view.titles import listed, ran_with, title_of, when, where_of
+from merge_bench.view.titles import listed, ran_with, title_of, tunes, when, where_of
 
 MOST_RUNS = 24
 """Runs that get a section of their own."""
@@ -57,8 +59,9 @@ class References:
 class Report:
     """The whole report as data.
 
-    `about`: when and where it was measured, and with what; `state`: ``verified``, or why the numbers are not; `alarm`:
-    whether that is shown as an alarm.
+    `about`: when and where it was measured, and with what; `state`: ``verified``, or why the numbers are not, or the
+    outcome of a tuning, whose numbers are `verified`; `alarm`: whether that is shown as an alarm; `decided`: whether a
+    tuning that it is about, if any, found a config.
     """
 
     title: str
@@ -66,6 +69,8 @@ class Report:
     state: str
     alarm: bool
     sections: tuple[Section, ...]
+    verified: str = ""
+    decided: bool = True
 
 
 def build(campaigns: Sequence[Campaign], references: References, defaults: Mapping[str, str] | None) -> Report:
@@ -86,13 +91,13 @@ def build(campaigns: Sequence[Campaign], references: References, defaults: Mappi
     both = [*(row for _, row in rows), *references.rows]
     _conclusion(page, campaigns, merges, sources, both, panels)
     for campaign in merges:
-        if campaign.tuning:
+        if tunes(campaign):
             page.source = source_of([campaign], campaigns)
             tuning_sections.write_tuning(page, campaign)
     page.source = source_of(merges, campaigns)
     if sources:
         page.section("Results")
-        if len(campaigns) == 1 and merges[0].tuning:  # of several results the conclusion has it
+        if len(campaigns) == 1 and tunes(merges[0]):  # of several results the conclusion has it
             overview(page, [source.run for source in sources], [source.document for source in sources])
         write_results(page, sources, references.merges, campaigns)
         _comparisons(page, merges, sources)
@@ -108,7 +113,13 @@ def build(campaigns: Sequence[Campaign], references: References, defaults: Mappi
     _repeat(page, campaigns)
     _environment(page, campaigns, defaults)
     sections = tuple(section for section in page.sections if section.blocks)
-    return Report(_title(campaigns), _about(campaigns), state, alarm, sections)
+    report = Report(_title(campaigns), _about(campaigns), state, alarm, sections)
+    results = {at: recorded_result_of(campaign) for at, campaign in enumerate(campaigns) if tunes(campaign)}
+    if alarm or not results:
+        return report
+    outcomes = (": ".join(filter(None, (letter(at, len(campaigns)), each.outcome))) for at, each in results.items())
+    decided = all(each.winner is not None for each in results.values())
+    return replace(report, state=". ".join(outcomes), verified=state, decided=decided)
 
 
 def _is_probe(campaign: Campaign) -> bool:
@@ -151,6 +162,8 @@ def _state(sources: Sequence[Source], probes: Sequence[Campaign]) -> tuple[str, 
     sentences += [f"Incomplete: {message}" for message in dict.fromkeys(broken)] if not wrong else []
     if sentences:
         return ". ".join(sentences), True
+    if not sources and not probes:
+        return "Nothing was measured", False
     if not sources:
         return f"Network measurements: {', '.join(str(one.probe) for one in probes)}", False
     return "Verified: every check of the merge results was made and passed", False
@@ -170,7 +183,7 @@ def _conclusion(
         )
     documents = [source.document for source in sources]
     probed = [caution for campaign in campaigns if _is_probe(campaign) for caution in campaign.cautions]
-    tunings = [campaign for campaign in merges if campaign.tuning]
+    tunings = [campaign for campaign in merges if tunes(campaign)]
     for campaign in tunings:
         page.source = source_of([campaign], campaigns)
         tuning_sections.write_outcome(page, campaign)
@@ -183,10 +196,23 @@ def _conclusion(
         if len(campaigns) > 1:
             overview(page, [source.run for source in sources], documents, [source.name for source in sources])
         run_sections.findings(page, documents, probed)
+    step = after_recorded_tuning(tunings[0]) if tunings and len(campaigns) == 1 else _after_several(merges)
+    if step is not None and not step.reports:
+        page.next_step(step.command, step.does)
     if not merges:
         _best(page, rows)
         _draw(page, panels[:1])
         run_sections.warnings_by_kind(page, list(dict.fromkeys(probed)))
+
+
+def _after_several(merges: Sequence[Campaign]) -> NextStep | None:
+    """What `compare` names after several results; None if they cannot be compared."""
+    if len(merges) < 2:
+        return None
+    try:
+        return after_compare(merges, compare(merges))
+    except MergeBenchError:
+        return None
 
 
 def _best(page: Recorder, rows: Sequence[Row]) -> None:
@@ -211,7 +237,7 @@ def _best(page: Recorder, rows: Sequence[Row]) -> None:
 
 def _comparisons(page: Recorder, merges: Sequence[Campaign], sources: Sequence[Source]) -> None:
     """Verdicts between the configs, within each campaign and between campaigns; why not, where there are none."""
-    alone = [[campaign] for campaign in merges if len(campaign.runs) > 1 and not campaign.tuning]
+    alone = [[campaign] for campaign in merges if len(campaign.runs) > 1 and not tunes(campaign)]
     together = len(merges) > 1
     for group in [list(merges)] if together else alone:
         page.section("Comparison")

@@ -19,14 +19,16 @@ _MOST = 400
 
 def render(report: Report, pictures: Mapping[int, str]) -> str:
     """The text; `pictures`: the path of a drawing's picture by its number among the drawings, from 1."""
+    loud = report.alarm or bool(report.verified)
     lines = [
         f"# {md.escaped(report.title)}",
         "",
         md.escaped(report.about),
         "",
-        f"{'> **' if report.alarm else '> '}{md.escaped(report.state)}",
+        f"{'> **' if loud else '> '}{md.escaped(report.state)}",
     ]
-    lines[-1] += "**" * report.alarm
+    lines[-1] += "**" * loud
+    lines += ["", md.escaped(report.verified)] if report.verified else []
     drawings = 0
     for section in report.sections:
         lines += ["", f"## {md.escaped(section.title)}"]

@@ -23,7 +23,7 @@ from merge_bench.view.plot.merge import BANDWIDTH, THROUGHPUT, Labelled, Metric
 from merge_bench.view.plot.source import source_of
 from merge_bench.view.report.blocks import Recorder
 from merge_bench.view.report.layout import Column, by_row, grouped
-from merge_bench.view.titles import tables_of
+from merge_bench.view.titles import tables_of, tunes
 
 _USUAL = ("workload name", "synthetic")
 _WORDS = {"rows_per_chunk": "rows per chunk", "workers": "workers"}
@@ -71,7 +71,7 @@ def sources_of(campaigns: Sequence[Campaign]) -> list[Source]:
         for config in campaign.config_names:
             looks.setdefault(_named(config, short), len(looks))
         for index, run in enumerate(campaign.runs):
-            if campaign.tuning and not run.launches:
+            if tunes(campaign) and not run.launches:
                 continue
             run_id = campaign.head.campaign_id + ("" if len(campaign.runs) == 1 else f"/{index}")
             name = _named(run.config.name, short)
@@ -126,6 +126,8 @@ def write_results(
     problems = by_problem(sources)
     beside = _published_by_problem(published)
     for metric in (THROUGHPUT, BANDWIDTH) if len(sources) > 1 or published else ():
+        if not any(source.samples(metric) for source in sources):
+            continue
         page.heading(f"{metric.title} by problem and config (GiB/s, medians over launches)")
         _table(page, metric, problems, beside)
         _note_missing_intervals(page, sources)

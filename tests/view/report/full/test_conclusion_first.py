@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from merge_bench.records.reader import read_campaign
+from merge_bench.tune.result import result_of
 from merge_bench.view.report.blocks import Code, Drawing, Heading, Line, NamedValues, Table
 from merge_bench.view.report.full import html
 from merge_bench.view.report.full.build import References, Report, build
+from merge_bench.view.report.next_step import after_tuning
 from merge_bench.view.report.run import print_report
 from tests.view.report.full.samples import Page, add, write_campaign
 from tests.view.report.full.test_results import drawings, lines, section, tables
@@ -102,6 +104,61 @@ def test_a_tuning_begins_with_its_outcome_and_its_runs_are_folded() -> None:
     assert all(each.folded and each.inner and "GiB/s, limited by" in each.note for each in runs)
 
 
+def test_the_outcome_of_a_tuning_is_louder_than_that_its_results_are_verified() -> None:
+    tuning = report("tune")
+    assert tuning.state == "Not decided: too few blocks to judge 1 of 4 candidates"
+    assert (tuning.alarm, tuning.decided) == (False, False)
+    page = Page(html.render(tuning))
+    (state,) = page.all("p", class_="state verdict open")
+    assert state.text == tuning.state
+    assert not [each for each in page.all("p") if "fine" in each.attributes.get("class", "")]
+    assert report("run", "tune").state == "B: Not decided: too few blocks to judge 1 of 4 candidates"
+
+
+def test_the_conclusion_of_a_tuning_ends_with_the_command_that_the_terminal_names(tmp_path: Path) -> None:
+    campaign = read_campaign(CAMPAIGNS / "tune")
+    step = after_tuning(campaign, result_of(campaign), written=None, enough=None)  # it has no budget of time
+    *_, heading, line, code = report("tune").sections[0].blocks
+    assert (heading, code) == (Heading("Next"), Code(step.command))
+    assert isinstance(line, Line)
+    assert step.does in line.text
+
+
+def test_a_tuning_that_was_interrupted_ends_with_the_command_that_resumes_it(tmp_path: Path) -> None:
+    lines = (CAMPAIGNS / "tune" / "records.jsonl").read_bytes().splitlines(keepends=True)
+    (tmp_path / "records.jsonl").write_bytes(b"".join(lines[:40]))
+    *_, code = build([read_campaign(tmp_path)], References(), None).sections[0].blocks
+    assert isinstance(code, Code)
+    assert code.text.startswith("python -m merge_bench tune --chunk 2e4 --workers 2 --iterations 3 --only ")
+
+
+def test_a_tuning_without_a_launch_is_no_network_measurement(tmp_path: Path) -> None:
+    head = (CAMPAIGNS / "tune" / "records.jsonl").read_bytes().splitlines(keepends=True)[0]
+    (tmp_path / "records.jsonl").write_bytes(head)
+    found = build([read_campaign(tmp_path)], References(), None)
+    assert (found.state, found.verified) == ("Nothing was decided: no candidate was judged", "Nothing was measured")
+
+
+def test_a_metric_that_no_result_has_is_no_heading_above_dashes(tmp_path: Path) -> None:
+    shutil.copytree(CAMPAIGNS / "baseline", tmp_path / "again")
+    both = build([read_campaign(CAMPAIGNS / "baseline"), read_campaign(tmp_path / "again")], References(), None)
+    headings = [block.text for part in both.sections for block in part.blocks if isinstance(block, Heading)]
+    assert any(text.startswith("Throughput by problem") for text in headings)
+    assert not any(text.startswith("Bandwidth by problem") for text in headings)
+
+
+def test_below_a_timeline_stands_the_command_that_exports_all_of_them() -> None:
+    texts = [each.text for part in report("one-sender").sections for each in part.blocks if isinstance(each, Line)]
+    (said,) = [text for text in texts if "perfetto" in text]
+    assert said.endswith("one-sender --format trace --output trace.json")
+
+
+def test_a_worker_that_sent_nothing_has_a_row_in_the_drawing_of_bandwidths() -> None:
+    found = [each for part in report("one-sender").sections for each in part.blocks if isinstance(each, Drawing)]
+    (chart,) = [each.chart for each in found if each.chart.title == "Bandwidth of each worker"]
+    assert list((chart.picture.y.ticks or {}).values()) == ["0 vm", "1 vm"]
+
+
 def test_network_measurements_begin_with_the_best_of_each_test() -> None:
     found = report("p2p")
     assert tables(found, "Conclusion")[0][1:] == [
@@ -175,7 +232,7 @@ def test_a_confirmation_that_a_tuning_left_out_is_no_unfinished_run(tmp_path: Pa
     head["plans"].append(plan)
     (folder / "records.jsonl").write_text("\n".join([json.dumps(head), *others]) + "\n")
     report = build([read_campaign(folder)], References(), None)
-    assert (report.alarm, report.state.partition(":")[0]) == (False, "Verified")
+    assert (report.alarm, report.verified.partition(":")[0]) == (False, "Verified")
 
 
 def test_warnings_of_merges_and_of_network_measurements_stand_together() -> None:

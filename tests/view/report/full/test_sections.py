@@ -90,7 +90,7 @@ def test_tuning_shows_its_steps_and_what_was_found(tmp_path: Path) -> None:
         "Tuning, screen, 1,000,000 rows per chunk: speed-up by setting",
         "Tuning, confirm, 1,000,000 rows per chunk: speed-up by setting",
     )
-    assert section(report, "Conclusion").blocks[-1] == Code("UCX_USE_MT_MUTEX='y z'")
+    assert Code("UCX_USE_MT_MUTEX='y z'") in section(report, "Conclusion").blocks
 
 
 def test_network_measurements_are_shown_as_probe_shows_them(tmp_path: Path) -> None:
