@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import statistics
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,6 +23,7 @@ from merge_bench.cli.parameters import (
 )
 from merge_bench.config import parsers
 from merge_bench.config.options import TUNE_OPTIONS
+from merge_bench.config.shipped import SPACE
 from merge_bench.errors import say
 from merge_bench.tune.strategies import strategies
 
@@ -64,7 +64,6 @@ def tune(**values: Any) -> int:
     from merge_bench.cli.campaigns import this_command
     from merge_bench.tune import tune_campaign as campaigns
     from merge_bench.tune.result import result_of
-    from merge_bench.tune.timing import Timing
     from merge_bench.tune.tuning_plan import make_task
     from merge_bench.view.document import print_document
     from merge_bench.view.messages import say_warnings
@@ -72,6 +71,7 @@ def tune(**values: Any) -> int:
     from merge_bench.view.progress import progress_for
     from merge_bench.view.report.next_step import after_tuning
     from merge_bench.view.report.tuning import print_tuning
+    from merge_bench.view.report.tuning_time import enough
     from merge_bench.view.tune_figures import draw_figures
 
     output = Path(values["output"] or f"tuned-{_host()}.cfg")
@@ -95,10 +95,8 @@ def tune(**values: Any) -> int:
     elif status:
         say(problem)
     else:
-        lengths = [each.end.seconds for each in campaign.launches if each.end and each.key == (task.baseline, 0)]
-        known = [seconds for seconds in lengths if seconds is not None]
-        enough = Timing.of(task, values).enough(statistics.median(known)) if known else None
-        step = after_tuning(campaign, result, written=written, enough=enough).here()
+        long = enough(campaign, Path(values["space"] or SPACE))
+        step = after_tuning(campaign, result, written=written, enough=long).here()
         print_tuning(
             result, sizes=task.sizes, metric=values["metric"], pruned=task.pruned, details=bool(values["details"]),
             step=step, remarks=remarks,

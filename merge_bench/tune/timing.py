@@ -85,7 +85,8 @@ class Timing:
             return [f"{limit}; {unknown}" if limit else unknown]
         first = costs.first_block(fitting.values)
         quick, confirming = Options.least * first, 2 * costs.confirm * fitting.sizes
-        most, slow = self.values["most_blocks"] * first, self._longest(costs, fitting)
+        most = self.values["most_blocks"] * first
+        slow = most / quick * costs.search(fitting.values) + costs.confirmation(fitting.sizes)
         source = "as the first launches took" if self.noted else self.expected.source(self.jobs)
         candidates = f"{len(fitting.values)} candidate{'s' * (len(fitting.values) != 1)}"
         found = [
@@ -106,16 +107,6 @@ class Timing:
                 "the budget has no time for a confirmation at " + " and ".join(self.task.sizes[fitting.sizes :])
             )
         return found
-
-    def enough(self, launch: float) -> float:
-        """Seconds in which each candidate can have all its blocks, and one be confirmed; `launch`: as in `fit`."""
-        costs = self._costs(MARGIN, launch)
-        assert costs is not None
-        return self._longest(costs, Fitting(self.task.values, len(self.jobs)))
-
-    def _longest(self, costs: Costs, fitting: Fitting) -> float:
-        blocks: float = self.values["most_blocks"] / Options.least
-        return blocks * costs.search(fitting.values) + costs.confirmation(fitting.sizes)
 
     def _costs(self, margin: float = 1.0, launch: float | None = None) -> Costs | None:
         seconds: list[float | None] = [self.expected.of(job) for job in self.jobs]
