@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import gc
 import os
 import re
 import shutil
@@ -42,6 +43,10 @@ os.environ["TERM"] = "xterm-256color"
 QUICK_HOOKS = ("UCX_MEM_BISTRO_GRACE_DURATION", "1ms")
 
 
+# jsonschema loads this package, where it is installed, for a check of addresses that no schema here makes; the grammar
+# that it builds costs seconds in every process.
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
+
 # How long one example takes depends on what else the machine does.
 hypothesis.settings.register_profile("any-machine", deadline=None)
 hypothesis.settings.register_profile("soak", deadline=None, max_examples=1000)
@@ -51,6 +56,20 @@ hypothesis.settings.load_profile("any-machine")
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector off thousands of tests and what they import: nothing of it ever becomes free.
+
+    Some code under test calls the collector in every iteration, and each call would look through all of it.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="module", autouse=True)

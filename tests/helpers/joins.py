@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from typing import Any
 
@@ -13,32 +14,38 @@ from hypothesis import strategies as st
 
 from merge_bench.merge.how import How
 from tests.helpers.frames import random_table, seeds
-from tests.helpers.merge_cases import Tables, rows_of
+from tests.helpers.merge_cases import CASES, Tables, canonical, rows_of
 
 KEY_KINDS = ("int64", "uint8", "double", "float", "large_string", "decimal128(38, 6)", "timestamp[us]", "bool")
 SQL = {How.INNER: "JOIN", How.LEFT: "LEFT JOIN", How.RIGHT: "RIGHT JOIN", How.OUTER: "FULL JOIN"}
 
 
+@functools.cache
+def _database() -> duckdb.DuckDBPyConnection:
+    """One for all joins of the process: to make one takes longer than a small join."""
+    return duckdb.connect()
+
+
 def by_duckdb(left: pa.Table, right: pa.Table, keys: tuple[str, ...], how: How) -> Counter[tuple[Any, ...]]:
     """The rows as DuckDB finds them. Row numbers go in and come out, so DuckDB changes no value."""
-    with duckdb.connect() as connection:
-        for name, table in (("l", left), ("r", right)):
-            columns: dict[str, Any] = {"row": np.arange(table.num_rows)}
-            for number, key in enumerate(keys):
-                column = table[key]
-                if pa.types.is_temporal(column.type):
-                    column = column.cast(pa.int32() if column.type.bit_width == 32 else pa.int64())
-                if pa.types.is_floating(column.type):  # DuckDB takes NaN to equal itself; SQL's null is meant
-                    column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
-                columns[f"k{number}"] = column
-            connection.register(name, pa.table(columns))
-        condition = " AND ".join(f"l.k{number} = r.k{number}" for number in range(len(keys)))
-        if how in SQL:
-            query = f"SELECT l.row, r.row FROM l {SQL[how]} r ON {condition}"
-        else:
-            no = "NOT" if how is How.ANTI else ""
-            query = f"SELECT l.row, NULL FROM l WHERE {no} EXISTS (SELECT 1 FROM r WHERE {condition})"
-        found = connection.execute(query).fetchall()
+    connection = _database()
+    for name, table in (("l", left), ("r", right)):
+        columns: dict[str, Any] = {"row": np.arange(table.num_rows)}
+        for number, key in enumerate(keys):
+            column = table[key]
+            if pa.types.is_temporal(column.type):
+                column = column.cast(pa.int32() if column.type.bit_width == 32 else pa.int64())
+            if pa.types.is_floating(column.type):  # DuckDB takes NaN to equal itself; SQL's null is meant
+                column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
+            columns[f"k{number}"] = column
+        connection.register(name, pa.table(columns))
+    condition = " AND ".join(f"l.k{number} = r.k{number}" for number in range(len(keys)))
+    if how in SQL:
+        query = f"SELECT l.row, r.row FROM l {SQL[how]} r ON {condition}"
+    else:
+        no = "NOT" if how is How.ANTI else ""
+        query = f"SELECT l.row, NULL FROM l WHERE {no} EXISTS (SELECT 1 FROM r WHERE {condition})"
+    found = connection.execute(query).fetchall()
     ours, theirs = (pa.array([row[side] for row in found], pa.int64()) for side in (0, 1))
     both = left.take(ours)
     for at, key in enumerate(left.column_names):
@@ -81,3 +88,11 @@ SOME_TABLES = {
     "how": st.sampled_from(How),
     "parts": st.booleans(),
 }
+
+
+@functools.cache
+def of_case(case: str, how: How) -> Counter[tuple[Any, ...]]:
+    """What `by_duckdb` finds in one of `merge_cases.CASES`."""
+    make, keys = CASES[case]
+    left, right = (canonical(table) for table in make())
+    return by_duckdb(left, right, keys, how)

@@ -22,7 +22,7 @@ from merge_bench.merge.how import How
 from tests.helpers import fake_columns, fake_rapids, merge_cases
 from tests.helpers.fake_cuda import Driver
 from tests.helpers.fake_device import Memory
-from tests.helpers.joins import by_duckdb, tidy
+from tests.helpers.joins import of_case, tidy
 from tests.helpers.process_pair import big_tables, check_pair, run_pair
 
 
@@ -56,7 +56,7 @@ def test_a_side_is_sent_whole(case: str, how: How, sent: Side, workers: int) -> 
     left, right = (merge_cases.canonical(table) for table in make())
     pieces = merge_cases.merge_tables("cudf", (left, right), keys, workers, fake_rapids.copy, 2, how, sent)
     found = pa.concat_tables(tidy(piece, left, right, keys, how) for piece in pieces)
-    assert merge_cases.rows_of(found) == by_duckdb(left, right, keys, how)
+    assert merge_cases.rows_of(found) == of_case(case, how)
 
 
 @pytest.mark.usefixtures("rapids")

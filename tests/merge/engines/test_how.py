@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from merge_bench.merge.engines import cpu_base, descriptions, engine_class
 from merge_bench.merge.engines.cpu_base import HostEngine
 from merge_bench.merge.how import How
-from tests.helpers.joins import SOME_TABLES, by_duckdb, random_tables, tidy
+from tests.helpers.joins import SOME_TABLES, by_duckdb, of_case, random_tables, tidy
 from tests.helpers.merge_cases import CASES, Tables, canonical, chunks, rows_of
 from tests.merge.engines.test_parts import join_parts
 from tests.merge.in_process import engines_of, run_once
@@ -50,7 +50,7 @@ def test_rows_are_those_of_duckdb(engine: str, how: How, case: str) -> None:
     make, keys = CASES[case]
     left, right = (canonical(table) for table in make())
     found = merged(engine, (left, right), keys, how, 3, parts=False, threads=2)
-    assert rows_of(found) == by_duckdb(left, right, keys, how)
+    assert rows_of(found) == of_case(case, how)
 
 
 def check_random(seed: int, rows: tuple[int, int], workers: int, key: list[str], how: How, parts: bool) -> None:

@@ -36,7 +36,7 @@ def test_rows_are_those_of_duckdb(how: How, case: str) -> None:
     left, right = (merge_cases.canonical(table) for table in make())
     for workers in (1, 3):
         found = merged((left, right), keys, how, workers, iterations=2)
-        assert merge_cases.rows_of(found) == joins.by_duckdb(left, right, keys, how)
+        assert merge_cases.rows_of(found) == joins.of_case(case, how)
 
 
 def check_random(seed: int, rows: tuple[int, int], workers: int, key: list[str], how: How, parts: bool) -> None:

@@ -23,8 +23,12 @@ KEYS = "o_orderkey", "l_orderkey"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache that the tests of this file share."""
-    return tmp_path_factory.mktemp("tpch")
+    """A cache that the tests of this file share, with every table that they look at at scale 0.01."""
+    made = tmp_path_factory.mktemp("tpch")
+    tpch.ensure_tables(
+        0.01, sorted({name for each in tpch.BENCHMARK.questions for name in (each.left, each.right)}), made
+    )
+    return made
 
 
 @pytest.fixture(scope="module")
