@@ -124,9 +124,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fast", action="store_true", help="only what needs no cluster, no GPU and no root")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `--fast`, folders without a test for it are not even imported."""
+    return True if config.getoption("--fast") and collection_path in CLUSTER_FOLDERS else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if HERE in item.path.parents and item.path.relative_to(HERE).parts[0] in CLUSTER_FOLDERS:
+        if any(folder in item.path.parents for folder in CLUSTER_FOLDERS):
             item.add_marker("cluster")
     left_out = ("soak", "gpu", "cluster") if config.getoption("--fast") else ("soak",)
     if not config.getoption("--soak"):
@@ -140,8 +145,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 HERE = Path(__file__).resolve().parent
-CLUSTER_FOLDERS = ("hosts", "runs", "browser", "soak")
-"""Below tests/: every test there starts a cluster, or hosts, or a browser beside it."""
+CLUSTER_FOLDERS = tuple(HERE / name for name in ("hosts", "runs", "browser", "soak"))
+"""Every test there starts a cluster, or hosts, or a browser beside it."""
 _CLUSTER = re.compile(
     r"-m merge_bench (?!.*--(help|version|dry-run))(run|probe|transports|tune|-)"
     r"|-m (dask (cuda )?(scheduler|worker)|distributed\.cli|merge_bench\.cluster\.host_agent)"

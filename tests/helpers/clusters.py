@@ -22,6 +22,7 @@ def dask_cluster(folder: Path, workers: int, environ: Mapping[str, str] | None =
     dask = [sys.executable, "-P", "-m", "dask"]
     meet = ["--scheduler-file", str(file), "--host", "127.0.0.1", "--no-dashboard"]
     one = ["--nthreads", "1", "--no-nanny", "--memory-limit", "0", "--local-directory", str(temp)]
+    one += ["--preload", "tests.helpers.loaded"]
     commands = [[*dask, "scheduler", "--port", "0", *meet]]
     commands += [[*dask, "worker", *meet, *one, "--name", f"own-{n}"] for n in range(workers)]
     surroundings = environment(temp, {"UCX_NET_DEVICES": "lo", **(environ or {})})
