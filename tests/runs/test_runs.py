@@ -172,7 +172,7 @@ def test_nothing_is_left(name: str, request: pytest.FixtureRequest) -> None:
 
 def test_the_questions_of_db_benchmark_are_one_campaign(tmp_path: Path) -> None:
     options = ("--workload", "h2o", "--rows", "1e4", "--iterations", "1", "--warmup", "0", "--link-rounds", "0")
-    finished = run(tmp_path, *options, "--workers", "2", environ={"XDG_CACHE_HOME": str(tmp_path / "cache")})
+    finished = run(tmp_path, *options, "--workers", "1", environ={"XDG_CACHE_HOME": str(tmp_path / "cache")})
     finished.check_ended(0)
     runs = finished.document["runs"]
     found = {one["plan"]["workload"]["question"]: one for one in runs}
