@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,13 +16,15 @@ import pytest
 from distributed import Client, Future, Scheduler
 from distributed.utils import LoopRunner
 
+from merge_bench.campaign import dask_baseline
 from merge_bench.cluster import dask_scheduler_functions
 from merge_bench.merge import dask_baseline_steps
 from merge_bench.merge.distribution import SHUFFLED
 from merge_bench.merge.frame import Frame
 from merge_bench.merge.how import How
 from merge_bench.merge.plan import Plan
-from tests.helpers.runs import LIMIT, ROOT, command, environment
+from tests.helpers.clusters import dask_cluster
+from tests.helpers.runs import LIMIT, command
 
 TABLE = pa.table({"key": pa.array([1, 2], pa.int64()), "payload": pa.array([1.5, None], pa.float64())})
 
@@ -106,29 +107,34 @@ def test_an_empty_frame_has_the_types_of_the_chunks() -> None:
         assert list(dask_baseline_steps._pandas(table, nullable).dtypes) == list(empty.dtypes)
 
 
+@pytest.fixture(scope="module")
+def scheduler_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with dask_cluster(tmp_path_factory.mktemp("cluster"), 2) as file:
+        yield file
+
+
 @pytest.mark.cluster
 @pytest.mark.parametrize("shuffle", ["tasks", "p2p"])
-def test_a_worker_can_begin_the_merge(tmp_path: Path, shuffle: str) -> None:
+def test_a_worker_can_begin_the_merge(
+    tmp_path: Path, scheduler_file: Path, shuffle: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As with cuDF, whose empty frames need a GPU; here with pandas."""
-    code = (
-        "from merge_bench.campaign import dask_baseline\n"
-        "dask_baseline._DaskMerge._start_here = dask_baseline._DaskMerge._start_there\n"
-        "from merge_bench.cli import main\n"
-        "main()\n"
-    )
-    options = ["--exchange", "dask", "--shuffle", shuffle, "--chunk", "2e4", "--iterations", "1", "--verify", "every"]
-    options += ["--results", str(tmp_path / "results")]
-    done = subprocess.run(
-        [sys.executable, "-c", code, "run", "--json", "--workers", "2", *options],
-        cwd=ROOT, env=environment(tmp_path), capture_output=True, text=True, timeout=LIMIT, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["verified"] is True
+    begun: list[object] = []
+
+    def start_there(merge: dask_baseline._DaskMerge) -> object:
+        begun.append(merge)
+        return merge._start_there()
+
+    monkeypatch.setattr(dask_baseline._DaskMerge, "_start_here", start_there)
+    options = ("--exchange", "dask", "--shuffle", shuffle, "--chunk", "2e4", "--iterations", "1", "--verify", "every")
+    finished = command(tmp_path, "--scheduler-file", scheduler_file, *options).check_ended(0)
+    assert finished.document["verified"] is True
+    assert begun
 
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("how", ["left", pytest.param("outer"), pytest.param("right", marks=pytest.mark.soak)])
-def test_rows_with_null_keys_are_kept(tmp_path: Path, how: str) -> None:
+def test_rows_with_null_keys_are_kept(tmp_path: Path, scheduler_file: Path, how: str) -> None:
     """Null and NaN keys, and values that a float cannot hold, in both tables; every row is compared with DuckDB's."""
     rng = np.random.default_rng(3)
     for side, rows in (("left", 900), ("right", 600)):
@@ -142,5 +148,5 @@ def test_rows_with_null_keys_are_kept(tmp_path: Path, how: str) -> None:
         pq.write_table(pa.table(columns), tmp_path / f"{side}.parquet", row_group_size=200)
     tables = ("--left", tmp_path / "left.parquet", "--right", tmp_path / "right.parquet", "--on", "id,part")
     options = ("--exchange", "dask", "--how", how, "--iterations", "1", "--verify", "full")
-    finished = command(tmp_path / "run", *tables, *options).check_ended(0)
+    finished = command(tmp_path / "run", "--scheduler-file", scheduler_file, *tables, *options).check_ended(0)
     assert finished.document["verified"] is True
