@@ -50,6 +50,15 @@ def test_fixture(cluster): pass
 def test_marked(): start("-P", "-m", "merge_bench", "run")
 """
 
+IN_A_FOLDER_OF_CLUSTERS = """
+import subprocess
+import pytest
+
+def test_of_a_folder_of_clusters():
+    with pytest.raises(FileNotFoundError):
+        subprocess.Popen(["/no/such/python", "-m", "merge_bench", "run"])
+"""
+
 Run = tuple[int, str]
 
 
@@ -79,7 +88,12 @@ def in_ci(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.fixture(scope="module")
 def outside_ci(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A suite with skips, and with tests that start clusters; soak tests are asked for."""
-    files = {"test_suite.py": SUITE + SKIPS, "test_module.py": MODULE, "test_clusters.py": CLUSTERS}
+    files = {
+        "test_suite.py": SUITE + SKIPS,
+        "test_module.py": MODULE,
+        "runs/test_a_run.py": IN_A_FOLDER_OF_CLUSTERS,
+        "test_clusters.py": CLUSTERS,
+    }
     return run(tmp_path_factory.mktemp("outside"), "", files, "--soak")
 
 
