@@ -86,7 +86,9 @@ def _with_progress(failure: Failure, campaign: Campaign, index: int | None) -> F
     where = f" in launch {launch.index}" if sum(each.planned_launches for each in runs) > 1 else ""
     planned, timed = run.plan.iterations, len(launch.timed)
     if not timed:
-        how_far = " before the first timed iteration, so nothing was measured"
+        how_far = (
+            " before its first timed iteration" if where else " before the first iteration, so nothing was measured"
+        )
     elif planned is None or timed < planned:
         of = "" if planned is None else f" of {planned:,}"
         how_far = f" after {timed:,}{of} iterations"

@@ -38,7 +38,7 @@ def interrupted(folder: Path, *, without: tuple[str, ...], iterations: int | Non
             ": all 3 iterations are there; missing: the check of the result, the link limit, peak memory",
         ),
         (("verification", "link", "memory"), 100, " after 3 of 100 iterations"),
-        (("iteration", "verification", "link", "memory"), None, " before the first timed iteration, so nothing was"),
+        (("iteration", "verification", "link", "memory"), None, " before the first iteration, so nothing was"),
     ],
     ids=["no link limit", "not proven", "in the middle", "nothing"],
 )  # fmt: skip

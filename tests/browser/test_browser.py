@@ -120,7 +120,7 @@ def test_a_run_that_is_stopped_ends_cleanly_and_keeps_what_it_measured(window: O
     view.turn_to("Run")
     view.page.get_by_role("button", name="Stop", exact=True).click()
     view.wait_for_text("Ended with status 3")
-    view.wait_for_text("merge_bench: interrupted by SIGINT")
+    view.wait_for_text("interrupted by SIGINT after ")
     assert view.page.get_by_role("log").bounding_box()["height"] < 340  # the rest is scrolled to, and the end seen
     view.picture("run-stopped")
     campaigns = map(read_campaign, runs.results.iterdir())
