@@ -42,19 +42,20 @@ class Fitting:
 
 
 def fit(values: Sequence[Value], costs: Costs, budget: float) -> Fitting:
-    """As many of the first `values` as can be judged and confirmed within `budget` seconds.
+    """As many of the first `values` as can be judged, and one confirmed, within `budget` seconds.
 
-    Sizes of the confirmation are left out, the last first, only if not even one value fits with them.
+    Sizes of the confirmation are left out, the last first, if not all values fit with them.
 
     Raises
     ------
     UsageError
         If one value at one size does not fit; with the least budget that suffices.
     """
-    for sizes in range(len(costs.launch), 0, -1):
-        for count in range(len(values), 0, -1):
-            if costs.search(values[:count]) + costs.confirmation(sizes) <= budget:
-                return Fitting(tuple(values[:count]), sizes)
+    fewer = [(len(values), sizes) for sizes in range(len(costs.launch), 1, -1)]
+    fewer += [(count, 1) for count in range(len(values), 0, -1)]
+    for count, sizes in fewer:
+        if costs.search(values[:count]) + costs.confirmation(sizes) <= budget:
+            return Fitting(tuple(values[:count]), sizes)
     least = costs.search(values[:1]) + costs.confirmation(1)
     launches = Options.least * costs.first_block(values[:1]) + 2 * costs.confirm
     raise UsageError(

@@ -142,6 +142,15 @@ class ClusterEvaluator:
         self.block([Candidate(), Candidate(twin=True)])
         return min(self._lengths)
 
+    def time_sizes(self, sizes: int) -> list[float]:
+        """Seconds of a launch of the baseline at each of the first `sizes` but the first, made unless recorded."""
+        found = []
+        for plan in range(1, sizes):
+            before = self._seconds
+            self.block([Candidate()], plan=plan)
+            found.append(self._seconds - before)
+        return found
+
     def joining(self, pending: int) -> Sequence[Value]:
         """As many of those that wait as can be judged in the rest of the budget, with time for a confirmation left."""
         for count in range(len(self.waiting), 0, -1):

@@ -104,7 +104,10 @@ class _Reading:
         gone = {self.baseline, twin, *screened, *self.left_out}
         alive = [name for name in dict.fromkeys(named) if name not in gone]
         each_block = len(alive) + (1 if exhaustive else 2)
-        first = 0 if self._budget is None else 1  # with a budget, block 0 shows how long a launch takes
+        # With a budget, the first blocks show how long launches of the baseline take.
+        candidates = [one.block for one in self.made if one.config not in (self.baseline, twin)]
+        timing = 0 if self._budget is None else max((one.block + 1 for one in self.made), default=1)
+        first = min(candidates, default=timing)
         block = max(self.made[-1].block if self.made else first, first)
         done = sum(one.over for one in self.made if one.block == block)
         if done >= each_block:

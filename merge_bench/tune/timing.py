@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,10 @@ MARGIN = 1.2
 
 @dataclass
 class Timing:
-    """`values`: options by key; `expected`: how long a launch takes; `jobs`: one of each size."""
+    """`values`: options by key; `expected`: how long a launch takes; `jobs`: one of each size.
+
+    `measured`: seconds of a launch at the first sizes, once they are measured.
+    """
 
     task: Task
     values: Mapping[str, Any]
@@ -31,6 +34,7 @@ class Timing:
     jobs: list[Job]
     noted: bool = False
     said: Fitting | None = None
+    measured: Sequence[float] = ()
 
     @classmethod
     def of(cls, task: Task, values: Mapping[str, Any]) -> Timing:
@@ -41,9 +45,14 @@ class Timing:
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """Time of a launch at each size as a multiple of the first, by the rule alone, so that it stays the same."""
+        """Time of a launch at each size as a multiple of the first: as measured, else by the rule alone.
+
+        So it stays the same when the tuning is resumed.
+        """
         usual = [merge_seconds(job) for job in self.jobs]
-        return tuple((each or 1.0) / (usual[0] or each or 1.0) for each in usual)
+        ruled = ((each or 1.0) / (usual[0] or each or 1.0) for each in usual)
+        known = [seconds / self.measured[0] for seconds in self.measured]
+        return (*known, *tuple(ruled)[len(known) :])
 
     def fit(self, launch: float | None = None) -> Fitting:
         """What fits the budget; everything without one, or if nothing is known about the time of a launch.

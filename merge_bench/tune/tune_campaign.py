@@ -114,8 +114,12 @@ def _fit_recorded(task: Task, timing: Timing, evaluator: ClusterEvaluator) -> Fi
     """
     if evaluator.budget.seconds is None:
         return Fitting(task.values, len(task.prepared))
+    launch = evaluator.time_baseline()
     try:
-        fitting = timing.fit(evaluator.time_baseline())
+        fitting = timing.fit(launch)
+        if fitting.sizes > 1 and launch > 0.0:
+            timing.measured = [launch, *evaluator.time_sizes(fitting.sizes)]
+            fitting = timing.fit(launch)
     except UsageError as short:
         raise BudgetSpent(str(short)) from None
     for line in left_out(task, fitting, evaluator.budget.seconds):

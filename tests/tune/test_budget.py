@@ -44,9 +44,9 @@ def test_as_many_settings_are_tried_as_can_be_judged_and_confirmed(budget: float
     assert fit(VALUES, costs(4.0), budget) == Fitting(VALUES[:values], 1)
 
 
-def test_a_size_is_left_out_only_if_no_setting_fits_with_it() -> None:
-    assert fit(VALUES, costs(4.0, 16.0), 356.0) == Fitting(VALUES[:1], 2)
-    assert fit(VALUES, costs(4.0, 16.0), 355.9) == Fitting(VALUES, 1)
+def test_a_size_is_left_out_before_a_setting_is() -> None:
+    assert fit(VALUES, costs(4.0, 16.0), 380.0) == Fitting(VALUES, 2)
+    assert fit(VALUES, costs(4.0, 16.0), 379.9) == Fitting(VALUES, 1)
 
 
 def test_a_budget_for_no_comparison_is_refused_with_the_least_that_suffices() -> None:
@@ -224,11 +224,16 @@ class _Timing:
     """As `tune.timing.Timing`, with the costs of this file."""
 
     budget: float
-    weights: tuple[float, ...] = (1.0, 1.0)
+    jobs: int = 1
+    measured: Sequence[float] = ()
     said: list[Fitting] = field(default_factory=list)
 
+    @property
+    def weights(self) -> tuple[float, ...]:
+        return tuple(each / self.measured[0] for each in self.measured) or (1.0,) * self.jobs
+
     def fit(self, launch: float) -> Fitting:
-        return fit(VALUES, costs(launch), self.budget)
+        return fit(VALUES, costs(*(launch * weight for weight in self.weights)), self.budget)
 
     def say(self, fitting: Fitting) -> None:
         self.said.append(fitting)
@@ -252,6 +257,30 @@ def test_the_first_two_launches_decide_what_fits_and_a_resumed_tuning_decides_th
     assert len(read_campaign(writer.folder).tuning) == 1
     left = result_of(read_campaign(writer.folder)).left_out
     assert [each.value for each in left] == [VALUES[2].id]
+
+
+@pytest.mark.parametrize(("large", "sizes"), [(8.0, 2), (12.0, 1)])
+def test_how_long_launches_take_at_another_size_is_measured(tmp_path: Path, large: float, sizes: int) -> None:
+    """The rule of thumb said 6 s where it was 9, and the budget ended in the middle of the confirmation."""
+    with begin(tmp_path) as writer:
+        cluster = Cluster(writer)
+
+        def launch(job: Job, index: int) -> int:
+            cluster.seconds = (4.0, large)[job.plan]
+            return cluster.launch(job, index)
+
+        task = cast("Any", SimpleNamespace(values=VALUES, prepared=PREPARED, baseline="default"))
+        evaluator = evaluator_of(writer, launch, budget=Budget(seconds=300.0))
+        timing = _Timing(300.0, jobs=2)
+        fitting = _fit_recorded(task, cast("Any", timing), evaluator)
+        # 60 s until all can be judged, 64 s to confirm one at the first size, 128 or 192 s at the second.
+        assert fitting == Fitting(VALUES, sizes)
+        assert timing.measured == [4.0, large]
+        assert evaluator.budget.weights == (1.0, large / 4.0)[:sizes]
+        assert cluster.made == 3
+        again = evaluator_of(writer, launch, budget=Budget(seconds=300.0))
+        assert _fit_recorded(task, cast("Any", _Timing(300.0, jobs=2)), again) == fitting
+        assert cluster.made == 3  # what is in the records is not made again
 
 
 def test_a_first_launch_that_shows_that_nothing_fits_ends_the_search(tmp_path: Path) -> None:
