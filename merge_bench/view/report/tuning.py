@@ -84,12 +84,14 @@ def open_questions(result: Result, sizes: Sequence[str]) -> list[str]:
     if best is not None:
         estimate = f"{ratio(best.ratio)} × {result.baseline} ({ends(best.low, best.high)})"
         most = plural(best.launches, "block")
+        open_still = ", not confirmed on new launches" * (best.config == result.unconfirmed)
         if len(result.undecided) == 1:
-            found.append(f"{best.config} is undecided: {estimate} in {most}.")
+            found.append(f"{best.config} is undecided: {estimate} in {most}{open_still}.")
         else:
             some = f"{len(result.undecided)} of {result.screened} candidates are undecided"
-            found.append(f"{some}; the best of them is {best.config}: {estimate} in {most}.")
-    if (step := result.unconfirmed_step) is not None:
+            found.append(f"{some}; the best of them is {best.config}: {estimate} in {most}{open_still}.")
+    step = result.unconfirmed_step
+    if step is not None and (best is None or best.config != step.config):
         estimate = f"{ratio(step.ratio)} × {step.against} ({ends(step.low, step.high)})"
         found.append(
             f"{step.config}: {estimate} in {plural(step.launches, 'block')} of the search,"
