@@ -49,13 +49,15 @@ def run(named: tuple[str, ...], **values: Any) -> int:
     if values["json"]:
         print_document(document)
     else:
-        from merge_bench.analysis.compare.fail_on import METRIC
+        from merge_bench.analysis.compare.fail_on import METRIC, passed
         from merge_bench.view.report.comparison import print_comparison
         from merge_bench.view.report.run import print_report
 
         print_report(result.campaign, document, details=bool(sweep.options["details"]), above=printed_above())
         if verdict is not None:
             print_comparison(verdict, metric=METRIC, details=bool(sweep.options["details"]))
+            if gates := passed(verdict, metric=METRIC, fail_on=values["fail_on"]):
+                print(gates)
     if verdict is not None and verdict.error is not None:
         say(verdict.error.message)
     printed = () if values["json"] else [one.error.message for one in runs_of(document) if one.error]

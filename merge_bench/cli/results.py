@@ -56,7 +56,7 @@ def compare(
     RESULTs, the baseline is the first RESULT.
     """
     from merge_bench.analysis.compare.document import compare as compare_campaigns
-    from merge_bench.analysis.compare.fail_on import judged
+    from merge_bench.analysis.compare.fail_on import judged, passed
     from merge_bench.records.reader import read_campaign
     from merge_bench.view.document import print_document
 
@@ -79,6 +79,8 @@ def compare(
         from merge_bench.view.report.next_step import after_compare
 
         print_comparison(document, metric=metric, step=after_compare(campaigns, document).here())
+        if gates := passed(document, metric=metric, fail_on=fail_on):
+            print(gates)
     if document.error is not None:
         say(document.error.message)
     return status

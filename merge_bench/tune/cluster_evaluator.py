@@ -91,6 +91,7 @@ class ClusterEvaluator:
     waiting: Sequence[Value] = ()
     _searched: int = 0
     _seconds: float = 0.0
+    _launches: int = 0
     _lengths: list[float] = field(default_factory=list)
     _block: int = 0
     _made: dict[Key, tuple[Sample, float]] = field(default_factory=dict)
@@ -186,7 +187,7 @@ class ClusterEvaluator:
         name = candidate.name(self.baseline)
         key = (name, plan, block)
         if self.budget.seconds is not None and self._seconds >= self.budget.seconds:
-            raise BudgetSpent(f"the budget was used up after {len(self._lengths)} launches at the first size")
+            raise BudgetSpent(f"the budget was used up after {self._launches} launches")
         if key not in self._made:
             prepared = self._prepare(candidate, name)
             if isinstance(prepared, str):
@@ -196,6 +197,7 @@ class ClusterEvaluator:
                 self._check_baseline(self._made[key][0])
         sample, seconds = self._made[key]
         self._seconds += seconds
+        self._launches += 1
         if plan == 0:
             self._lengths.append(seconds)
         return sample

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from merge_bench.analysis.statistics.power import least_launches
 from merge_bench.analysis.statistics.verdict import Judgement, Verdict, judge
-from merge_bench.tune.evaluator import ABLATE, CONFIRM, BudgetSpent, Candidate, Evaluator, Options
+from merge_bench.tune.evaluator import ABLATE, CONFIRM, UNDECIDED, BudgetSpent, Candidate, Evaluator, Options
 from merge_bench.tune.head_to_head import Bar, Contest, State, decide, reason_of
 
 
@@ -32,6 +32,15 @@ def settle(found: Candidate, evaluator: Evaluator, options: Options) -> Candidat
     if repaired == found or confirm(repaired, evaluator, options) is not None:
         return Candidate()
     return repaired
+
+
+def _note_broken_off(contests: Sequence[Contest], evaluator: Evaluator) -> None:
+    """Record what a confirmation shows that has too few blocks for a verdict."""
+    for contest in contests:
+        if contest.ratios:
+            contest.note(
+                evaluator, CONFIRM, UNDECIDED, reason_of(State.OPEN, contest, Bar(0.0), ", too few for a verdict")
+            )
 
 
 def least_blocks(options: Options, sizes: int) -> int:
@@ -75,6 +84,7 @@ def confirm(found: Candidate, evaluator: Evaluator, options: Options) -> list[in
             against, candidate = evaluator.block([Candidate(), found], plan=contest.plan, search=False)
         except BudgetSpent:
             if made < least_blocks(options, len(contests)):
+                _note_broken_off(contests, evaluator)
                 raise
             break
         contest.add(candidate, against)

@@ -40,6 +40,8 @@ class Result:
     contributions
         For each setting of the winner the step that shows its effect: its ablation out of the winner; if it is the
         only one, the confirmation; if neither was made, the setting alone.
+    broken_off
+        What a confirmation shows that the budget ended before a verdict, a step for each size.
     interactions
         Settings that gain alone and lose together.
     noise_floor
@@ -72,6 +74,7 @@ class Result:
     combined: list[TuneLine]
     ablated: list[TuneLine]
     confirmed: list[TuneLine]
+    broken_off: list[TuneLine]
     interactions: list[TuneLine]
     failures: list[TuneLine]
     winner: ConfigLine | None
@@ -105,9 +108,13 @@ class Result:
             found = next((text for verdict, text in _REJECTED.items() if verdict.value in verdicts), "{none}")
             return found.format(none=none, name=name, baseline=self.baseline)
         if self.unconfirmed is not None:
-            return f"Not decided: {self.unconfirmed} may be faster than {self.baseline}"
+            doubts = bool(self.broken_off) and all((line.ratio or 0.0) <= 1.0 for line in self.broken_off)
+            may = "has too few new launches to be judged" if doubts else f"may be faster than {self.baseline}"
+            return f"Not decided: {self.unconfirmed} {may}"
         if self.undecided:
             return f"Not decided: too few blocks to judge {len(self.undecided)} of {self.screened} candidates"
+        if self.screened == 1 and all_decided:
+            return f"{self.singles[0].config} is not faster than {self.baseline}"
         return none if self.screened else "Nothing was decided: no candidate was judged"
 
     @property
@@ -147,6 +154,8 @@ def result_of(campaign: Campaign) -> Result:
     screened, combined, ablated, confirmed = (
         [line for line in lines if line.phase == phase] for phase in (SCREEN, COMBINE, ABLATE, CONFIRM)
     )
+    broken_off = [line for line in confirmed if line.decision == UNDECIDED]
+    confirmed = [line for line in confirmed if line.decision != UNDECIDED]
     singles = [line for line in screened if line.setting is not None]
     twins = [line for line in screened if line.config.endswith(AGAIN)]
     accepted = [line.config for line in confirmed if line.decision == "accepted"]
@@ -160,7 +169,7 @@ def result_of(campaign: Campaign) -> Result:
     stops = [line for line in lines if line.decision == STOPPED]
     unconfirmed = [line.config for line in stops if line.config != line.against and not confirmed]
     return Result(
-        baseline=campaign.head.configs[0].name, singles=singles,
+        baseline=campaign.head.configs[0].name, singles=singles, broken_off=broken_off,
         noise_floor=max(twins, key=lambda line: abs(math.log(line.ratio or 1.0)), default=None),
         combined=combined, ablated=ablated, confirmed=confirmed,
         interactions=[

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
 from rich.progress import Progress as Bars
+from rich.text import Text
 
 from merge_bench.campaign.progress import Progress
 from merge_bench.units import format_rate, format_seconds
 from merge_bench.view.text import short
 
 _BAR, _WIDE = 16, 100
+
+
+class _Clock(ProgressColumn):
+    """The time since the display began: rich's own column stands still once a task is complete."""
+
+    def render(self, task: Task) -> Text:
+        """``0:01:52``."""
+        now = task.get_time()
+        return Text(str(timedelta(seconds=int(now - (task.start_time or now)))), style="progress.elapsed")
 
 
 class TerminalProgress(Progress):
@@ -29,7 +40,7 @@ class TerminalProgress(Progress):
         self._bars = Bars(
             TextColumn("{task.description}"),
             *([BarColumn(bar_width=_BAR)] if self._wide else []),
-            TimeElapsedColumn(),
+            _Clock(),
             TextColumn("{task.fields[detail]}"),
             console=console,
             transient=True,
@@ -47,7 +58,8 @@ class TerminalProgress(Progress):
         done = index + 1
         left = remaining_seconds(self._clock() - self._started, done, total)
         speed = f"  {format_seconds(wall_seconds)}  {format_rate(throughput)}" if self._wide else ""
-        self._show(completed=done, total=total, detail=f"{done:,}/{total:,}{speed}  {format_seconds(left)} left")
+        rest = f"  {format_seconds(left)} left" if done < total else ""
+        self._show(completed=done, total=total, detail=f"{done:,}/{total:,}{speed}{rest}")
 
     def _show(self, *, completed: int, total: int | None, detail: str) -> None:
         """One line: of a text that is too long, the beginning and the end."""

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from merge_bench.campaign.progress import Labelled, Progress
-from merge_bench.view.progress import TerminalProgress, progress_for, remaining_seconds
+from merge_bench.view.progress import TerminalProgress, _Clock, progress_for, remaining_seconds
 from tests.view.report.test_text import Terminal
 
 
@@ -47,7 +47,7 @@ def test_a_terminal_shows_phase_speed_and_time_left(monkeypatch: pytest.MonkeyPa
     assert "1/4  123.00 ms  5.00 GiB/s  6.00 s left" in shown  # 2 s for one, three are left
 
 
-@pytest.mark.parametrize(("done", "of", "shown"), [(1317, 100_000, "1,318/100,000  "), (3, 4, "4/4  100.00 ms  -  ")])
+@pytest.mark.parametrize(("done", "of", "shown"), [(1317, 100_000, "1,318/100,000  "), (3, 4, "4/4  100.00 ms  -")])
 def test_iterations_have_separators_and_an_unknown_throughput_is_a_dash(
     monkeypatch: pytest.MonkeyPatch, done: int, of: int, shown: str
 ) -> None:
@@ -90,6 +90,11 @@ def test_the_whole_line_fits_a_terminal_and_its_clock_goes_on(
     progress.phase("launch 37, 1:52 of 5:00, rendezvous-scheme=put_zcopy: measuring the copy rate of memory")
     progress.iteration(18, 20, 0.588, 5 * 2**30)
     assert task.start_time == began
+    progress.iteration(19, 20, 0.588, 5 * 2**30)
+    clock = next(column for column in progress._bars.columns if isinstance(column, _Clock))
+    monkeypatch.setattr(task, "_get_time", lambda: (began or 0.0) + 112.0)
+    assert clock.render(task).plain == "0:01:52"  # it stood still once the iterations of a launch were over
+    progress.iteration(18, 20, 0.588, 5 * 2**30)
     progress.close()
     shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", file.getvalue()).replace("\r", "\n").splitlines()
     assert max(map(len, shown)) <= width

@@ -208,6 +208,8 @@ def test_a_confirmation_that_the_budget_ends_is_judged_by_the_blocks_that_a_verd
             with pytest.raises(BudgetSpent):
                 settle(found, evaluator, Options(confirm=8))
             assert not evaluator.can_confirm(6)
+            (line,) = result_of(read_campaign(writer.folder)).broken_off  # what it shows is not lost
+            assert (line.decision, line.launches, line.ratio) == ("undecided", 5, pytest.approx(1.5, rel=0.05))
             return
         assert settle(found, evaluator, Options(confirm=8)) == found
     (line,) = read_campaign(writer.folder).tuning

@@ -118,8 +118,8 @@ def test_contributions_are_of_the_setting_whatever_the_strategy(tmp_path: Path, 
 def test_nothing_beats_the_baseline_is_said_first(nothing: Campaign) -> None:
     out = io.StringIO()
     print_tuning(result_of(nothing), sizes=SIZES, metric="throughput", file=out)
-    assert "\nNo config is faster than default\n" in out.getvalue()
-    assert forest_of(result_of(nothing), SIZES, "throughput").title.endswith(": no config is faster than default")
+    assert "\nc=y is not faster than default\n" in out.getvalue()
+    assert forest_of(result_of(nothing), SIZES, "throughput").title.endswith(": c=y is not faster than default")
 
 
 def test_that_settings_stayed_undecided_is_said_first(tmp_path: Path) -> None:

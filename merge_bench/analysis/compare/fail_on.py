@@ -126,3 +126,15 @@ def judged(document: CompareDocument, *, metric: str, fail_on: Sequence[str]) ->
     else:
         return document, 0
     return msgspec.structs.replace(document, error=Failure(kind.code, message)), kind.exit_status
+
+
+def passed(document: CompareDocument, *, metric: str, fail_on: Sequence[str]) -> str:
+    """Which gates were met, by which verdicts; empty if one was not, or none was asked for."""
+    chosen = [each for each in document.comparisons if each.metric == metric and not each.aa]
+    if document.error is not None or not fail_on or not chosen:
+        return ""
+    options = " ".join(f"--fail-on {gate}" for gate in fail_on)
+    named = ", ".join(f"{each.candidate} is {each.verdict} in {metric}" for each in chosen)
+    unsure = any(each.verdict == "INCONCLUSIVE" for each in chosen)
+    hint = "; --fail-on inconclusive as well refuses what was not decided" * unsure
+    return f"{options} passed: {named}{hint}"

@@ -20,6 +20,9 @@ from merge_bench.merge.engines.base import Side
 from merge_bench.merge.frame import Field, Frame, arrow_schema, field_of
 from merge_bench.merge.workload import parquet, schema
 
+FEW_ROW_GROUPS = "few-row-groups"
+"""The code of the warning that workers start without rows of a table."""
+
 
 @dataclass(frozen=True)
 class TableColumn:
@@ -288,7 +291,7 @@ def _few_row_groups(side: str, path: str, footers: parquet.Footers, workers: int
         return ()
     return (
         Caution(
-            "few-row-groups",
+            FEW_ROW_GROUPS,
             f"the {side} table {path} has only {groups} row group{'s' * (groups != 1)} for {workers} workers, so"
             f" {workers - groups} of them start{'s' * (workers - groups == 1)} without rows",
             "write the table with smaller row groups, or use fewer workers",

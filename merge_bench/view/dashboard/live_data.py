@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from merge_bench.analysis import aggregate, diagnostics, metrics
 from merge_bench.analysis.documents.run import runs_of
 from merge_bench.analysis.summary import summarize
+from merge_bench.analysis.verification_state import State, state_of
 from merge_bench.errors import Caution
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign, Launch, ordered_configs
@@ -224,8 +225,10 @@ def _checks(campaign: Campaign, *, running: bool) -> str:
     wrong = sum(not check.ok for check in checks)
     if wrong:
         return f"{wrong} of {len(checks)} checks found the result wrong"
+    runs = [run for run in campaign.runs if aggregate.counted(run)]
+    missing = not running and any(state_of(run, aggregate.counted(run)) is State.MISSING for run in runs)
     if checks:
-        return f"{plural(len(checks), 'check')}, all passed"
+        return f"{plural(len(checks), 'check')}, {'others are missing' if missing else 'all passed'}"
     if not any(launch.timed for launch in campaign.launches):
         return ""
     return "not checked yet" if running else "not checked"

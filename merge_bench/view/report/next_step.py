@@ -19,8 +19,9 @@ from merge_bench.analysis.statistics.verdict import Verdict
 from merge_bench.cluster.base import LauncherKind
 from merge_bench.cluster.launchers import launchers
 from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS, TUNE_OPTIONS, Option
-from merge_bench.errors import GateNotMet, MergeBenchError, WrongResult
+from merge_bench.errors import GateNotMet, MergeBenchError, NotRecorded, WrongResult
 from merge_bench.merge import engines
+from merge_bench.merge.workload.tables import FEW_ROW_GROUPS
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Run
 from merge_bench.records.writer import safe_name
 from merge_bench.tune.budget import upwards
@@ -100,6 +101,8 @@ def after_run(campaign: Campaign, one: RunDocument) -> NextStep | None:
         return _transports(words)
     if found.what != "exchange":
         return _compute(campaign, words, one, found.what)
+    if any(warning.code == FEW_ROW_GROUPS for warning in one.warnings):
+        return _report(campaign)  # workers without rows wait for the others, whatever the settings
     if not _owns_processes(campaign):
         return _report(campaign)  # tuning changes settings that a running cluster has already read
     baseline = (_only(words, [BY_KEY["config"]]) or _only(words, [BY_KEY["configs"]]))[-1:]
@@ -234,6 +237,9 @@ def _after_error(campaign: Campaign, words: Sequence[str], run: Run, code: str) 
         return NextStep(_command(*again), "goes on where this was interrupted" if several else "measures again")
     if code == WrongResult.code:
         return NextStep(_run(words, verify="full"), "compares every row, and names those that are wrong")
+    if code == NotRecorded.code:
+        again = _only(words, [option for option in OPTIONS if option.key != "fresh"])
+        return NextStep(_command(*again), "measures again, once the disk has room for the records")
     if code == GateNotMet.code:
         failed = any(
             failure.code == code for run in campaign.runs for each in run.launches for failure in each.failures

@@ -42,7 +42,8 @@ def print_tuning(
 
 def write_steps(page: Page, result: Result, sizes: Sequence[str]) -> None:
     """Every step of the search, in tables."""
-    _steps(page, f"Single settings against {result.baseline}", result.singles)
+    where = f" at {sizes[0]}" if len(sizes) > 1 else ""
+    _steps(page, f"Single settings against {result.baseline}{where}", result.singles)
     if (noise := result.noise_floor) is not None:
         page.line(
             f"Noise: {noise.reason} (interval {ends(noise.low, noise.high)})."
@@ -84,7 +85,7 @@ def open_questions(result: Result, sizes: Sequence[str]) -> list[str]:
     if best is not None:
         estimate = f"{ratio(best.ratio)} × {result.baseline} ({ends(best.low, best.high)})"
         most = plural(best.launches, "block")
-        open_still = ", not confirmed on new launches" * (best.config == result.unconfirmed)
+        open_still = ", not confirmed on new launches" * (not result.broken_off) * (best.config == result.unconfirmed)
         if len(result.undecided) == 1:
             found.append(f"{best.config} is undecided: {estimate} in {most}{open_still}.")
         else:
@@ -94,8 +95,14 @@ def open_questions(result: Result, sizes: Sequence[str]) -> list[str]:
     if step is not None and (best is None or best.config != step.config):
         estimate = f"{ratio(step.ratio)} × {step.against} ({ends(step.low, step.high)})"
         found.append(
-            f"{step.config}: {estimate} in {plural(step.launches, 'block')} of the search,"
-            " not confirmed on new launches."
+            f"{step.config}: {estimate} in {plural(step.launches, 'block')} of the search"
+            f"{'' if result.broken_off else ', not confirmed on new launches'}."
+        )
+    for line in result.broken_off:
+        estimate = f"{ratio(line.ratio)} × {line.against} ({ends(line.low, line.high)})"
+        found.append(
+            f"New launches of {line.config} at {sizes[line.plan]}: {estimate} in {plural(line.launches, 'block')},"
+            " too few for a verdict."
         )
     if left_out:
         count = plural(len(left_out), "candidate")

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from merge_bench.analysis.compare.fail_on import Gate, asked_for
+from merge_bench.analysis.compare.fail_on import Gate, asked_for, passed
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
@@ -19,12 +19,16 @@ def measured(tmp_path: Path, walls: list[float], **changes: object) -> Campaign:
     return read_campaign(write_campaign(tmp_path, *interleaved({"nightly": walls}, **changes)))
 
 
-@pytest.mark.parametrize(("by", "status"), [(0.5, 5), (1.0, 0), (2.0, 0)])
+@pytest.mark.parametrize(("by", "status"), [(0.5, 5), (0.99, 0), (1.0, 0), (2.0, 0)])
 def test_a_slower_night_ends_with_5(tmp_path: Path, by: float, status: int) -> None:
     before, now = measured(tmp_path, list(SIX)), measured(tmp_path, faster(by))
     document, found = Gate(before, ("slower",), 0.02).hold(now)
     assert found == status
     assert (document.error is None) == (status == 0)
+    (verdict,) = {each.verdict for each in document.comparisons if each.metric == "throughput"}
+    said = passed(document, metric="throughput", fail_on=["slower"])
+    hint = "; --fail-on inconclusive as well refuses what was not decided" * (verdict == "INCONCLUSIVE")
+    assert said == ("" if status else f"--fail-on slower passed: B: nightly is {verdict} in throughput{hint}")
     assert {each.metric for each in document.comparisons} >= {"throughput", "wall"}
 
 

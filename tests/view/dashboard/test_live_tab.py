@@ -267,3 +267,14 @@ def test_campaigns_are_offered_by_title_and_two_of_the_same_are_told_apart(tmp_p
     update(view.live)
     title = "22 Nov 10:59 · tcp: 20,000 rows per chunk, 2 workers · done"
     assert sorted(view.live.choice.options) == [f"{title} (again)", f"{title} (run)", "the newest"]
+
+
+def test_a_check_that_is_missing_is_no_passed_one(tmp_path: Path) -> None:
+    """The terminal said UNVERIFIED, and this tab that all checks had passed."""
+    whole = write_campaign(tmp_path, Script())
+    campaign = read_campaign(whole)
+    assert now(campaign, running=False).checks == "2 checks, all passed"
+    lines = (whole / "records.jsonl").read_bytes().splitlines(keepends=True)
+    last = max(at for at, line in enumerate(lines) if b'"kind":"verification"' in line)
+    (whole / "records.jsonl").write_bytes(b"".join(lines[:last] + lines[last + 1 :]))
+    assert now(read_campaign(whole), running=False).checks == "1 check, others are missing"

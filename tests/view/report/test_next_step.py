@@ -96,6 +96,13 @@ def test_a_merge_that_waits_for_its_exchange_is_tuned(tmp_path: Path) -> None:
     assert next_of(folder) == "python -m merge_bench tune --budget 10m --chunk 1e6"
 
 
+def test_settings_are_not_tuned_where_a_worker_has_no_rows_and_the_others_wait_for_it(tmp_path: Path) -> None:
+    folder = with_command(write_campaign(tmp_path, SLOW_EXCHANGE), "--left", "a.parquet")
+    with (folder / "records.jsonl").open("ab") as stream:
+        stream.write(msgspec.json.encode(s.WarningLine(code="few-row-groups", message="…", remedy="…")) + b"\n")
+    assert next_of(folder) == f"python -m merge_bench report {folder}"
+
+
 @pytest.mark.parametrize("limit", ["partition", "join"])
 @pytest.mark.parametrize(
     ("changes", "command"),
@@ -217,6 +224,7 @@ def test_the_next_command_begins_as_this_one_was_typed(
     [
         ("gate-not-met", "transports --available --workers 2"),
         ("wrong-result", "--workers 2 --require-transport rc --verify full"),
+        ("not-recorded", "--workers 2 --require-transport rc"),
         ("run-failed", "doctor"),
     ],
 )

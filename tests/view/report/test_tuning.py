@@ -139,7 +139,7 @@ def test_how_many_settings_were_not_tried_is_said(tmp_path: Path) -> None:
 
 def test_that_everything_was_decided_is_said_without_more(tmp_path: Path) -> None:
     campaign = searched(tmp_path, "c")
-    assert conclusion(result_of(campaign)) == ["No config is faster than default", ""]
+    assert conclusion(result_of(campaign)) == ["c=y is not faster than default", ""]
     assert next_of(campaign) == f"report {campaign.folder}"
 
 
@@ -259,6 +259,31 @@ def test_what_was_not_confirmed_is_judged_alone(tmp_path: Path) -> None:
     numbers = r".*b=y: \S+ × default \(.*\) in \d blocks?, not confirmed on new launches\."
     assert [bool(re.fullmatch(numbers, each)) for each in lines if "b=y:" in each] == [True]
     assert next_of(campaign) == "tune --budget 2m --only b=y"
+
+
+@pytest.mark.parametrize(
+    ("by", "may"), [(1.0, "may be faster than default"), (0.5, "has too few new launches to be judged")]
+)
+def test_new_launches_that_do_not_suffice_for_a_verdict_are_shown(tmp_path: Path, by: float, may: str) -> None:
+    """They were made, took most of the time, spoke against the candidate, and were nowhere to be seen."""
+    with begin(tmp_path, **ASKED) as writer:
+        budget = Budget(seconds=80.0)
+        evaluator = evaluator_of(writer, Cluster(writer, speed=changed(by)).launch, budget=budget)
+        with pytest.raises(BudgetSpent):
+            settle(Candidate.of(value("b")), evaluator, Options(confirm=7))
+        evaluator.note(
+            s.TuneLine(phase="search", config="b=y", against="default", decision="stopped", reason="it was used up")
+        )
+        lines = conclusion(result_of(ended(writer)))
+    assert lines[0] == f"Not decided: b=y {may}"
+    new = [line for line in lines if line.startswith("New launches of b=y at ")]
+    assert [line.split(": ")[0].removeprefix("New launches of b=y at ") for line in new] == SIZES
+    assert all(line.endswith("in 5 blocks, too few for a verdict.") for line in new)
+
+
+def test_one_candidate_alone_says_nothing_of_others(tmp_path: Path) -> None:
+    result = result_of(searched(tmp_path, "c"))
+    assert result.outcome == "c=y is not faster than default"
 
 
 def test_a_candidate_that_was_confirmed_is_not_undecided(tmp_path: Path) -> None:
