@@ -174,7 +174,14 @@ def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, en
     words = words[1:] if words[:1] == ["tune"] else words
     if written is not None:
         same = _with_rows(_only(words, [option for option in TUNE_OPTIONS if option.key != "fresh"]), campaign)
-        return NextStep(_command("--config", str(written), *same), "merges with the config that was found")
+        missing = [campaign.plans[plan].rows_per_chunk for plan in result.sizes_left_out]
+        if not missing or None in missing:
+            return NextStep(_command("--config", str(written), *same), "merges with the config that was found")
+        baseline = campaign.head.configs[0].path or f"{campaign.head.configs[0].name}.cfg"
+        both, rows = f"{baseline},{written}", ",".join(map(str, missing))
+        rest = _replaced(_only(same, [option for option in OPTIONS if option.key != "config"]), {"chunk": rows})
+        compared = _command("--configs", both, "--blocks", "6", *rest)
+        return NextStep(compared, "compares both where the budget had no time to")
     if asked is None:
         return _report(campaign)
     launches, seconds = (*asked.budget, None, None)[:2]

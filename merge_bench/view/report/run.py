@@ -8,7 +8,7 @@ from typing import TextIO
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.documents.run import Document, RunDocument, SweepDocument, runs_of
 from merge_bench.analysis.summary import summarize
-from merge_bench.analysis.verification_state import state_of
+from merge_bench.analysis.verification_state import State, state_of
 from merge_bench.errors import Caution
 from merge_bench.records.campaign import Campaign, Run
 from merge_bench.view.numbers import cell, gib, ms, percent, rows
@@ -95,8 +95,9 @@ def overview(page: Page, runs: Sequence[Run], documents: Sequence[RunDocument], 
 
     `names`: of the runs of several campaigns; an option that one of them did not record is then no difference.
     """
-    page.heading(f"All {len(runs)} runs" if len(runs) > 1 else "Run")
     states = [state_of(run, aggregate.counted(run)) for run in runs]
+    proven = all(state is State.VERIFIED for state in states)
+    page.heading((f"All {len(runs)} runs" if len(runs) > 1 else "Run") + ", verified" * proven)
     questions = [run.plan.question for run in runs]
     several = len(set(questions)) > 1
     page.table(
@@ -109,12 +110,10 @@ def overview(page: Page, runs: Sequence[Run], documents: Sequence[RunDocument], 
         Column("Wall-clock\n(ms)", [ms(one.wall_seconds.median) for one in documents]),
         Column("Bandwidth\n(GiB/s)", [gib(one.bandwidth_bytes_per_second.harmonic_mean) for one in documents]),
         Column("Throughput\n(GiB/s)", [gib(one.throughput_bytes_per_second.median) for one in documents]),
-        Column(
-            "Exchange speed\n(% of link limit)", [percent(one.link.fraction if one.link else None) for one in documents]
-        ),
+        Column("Of link\n(%)", [percent(one.link.fraction if one.link else None) for one in documents]),
         Column("Result\nrows", [rows(one.result_rows) for one in documents] if several else []),
-        Column("Limited by", [one.bottleneck.what if one.bottleneck else "" for one in documents], text=True),
-        Column("Result", [state.mark or "verified" for state in states], text=True),
+        Column("Limited\nby", [one.bottleneck.what if one.bottleneck else "" for one in documents], text=True),
+        Column("Result", [] if proven else [state.mark or "verified" for state in states], text=True),
     )
 
 

@@ -113,7 +113,7 @@ def open_questions(result: Result, sizes: Sequence[str]) -> list[str]:
     if result.sizes_left_out:
         where = " and ".join(sizes[plan] for plan in result.sizes_left_out)
         found.append(f"The budget has no time for a confirmation at {where}.")
-    if result.stopped:
+    if result.stopped and not result.confirmed:
         found.append(f"{capitalized(result.stopped)}.")
     return found
 

@@ -317,8 +317,8 @@ def test_text_from_outside_is_printed_as_it_is(tmp_path: Path) -> None:
 def test_a_small_sweep_has_reports_and_an_overview(tmp_path: Path) -> None:
     text = piped(write_campaign(tmp_path, Script(), Script(index=1, config="tuned", walls=(0.05, 0.06, 0.07))))
     assert text.count("merge_bench ·") == 2
-    assert row(text, "All 2 runs", "tuned") == ["tuned", "60.00", "0.279", "0.993", "83.33", "join", "verified"]
-    assert row(text, "All 2 runs", "optimized")[-1] == "verified"
+    assert row(text, "All 2 runs", "tuned") == ["tuned", "60.00", "0.279", "0.993", "83.33", "join"]
+    assert "All 2 runs, verified" in text
     assert text.count("\nRecords: ") == 1
 
 

@@ -229,6 +229,15 @@ def test_after_a_winner_it_is_merged_with(tmp_path: Path) -> None:
     assert found == f"--config {tmp_path / 'tuned.cfg'} --chunk 1000000,25000000 --workers 2"
 
 
+def test_a_winner_is_compared_where_it_could_not_be_confirmed(tmp_path: Path) -> None:
+    campaign = confirmed(tmp_path, "a", SPEED, "--workers 2 --budget 5m")
+    line = s.TuneLine(phase="search", config="default", against="default", plan=1, decision="left out", reason="…")
+    with campaign.records.open("ab") as stream:
+        stream.write(msgspec.json.encode(line) + b"\n")
+    found = next_of(read_campaign(campaign.folder), Path("tuned.cfg"))
+    assert found == "--configs default.cfg,tuned.cfg --blocks 6 --workers 2 --chunk 25000000"
+
+
 @pytest.mark.parametrize(
     ("words", "budget", "command"),
     [

@@ -80,7 +80,7 @@ def test_results_of_several_campaigns_have_their_letters_and_one_verdict_on_all(
 def test_the_table_of_runs_is_shown_once(kinds: tuple[str, ...]) -> None:
     blocks = [block for section in report(*kinds).sections for block in section.blocks]
     found = [block for block in blocks if isinstance(block, Heading) and block.text.startswith("All ")]
-    assert len([block for block in found if block.text.endswith(" runs")]) == 1
+    assert len([block for block in found if " runs" in block.text]) == 1
 
 
 def test_the_earlier_time_stands_first() -> None:
