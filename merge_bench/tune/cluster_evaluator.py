@@ -34,6 +34,7 @@ CONFIGS = "configs"
 LONGEST_NAME = 120
 MOST_BASELINE_FAILURES = 2
 LATEST = 6
+"""Launches whose median counts if they take longer than all so far: the host may have become slower."""
 MARGIN = 1.1
 """What launches may take longer than those so far before a candidate that waits for its turn no longer fits."""
 RESUME = "run the same command to resume"
