@@ -83,7 +83,8 @@ def ended(
     """End what was `started` after the block, whatever happens in it.
 
     A signal interrupts the block, but not the end. `failed` gets the error before anything is ended. An error of
-    another program becomes one of this program, and logs/error.log keeps the original.
+    another program becomes one of this program, and logs/error.log keeps the original. Where a signal came, it is what
+    ended the block: some libraries catch the `Interrupted` inside of them, and raise an error of their own.
     """
     well = False
     with signals.ignored():
@@ -108,8 +109,10 @@ def ended(
 def _explain(problem: Exception, started: Started, writer: CampaignWriter) -> MergeBenchError:
     with contextlib.suppress(OSError):
         (writer.logs / "error.log").write_text("".join(traceback.format_exception(problem)))
-    return started.cause(problem) or LaunchFailed(
-        f"{type(problem).__name__}: {problem} (logs/error.log has the details)", code="internal-error"
+    return (
+        signals.interruption()
+        or started.cause(problem)
+        or LaunchFailed(f"{type(problem).__name__}: {problem} (logs/error.log has the details)", code="internal-error")
     )
 
 

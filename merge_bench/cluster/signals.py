@@ -41,8 +41,13 @@ def check() -> None:
 
     The first `Interrupted` can get lost: some libraries catch every exception while they are imported.
     """
-    if _received and not _deferring:
-        raise Interrupted(f"interrupted by {signal.Signals(_received[0]).name}")
+    if not _deferring and (interrupted := interruption()) is not None:
+        raise interrupted
+
+
+def interruption() -> Interrupted | None:
+    """The error for the signal that came since `raising` was entered; None if none came."""
+    return Interrupted(f"interrupted by {signal.Signals(_received[0]).name}") if _received else None
 
 
 @contextlib.contextmanager

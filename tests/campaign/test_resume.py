@@ -77,6 +77,13 @@ def test_a_launch_that_was_cut_short_is_made_again_at_once(tmp_path: Path, name:
     assert (status, begun) == (0, jobs[1:])
 
 
+def test_a_signal_that_a_library_turned_into_its_own_error_is_recorded_as_one(tmp_path: Path) -> None:
+    status, _ = make(tmp_path, sweep(), [CUT["interrupted in a library"]])
+    assert status == 3
+    (failure,) = the(tmp_path).launches[0].failures
+    assert (failure.code, failure.message) == ("interrupted", "interrupted by SIGINT")
+
+
 @pytest.mark.parametrize("name", sorted(set(MADE) - {"well"}))
 def test_a_launch_that_failed_is_not_made_again(tmp_path: Path, name: str) -> None:
     made = sweep()

@@ -111,6 +111,15 @@ def _interrupted_early(job: Job, writer: CampaignWriter, index: int) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
+def _interrupted_in_a_library(job: Job, writer: CampaignWriter, index: int) -> None:
+    """Where a library catches what the signal raises, and raises an error of its own."""
+    begin(writer, job, index)
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except signals.Interrupted as error:
+        raise TypeError("could not serialize object") from error
+
+
 def _between(job: Job, writer: CampaignWriter, index: int) -> int:
     os.kill(os.getpid(), signal.SIGHUP)
     raise AssertionError("the signal did not end the campaign")
@@ -148,6 +157,7 @@ MADE: dict[str, Event] = {
 }  # fmt: skip
 CUT: dict[str, Event] = {
     "interrupted": launched(_interrupted), "interrupted early": launched(_interrupted_early), "between": _between,
+    "interrupted in a library": launched(_interrupted_in_a_library),
     "killed": killed, "killed early": _killed_early, "killed writing": killed_writing,
 }  # fmt: skip
 EVENTS = MADE | CUT

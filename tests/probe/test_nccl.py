@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,8 +32,9 @@ VERB = ("probe", "all-to-all")
 
 
 @pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch) -> NcclRank:
+def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> NcclRank:
     """The one rank of a communicator."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     for name, module in fake_rapids.modules().items():
         monkeypatch.setitem(sys.modules, name, module)
     fake_device.forget()
