@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from merge_bench.merge import dask_baseline_steps as dask_steps
-from merge_bench.merge.distribution import Distribution
+from merge_bench.merge.distribution import Distribution, sendable
+from merge_bench.merge.engines.base import Side
 from merge_bench.merge.engines.pandas import from_pandas
 from merge_bench.merge.frame import Frame
 from merge_bench.merge.how import DASK_JOINS, How
@@ -20,12 +21,17 @@ from tests.helpers.joins import SOME_TABLES, by_duckdb, random_tables, tidy
 from tests.helpers.merge_cases import CASES, Tables, canonical, chunks, rows_of
 
 SEVERAL = ("duplicates", "strings", "nulls and NaN", "several keys", "every type", "no rows")
-FOR_DASK = {**SOME_TABLES, "how": st.sampled_from(list(DASK_JOINS))}
+WAYS: list[tuple[How, Side | None]] = [(how, sent) for how in DASK_JOINS for sent in (None, *sendable(how))]
+"""Kinds of join, and the side that is sent whole; None: a shuffle."""
+FOR_DASK = {
+    **{name: each for name, each in SOME_TABLES.items() if name not in ("how", "parts")},
+    "way": st.sampled_from(WAYS),
+}
 
 
-def merged(tables: Tables, keys: tuple[str, ...], how: How, workers: int) -> pa.Table:
+def merged(tables: Tables, keys: tuple[str, ...], how: How, sent: Side | None, workers: int) -> pa.Table:
     """Dask's own result, with the rows that are kept out of its merge."""
-    plan: Any = SimpleNamespace(how=how, keys=keys, shuffle="tasks", distribution=Distribution())
+    plan: Any = SimpleNamespace(how=how, keys=keys, shuffle="tasks", distribution=Distribution(sent))
     sides: list[list[Frame]] = [chunks(table, workers) for table in tables]
     fields = (sides[0][0].fields, sides[1][0].fields)
     nullable = dask_steps._nullable(*fields, plan)
@@ -43,29 +49,31 @@ def merged(tables: Tables, keys: tuple[str, ...], how: How, workers: int) -> pa.
 
 
 @pytest.mark.parametrize("case", SEVERAL)
-@pytest.mark.parametrize("how", DASK_JOINS)
-def test_rows_are_those_of_duckdb(how: How, case: str) -> None:
+@pytest.mark.parametrize(("how", "sent"), WAYS)
+def test_rows_are_those_of_duckdb(how: How, sent: Side | None, case: str) -> None:
     make, keys = CASES[case]
     left, right = (canonical(table) for table in make())
-    assert rows_of(merged((left, right), keys, how, 2)) == by_duckdb(left, right, keys, how)
+    assert rows_of(merged((left, right), keys, how, sent, 2)) == by_duckdb(left, right, keys, how)
 
 
-def check_random(seed: int, rows: tuple[int, int], workers: int, key: list[str], how: How, parts: bool) -> None:
+def check_random(seed: int, rows: tuple[int, int], workers: int, key: list[str], way: tuple[How, Side | None]) -> None:
     keys = tuple(f"c{number}" for number in range(len(key)))
     tables = random_tables(seed, rows, key)
-    assert rows_of(merged(tables, keys, how, workers)) == by_duckdb(*tables, keys, how)
+    assert rows_of(merged(tables, keys, *way, workers)) == by_duckdb(*tables, keys, way[0])
 
 
 @given(**FOR_DASK)
 @settings(max_examples=10, deadline=None)
-def test_random_tables(seed: int, rows: tuple[int, int], workers: int, key: list[str], how: How, parts: bool) -> None:
-    check_random(seed, rows, workers, key, how, parts)
+def test_random_tables(
+    seed: int, rows: tuple[int, int], workers: int, key: list[str], way: tuple[How, Side | None]
+) -> None:
+    check_random(seed, rows, workers, key, way)
 
 
 @pytest.mark.soak
 @given(**FOR_DASK)
 @settings(max_examples=500, deadline=None)
 def test_hundreds_of_random_tables(
-    seed: int, rows: tuple[int, int], workers: int, key: list[str], how: How, parts: bool
+    seed: int, rows: tuple[int, int], workers: int, key: list[str], way: tuple[How, Side | None]
 ) -> None:
-    check_random(seed, rows, workers, key, how, parts)
+    check_random(seed, rows, workers, key, way)

@@ -11,8 +11,9 @@ from collections import Counter
 
 import click
 
+from merge_bench.merge.distribution import Distribution
 from merge_bench.merge.engines import cpu_base, engine_class
-from merge_bench.merge.how import DASK_JOINS, How
+from merge_bench.merge.how import How
 from tests.helpers.joins import KEY_KINDS
 from tests.merge import test_broadcast, test_how_dask
 from tests.merge.engines import test_how
@@ -33,9 +34,9 @@ def check_some(rng: random.Random, found: Counter[str]) -> None:
         way = rng.choice(test_broadcast.WAYS)
         test_broadcast.check_random(*made(90), way, bucket, rng.random() < 0.5)
         found.update(f"{way[0].value} {each} ucx pipeline=False broadcast" for each in test_broadcast.ENGINES)
-    for how in rng.sample(list(DASK_JOINS), 2):
-        test_how_dask.check_random(*made(60), how, False)
-        found[f"{how.value} pandas dask pipeline=False shuffle"] += 1
+    for how, sent in rng.sample(test_how_dask.WAYS, 2):
+        test_how_dask.check_random(*made(60), (how, sent))
+        found[f"{how.value} pandas dask pipeline=False {Distribution(sent).name}"] += 1
 
 
 @click.command()
