@@ -22,6 +22,7 @@ RECORDED = (
     "librmm",
     "libucx",
     "nccl",
+    "nvtx",
     "pylibcudf",
     "pynvml",
     "rmm",
