@@ -90,6 +90,7 @@ class ClusterEvaluator:
     seed: int
     budget: Budget
     waiting: Sequence[Value] = ()
+    _searching: bool = True
     _searched: int = 0
     _seconds: float = 0.0
     _launches: int = 0
@@ -127,6 +128,7 @@ class ClusterEvaluator:
         self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True, keep: bool = True
     ) -> list[Sample]:
         """One launch of each, in random order; samples of launches that are in the records are taken from there."""
+        self._searching = search
         if search:
             self._charge_budget(len(candidates), plan, keep=keep)
         block = self._block
@@ -212,9 +214,9 @@ class ClusterEvaluator:
             raise RunFailed(f"a launch ended with status {status}, but its result could not be recorded; {RESUME}")
 
     def label(self, job: Job) -> str:
-        """How a display names the launch that is made next: ``launch 37, 1:52 of 5:00, message-size=4m``."""
+        """How a display names the launch made next: ``search, launch 37, 1:52 of 5:00, message-size=4m``."""
         used = f", {_minutes(self._seconds)} of {_minutes(self.budget.seconds)}" if self.budget.seconds else ""
-        return f"launch {self._next + 1}{used}, {job.config}"
+        return f"{'search' if self._searching else 'confirm'}, launch {self._next + 1}{used}, {job.config}"
 
     def _check_baseline(self, sample: Sample) -> None:
         if sample.wrong:

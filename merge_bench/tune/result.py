@@ -48,6 +48,8 @@ class Result:
         The step that compared the baseline with itself.
     stopped
         Why the search ended early.
+    not_combined
+        Settings that gain alone, and that the search, which ended early, did not combine with its best candidate.
     screened
         How many candidates were compared with the baseline.
     undecided
@@ -80,6 +82,7 @@ class Result:
     winner: ConfigLine | None
     contributions: dict[str, TuneLine | None]
     stopped: str | None
+    not_combined: list[str]
     screened: int
     undecided: list[str]
     best_undecided: TuneLine | None
@@ -116,6 +119,11 @@ class Result:
         if self.screened == 1 and all_decided:
             return f"{self.singles[0].config} is not faster than {self.baseline}"
         return none if self.screened else "Nothing was decided: no candidate was judged"
+
+    @property
+    def candidate(self) -> str | None:
+        """The config that was confirmed or rejected, or whose confirmation the budget ended, or had no time for."""
+        return self.confirmed[-1].config if self.confirmed else self.unconfirmed
 
     @property
     def confirmation(self) -> list[TuneLine]:
@@ -168,6 +176,10 @@ def result_of(campaign: Campaign) -> Result:
     ]  # fmt: skip
     stops = [line for line in lines if line.decision == STOPPED]
     unconfirmed = [line.config for line in stops if line.config != line.against and not confirmed]
+    settings = {line.config.name: line.settings for line in campaign.added}
+    combined_or_best = {line.setting for line in combined} | {
+        name for line in stops for name in settings.get(line.config, ())
+    }
     return Result(
         baseline=campaign.head.configs[0].name, singles=singles, broken_off=broken_off,
         noise_floor=max(twins, key=lambda line: abs(math.log(line.ratio or 1.0)), default=None),
@@ -179,6 +191,10 @@ def result_of(campaign: Campaign) -> Result:
         failures=[line for line in lines if line.decision == "failed"], winner=winner,
         contributions={} if winner is None else {each: _contribution(each, winner, lines) for each in winner.settings},
         stopped=stops[-1].reason if stops else None,
+        not_combined=[
+            line.setting for line in singles
+            if stops and line.setting and line.setting in gained and line.setting not in combined_or_best
+        ],
         screened=len(against_baseline),
         undecided=[line.config for line in undecided],
         best_undecided=max(undecided, key=lambda line: line.ratio or 0.0, default=None),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import PurePath
 
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import TuneLine
@@ -30,10 +31,11 @@ def tuned_text(
     assert launch.line is not None
     first = launch.line.workers[0]
     hosts = list(dict.fromkeys(worker.host for worker in launch.line.workers))
+    start = PurePath(campaign.head.configs[0].path or result.baseline).name
     commit = str(campaign.head.git.commit if campaign.head.git else "unknown")[:12]
     head = [
-        f"# Found by merge_bench tune on {datetime.now(UTC):%Y-%m-%d}, starting from {result.baseline}, by"
-        " measurement.",
+        f"# Tuned for {hosts[0]}{f' and {len(hosts) - 1} more' * (len(hosts) > 1)} on {datetime.now(UTC):%Y-%m-%d} by"
+        f" merge_bench tune, from {start}; measure again on other hosts.",
         f"# Hosts: {', '.join(hosts)}; {len(launch.line.workers)} workers; {first.hardware.cpu_model or '?'}.",
         f"# UCX {first.ucx.version or 'unknown'} ({first.ucx.origin or 'unknown'});"
         f" merge_bench {campaign.head.version}, commit {commit}; campaign {campaign.head.campaign_id}.",
@@ -42,7 +44,7 @@ def tuned_text(
     lines = ["".join(letter if letter.isprintable() else "\ufffd" for letter in line) for line in head]
     values = {value.id: value for value in space.values}
     if baseline.strip():
-        lines += ["", "# The baseline:", baseline.rstrip("\n")]
+        lines += ["", f"# The text of {start}:", baseline.rstrip("\n")]
     for setting in result.winner.settings:
         found = result.contributions[setting]
         versus = " compared with this config without it" if found and found.phase == ABLATE else " alone"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from merge_bench.campaign.make_plan import Prepared
+from merge_bench.campaign.planned_launches import Job
 from merge_bench.cluster.signals import Interrupted
 from merge_bench.errors import NotRecorded, RunFailed, UsageError, WrongResult
 from merge_bench.records import schema as s
@@ -121,6 +122,23 @@ def test_no_more_launches_than_the_budget_are_made_for_searching(tmp_path: Path,
                 evaluator_of(writer, cluster.launch, budget=Budget(launches=launches)), Options(least=12, most=20),
             )  # fmt: skip
     assert launches - 5 < cluster.made <= launches
+
+
+def test_a_display_tells_the_search_from_the_confirmation(tmp_path: Path) -> None:
+    with begin(tmp_path) as writer:
+        cluster, labels = Cluster(writer), []
+
+        def launch(job: Job, index: int) -> int:
+            labels.append(evaluator.label(job))
+            return cluster.launch(job, index)
+
+        evaluator = evaluator_of(writer, launch)
+        search(evaluator)
+    phases = [label.partition(", ")[0] for label in labels]
+    confirming = phases.index("confirm")
+    assert set(phases[:confirming]) == {"search"}
+    assert set(phases[confirming:]) == {"confirm"}
+    assert labels[0].startswith("search, launch 1, ")
 
 
 def test_seconds_of_the_budget_are_those_of_the_records(tmp_path: Path) -> None:

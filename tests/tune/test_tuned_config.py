@@ -90,7 +90,8 @@ def test_each_setting_says_what_it_is_worth_in_this_config(campaign: Campaign) -
 
 def test_what_it_was_measured_on_and_the_confirmation_stand_at_the_top(campaign: Campaign) -> None:
     head = text_of(campaign).split("\n\n")[0].splitlines()
-    assert head[0].startswith("# Found by merge_bench tune on 20")
+    assert head[0].startswith("# Tuned for node0 on 20")
+    assert head[0].endswith(" by merge_bench tune, from default; measure again on other hosts.")
     assert head[1].startswith("# Hosts: node0; 2 workers; ")
     assert campaign.head.campaign_id in head[2]
     assert [line.split(": ")[0] for line in head[3:]] == [f"# throughput at {size}" for size in SIZES]

@@ -90,10 +90,12 @@ def content_of(loaded: Loaded | None) -> Content:
     if winner is not None and text is None:
         problems += ("A name or value in the found config cannot be written to a config file.",)
     outcome, *details = _outcome(campaign, result, len(decided), running=running)
+    step = after_recorded_tuning(campaign) if campaign.end is not None and not running else None
+    details += [step.note] if step is not None and step.note else []
     return Content(
         outcome=outcome,
         details=tuple(details),
-        step=after_recorded_tuning(campaign) if campaign.end is not None and not running else None,
+        step=step,
         progress=progress if running else None,
         steps=steps,
         charts=tuple(of_results(merge.tunings(steps, partial(size_of, campaign)), [campaign])),
@@ -109,7 +111,8 @@ def content_of(loaded: Loaded | None) -> Content:
 def _config_text(campaign: Campaign, result: Result, winner: ConfigLine) -> str | None:
     """The confirmed config as a file; None if reading the file would give something else."""
     lines = [
-        f"# Found by merge_bench tune, from {visible(result.baseline)}; campaign {visible(campaign.head.campaign_id)}.",
+        f"# Tuned by merge_bench tune, from {visible(result.baseline)}; campaign {visible(campaign.head.campaign_id)};"
+        " measure again on other hosts.",
         *(f"# {visible(_speedup(line))} at {size_of(campaign, line.plan)}." for line in result.confirmation),
     ]
     steps, names = result.contributions, list(winner.config.variables)

@@ -41,11 +41,15 @@ _UNFINISHED = frozenset((INTERRUPTED, "unfinished"))
 
 @dataclass(frozen=True)
 class NextStep:
-    """A command line, and what it does; `reports`: it writes the report, which does not name it itself."""
+    """A command line, and what it does.
+
+    `reports`: it writes the report, which does not name it itself; `note`: what it leaves open, a sentence.
+    """
 
     command: str
     does: str
     reports: bool = False
+    note: str = ""
 
     def here(self) -> NextStep:
         """The same, beginning as this command was typed."""
@@ -172,16 +176,18 @@ def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, en
     """
     words, asked = campaign.head.argv[1:], campaign.plans[0].tune
     words = words[1:] if words[:1] == ["tune"] else words
+    note = _budget_for_all(campaign, result, enough)
     if written is not None:
         same = _with_rows(_only(words, [option for option in TUNE_OPTIONS if option.key != "fresh"]), campaign)
         missing = [campaign.plans[plan].rows_per_chunk for plan in result.sizes_left_out]
         if not missing or None in missing:
-            return NextStep(_command("--config", str(written), *same), "merges with the config that was found")
+            merge = _command("--config", str(written), *same)
+            return NextStep(merge, "merges with the config that was found", note=note)
         baseline = campaign.head.configs[0].path or f"{campaign.head.configs[0].name}.cfg"
         both, rows = f"{baseline},{written}", ",".join(map(str, missing))
         rest = _replaced(_only(same, [option for option in OPTIONS if option.key != "config"]), {"chunk": rows})
         compared = _command("--configs", both, "--blocks", "6", *rest)
-        return NextStep(compared, "compares both where the budget had no time to")
+        return NextStep(compared, "compares both where the budget had no time to", note=note)
     if asked is None:
         return _report(campaign)
     launches, seconds = (*asked.budget, None, None)[:2]
@@ -193,7 +199,7 @@ def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, en
     if alone and not result.doubtful and not _given(words, "only"):
         confirm = {} if asked.confirm is None or not inconclusive else {"confirm": str(2 * asked.confirm)}
         words = _replaced(words, {"only": ",".join(alone), **confirm})
-        return NextStep(_command("tune", *words), f"judges {open_one} alone")
+        return NextStep(_command("tune", *words), f"judges {open_one} alone", note=note)
     if _repeat_when_quiet(campaign, result, inconclusive) and not _given(words, "wait-for-quiet"):
         changed["wait-for-quiet"], does = "5m", "searches anew, once this host is quiet"
     elif (result.undecided or inconclusive) and not limited:
@@ -205,7 +211,23 @@ def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, en
     if seconds is not None and (limited or changed):
         quiet = "wait-for-quiet" in changed  # launches take less time then
         changed["budget"] = upwards(2 * seconds if quiet else max(2 * seconds, enough or 0.0))
-    return NextStep(_command("tune", *_replaced(words, changed)), does) if changed else _report(campaign)
+    if changed:
+        return NextStep(_command("tune", *_replaced(words, changed)), does)
+    others = "Other candidates were not tried, because of --only." if _given(words, "only") else ""
+    return replace(_report(campaign), note=others)
+
+
+def _budget_for_all(campaign: Campaign, result: Result, enough: float | None) -> str:
+    """The budget that would decide more, where something is open; `enough`: as in `after_tuning`."""
+    asked = campaign.plans[0].tune
+    seconds = (*asked.budget, None, None)[1] if asked is not None else None
+    open_still = result.undecided or result.left_out or result.unconfirmed
+    if asked is None or enough is None or seconds is None or enough <= seconds or not open_still:
+        return ""
+    return (
+        f"With --budget {upwards(enough)} there is time for all {asked.blocks} blocks of each candidate and for a"
+        " confirmation."
+    )
 
 
 def after_recorded_tuning(campaign: Campaign) -> NextStep:

@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TextIO
 
+from msgspec.structs import replace
+
 from merge_bench.analysis.documents.tune import PrunedValue
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import TuneLine
+from merge_bench.tune.evaluator import UNDECIDED
 from merge_bench.tune.result import Result, decision_of
 from merge_bench.view.numbers import ends, ratio
 from merge_bench.view.report.layout import Column, Page, by_row, page_on
 from merge_bench.view.report.next_step import NextStep
 from merge_bench.view.text import capitalized, plural
+
+BEST_ESTIMATE = "best estimate; tested on new launches, see below"
+"""Why an undecided candidate is in the confirmation."""
 
 
 def print_tuning(
@@ -32,7 +38,7 @@ def print_tuning(
             page.table(*by_row(("Value", "Why"), [(each.value, each.reason) for each in pruned], range(2)))
         elif pruned:
             page.line(f"{plural(len(pruned), 'other candidate')} cannot help on this cluster (--details lists them).")
-        write_outcome(page, result, sizes, metric)
+        write_outcome(page, result, sizes, metric, step.note if step is not None else "")
         page.line("")
         if step is not None:
             page.next_step(step.command, step.does)
@@ -43,11 +49,16 @@ def print_tuning(
 def write_steps(page: Page, result: Result, sizes: Sequence[str]) -> None:
     """Every step of the search, in tables."""
     where = f" at {sizes[0]}" if len(sizes) > 1 else ""
-    _steps(page, f"Single settings against {result.baseline}{where}", result.singles)
+    new = {line.config for line in (*result.confirmed, *result.broken_off)}
+    singles = [
+        replace(line, reason=BEST_ESTIMATE) if decision_of(line) == UNDECIDED and line.config in new else line
+        for line in result.singles
+    ]
+    _steps(page, f"Single settings against {result.baseline}{where}", singles)
     if (noise := result.noise_floor) is not None:
+        of_copy = f"interval of {result.baseline} against its own copy: {ends(noise.low, noise.high)}"
         page.line(
-            f"Noise: {noise.reason} (interval {ends(noise.low, noise.high)})."
-            " A loss is decided by the interval of its own setting.",
+            f"Noise: {noise.reason} ({of_copy}). A loss is decided by the interval of its own setting.",
             "dim",
         )
     _steps(
@@ -61,14 +72,16 @@ def write_steps(page: Page, result: Result, sizes: Sequence[str]) -> None:
             page.line(f"{line.setting} with {line.against}: {ratio(line.ratio)} {ends(line.low, line.high)}")
 
 
-def write_outcome(page: Page, result: Result, sizes: Sequence[str], metric: str) -> None:
-    """What was found, how sure it is at each size, and what is not known."""
+def write_outcome(page: Page, result: Result, sizes: Sequence[str], metric: str, note: str = "") -> None:
+    """What was found, how sure it is at each size, and what is not known; `note`: of the next step."""
     page.heading(result.outcome)
     for line in result.confirmation:
         found = f"{ratio(line.ratio)} × {result.baseline} {ends(line.low, line.high)}"
         page.line(f"{metric} at {sizes[line.plan]}: {found}, {line.reason}")
     for sentence in open_questions(result, sizes):
         page.line(sentence)
+    if note:
+        page.line(note)
     if not result.finished:
         page.line("The tuning is not finished: the same command resumes it.")
 
@@ -104,6 +117,7 @@ def open_questions(result: Result, sizes: Sequence[str]) -> list[str]:
             f"New launches of {line.config} at {sizes[line.plan]}: {estimate} in {plural(line.launches, 'block')},"
             " too few for a verdict."
         )
+    found += _not_combined(result)
     if left_out:
         count = plural(len(left_out), "candidate")
         some = f"{len(left_out)} of {result.settings} candidates" if result.settings else count
@@ -115,6 +129,23 @@ def open_questions(result: Result, sizes: Sequence[str]) -> list[str]:
         found.append(f"The budget has no time for a confirmation at {where}.")
     if result.stopped and not result.confirmed:
         found.append(f"{capitalized(result.stopped)}.")
+    return found
+
+
+def _not_combined(result: Result) -> list[str]:
+    """Why settings that gain alone are not in the candidate of a search that ended early."""
+    names = {name.partition("=")[0] for name in (result.candidate or "").split("+")}
+    others = [each for each in result.not_combined if each.partition("=")[0] in names]
+    rest = [each for each in result.not_combined if each not in others]
+    found = []
+    if rest:
+        they = "it" if len(rest) == 1 else "they"
+        found.append(
+            f"{', '.join(rest)}: gained alone, too, but the search ended before {they} could be combined with"
+            f" {result.candidate}."
+        )
+    if others:
+        found.append(f"{', '.join(others)}: gained alone, too, but a config has no more than one value of a setting.")
     return found
 
 

@@ -25,7 +25,7 @@ from merge_bench.tune.strategies import strategies
 from merge_bench.view.plot import merge
 from merge_bench.view.plot.style import GREY
 from merge_bench.view.report.next_step import after_tuning
-from merge_bench.view.report.tuning import print_tuning
+from merge_bench.view.report.tuning import BEST_ESTIMATE, print_tuning
 from tests.tune.clusters import SPEED, Cluster, begin, evaluator_of
 from tests.tune.factorials import space_of, value
 from tests.tune.replay_evaluator import Recorded
@@ -165,7 +165,7 @@ def test_the_baseline_against_itself_is_noise_and_no_gain(tmp_path: Path) -> Non
 
 def test_the_noise_is_not_taken_for_the_measure_of_losses() -> None:
     (line,) = [line for line in printed(result_of(read_campaign(RECORDED))) if line.startswith("Noise: ")]
-    assert "83.0% (interval 0.434 to 0.646)" in line
+    assert "83.0% (interval of default against its own copy: 0.434 to 0.646)" in line
     assert line.endswith("A loss is decided by the interval of its own setting.")
 
 
@@ -307,6 +307,48 @@ def test_a_candidate_that_was_confirmed_is_not_undecided(tmp_path: Path) -> None
         result = result_of(ended(writer))
     assert (result.undecided, result.best_undecided) == ([], None)
     assert not any("undecided" in each for each in conclusion(result))
+    (row,) = [each for each in printed(result) if each.startswith("b=y") and " undecided " in each]
+    assert row.endswith(BEST_ESTIMATE)
+
+
+def test_what_gained_alone_and_was_not_combined_is_named(tmp_path: Path) -> None:
+    """It was dropped from the config without a word."""
+    with begin(tmp_path, **ASKED) as writer:
+        evaluator = evaluator_of(writer, Cluster(writer).launch)
+        for name in ("a=y", "a=z", "b=y", "c=y"):
+            line = s.TuneLine(
+                phase="screen", config=name, against="default", setting=name, ratio=1.1, launches=3,
+                decision="dropped" if name == "c=y" else "kept", reason="…",
+            )  # fmt: skip
+            evaluator.note(line)
+        settle(Candidate.of(value("a")), evaluator, Options(confirm=7))
+        whole = result_of(read_campaign(writer.folder))
+        evaluator.note(s.TuneLine(phase="search", config="a=y", against="default", decision="stopped", reason="…"))
+        result = result_of(ended(writer))
+    assert (whole.not_combined, result.not_combined) == ([], ["a=z", "b=y"])
+    assert conclusion(result)[0] == "Found: a=y"
+    assert [each.partition(":")[0] for each in conclusion(result) if ": gained alone, too" in each] == ["b=y", "a=z"]
+
+
+def test_where_something_is_open_after_a_winner_the_budget_that_suffices_is_named(tmp_path: Path) -> None:
+    campaign = searched(
+        tmp_path, speed=changed(*NOISY), words="--budget 2m", budget=[None, 120.0], limit=Budget(seconds=120.0)
+    )
+    result = result_of(campaign)
+    assert result.undecided
+
+    def note(enough: float | None, written: Path | None = Path("tuned.cfg")) -> str:
+        return after_tuning(campaign, result, written=written, enough=enough).note
+
+    assert "--budget 17m " in note(1000.0)
+    assert {note(None), note(100.0), note(1000.0, None)} == {""}  # without a winner the command itself has it
+    decided = searched(tmp_path / "decided", "c", words="--budget 2m", budget=[None, 120.0])
+    assert after_tuning(decided, result_of(decided), written=None, enough=1000.0).note == ""
+
+
+def test_that_only_some_candidates_were_tried_is_said(tmp_path: Path) -> None:
+    campaign = searched(tmp_path, "c", words="--only c=y")
+    assert after_tuning(campaign, result_of(campaign), written=None, enough=None).note.endswith("because of --only.")
 
 
 def test_after_a_budget_that_ended_the_search_a_larger_one_is_named(tmp_path: Path) -> None:

@@ -16,13 +16,15 @@ from merge_bench.view.plot.marks import Chart
 from merge_bench.view.report import tuning as outcome
 from merge_bench.view.report.blocks import Recorder
 from merge_bench.view.report.layout import Column
+from merge_bench.view.report.next_step import after_recorded_tuning
 
 
 def write_outcome(page: Recorder, campaign: Campaign) -> None:
     """What was found and how sure it is, drawn, and what the config sets."""
     result = recorded_result_of(campaign)
     asked = campaign.plans[0].tune
-    outcome.write_outcome(page, result, _sizes(campaign), (asked and asked.metric) or "throughput")
+    note = after_recorded_tuning(campaign).note
+    outcome.write_outcome(page, result, _sizes(campaign), (asked and asked.metric) or "throughput", note)
     charts = merge.tunings(campaign.tuning, _sizes(campaign).__getitem__)
     for chart in charts[-1:]:  # the confirmation, or as far as the search went
         page.drawing(lambda chart=chart: chart)  # type: ignore[misc]
