@@ -14,7 +14,6 @@ from rich.text import Text
 
 from merge_bench.campaign.progress import Progress
 from merge_bench.units import format_rate, format_seconds
-from merge_bench.view.text import short
 
 _BAR, _WIDE = 16, 100
 
@@ -62,9 +61,10 @@ class TerminalProgress(Progress):
         self._show(completed=done, total=total, detail=f"{done:,}/{total:,}{speed}{rest}")
 
     def _show(self, *, completed: int, total: int | None, detail: str) -> None:
-        """One line: of a text that is too long, the beginning and the end."""
+        """One line: of a text that is too long, the beginning, which names launch and config."""
         room = self._width - len(detail) - len("0:00:00") - 3 - (_BAR + 1) * self._wide
-        self._bars.update(self._task, description=short(self._text, room), completed=completed, detail=detail)
+        text = self._text if len(self._text) <= room else f"{self._text[: room - 1]}…"
+        self._bars.update(self._task, description=text, completed=completed, detail=detail)
         self._bars.tasks[0].total = total  # `update` takes None for no change
 
     def close(self) -> None:
