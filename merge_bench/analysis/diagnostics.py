@@ -31,9 +31,11 @@ def warnings(
     recorded += busy_launches(run.launches)
     verification = [_UNVERIFIED[state]] if state in _UNVERIFIED and (counted or state is not State.MISSING) else []
     traffic = () if run.plan.runtime_filter else _traffic(counted)  # the filter's messages are not in the records
+    several = len(campaign.runs) > 1
+    name = run.config.name if several else ""
     shown = (
-        *traffic, *_launches(run), *limit_exceeded(counted), *_links(counted, workers), *_ranks(counted, workers),
-        *_outliers(counted, several=len(campaign.runs) > 1),
+        *traffic, *_launches(run), *limit_exceeded(counted), *_links(counted, workers, name),
+        *_ranks(counted, workers, name), *_outliers(counted, several=several),
     )  # fmt: skip
     found = list(dict.fromkeys((*(line.caution for line in recorded), *verification, *shown)))
     if campaign.truncated:
@@ -198,14 +200,15 @@ def _launches(run: Run) -> Iterator[Caution]:
     )
 
 
-def _links(launches: Sequence[Launch], workers: Sequence[WorkerFigures]) -> Iterator[Caution]:
+def _links(launches: Sequence[Launch], workers: Sequence[WorkerFigures], config: str) -> Iterator[Caution]:
+    """A rank with a slow link; `config`: of the launches, if other runs have launches, too."""
     hosts = {worker.rank: worker.host for worker in workers}
     slow = slow_link(launches, workers)
     if slow is not None:
         yield Caution(
             "straggler",
-            f"rank {slow.rank} ({hosts.get(slow.rank, '?')}) exchanges data at only {format_rate(slow.rate)}; the"
-            f" other ranks reach {format_rate(slow.others)} (factor {slow.factor:.1f})",
+            f"{_rank(slow.rank, hosts.get(slow.rank, '?'), config)} exchanges data at only {format_rate(slow.rate)};"
+            f" the other ranks reach {format_rate(slow.others)} (factor {slow.factor:.1f})",
             "check the link of this host: speed, error counters, and traffic of other programs",
         )
 
@@ -221,7 +224,8 @@ def limit_exceeded(launches: Sequence[Launch]) -> Iterator[Caution]:
         )
 
 
-def _ranks(launches: Sequence[Launch], workers: Sequence[WorkerFigures]) -> Iterator[Caution]:
+def _ranks(launches: Sequence[Launch], workers: Sequence[WorkerFigures], config: str) -> Iterator[Caution]:
+    """What is uneven between ranks; `config`: as in `_links`, for what depends on the config."""
     hosts = {worker.rank: worker.host for worker in workers}
     for overload in overloaded(workers)[:MOST_OVERLOADED]:
         has, rows = ("received", "rows") if overload.what == "received" else ("produces", "result rows")
@@ -245,11 +249,16 @@ def _ranks(launches: Sequence[Launch], workers: Sequence[WorkerFigures]) -> Iter
     if slow is not None:
         yield Caution(
             "straggler",
-            f"rank {slow.rank} ({hosts[slow.rank]}) is slow in {slow.phase}: it takes"
+            f"{_rank(slow.rank, hosts[slow.rank], config)} is slow in {slow.phase}: it takes"
             f" {format_seconds(slow.seconds)}, the other ranks {format_seconds(slow.others)} (factor"
             f" {slow.factor:.2f})",
             "check whether the core, GPU or network port of this rank is shared, throttled, or on another NUMA node",
         )
+
+
+def _rank(rank: int, host: str, config: str) -> str:
+    """``rank 1 (node0)``, or ``rank 1 (node0) with tcp``."""
+    return f"rank {rank} ({host})" + (f" with {config}" if config else "")
 
 
 def _outliers(launches: Sequence[Launch], *, several: bool) -> Iterator[Caution]:
