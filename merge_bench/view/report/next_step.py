@@ -221,7 +221,7 @@ def _budget_for_all(campaign: Campaign, result: Result, enough: float | None) ->
     """The budget that would decide more, where something is open; `enough`: as in `after_tuning`."""
     asked = campaign.plans[0].tune
     seconds = (*asked.budget, None, None)[1] if asked is not None else None
-    open_still = result.undecided or result.left_out or result.unconfirmed
+    open_still = (result.undecided and result.stopped) or result.left_out or result.unconfirmed
     if asked is None or enough is None or seconds is None or enough <= seconds or not open_still:
         return ""
     return (

@@ -342,8 +342,9 @@ def test_where_something_is_open_after_a_winner_the_budget_that_suffices_is_name
 
     assert "--budget 17m " in note(1000.0)
     assert {note(None), note(100.0), note(1000.0, None)} == {""}  # without a winner the command itself has it
-    decided = searched(tmp_path / "decided", "c", words="--budget 2m", budget=[None, 120.0])
-    assert after_tuning(decided, result_of(decided), written=None, enough=1000.0).note == ""
+    all_blocks = searched(tmp_path / "all", "bc", speed=changed(*NOISY), words="--budget 2m", budget=[None, 120.0])
+    assert result_of(all_blocks).undecided
+    assert after_tuning(all_blocks, result_of(all_blocks), written=Path("tuned.cfg"), enough=1000.0).note == ""
 
 
 def test_that_only_some_candidates_were_tried_is_said(tmp_path: Path) -> None:
