@@ -7,17 +7,23 @@ The first that applies, in this order:
 3. With overlapping phases ``link`` or ``cores``, by `metrics.bottleneck`.
 4. The longest phase: ``partition``, ``join`` or ``exchange``. With phases apart it is the ``link`` if the exchange
    reaches `NEAR_LIMIT` of the link limit, and ``memory`` if partition or join reaches as much of memory's copy rate.
+
+Where a table has fewer row groups than there are workers, the reason begins with that: it is why the others wait.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Literal, TypeAlias
+
+import msgspec
 
 from merge_bench.analysis import aggregate, diagnostics, metrics
 from merge_bench.analysis.aggregate import WorkerFigures
 from merge_bench.analysis.documents.run import Bottleneck, Link, MemoryRate
 from merge_bench.records.campaign import Launch, Run
+from merge_bench.records.recorded_plan import Plan
 from merge_bench.records.schema import IterationLine
 from merge_bench.units import format_rate, format_seconds
 
@@ -46,10 +52,29 @@ def find(
     crowd = diagnostics.short_of_cores(launches)
     if crowd is not None:
         return Bottleneck(what="cores", share=None, because=f"{crowd.processes} workers share {crowd.named}")
-    worst = max(_ranks(launches, workers, known, wall), key=lambda found: found.share or 0.0, default=None)
-    if worst is not None:
-        return worst
-    return _overlapped(launches, known, link) if run.plan.pipeline else _phase(launches, known, link, memory)
+    found = max(_ranks(launches, workers, known, wall), key=lambda found: found.share or 0.0, default=None)
+    if found is None:
+        found = _overlapped(launches, known, link) if run.plan.pipeline else _phase(launches, known, link, memory)
+    few = _few_row_groups(run.plan)
+    even = found.what in ("join", "overload") and run.plan.distribution != "broadcast"  # a shuffle spreads the rows
+    return msgspec.structs.replace(found, because=f"{few}; {found.because}") if few and not even else found
+
+
+def _few_row_groups(plan: Plan) -> str:
+    """How many workers read the rows of tables with fewer row groups than workers; empty if there are enough."""
+    work = plan.workload
+    found: dict[tuple[str, str], list[str]] = {}
+    for table in (work.left, work.right) if work is not None else ():
+        if table is None or all(table.chunk_rows):
+            continue
+        reading, groups = sum(map(bool, table.chunk_rows)), sum(map(len, table.chunks))
+        who = "one worker" if reading == 1 else f"only {reading} of {len(table.chunk_rows)} workers"
+        name = Path(table.path or "").name or "a table"
+        found.setdefault((who, f"{groups} row group{'s' * (groups != 1)}"), []).append(name)
+    return "; ".join(
+        f"{who} read all rows of {' and '.join(names)} ({groups}{' each' * (len(names) > 1)})"
+        for (who, groups), names in found.items()
+    )
 
 
 def _ranks(

@@ -181,6 +181,45 @@ def test_a_rank_that_partitions_more_of_the_tables_is_no_straggler(tmp_path: Pat
     assert "straggler" not in {each.code for each in found.warnings}
 
 
+def tables(left: list[int], right: list[int], **changes: Any) -> dict[str, Any]:
+    """A plan of tables whose row groups hold these rows, one for each worker that has any."""
+    sides = {
+        side: {"path": f"data/{side}.parquet", "chunks": [[["f", 0]] * bool(n) for n in rows], "chunk_rows": rows}
+        for side, rows in (("left", left), ("right", right))
+    }
+    return plan(len(left), workload={"name": "tables", **sides}, **changes)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "begins"),
+    [
+        ([9, 0], [9, 9], "one worker read all rows of left.parquet (1 row group); the longest phase, 55%"),
+        (
+            [9, 0],
+            [0, 9],
+            "one worker read all rows of left.parquet and right.parquet (1 row group each); the longest",
+        ),
+        ([9, 9, 0, 0], [9, 9, 9, 9], "only 2 of 4 workers read all rows of left.parquet (2 row groups); the longest"),
+        ([9, 9], [9, 9], "the longest phase, 55%"),
+    ],
+)
+def test_few_row_groups_are_named_as_the_cause(tmp_path: Path, left: list[int], right: list[int], begins: str) -> None:
+    folder = write_campaign(
+        tmp_path, Script(plan=tables(left, right), worker=phases(0.02, 0.06, 0.03), measure_link=False)
+    )
+    found = bottleneck(folder)
+    assert found.what == "exchange"
+    assert found.because.startswith(begins)
+
+
+@pytest.mark.parametrize(("distribution", "named"), [("shuffle", False), ("broadcast", True)])
+def test_few_row_groups_make_a_join_longer_only_where_rows_stay(tmp_path: Path, distribution: str, named: bool) -> None:
+    few = tables([9, 0], [9, 9], distribution=distribution)
+    found = bottleneck(write_campaign(tmp_path, Script(plan=few, worker=phases(0.02, 0.03, 0.06))))
+    assert found.what == "join"
+    assert ("row group" in found.because) is named
+
+
 def test_an_overloaded_rank(tmp_path: Path) -> None:
     def heavy(worker: s.WorkerIteration) -> s.WorkerIteration:
         more = s.FrameCounts(left=3_500_000, right=1_500_000)
