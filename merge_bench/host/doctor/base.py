@@ -41,13 +41,24 @@ class Ucx:
 
 
 @dataclass(frozen=True)
+class Disk:
+    """A folder that a run writes `what` to. `free`: bytes, None if unknown; `named_by`: what chooses another folder."""
+
+    what: str
+    folder: Path
+    free: int | None
+    named_by: str
+
+
+@dataclass(frozen=True)
 class Machine:
     """One host, as checks see it.
 
     `root`: where its file systems are mounted. `cores`: those that a process may use. `load`: what
     other processes use of them. `limits`: soft limits of a process by name, None for unlimited. `shared_memory`:
     size and free bytes of /dev/shm, None if it does not exist; `segment_problem`: why no segment can be created
-    there, empty if one can. `ucx`: None if none can be loaded; `ucx_error`: why. `packages`: versions by name.
+    there, empty if one can. `disks`: folders that a run writes to. `ucx`: None if none can be
+    loaded; `ucx_error`: why. `packages`: versions by name.
     """
 
     root: Path = Path("/")
@@ -58,6 +69,7 @@ class Machine:
     limits: Mapping[str, int | None] = field(default_factory=dict)
     shared_memory: tuple[int, int] | None = None
     segment_problem: str = ""
+    disks: Sequence[Disk] = ()
     gpus: Sequence[BusyGpu] = ()
     ucx: Ucx | None = None
     ucx_error: str = ""

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import resource
 import socket
+import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from merge_bench.config.options import BY_KEY
 from merge_bench.config.ucx_info import find_installed
 from merge_bench.host import files, gpu, other_load
 from merge_bench.host.doctor import memory, stack, system
-from merge_bench.host.doctor.base import BAD, OK, WARN, Finding, Machine, Ucx
+from merge_bench.host.doctor.base import BAD, OK, WARN, Disk, Finding, Machine, Ucx
 from merge_bench.host.machine import memory_bytes, ucx_library, versions
 from merge_bench.host.memory import available_bytes, segment_problem, usable_cores
 
@@ -44,6 +46,7 @@ def here() -> Machine:
         limits={"memlock": _limit(resource.RLIMIT_MEMLOCK), "nofile": _limit(resource.RLIMIT_NOFILE)},
         shared_memory=_shared_memory(SHARED_MEMORY),
         segment_problem=segment_problem(SHARED_MEMORY),
+        disks=_disks(),
         gpus=gpu.gpu_facts(),
         ucx=loaded,
         ucx_error=error,
@@ -99,6 +102,30 @@ def _ucx() -> tuple[Ucx | None, str]:
 def _limit(which: int) -> int | None:
     soft = resource.getrlimit(which)[0]
     return None if soft == resource.RLIM_INFINITY else soft
+
+
+def _disks() -> tuple[Disk, Disk]:
+    """The results folder, as `run` without options takes it, and the folder for temporary files."""
+    option = BY_KEY["results"]
+    results = Path(os.environ.get(option.variable) or str(option.default)).absolute()
+    temporary = Path(tempfile.gettempdir())
+    return (
+        Disk("records", results, free_bytes(results), "--results DIR"),
+        Disk("temporary files", temporary, free_bytes(temporary), "TMPDIR"),
+    )
+
+
+def free_bytes(folder: Path) -> int | None:
+    """Bytes that this user can write to `folder`, or to the first folder above it that exists; None if unknown."""
+    for each in (folder, *folder.parents):
+        try:
+            usage = os.statvfs(each)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return None
+        return usage.f_bavail * usage.f_frsize
+    return None
 
 
 def _shared_memory(path: Path) -> tuple[int, int] | None:

@@ -1,4 +1,4 @@
-"""Checks of kernel and processor: memory access between processes, limits, clocks, and other load."""
+"""Checks of kernel, processor and disks: memory access between processes, limits, clocks, other load, free space."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from merge_bench.host import files, network
 from merge_bench.host.doctor.base import Check, Finding, Machine, bad, ok, warn
 from merge_bench.host.memory import quota_cores
 from merge_bench.host.other_load import OVERRUN
+from merge_bench.units import format_bytes
 
 _CAP_SYS_PTRACE = 19
+LEAST_DISK, ENOUGH_DISK = 16 << 20, 1 << 30
 LEAST_FILES, ENOUGH_FILES = 256, 4096
 SLOW_CLOCKS = frozenset({"hpet", "acpi_pm", "jiffies", "pit", "refined-jiffies"})
 PACING = "bbr"  # and its later versions
@@ -54,6 +56,20 @@ def open_files(machine: Machine) -> Finding:
         "each connection needs several open files, so many workers cannot connect",
         "run ulimit -n 65536",
     )
+
+
+def disk_space(machine: Machine) -> Finding:
+    """Free space where a run writes its records and its temporary files."""
+    found = ", ".join(
+        f"{'unknown' if each.free is None else format_bytes(each.free)} free in {each.folder} ({each.what})"
+        for each in machine.disks
+    )
+    little = [each for each in machine.disks if each.free is not None and each.free < ENOUGH_DISK]
+    if not little:
+        return ok(found or "unknown")
+    remedy = "delete old files there, or choose another folder: " + ", ".join(each.named_by for each in little)
+    result = bad if any((each.free or 0) < LEAST_DISK for each in little) else warn
+    return result(found, "a run ends when the disk is full, with only what it measured until then", remedy)
 
 
 def governor(machine: Machine) -> Finding:
@@ -129,6 +145,7 @@ CHECKS: dict[str, Check] = {
     "ptrace scope": ptrace_scope,
     "cma": cross_memory_attach,
     "open files": open_files,
+    "disk space": disk_space,
     "CPU governor": governor,
     "clock source": clock_source,
     "NUMA balancing": numa_balancing,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from merge_bench.host.doctor.base import BAD, OK, STATES, WARN, Finding, worst
-from merge_bench.host.doctor.examine import CHECKS, Examination, agreement, examine
+from merge_bench.host.doctor.examine import CHECKS, Examination, agreement, examine, free_bytes
 from merge_bench.view.report.doctor import print_findings
 from tests.helpers.clusters import dask_cluster
 from tests.helpers.runs import environment
@@ -71,6 +72,24 @@ def test_people_see_what_is_bad_before_what_is_doubtful() -> None:
     assert lines[-1] == "1 bad, 1 warn, 1 ok"
 
 
+@pytest.mark.parametrize(("refused", "free"), [(None, 6 << 20), (PermissionError, None)])
+def test_free_space_of_a_folder_that_a_run_would_make(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: type[OSError] | None, free: int | None
+) -> None:
+    """The real `statvfs` fails on a missing folder, and so does this one."""
+
+    def statvfs(folder: Path) -> os.statvfs_result:
+        if not folder.exists():
+            raise FileNotFoundError(folder)
+        if refused is not None:
+            raise refused(folder)
+        assert folder == tmp_path
+        return os.statvfs_result((8192, 4096, 1 << 20, 1 << 12, 1536, 0, 0, 0, 0, 255))
+
+    monkeypatch.setattr(os, "statvfs", statvfs)
+    assert free_bytes(tmp_path / "new" / "results") == free
+
+
 def doctor(folder: Path, *options: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-P", "-m", "merge_bench", "doctor", *map(str, options)],
@@ -88,6 +107,7 @@ def test_this_host(tmp_path: Path) -> None:
     ]
     by_check = {finding["check"]: finding for finding in document["findings"]}
     assert by_check["UCX"]["state"] == OK
+    assert str(tmp_path / "results") in by_check["disk space"]["found"]
     assert by_check["Python packages"]["state"] == OK
     assert all(set(finding) == {"check", "state", "found", "spoils", "remedy", "host"} for finding in by_check.values())
 

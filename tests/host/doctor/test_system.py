@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from merge_bench.host.doctor import system
-from merge_bench.host.doctor.base import BAD, OK, WARN, Ucx
+from merge_bench.host.doctor.base import BAD, OK, WARN, Disk, Ucx
 from merge_bench.host.other_load import OtherLoad
 from tests.host.doctor.conftest import Make
 
@@ -108,3 +110,25 @@ def test_a_tcp_that_paces(machine: Make, chosen: str, state: str) -> None:
 
 def test_unknown_congestion_control(machine: Make) -> None:
     assert system.congestion_control(machine()).state == OK
+
+
+@pytest.mark.parametrize(
+    ("records", "temporary", "state", "named"),
+    [
+        (1 << 30, 1 << 30, OK, ""),
+        ((1 << 30) - 1, 1 << 30, WARN, "--results DIR"),
+        (1 << 30, 5 << 20, BAD, "TMPDIR"),
+        (None, 1 << 30, OK, ""),
+        (0, None, BAD, "--results DIR"),
+    ],
+)
+def test_disk_space(machine: Make, records: int | None, temporary: int | None, state: str, named: str) -> None:
+    disks = (
+        Disk("records", Path("/data/results"), records, "--results DIR"),
+        Disk("temporary files", Path("/tmp"), temporary, "TMPDIR"),
+    )
+    found = system.disk_space(machine(disks=disks))
+    assert (found.state, found.remedy.partition("folder: ")[2]) == (state, named)
+    assert "/data/results" in found.found
+    assert "/tmp" in found.found
+    assert bool(found.spoils) == (state != OK)
