@@ -182,7 +182,7 @@ def _check(config: ConfigFile, options: Resolved) -> list[Caution]:
         if each.source == "config" and each.state in WORTH_A_WARNING and each.message:
             where = f"{config.where(each.line)}: " if each.line else ""
             warned.append(Caution(f"config-{each.state}", f"{where}{each.name}={each.value}: {each.message}"))
-    warned += [Caution("config-conflict", conflict.message, conflict.documented) for conflict in result.conflicts]
+    warned += [Caution(conflict.code, conflict.message, conflict.documented) for conflict in result.conflicts]
     return warned
 
 

@@ -104,3 +104,14 @@ def test_the_command_ends_with_status_2_and_its_document_says_why(tmp_path: Path
     assert finished.status == 2
     assert not finished.document["ok"]
     assert "--pipeline on needs --exchange ucx" in finished.document["errors"][0]
+
+
+def test_a_run_warns_of_conflicts_by_the_codes_of_check(tmp_path: Path) -> None:
+    path = tmp_path / "tcp.cfg"
+    path.write_text("UCX_TLS=tcp,self\n")
+    checked = check_for_run(read_config(path, {}), "wheel")
+    with restored():
+        (prepared,), _ = load_sweep(str(path), {"ucx": "wheel"})
+    codes = [each.code for each in checked.conflicts]
+    assert "no-shared-memory" in codes
+    assert [each.code for each in prepared.warnings if each.code in codes] == codes
