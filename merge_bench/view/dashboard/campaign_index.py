@@ -14,6 +14,7 @@ from pathlib import Path
 
 from merge_bench.analysis import published
 from merge_bench.records import schema as s
+from merge_bench.records.campaign import INTERRUPTED
 from merge_bench.records.codec import decode
 from merge_bench.records.recorded_plan import Plan
 from merge_bench.records.writer import RECORDS
@@ -38,8 +39,8 @@ class Entry:
     """A campaign in the list.
 
     `origin`: yours, shipped or published. `modified`: seconds since the epoch. `head`: its first line, None if it
-    cannot be read. `ended`: the exit status in its last line, None if that is no end. `written`: whether a process of
-    this machine writes it.
+    cannot be read. `ended`: the exit status in its last line, None if that is no end. `interrupted`: whether a signal
+    ended it, as Ctrl-C and Stop do. `written`: whether a process of this machine writes it.
     """
 
     folder: Path
@@ -48,6 +49,7 @@ class Entry:
     modified: float = 0.0
     head: s.CampaignLine | None = None
     ended: int | None = None
+    interrupted: bool = False
     written: bool = False
 
     @property
@@ -60,6 +62,8 @@ class Entry:
         """How it ended, or whether it runs, in a word or two."""
         if self.head is None:
             return UNREADABLE
+        if self.interrupted:
+            return INTERRUPTED
         if self.ended is not None:
             return _ENDED.get(self.ended, f"status {self.ended}")
         return RUNNING if self.written else UNFINISHED
@@ -218,11 +222,14 @@ def _read(folder: Path, origin: str, found: os.stat_result) -> Entry:
         return Entry(folder, origin)
     line, newline, _ = first.partition(b"\n")
     head = _record(line) if newline else None  # the first line, if it is whole
-    end = _record(tail.rpartition(b"\n")[0].rpartition(b"\n")[2])  # the last line that is whole
+    *before, last = tail.rpartition(b"\n")[0].split(b"\n")  # the lines that are whole, and a part of one
+    end = _record(last)
+    status = end.status if isinstance(end, s.EndLine) else None
+    failures = [each for each in map(_record, before if status else ()) if isinstance(each, s.FailureLine)]
     return Entry(
         folder, origin, found.st_size, found.st_mtime,
         head if isinstance(head, s.CampaignLine) and head.schema <= s.SCHEMA else None,
-        end.status if isinstance(end, s.EndLine) else None,
+        status, interrupted=bool(failures) and failures[-1].code == INTERRUPTED,
     )  # fmt: skip
 
 

@@ -118,9 +118,11 @@ def _age(line: LaunchLine, until: float) -> float:
 
 
 def _doing(campaign: Campaign, *, running: bool) -> str:
+    last = campaign.launches[-1] if campaign.launches else None
+    if campaign.end is not None and campaign.end.status and last is not None and last.interrupted:
+        return "interrupted"
     if campaign.end is not None:
         return "finished successfully" if campaign.end.status == 0 else f"ended with status {campaign.end.status}"
-    last = campaign.launches[-1] if campaign.launches else None
     where = "launching" if last is None or _over(last) or last.line is None else f"launch {last.index}: {_step(last)}"
     return where if running else f"no end was recorded; last known step: {where}"
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from merge_bench.records import schema as s
+from merge_bench.records.campaign import INTERRUPTED
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.view.dashboard import campaign_index as index_module
 from merge_bench.view.dashboard.campaign_cache import CampaignCache
@@ -41,6 +43,24 @@ def test_the_exit_status_of_the_last_line_is_the_campaigns(tmp_path: Path, statu
     write_campaign(tmp_path, end=status)
     (entry,) = yours(Index(tmp_path))
     assert entry.status == word
+
+
+@pytest.mark.parametrize(("name", "word"), [("interrupted", "interrupted"), ("failed", "failed"), ("run", "done")])
+def test_a_run_that_was_stopped_did_not_fail(name: str, word: str) -> None:
+    found = {entry.folder.name: entry for entry in yours(Index(ROOT / "tests" / "data" / "campaigns"))}
+    assert found[name].status == word
+
+
+def test_a_launch_that_failed_before_the_interruption_does_not_count(tmp_path: Path) -> None:
+    """How the campaign ended stands in its last failure."""
+    with CampaignWriter.create(tmp_path, "tcp") as writer:
+        write_head(writer, [("tcp", 0)], [plan()])
+        for index, code in enumerate(("run-failed", INTERRUPTED)):
+            writer.write(s.FailureLine(launch=index, config="tcp", plan=0, block=index, code=code, message="…"))
+            writer.write(s.LaunchEndLine(launch=index, status=3, seconds=1.0))
+        writer.write(s.EndLine(status=3))
+    (entry,) = yours(Index(tmp_path))
+    assert entry.status == "interrupted"
 
 
 def test_a_campaign_runs_while_its_writer_lives_and_is_unfinished_when_it_is_gone(tmp_path: Path) -> None:

@@ -263,6 +263,11 @@ def test_a_tuning_that_the_real_command_recorded_counts_without_an_end_that_nobo
     assert 0 < half.launches < whole.launches
 
 
+@pytest.mark.parametrize(("name", "doing"), [("interrupted", "interrupted"), ("failed", "ended with status 3")])
+def test_who_pressed_stop_reads_of_an_interruption(name: str, doing: str) -> None:
+    assert progress_of(read_campaign(CAMPAIGNS / name), running=False).doing == doing
+
+
 @pytest.mark.parametrize(
     ("status", "share", "doing"), [(0, 1.0, "finished successfully"), (3, 0.99, "ended with status 3")]
 )
