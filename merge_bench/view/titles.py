@@ -73,11 +73,21 @@ def tables_of(plan: Plan) -> str:
     work = plan.workload
     if work is None or work.left is None or work.right is None:
         return ""
-    names = [_file(table) for table in (work.left, work.right)]
     keys = keys_of(work) or "?"
     counts = " / ".join(rows(table.rows) for table in (work.left, work.right))
     question = f"{plan.question}: " if plan.question else ""
-    return question + f"{' ⋈ '.join(names)} on {keys} ({counts} rows)"
+    return question + f"{_file(work.left)} ⋈ {_file(work.right)} on {keys} ({counts} rows)"
+
+
+def size_of(campaign: Campaign, plan: int) -> str:
+    """What tells a plan of `campaign` from its others: the rows per chunk, the question or the tables."""
+    found = campaign.plans[plan] if plan < len(campaign.plans) else Plan()
+    work = found.workload
+    if found.rows_per_chunk is not None:
+        return f"{rows(found.rows_per_chunk)} rows per chunk"
+    if found.question or work is None or work.left is None or work.right is None:
+        return found.question or "size not recorded"
+    return f"{_file(work.left)} ⋈ {_file(work.right)}"
 
 
 def _file(table: Table) -> str:

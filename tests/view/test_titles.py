@@ -11,7 +11,7 @@ from merge_bench.records.reader import read_campaign
 from merge_bench.records.recorded_plan import Plan
 from merge_bench.view.report.full.results import by_problem, sources_of
 from merge_bench.view.report.run import print_report
-from merge_bench.view.titles import problem_of, tables_of, title_of
+from merge_bench.view.titles import problem_of, size_of, tables_of, title_of
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 
 
@@ -34,6 +34,16 @@ def test_the_question_stands_before_the_tables() -> None:
     assert problem_of([one]) == f"{tables_of(one)}, 2 workers"
     other = Plan.of(asked(None, benchmark=None))
     assert (other.question, tables_of(other)) == ("", "x.parquet ⋈ small.parquet on id1 (1,000 / 10 rows)")
+
+
+def test_a_plan_is_named_by_what_tells_it_from_the_others(tmp_path: Path) -> None:
+    plans = [plan(), asked("q1"), asked(None, benchmark=None), plan(rows_per_chunk=None)]
+    campaign = read_campaign(
+        write_campaign(tmp_path, *[Script(index=at, plan=each, plan_index=at) for at, each in enumerate(plans)])
+    )
+    names = [size_of(campaign, at) for at in range(5)]
+    assert names[:3] == ["1,000,000 rows per chunk", "h2o q1", "x.parquet ⋈ small.parquet"]
+    assert names[3:] == ["size not recorded"] * 2
 
 
 def test_several_questions_of_a_benchmark_are_one_problem() -> None:

@@ -108,7 +108,8 @@ def packages(machine: Machine) -> Finding:
         return bad("; ".join(wrong), "these versions do not work together", remedy)
     if not stacks:
         return warn("ucxx is not installed", "only --exchange dask works", remedy)
-    return ok(f"dask {have['dask']}, ucxx {have.get(f'ucxx-{stacks[0]}', 'none')} ({stacks[0]})")
+    cuda = f" ({stacks[0]})" if machine.gpus else ""  # machines without a GPU use one of these, too
+    return ok(f"dask {have['dask']}, ucxx {have.get(f'ucxx-{stacks[0]}', 'none')}{cuda}")
 
 
 def _numbers(version: str) -> tuple[int, ...]:

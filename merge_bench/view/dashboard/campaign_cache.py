@@ -15,8 +15,7 @@ from merge_bench.records.follow import LIMIT_BYTES, Follower
 from merge_bench.tune.result import result_of
 from merge_bench.units import GIB
 from merge_bench.view.dashboard.campaign_index import Entry
-from merge_bench.view.report.tuning import size_of
-from merge_bench.view.titles import tunes
+from merge_bench.view.titles import size_of, tunes
 
 MOST_KEPT = 2 * LIMIT_BYTES
 SMALL_BYTES = 4 << 20

@@ -33,9 +33,9 @@ from merge_bench.view.plot.forest import Estimate, race
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.plot.source import of_results, source_of
 from merge_bench.view.report.next_step import NextStep, after_recorded_tuning
-from merge_bench.view.report.tuning import open_questions, size_of
+from merge_bench.view.report.tuning import open_questions
 from merge_bench.view.text import as_html, plural, short, unbroken, uncapitalized, visible
-from merge_bench.view.titles import listed
+from merge_bench.view.titles import listed, size_of
 
 MOST_STEPS = 2000
 

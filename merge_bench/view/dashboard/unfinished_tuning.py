@@ -13,8 +13,8 @@ from merge_bench.tune.stage import stage_of
 from merge_bench.view.numbers import NULL, gib
 from merge_bench.view.report.layout import Column
 from merge_bench.view.report.next_step import after_recorded_tuning
-from merge_bench.view.report.tuning import size_of
 from merge_bench.view.text import capitalized, plural, short
+from merge_bench.view.titles import size_of
 
 _MOST_NAMED = 8
 

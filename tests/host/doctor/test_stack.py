@@ -90,7 +90,7 @@ def test_gpu_driver(machine: Make, driver: str | None, packages: dict[str, str],
 @pytest.mark.parametrize(
     ("changed", "state", "told"),
     [
-        ({}, OK, "ucxx 0.52.0 (cu13)"),
+        ({}, OK, "ucxx 0.52.0"),
         ({"distributed": "2026.6.0"}, BAD, "dask 2026.7.1 with distributed 2026.6.0"),
         ({"distributed": None}, BAD, "not installed: distributed"),
         ({"ucxx-cu12": "0.52.0"}, BAD, "for both cu12 and cu13"),
@@ -103,3 +103,9 @@ def test_packages(machine: Make, changed: dict[str, str | None], state: str, tol
     found = stack.packages(machine(packages={**machine().packages, **changed}))
     assert found.state == state
     assert told in found.found
+
+
+def test_cuda_is_named_only_beside_a_gpu(machine: Make) -> None:
+    """The packages for machines without a GPU are those for CUDA 13."""
+    assert stack.packages(machine()).found.endswith("ucxx 0.52.0")
+    assert stack.packages(machine(gpus=[GPU])).found.endswith("ucxx 0.52.0 (cu13)")

@@ -14,7 +14,7 @@ from merge_bench.view.plot.marks import Chart
 from merge_bench.view.plot.network import panels_of
 from merge_bench.view.plot.source import of_results
 from merge_bench.view.report.full.results import Source, by_problem, sources_of
-from merge_bench.view.report.tuning import size_of
+from merge_bench.view.titles import size_of
 
 
 def charts(campaign: Campaign, kind: str) -> Sequence[Chart]:

@@ -17,6 +17,7 @@ from merge_bench.view.report import tuning as outcome
 from merge_bench.view.report.blocks import Recorder
 from merge_bench.view.report.layout import Column
 from merge_bench.view.report.next_step import after_recorded_tuning
+from merge_bench.view.titles import size_of
 
 
 def write_outcome(page: Recorder, campaign: Campaign) -> None:
@@ -43,7 +44,7 @@ def write_tuning(page: Recorder, campaign: Campaign) -> None:
 
 
 def _sizes(campaign: Campaign) -> list[str]:
-    return [outcome.size_of(campaign, plan) for plan in range(len(campaign.plans))]
+    return [size_of(campaign, plan) for plan in range(len(campaign.plans))]
 
 
 def write_published(page: Recorder, effects: Sequence[SettingEffect]) -> None:
