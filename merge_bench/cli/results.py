@@ -215,6 +215,8 @@ def report(
     outputs = write.Outputs(page, Path(markdown) if markdown else None, Path(figures) if figures else None)
     write.check_outputs(outputs, campaigns)
     published = _references(references)
+    if sys.stderr.isatty():  # a person waits some seconds for it
+        say(f"writing {page} …")
     from merge_bench.view.report.full.build import build
 
     return write.write(build(campaigns, published, write.ucx_defaults(campaigns)), outputs)

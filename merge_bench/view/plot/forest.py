@@ -37,7 +37,7 @@ def forest(
     Parameters
     ----------
     sections
-        Estimates that belong together, by their title; those that are empty are left out.
+        Estimates that belong together, by their title, which may be empty; those that are empty are left out.
     title, axis
         `axis`: of the ratios.
     kinds
@@ -47,7 +47,7 @@ def forest(
     """
     rows: list[str | Estimate] = []
     for name, estimates in sections.items():
-        rows += [name.upper(), *estimates] if estimates else []
+        rows += [*([name.upper()] if name else []), *estimates] if estimates else []
     found = {at: row for at, row in enumerate(rows) if isinstance(row, Estimate)}
     ends = [end for row in found.values() for end in (row.ratio, row.low, row.high) if end is not None]
     low, high = min([1.0, *ends, *(noise or ())]), max([1.0, *ends, *(noise or ())])

@@ -16,8 +16,9 @@ from merge_bench.tune.evaluator import NOISE
 from merge_bench.tune.result import decision_of
 from merge_bench.units import GIB, MIB
 from merge_bench.view.plot.charts import Bar, bars, every, heat, rows_axis, stacked, with_unit
+from merge_bench.view.plot.forest import Estimate, forest
 from merge_bench.view.plot.marks import Axis, Boxes, Chart, Group, Mark, Picture, Points, Whiskers
-from merge_bench.view.plot.style import DECISIONS, GREY, bar_height
+from merge_bench.view.plot.style import bar_height
 
 LEAST_MAPPED = 4
 """Workers of a map of pairs; for fewer, a table says more."""
@@ -286,21 +287,24 @@ def tunings(steps: Sequence[TuneLine], size_of: Callable[[int], str]) -> list[Ch
 
 def _tuning(steps: Sequence[TuneLine], phase: str, plan: int, size: str) -> Chart:
     found = [step for step in steps if step.phase == phase and step.plan == plan]
-    rows = []
-    for step in found:
-        interval = (step.low, step.high) if step.low is not None and step.high is not None else None
-        remark = f"{step.launches} launches each; {step.reason}"
-        decision = decision_of(step)
-        bar = Bar(decision, DECISIONS.get(decision, GREY), step.ratio, interval, remark=remark)
-        rows.append((step.setting or step.config, (bar,)))
-    noise = "; noise: the baseline compared with itself" * (NOISE in map(decision_of, found))
-    return bars(
-        rows,
+    noise = next((step for step in found if decision_of(step) == NOISE), None)
+    estimates = [
+        Estimate(
+            step.setting or step.config, decision_of(step), step.ratio, step.low, step.high,
+            f"{step.launches} launches each; {step.reason}",
+        )
+        for step in found
+        if step is not noise
+    ]  # fmt: skip
+    chart = forest(
+        {"": estimates},
         title=f"Tuning, {phase}, {size}: speed-up by setting",
         axis="Speed-up in throughput (1 = without the setting, more is better)",
-        unit="×",
-        line=1.0,
-        note="bars: speed-up estimated from pairs in the same block; thick lines: its interval" + noise,
+        kinds=list(dict.fromkeys(each.kind for each in estimates)),
+        noise=(noise.low, noise.high) if noise and noise.low is not None and noise.high is not None else None,
+    )
+    return replace(
+        chart, note=_sentence("points: speed-up estimated from pairs in the same block; lines: its interval")
     )
 
 

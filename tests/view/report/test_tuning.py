@@ -158,9 +158,21 @@ def test_the_baseline_against_itself_is_noise_and_no_gain(tmp_path: Path) -> Non
         (twin,) = [line for line in campaign.tuning if line.config == "default again"]
         assert decision_of(twin) == "noise"
         chart = merge.tunings(campaign.tuning, str)[0]
-        (noise,) = [group for group in chart.picture.groups if group.label == "noise"]
+        (noise,) = [group for group in chart.picture.groups if group.label == "the baseline compared with itself"]
         assert noise.index == GREY
         assert not any(group.label == "kept" for group in chart.picture.groups)
+
+
+def test_the_axis_of_a_drawing_begins_near_the_estimates_so_that_small_gains_show(tmp_path: Path) -> None:
+    steps = [
+        msgspec.structs.replace(line, ratio=1.03, low=1.01, high=1.05)
+        for line in searched(tmp_path, "c").tuning
+        if line.setting
+    ]
+    assert steps
+    axis = merge.tunings(steps, str)[0].picture.x
+    assert axis.low is not None
+    assert 0.95 < axis.low <= 1.0
 
 
 def test_the_noise_is_not_taken_for_the_measure_of_losses() -> None:

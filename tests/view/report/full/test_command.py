@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from pathlib import Path
@@ -42,6 +43,16 @@ def test_the_page_lies_in_the_campaigns_folder_by_default(tmp_path: Path, report
     folder = write_campaign(tmp_path)
     assert report(folder) == (0, f"{folder / 'report.html'}\n", "")
     assert (folder / "report.html").read_text().startswith("<!DOCTYPE html>")
+
+
+def test_a_person_at_a_terminal_reads_what_the_seconds_go_to(
+    tmp_path: Path, report: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_campaign(tmp_path)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    _, out, err = report(folder)
+    assert out == f"{folder / 'report.html'}\n"
+    assert " ".join(err.split()) == f"merge_bench: writing {folder / 'report.html'} …"
 
 
 def test_a_result_may_be_its_records(tmp_path: Path, report: Run) -> None:

@@ -83,7 +83,7 @@ def test_tuning_shows_its_steps_and_what_was_found(tmp_path: Path) -> None:
     assert tables(report, "Tuning")[0][1][:3] == ("mutex=y", "1.100", "1.050 to 1.200")
     (screen,) = drawings(report, "Tuning")
     (confirm,) = drawings(report, "Conclusion")
-    _, interval = screen.picture.groups[0].marks
+    interval, _ = screen.picture.groups[0].marks
     assert isinstance(interval, Whiskers)
     assert (*interval.start, *interval.end) == (1.05, 1.2)
     assert (screen.title, confirm.title) == (
