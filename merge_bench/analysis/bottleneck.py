@@ -147,7 +147,7 @@ def _phase(
     if link is None or link.fraction is None:
         return Bottleneck(what=name, share=shares[name], because=f"{takes}; no link limit was measured")
     if _exceeded(link):
-        because = f"{takes}, at {link.fraction:.0%} of what was measured as the link limit"
+        because = f"{takes}, at > 100% of what was measured as the link limit"
         return Bottleneck(what=name, share=shares[name], because=because)
     if link.fraction >= NEAR_LIMIT:
         because = f"the exchange is {takes}, at {link.fraction:.0%} of the link limit"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from merge_bench.analysis import aggregate
+from merge_bench.analysis import aggregate, diagnostics
 from merge_bench.analysis.compare.document import compare
 from merge_bench.analysis.compare.fail_on import METRIC
 from merge_bench.analysis.documents.compare import Comparison
@@ -134,7 +134,8 @@ def _facts(run: Run, launches: Sequence[Launch], document: RunDocument) -> Itera
     if link is not None:
         limit = f"link limit of {gib(link.limit_bytes_per_second)} GiB/s at this size"
         if link.fraction is not None:
-            limit = f"{link.fraction:.0%} of the {limit}"
+            share = "> 100%" if link.fraction > diagnostics.EXCEEDED else f"{link.fraction:.0%}"  # a warning says more
+            limit = f"{share} of the {limit}"
         yield "Link", limit + (f", over {', '.join(link.transports)}" if link.transports else "")
     peaks = [worker for worker in document.peak_memory_bytes.per_worker if worker.peak is not None]
     if peaks:

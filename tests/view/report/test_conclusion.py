@@ -101,6 +101,15 @@ def test_one_run_says_everything_that_matters_once(tmp_path: Path) -> None:
     ]
 
 
+def test_a_link_limit_that_was_exceeded_has_no_share_of_more_than_all(tmp_path: Path) -> None:
+    def fast(worker: s.WorkerIteration) -> s.WorkerIteration:
+        flight = s.Flight(left=0.01, right=0.01, union=0.0125)  # 12 MB: 960 MB/s, twice the limit
+        return msgspec.structs.replace(worker, flight_seconds=flight)
+
+    text = conclusion(write_campaign(tmp_path, Script(worker=fast)))
+    assert "> 100% of the link limit of 0.447 GiB/s at this size, over" in text
+
+
 def test_details_stand_before_the_conclusion(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path)
     file = io.StringIO()
