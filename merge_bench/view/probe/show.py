@@ -16,6 +16,7 @@ from merge_bench.probe.shared.measures import (
     THROUGHPUT,
     TIME,
     Measure,
+    family,
     measure_of,
     placed,
 )
@@ -24,7 +25,7 @@ from merge_bench.view.numbers import NULL, binary, number, thin
 from merge_bench.view.probe.all_to_all import write_all_to_all, write_convention
 from merge_bench.view.probe.footnotes import footnotes, mark
 from merge_bench.view.probe.tables import Line, Table, tables_of
-from merge_bench.view.report.layout import Column, Page, page_on
+from merge_bench.view.report.layout import Column, Page, grouped, page_on
 from merge_bench.view.report.run_sections import warnings as write_warnings
 from merge_bench.view.text import visible
 
@@ -32,6 +33,7 @@ _SHOWN = 40
 _PIPE = 1 << 30
 _GAP = 2
 _PAIR_SIZES = 4
+_CONCLUSIONS = 6
 _UNITS = {ONE_WAY.unit: "", RATE.unit: "1 MB = 10⁶ B, as OSU counts", BUS.unit: "1 GB = 10⁹ B"}
 _CONVENTION = (
     f"mean time t ({TIME.unit}), bus bandwidth (S ÷ t) · (N − 1) ÷ N ({BUS.unit}; {_UNITS[BUS.unit]}), "
@@ -77,7 +79,9 @@ def print_rows(
 
 
 def write_rows(page: Page, rows: Sequence[Row], *, baseline: str | None = None) -> None:
-    """The tables of `rows`, held against the config `baseline`, and what stands below them."""
+    """What `probe p2p` found, then the tables of `rows`, held against the config `baseline`, and what is below them."""
+    for sentence in _conclusions(rows):
+        page.line(sentence)
     tables = tables_of(rows)
     for table in tables:
         if table.kind == ALL_TO_ALL:
@@ -91,6 +95,31 @@ def write_rows(page: Page, rows: Sequence[Row], *, baseline: str | None = None) 
         footnotes(page, table)
     if together := [row for table in tables if table.kind == ALL_TO_ALL for line in table.lines for row in line.rows]:
         write_convention(page, together)
+
+
+def _conclusions(rows: Sequence[Row]) -> list[str]:
+    """For each series of `probe p2p` the rate of its largest message and the latency of its smallest, with the lanes.
+
+    Empty for more series than a person reads; then the tables of pairs say it.
+    """
+    measured = [row for row in rows if row.probe == "p2p" and row.source is None]
+    series = grouped(measured, lambda row: (row.config, family(row.test), row.placement, row.memory, row.ranks))
+    tests, pairs = ({key[at] for key in series} for at in (1, 4))
+    found = []
+    for (config, test, placement, memory, ranks), mine in series.items():
+        of = [config, *([test] if len(tests) > 1 else []), placed(placement)]
+        of += [f"{memory} memory"] if memory != "host" else []
+        of += [f"ranks {' and '.join(map(str, ranks))}"] if len(pairs) > 1 else []
+        parts = []
+        for measure, name, pick in ((RATE, "", max), (ONE_WAY, " one way", min)):
+            known = [row for row in mine if measure_of(row) is measure and measure.of(row) is not None]
+            if known:
+                row = pick(known, key=lambda each: each.size)
+                parts.append(f"{_median(measure.of(row))} {measure.unit}{name} at {binary(row.size)}")
+        lanes = dict.fromkeys(lane for row in mine for lane in row.selected)
+        parts += [f"over {' and '.join(lanes)}"] if lanes else []
+        found.append(f"{visible(', '.join(of))}: {visible(', '.join(parts))}.")
+    return found if len(found) <= _CONCLUSIONS else []
 
 
 def _comparison(page: Page, table: Table, baseline: str | None) -> None:

@@ -55,7 +55,29 @@ def table(text: str, number: int = 0) -> dict[str, list[str]]:
 
 
 def headings(text: str) -> list[str]:
-    return [block.splitlines()[0] for block in text.strip().split("\n\n")]
+    """The first line of each block but that of the conclusions, which are sentences."""
+    firsts = [block.splitlines()[0] for block in text.strip().split("\n\n")]
+    return firsts[firsts[0].endswith(".") :]
+
+
+def test_the_conclusion_comes_first_with_the_ends_of_both_tests() -> None:
+    lanes = ("sysv/memory", "cma/memory")
+    rows = [
+        latency("a", 8, 2.0, selected=lanes),
+        latency("a", 64, 4.0),
+        rate("a", 8, 500.0),
+        rate("a", 1 << 20, 1500.0),
+    ]
+    lines = piped(rows).splitlines()
+    assert lines[0] == "a, one host: 1,500 MB/s at 1 MiB, 2.00 µs one way at 8 B, over sysv/memory and cma/memory."
+    lines = piped([*rows, latency("b", 8, 1.0, selected=("tcp/eth0",), placement="two-hosts")]).splitlines()
+    assert lines[1] == "b, two hosts: 1.00 µs one way at 8 B, over tcp/eth0."
+
+
+def test_other_measurements_published_rows_and_many_pairs_have_no_conclusion() -> None:
+    many = [latency("a", 8, 2.0, ranks=(0, rank)) for rank in range(1, 9)]
+    for rows in ([ping_pong("std", 1024, 5.0)], [published()], many):
+        assert not piped(rows).partition("\n\n")[0].endswith(".")
 
 
 def test_configs_stand_side_by_side_with_spread_and_speed_up() -> None:
