@@ -24,6 +24,7 @@ COMMANDS: tuple[click.Command, ...] = (
     clusters.submit,
     clusters.transports,
     clusters.doctor,
+    results.list_results,
     results.compare,
     results.predict,
     results.import_,

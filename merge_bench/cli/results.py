@@ -1,4 +1,4 @@
-"""The commands about stored results: compare, predict, import, export, report, dashboard."""
+"""The commands about stored results: results, compare, predict, import, export, report, dashboard."""
 
 from __future__ import annotations
 
@@ -249,6 +249,15 @@ def _print_references() -> None:
     width = max(map(len, known), default=0)
     for name, found in known.items():
         print(f"{name:{width}}  {found.kind}: {found.title} ({found.cite})")
+
+
+@click.command("results", context_settings=CONTEXT)
+@results_option("Folder of the campaigns to list.")
+def list_results(results: str) -> None:
+    """List the results of a folder, the newest last: when, what, whether it is verified, and its throughput."""
+    from merge_bench.view.results_list import print_results
+
+    print_results(Path(results))
 
 
 @click.command(context_settings=CONTEXT)

@@ -14,7 +14,7 @@ from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.records.follow import LIMIT_BYTES, Follower
 from merge_bench.tune.result import result_of
 from merge_bench.units import GIB
-from merge_bench.view.dashboard.campaign_index import Entry
+from merge_bench.view.dashboard.campaign_index import DONE, Entry
 from merge_bench.view.titles import size_of, tunes
 
 MOST_KEPT = 2 * LIMIT_BYTES
@@ -47,6 +47,13 @@ class Figures:
     verified: str = ""
     launches: int | None = None
     outcome: str = ""
+
+
+def status_of(entry: Entry, known: Figures) -> str:
+    """How it ended; of what ended well, whether the results are verified."""
+    if known.verified == "WRONG" or entry.status != DONE:
+        return f"{entry.status}, WRONG" if known.verified == "WRONG" else entry.status
+    return {"yes": "verified", "no": "unverified"}.get(known.verified, entry.status)
 
 
 class CampaignCache:

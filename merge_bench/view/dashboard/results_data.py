@@ -13,8 +13,8 @@ from merge_bench.analysis import aggregate, diagnostics, published
 from merge_bench.analysis.compare.document import compare
 from merge_bench.errors import Caution, MergeBenchError
 from merge_bench.records.campaign import Campaign
-from merge_bench.view.dashboard.campaign_cache import Figures, Loaded
-from merge_bench.view.dashboard.campaign_index import DONE, YOURS, Entry
+from merge_bench.view.dashboard.campaign_cache import Figures, Loaded, status_of
+from merge_bench.view.dashboard.campaign_index import YOURS, Entry
 from merge_bench.view.dashboard.components import frame_of
 from merge_bench.view.numbers import NULL, gib
 from merge_bench.view.plot import merge
@@ -63,19 +63,13 @@ def campaign_table(
         "Throughput (GiB/s)": [each.throughput for each in known],
         "Bandwidth (GiB/s)": [each.bandwidth for each in known],
         "Status": [
-            "deleted" if entry.id in gone else _status(entry, each) for entry, each in zip(entries, known, strict=True)
+            "deleted" if entry.id in gone else status_of(entry, each)
+            for entry, each in zip(entries, known, strict=True)
         ],
         "Fastest config": [short(each.fastest, 60) for each in known],
         "Folder": [entry.folder.name for entry in entries],
     }
     return frame_of(columns, numbers=("Throughput (GiB/s)", "Bandwidth (GiB/s)"))
-
-
-def _status(entry: Entry, known: Figures) -> str:
-    """How it ended; of what ended well, whether the results are verified."""
-    if known.verified == "WRONG" or entry.status != DONE:
-        return f"{entry.status}, WRONG" if known.verified == "WRONG" else entry.status
-    return {"yes": "verified", "no": "unverified"}.get(known.verified, entry.status)
 
 
 def content_of(loaded: Sequence[Loaded], *, metric: str, axis: str, datasets: Sequence[str]) -> Content:

@@ -1,0 +1,41 @@
+"""The campaigns of a results folder for a terminal: two lines each, the newest last."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TextIO
+
+from merge_bench.errors import UsageError
+from merge_bench.view.dashboard.campaign_cache import CampaignCache, Figures, status_of
+from merge_bench.view.dashboard.campaign_index import YOURS, Index
+from merge_bench.view.numbers import number
+from merge_bench.view.report.layout import page_on
+from merge_bench.view.text import visible
+from merge_bench.view.titles import short_time
+
+_EMPTY = "No results yet. This command makes one: python -m merge_bench --chunk 1e6"
+
+
+def print_results(folder: Path, file: TextIO | None = None) -> None:
+    """When each campaign began, whether it is verified, the throughput of its fastest config, and what it measured.
+
+    Raises
+    ------
+    UsageError
+        If the folder cannot be read.
+    """
+    index, cache = Index(folder), CampaignCache()
+    entries = [entry for entry in reversed(index.scan()) if entry.origin == YOURS]
+    if index.problem:
+        raise UsageError(index.problem)
+    while cache.read_small(entries):
+        pass
+    with page_on(file) as page:
+        for entry in entries:
+            day, _, clock = short_time(entry.started)  # the folder's name has the year
+            known = cache.figures(entry) or Figures()
+            rate = "" if known.throughput is None else f"{number(known.throughput)} GiB/s"
+            began = f"{day} {clock}"
+            page.unbroken(f"{began:12}  {status_of(entry, known):11}  {rate:>12}  {visible(str(entry.folder))}")
+            page.line(visible(entry.title), "dim", indent=2)
+        page.line("Times are in UTC; throughput is that of the fastest config." if entries else _EMPTY)

@@ -1,0 +1,40 @@
+"""The list of results in a terminal."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from merge_bench.cli import cli
+from tests.helpers.runs import ROOT
+
+CAMPAIGNS = ROOT / "tests" / "data" / "campaigns"
+
+
+def listed(folder: Path) -> list[str]:
+    done = CliRunner().invoke(cli, ["results", "--results", str(folder)])
+    assert done.exit_code == 0, done.output
+    return done.stdout.splitlines()
+
+
+def test_the_newest_is_last_with_when_what_verified_and_throughput(tmp_path: Path) -> None:
+    for name in ("one-sender", "interrupted", "p2p"):
+        shutil.copytree(CAMPAIGNS / name, tmp_path / name)
+    lines = listed(tmp_path)
+    assert [line.split() for line in lines[:-1:2]] == [
+        ["22", "Nov", "11:01", "done", str(tmp_path / "p2p")],
+        ["22", "Nov", "11:03", "interrupted", "0.151", "GiB/s", str(tmp_path / "interrupted")],
+        ["25", "Nov", "20:45", "verified", "0.166", "GiB/s", str(tmp_path / "one-sender")],
+    ]
+    assert lines[3] == "  default and tcp: 20,000 rows per chunk, 2 workers"
+    assert {len(line.removesuffix(str(tmp_path / line.rpartition("/")[2]))) for line in lines[:-1:2]} == {41}
+
+
+def test_damaged_records_are_listed_and_an_empty_folder_names_the_command_that_fills_it(tmp_path: Path) -> None:
+    assert listed(tmp_path / "none")[-1].endswith("python -m merge_bench --chunk 1e6")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "records.jsonl").write_text("{")
+    (line,) = [line for line in listed(tmp_path) if "broken" in line and "unreadable" in line]
+    assert line.endswith(str(tmp_path / "broken"))
