@@ -8,7 +8,6 @@ from typing import TextIO
 from msgspec.structs import replace
 
 from merge_bench.analysis.documents.tune import PrunedValue
-from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import TuneLine
 from merge_bench.tune.evaluator import UNDECIDED
 from merge_bench.tune.result import Result, decision_of
@@ -164,9 +163,3 @@ def _steps(page: Page, title: str, lines: Sequence[TuneLine], *, sizes: Sequence
         Column("Why", [line.reason for line in lines], text=True),
     ]
     page.wide_table([Column("Setting", [line.setting or line.config for line in lines], text=True)], measured, decided)
-
-
-def size_of(campaign: Campaign, plan: int) -> str:
-    """What a plan of `campaign` is called."""
-    count = campaign.plans[plan].rows_per_chunk if plan < len(campaign.plans) else None
-    return f"plan {plan}" if count is None else f"{count:,} rows per chunk"
