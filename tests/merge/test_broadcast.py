@@ -17,6 +17,7 @@ from merge_bench.merge.engines import descriptions, engine_class
 from merge_bench.merge.engines.base import Side
 from merge_bench.merge.frame import Frame
 from merge_bench.merge.how import How
+from tests.helpers.examples import examples
 from tests.helpers.frames import random_table, seeds
 from tests.helpers.joins import KEY_KINDS, by_duckdb, tidy
 from tests.helpers.merge_cases import CASES, Tables, canonical, chunks, rows_of
@@ -119,7 +120,7 @@ some_merges = {
 
 
 @given(**some_merges)
-@settings(deadline=None, max_examples=15)
+@examples(15)
 def test_random_tables(**merge: Any) -> None:
     check_random(**merge)
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from merge_bench.errors import UsageError
 from merge_bench.merge.frame import Frame, canonical_type, field_of
+from tests.helpers.examples import examples
 from tests.helpers.frames import KINDS, bits, frame, kinds, random_table, seeds
 
 
 @given(rows=st.integers(0, 70), kinds=kinds, seed=seeds, nulls=st.booleans())
-@settings(deadline=None, max_examples=80)
+@examples(80)
 def test_there_and_back(rows: int, kinds: list[str], seed: int, nulls: bool) -> None:
     table = random_table(rows, kinds, seed, nulls=nulls)
     back = frame(table).to_arrow()
@@ -24,7 +25,7 @@ def test_there_and_back(rows: int, kinds: list[str], seed: int, nulls: bool) -> 
 
 
 @given(kinds=kinds, seed=seeds, start=st.integers(0, 40), length=st.integers(0, 40), cut=st.integers(0, 80))
-@settings(deadline=None, max_examples=60)
+@examples(60)
 def test_slices_and_chunks(kinds: list[str], seed: int, start: int, length: int, cut: int) -> None:
     """A table that begins in the middle of its buffers, or that comes in several chunks, is the same rows."""
     table = random_table(80, kinds, seed)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from merge_bench.merge.hashing import BLOCK, RowHasher, checksum
+from tests.helpers.examples import examples
 from tests.helpers.frames import KINDS, as_value, frame, kinds, random_table, seeds
 
 
@@ -20,7 +21,7 @@ def hashes(table: pa.Table, start: int = 0, rows: int | None = None) -> tuple[li
 
 
 @given(kinds=kinds, seed=seeds)
-@settings(deadline=None, max_examples=80)
+@examples(80)
 def test_equal_keys_hash_alike_and_others_do_not(kinds: list[str], seed: int) -> None:
     """Both zeros are one value; a key with a null or a NaN is marked."""
     table = random_table(120, kinds, seed, distinct=12)
@@ -35,7 +36,7 @@ def test_equal_keys_hash_alike_and_others_do_not(kinds: list[str], seed: int) ->
 
 
 @given(kinds=kinds, seed=seeds, start=st.integers(0, 30))
-@settings(deadline=None, max_examples=30)
+@examples(30)
 def test_a_hash_does_not_depend_on_where_the_row_lies(kinds: list[str], seed: int, start: int) -> None:
     table = random_table(60, kinds, seed)
     whole, _ = hashes(table)
@@ -92,7 +93,7 @@ EXPECTED = [plain_hash(0, ""), plain_hash(1, "a"), plain_hash(-1, "ü" * 9)]
 
 
 @given(kinds=kinds, seed=seeds)
-@settings(deadline=None, max_examples=40)
+@examples(40)
 def test_checksum_knows_no_order(kinds: list[str], seed: int) -> None:
     table = random_table(90, kinds, seed)
     shuffled = table.take(np.random.default_rng(seed).permutation(90))

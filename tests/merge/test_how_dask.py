@@ -17,6 +17,7 @@ from merge_bench.merge.engines.base import Side
 from merge_bench.merge.engines.pandas import from_pandas
 from merge_bench.merge.frame import Frame
 from merge_bench.merge.how import DASK_JOINS, How
+from tests.helpers.examples import examples
 from tests.helpers.joins import SOME_TABLES, by_duckdb, random_tables, tidy
 from tests.helpers.merge_cases import CASES, Tables, canonical, chunks, rows_of
 
@@ -63,7 +64,7 @@ def check_random(seed: int, rows: tuple[int, int], workers: int, key: list[str],
 
 
 @given(**FOR_DASK)
-@settings(max_examples=10, deadline=None)
+@examples(10)
 def test_random_tables(
     seed: int, rows: tuple[int, int], workers: int, key: list[str], way: tuple[How, Side | None]
 ) -> None:

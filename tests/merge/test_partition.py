@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from merge_bench.merge import stores as way_of_storing
@@ -135,7 +135,7 @@ def test_columns_one_by_one_or_several_at_once(
     rows=st.integers(0, 3000), kinds=kinds, seed=seeds, nulls=st.booleans(), workers=st.integers(1, 3),
     buckets=st.integers(1, 70), threads=st.sampled_from([1, 3]), more=st.integers(2, 8),
 )  # fmt: skip
-@settings(deadline=None, max_examples=100)
+@examples(100)
 def test_plain_stores_and_whole_lines_write_the_same(
     rows: int, kinds: list[str], seed: int, nulls: bool, workers: int, buckets: int, threads: int, more: int
 ) -> None:
@@ -159,7 +159,7 @@ class Filled(BufferPool):
 
 
 @given(seed=seeds, kind=st.sampled_from(sorted(KINDS)), workers=st.integers(1, 5), buckets=st.integers(1, 64))
-@settings(deadline=None, max_examples=60)
+@examples(60)
 def test_all_workers_and_both_sides_agree(seed: int, kind: str, workers: int, buckets: int) -> None:
     """Different chunks, with and without nulls, other columns beside the key: a key's bucket is the same."""
     left = random_table(60, [kind, "int8", "large_string"], seed, distinct=9)
@@ -273,7 +273,7 @@ def test_buffers_used_again_hold_nothing_stale() -> None:
 @given(
     left=st.lists(st.integers(0, 50), min_size=1, max_size=40), right=st.data(), limit=st.integers(0, 120)
 )  # fmt: skip
-@settings(deadline=None, max_examples=100)
+@examples(100)
 def test_bucket_groups_cover_every_bucket_once(left: list[int], right: Any, limit: int) -> None:
     buckets = len(left)
     others = right.draw(st.lists(st.integers(0, 50), min_size=buckets, max_size=buckets))

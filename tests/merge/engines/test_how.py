@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from merge_bench.merge.engines import cpu_base, descriptions, engine_class
 from merge_bench.merge.engines.cpu_base import HostEngine
 from merge_bench.merge.how import How
+from tests.helpers.examples import examples
 from tests.helpers.joins import SOME_TABLES, by_duckdb, of_case, random_tables, tidy
 from tests.helpers.merge_cases import CASES, Tables, canonical, chunks, rows_of
 from tests.merge.engines.test_parts import join_parts
@@ -63,7 +64,7 @@ def check_random(seed: int, rows: tuple[int, int], workers: int, key: list[str],
 
 
 @given(**SOME_TABLES)
-@settings(max_examples=15)
+@examples(15)
 def test_random_tables(seed: int, rows: tuple[int, int], workers: int, key: list[str], how: How, parts: bool) -> None:
     check_random(seed, rows, workers, key, how, parts)
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 
 from merge_bench.merge.how import How
 from tests.helpers import fake_rapids, joins, merge_cases
+from tests.helpers.examples import examples
 
 KINDS = [how for how in How if how is not How.INNER]
 
@@ -46,7 +47,7 @@ def check_random(seed: int, rows: tuple[int, int], workers: int, key: list[str],
 
 
 @given(**joins.SOME_TABLES)
-@settings(max_examples=15)
+@examples(15)
 def test_random_tables(seed: int, rows: tuple[int, int], workers: int, key: list[str], how: How, parts: bool) -> None:
     check_random(seed, rows, workers, key, how, parts)
 

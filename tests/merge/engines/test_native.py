@@ -13,7 +13,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from merge_bench.merge.buffer_pool import BufferPool
@@ -24,6 +24,7 @@ from merge_bench.merge.engines.hash_join_loops import find_pairs
 from merge_bench.merge.engines.native import NativeEngine, joins_itself
 from merge_bench.merge.engines.polars import PolarsEngine
 from merge_bench.merge.frame import Frame
+from tests.helpers.examples import examples
 from tests.helpers.merge_cases import chunks
 from tests.merge.in_process import run_once, simulate
 
@@ -73,7 +74,7 @@ KINDS = (pa.int8(), pa.uint8(), pa.int16(), pa.int32(), pa.uint32(), pa.int64(),
     step=st.sampled_from([1, 1 << 20, 1 << 40]), size=st.tuples(st.integers(0, 40), st.integers(0, 40)),
     at_once=st.sampled_from([1, 3, 7, hash_join.LOOKED_UP]),
 )  # fmt: skip
-@settings(deadline=None, max_examples=150)
+@examples(150)
 def test_a_bucket_is_joined_as_duckdb_joins_it(
     kind: pa.DataType, parts: int, data: st.DataObject, step: int, size: tuple[int, int], at_once: int
 ) -> None:

@@ -10,7 +10,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from merge_bench.merge.buffer_pool import BufferPool
@@ -23,6 +23,7 @@ from merge_bench.merge.engines.polars import PolarsEngine
 from merge_bench.merge.frame import Frame
 from merge_bench.merge.parcel_layout import Layout, Parcel
 from merge_bench.merge.partition import BucketReader
+from tests.helpers.examples import examples
 from tests.helpers.frames import seeds
 from tests.helpers.merge_cases import chunks, rows_of
 from tests.merge.engines.test_native import in_chunks
@@ -102,7 +103,7 @@ def test_a_bucket_is_joined_as_nested_loops_join_it(colliding: bool, monkeypatch
         kinds=st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=3), parts=st.integers(1, 4),
         rows=st.tuples(st.integers(0, 30), st.integers(0, 30)), seed=seeds,
     )  # fmt: skip
-    @settings(deadline=None, max_examples=100)
+    @examples(100)
     def holds(kinds: list[pa.DataType], parts: int, rows: tuple[int, int], seed: int) -> None:
         keys = [f"k{number}" for number in range(len(kinds))]
         rng = np.random.default_rng(seed)

@@ -6,13 +6,14 @@ import random
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from merge_bench.merge.engines import cpu_base, descriptions, engine_class
 from merge_bench.merge.engines.base import WHOLE, JoinShape, PipelinedEngine
 from merge_bench.merge.engines.cpu_base import HostEngine
 from merge_bench.merge.frame import Frame
+from tests.helpers.examples import examples
 from tests.helpers.frames import random_table, seeds
 from tests.helpers.merge_cases import CASES, canonical, chunks, rows_of
 from tests.merge.in_process import engines_of, result, run_once
@@ -92,7 +93,7 @@ def test_rows_are_those_of_all_phases_apart(
 
 @pytest.mark.usefixtures("small_parts")
 @given(seed=seeds, rows=st.tuples(st.integers(0, 90), st.integers(0, 90)), workers=st.integers(1, 4))
-@settings(deadline=None, max_examples=40)
+@examples(40)
 def test_random_tables(seed: int, rows: tuple[int, int], workers: int) -> None:
     left = random_table(rows[0], ["int64", "large_string", "bool"], seed, distinct=20)
     right = random_table(rows[1], ["int64", "large_binary"], seed + 1, distinct=20).rename_columns(["c0", "other"])

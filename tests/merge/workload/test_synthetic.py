@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from merge_bench.merge.jit import compiled
 from merge_bench.merge.partition_loops import mix64
 from merge_bench.merge.workload.synthetic import KEY, SyntheticSpec, check, generate
+from tests.helpers.examples import examples
 
 Columns = dict[str, np.ndarray]
 
@@ -43,14 +44,14 @@ specs = st.builds(
 
 
 @given(spec=specs)
-@settings(deadline=None, max_examples=80)
+@examples(80)
 def test_left_keys_are_a_permutation(spec: SyntheticSpec) -> None:
     left, _, _, _ = whole(spec)
     assert sorted(left[KEY].to_pylist()) == list(range(spec.rows))
 
 
 @given(spec=specs)
-@settings(deadline=None, max_examples=80)
+@examples(80)
 def test_as_many_rows_match_as_asked_for(spec: SyntheticSpec) -> None:
     _, right, rows, _ = whole(spec)
     matching = columns(right)[KEY]
@@ -60,7 +61,7 @@ def test_as_many_rows_match_as_asked_for(spec: SyntheticSpec) -> None:
 
 
 @given(spec=specs, workers=st.integers(2, 7))
-@settings(deadline=None, max_examples=60)
+@examples(60)
 def test_the_table_does_not_depend_on_the_workers(spec: SyntheticSpec, workers: int) -> None:
     alone, together = whole(spec), whole(spec, workers)
     assert together[0].equals(alone[0])
@@ -69,7 +70,7 @@ def test_the_table_does_not_depend_on_the_workers(spec: SyntheticSpec, workers: 
 
 
 @given(spec=specs)
-@settings(deadline=None, max_examples=60)
+@examples(60)
 def test_the_right_result_passes(spec: SyntheticSpec) -> None:
     result, rows, checksum = merged(spec)
     assert check(spec, result) == (rows, checksum, 0)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from merge_bench.merge.how import How
 from merge_bench.merge.workload.synthetic import KEY, SyntheticSpec, check, generate
+from tests.helpers.examples import examples
 
 ARROW = {
     How.INNER: "inner", How.LEFT: "left outer", How.RIGHT: "right outer", How.OUTER: "full outer",
@@ -37,7 +38,7 @@ specs = st.builds(
 
 
 @given(spec=specs, how=st.sampled_from(How), workers=st.integers(1, 5))
-@settings(max_examples=200)
+@examples(200)
 def test_the_right_result_passes(spec: SyntheticSpec, how: How, workers: int) -> None:
     result, rows, checksum = joined(spec, how, workers)
     assert result.num_rows == rows

@@ -11,13 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from merge_bench.errors import UsageError
 from merge_bench.merge.frame import canonical_type
 from merge_bench.merge.workload.parquet import RowGroup, find_files, read_footers
 from merge_bench.merge.workload.tables import assign, load_chunk, plan_tables
+from tests.helpers.examples import examples
 from tests.merge.workload.parquet_samples import VALUES, column, plan, to_arrow, two_tables, write
 
 
@@ -47,7 +48,7 @@ def test_every_row_group_goes_to_one_worker(sizes: list[int], workers: int) -> N
     assert max(loads) - min(loads) <= max(sizes, default=0)
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(sizes=st.lists(st.integers(0, 9), min_size=1, max_size=12), workers=st.integers(1, 5), files=st.integers(1, 3))
 def test_chunks_cover_every_row_once(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], workers: int, files: int
