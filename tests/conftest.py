@@ -6,8 +6,9 @@ into a failure that carries the reason. Allowed is only what cannot run there:
 * tests marked `gpu`, where there is no GPU;
 * tests marked `soak`, which are not selected at all without `--soak`.
 
-`--fast` leaves out `gpu`, `soak` and `cluster`. The last is checked: a test without that mark fails when it starts a
-cluster. In the folders of `CLUSTER_FOLDERS` every test has it.
+`--fast` leaves out `gpu`, `soak`, `slow` and `cluster`, and tries a quarter of the random examples. `cluster` is
+checked: a test without that mark fails when it starts a cluster. In the folders of `CLUSTER_FOLDERS` every test has
+it.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
 # How long one example takes depends on what else the machine does.
 hypothesis.settings.register_profile("any-machine", deadline=None)
+hypothesis.settings.register_profile("fast", deadline=None, max_examples=25)
 hypothesis.settings.register_profile("soak", deadline=None, max_examples=1000)
 hypothesis.settings.load_profile("any-machine")
 
@@ -113,15 +115,16 @@ def own_shared_memory() -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--soak"):
-        hypothesis.settings.load_profile("soak")
+    for name in ("fast", "soak"):
+        if config.getoption(f"--{name}"):
+            hypothesis.settings.load_profile(name)
     if "PYTEST_XDIST_WORKER" in os.environ:  # several of them side by side
         own_shared_memory()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak", action="store_true", help="also run the repetitions that take minutes")
-    parser.addoption("--fast", action="store_true", help="only what needs no cluster, no GPU and no root")
+    parser.addoption("--fast", action="store_true", help="only what is quick and needs no cluster, no GPU and no root")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -133,7 +136,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if any(folder in item.path.parents for folder in CLUSTER_FOLDERS):
             item.add_marker("cluster")
-    left_out = ("soak", "gpu", "cluster") if config.getoption("--fast") else ("soak",)
+    left_out = ("soak", "gpu", "slow", "cluster") if config.getoption("--fast") else ("soak",)
     if not config.getoption("--soak"):
         deselected = [item for item in items if any(item.get_closest_marker(name) for name in left_out)]
         config.hook.pytest_deselected(items=deselected)
@@ -141,7 +144,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if "PYTEST_XDIST_WORKER" in os.environ:
         # What takes longest begins first, so that at the end no core waits for one long file.
         clusters = Counter(item.path for item in items if item.get_closest_marker("cluster"))
-        items.sort(key=lambda item: -clusters[item.path])
+        # Files of one folder are spread over the run: side by side they would compile the same loops at once.
+        files = list(dict.fromkeys(item.path for item in items))
+        folders = Counter(file.parent for file in files)
+        before: Counter[Path] = Counter()
+        place = {}
+        for file in files:
+            place[file] = (-clusters[file], before[file.parent] / folders[file.parent], file)
+            before[file.parent] += 1
+        items.sort(key=lambda item: place[item.path])
 
 
 HERE = Path(__file__).resolve().parent

@@ -64,6 +64,7 @@ def test_keys_without_a_match_lie_apart_or_among_the_others(tmp_path: Path, name
     assert (outcome.rows, outcome.verified) == (20, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"engine": "streaming"}, {"result": "table"}])
 def test_libraries_join_wide_and_skewed_rows(options: dict[str, str]) -> None:
     """The payload columns and the skew are those of the job: every row of the result is checked against them."""

@@ -52,6 +52,7 @@ def joined(library: str, of: Tables) -> pa.Table:
     return joiner.result()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("name", COLUMNS)
 def test_the_result_of_each_library_is_verified(name: str, library: str, folder: Path) -> None:

@@ -6,6 +6,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from merge_bench.probe import probes
 
 COMMANDS = [[], ["run"], ["submit"], ["tune"], ["probe"], ["probe", "show"], *(["probe", name] for name in probes())]
@@ -54,6 +56,7 @@ def test_help_imports_nothing_heavy_and_lists_other_options_last() -> None:
             assert headings[-1] == "Other:"
 
 
+@pytest.mark.slow
 def test_drivers_and_schedulers_load_no_library_of_workers_and_checking_a_synthetic_result_loads_no_pandas() -> None:
     steps = [
         ("merge_bench.campaign.run", "distributed|numba|pandas|polars"),  # until a launch begins: refusals are quick

@@ -66,6 +66,7 @@ print(json.dumps({name: get_ucx_config(name.rpartition("__")[2].lower().replace(
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("distributed_ucxx") is None, reason="needs distributed-ucxx")
 def test_retired_names_of_dask_are_read_by_nothing_and_their_successors_are() -> None:
     def read(names: list[str]) -> dict[str, object]:

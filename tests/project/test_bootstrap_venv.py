@@ -11,6 +11,8 @@ import pytest
 
 from tests.project.scripts import BASH, PYTHON, ROOT, Miniature, call, command, run
 
+pytestmark = pytest.mark.slow
+
 # Nothing listens on the discard port of loopback, so every attempt to fetch something fails at once.
 NOWHERE = "http://127.0.0.1:9/"
 NO_NETWORK = dict.fromkeys(("PIP_INDEX_URL", "UV_INDEX_URL", "http_proxy", "https_proxy", "HTTPS_PROXY"), NOWHERE)

@@ -55,6 +55,7 @@ def test_no_host_is_named_and_the_log_of_pip_does_not_stay(name: str) -> None:
     assert ".merge-bench-setup.log" in (ROOT / "cluster/bootstrap.sh").read_text()
 
 
+@pytest.mark.slow
 def test_an_image_gets_all_that_the_package_is_made_of(tmp_path: Path) -> None:
     """The wheel of what is copied is the wheel of the repository."""
     assert copied("Containerfile") == copied("apptainer.def")

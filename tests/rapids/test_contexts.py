@@ -12,6 +12,8 @@ import pytest
 from tests.rapids import contexts
 from tests.rapids.sources import ROOT
 
+pytestmark = pytest.mark.slow
+
 # With nobody's context: the thread, the status of cuStreamSynchronize before and after each of these.
 STUB = """
 import ctypes, sys, threading

@@ -110,6 +110,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
     return read_campaign(writer.folder)
 
 
+@pytest.mark.slow
 def test_cut_off_at_any_one_launch_it_comes_to_the_same_winner(tmp_path: Path, whole: Campaign) -> None:
     for cut in range(len(whole.launches)):
         with begin(tmp_path / str(cut)) as writer, pytest.raises(Cut):

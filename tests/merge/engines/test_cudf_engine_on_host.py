@@ -80,6 +80,7 @@ def test_the_chunk_that_stays_is_joined_where_it_is() -> None:
     assert engine.received_rows() == {"left": 20, "right": 30}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("message_bytes", [0, 5000])
 def test_two_processes_exchange_over_ucx(message_bytes: int) -> None:
     left, right, keys = big_tables(4000)

@@ -101,6 +101,7 @@ def test_buffers_used_again(engine: str) -> None:
         assert multiset(result) == multiset(answer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 def test_many_buckets_and_threads(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Joining 2000 rows at a time gives what joining all at once gives."""
@@ -121,6 +122,7 @@ def test_many_buckets_and_threads(engine: str, monkeypatch: pytest.MonkeyPatch) 
         assert result.select(answer.column_names).sort_by(order).equals(answer.sort_by(order))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_more_buckets_once_the_way_of_writing_is_chosen(engine: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:

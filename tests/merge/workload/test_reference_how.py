@@ -50,6 +50,7 @@ def sides(*keys: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Row]]:
     return st.lists(st.tuples(*keys, st.one_of(st.none(), st.integers(0, 9))), max_size=12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", How)
 @given(data=st.data(), two=st.booleans())
 @settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])

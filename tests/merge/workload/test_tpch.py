@@ -56,6 +56,7 @@ def quick(small: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: py
 expected = functools.cache(duckdb_reference.expected)
 
 
+@pytest.mark.slow
 def test_counts_at_scale_001(folder: Path) -> None:
     orders, lineitem = tpch.ensure_tables(0.01, folder=folder)
     assert orders.parent == lineitem.parent
@@ -101,6 +102,7 @@ def test_made_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert tpch.ensure_tables(0.01, folder=folder) == first
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_a_table_that_was_taken_away_is_made_again(tmp_path: Path) -> None:
     orders, _ = tpch.ensure_tables(0.001, folder=tmp_path)
@@ -117,6 +119,7 @@ def test_default_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tpch.cache_folder() == Path("/home/someone/.cache/merge_bench/tpch")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_an_interrupted_generation_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = f"sf0.001-{tpch._version(tpch.find_generator())}"

@@ -34,6 +34,7 @@ def test_a_notebook_is_committed_without_outputs(name: str) -> None:
         assert cell.get("execution_count") is None
 
 
+@pytest.mark.slow
 def test_the_dashboard_that_was_executed_without_a_page_shows_the_newest_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,7 @@ from merge_bench.view.dashboard.serve import is_loopback, log_exception, origins
 from tests.helpers.runs import ROOT, environment
 
 
+@pytest.mark.slow
 def test_it_serves_its_own_pages_alone_until_a_signal_and_prints_the_token_that_is_asked_for(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "merge_bench", "dashboard", "--results", str(tmp_path), "--no-open", "--port", "0"]
     process = subprocess.Popen(
