@@ -46,7 +46,9 @@ def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small_buckets")
 @pytest.mark.parametrize("case", SEVERAL)
 @pytest.mark.parametrize("how", [how for how in How if how is not How.INNER])
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    "engine", [each if each == "native" else pytest.param(each, marks=pytest.mark.slow) for each in ENGINES]
+)
 def test_rows_are_those_of_duckdb(engine: str, how: How, case: str) -> None:
     make, keys = CASES[case]
     left, right = (canonical(table) for table in make())

@@ -70,6 +70,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(engine_class(engine), "join_rows", 40)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("workers", [2, 3])
 @pytest.mark.parametrize("case", CASES)

@@ -140,6 +140,7 @@ def typed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return plan(*two_tables(tmp_path_factory.mktemp("typed"), request.param), "k", "q", workers=3)
 
 
+@pytest.mark.slow
 def test_every_key_type_agrees_with_polars(typed: TableSpec) -> None:
     other = polars_join(typed)
     assert other.num_rows > 20
@@ -148,6 +149,7 @@ def test_every_key_type_agrees_with_polars(typed: TableSpec) -> None:
     assert duckdb_reference.compare_full(typed, [other]) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["polars", "pandas"])
 def test_every_engine_gives_the_expected_rows(typed: TableSpec, engine: str) -> None:
     results = run_engine(engine, typed)
