@@ -13,7 +13,7 @@ from typing import NoReturn
 import click
 
 from merge_bench.cli import clusters, configs, probe, results, tune
-from merge_bench.cli.parameters import CONTEXT
+from merge_bench.cli.parameters import CONTEXT, ListedGroup
 from merge_bench.config.version import __version__
 from merge_bench.errors import MergeBenchError, UsageError, say
 
@@ -36,7 +36,7 @@ COMMANDS: tuple[click.Command, ...] = (
 )
 
 
-class _Commands(click.Group):
+class _Commands(ListedGroup):
     """A group with `run` as the default command, whose commands return their exit status."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -44,12 +44,6 @@ class _Commands(click.Group):
         if not args or option or args[0].endswith(".cfg"):
             args = ["run", *args]
         return super().parse_args(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The first sentence of each command's help, wrapped; click cuts it at the end of the line."""
-        with formatter.section("Commands"):
-            commands = [(name, self.commands[name]) for name in self.list_commands(ctx)]
-            formatter.write_dl([(name, command.get_short_help_str(limit=1000)) for name, command in commands])
 
     def invoke(self, ctx: click.Context) -> NoReturn:
         try:

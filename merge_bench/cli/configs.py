@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
-from merge_bench.cli.parameters import CONTEXT, json_option
+from merge_bench.cli.parameters import CONTEXT, ListedGroup, json_option
 from merge_bench.config.shipped import find_shipped, shipped_files
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.records.outputs import check_writable, replacing
 
 
-@click.group(context_settings=CONTEXT, invoke_without_command=True)
+@click.group(cls=ListedGroup, context_settings=CONTEXT, invoke_without_command=True)
 @json_option("Print the list as one JSON document on standard output.")
 @click.pass_context
 def configs(context: click.Context, as_json: bool) -> None:

@@ -105,6 +105,15 @@ def results_option(help: str) -> Decorator:
     )
 
 
+class ListedGroup(click.Group):
+    """A group whose help lists the first sentence of each command's help, wrapped; click cuts it at the line's end."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            commands = [(name, self.commands[name]) for name in self.list_commands(ctx)]
+            formatter.write_dl([(name, command.get_short_help_str(limit=1000)) for name, command in commands])
+
+
 class SectionedCommand(click.Command):
     """A command whose help lists options by section, and those of no section last."""
 

@@ -12,6 +12,7 @@ import click
 
 from merge_bench.cli.parameters import (
     CONTEXT,
+    ListedGroup,
     SectionedCommand,
     add_options,
     count_option,
@@ -46,7 +47,7 @@ _PROBE_OPTIONS = decorated(
 )  # fmt: skip
 
 
-class _Probes(click.Group):
+class _Probes(ListedGroup):
     """A command for each probe beside those of the group, made when any of them is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -10,7 +10,10 @@ import pytest
 
 from merge_bench.probe import probes
 
-COMMANDS = [[], ["run"], ["submit"], ["tune"], ["probe"], ["probe", "show"], *(["probe", name] for name in probes())]
+COMMANDS = [
+    [], ["run"], ["submit"], ["tune"], ["configs"], ["probe"], ["probe", "show"],
+    *(["probe", name] for name in probes()),
+]  # fmt: skip
 
 
 HEAVY = "numpy|pyarrow|numba|msgspec|rich|distributed|dask|polars|pandas|ucxx|scipy|mpi4py|psutil|jinja2|cryptography"
@@ -44,12 +47,13 @@ def python(code: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_help_imports_nothing_heavy_and_lists_other_options_last() -> None:
+def test_help_imports_nothing_heavy_cuts_no_sentence_and_lists_other_options_last() -> None:
     lines = python(HELP.format(commands=COMMANDS, heavy=HEAVY))
     usages = [number for number, line in enumerate(lines) if line.startswith("Usage: ")]
     for words, start, end in zip(COMMANDS, usages, [*usages[1:], len(lines)], strict=True):
         *page, imported = lines[start:end]
         assert imported == f"{words} []"
+        assert not [line for line in page[1:] if line.endswith("...")]  # a sentence that was cut
         headings = [line for line in page if re.fullmatch(r"\w[\w ]*:", line)]
         assert "Other:" not in headings[:-1]
         if words in (["run"], ["tune"], ["probe", "p2p"]):
