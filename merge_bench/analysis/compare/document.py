@@ -20,6 +20,7 @@ _DOUBTS = {
     Verdict.FASTER: "the difference may come from the host",
     Verdict.SLOWER: "the difference may come from the host",
     Verdict.EQUIVALENT: "a difference may be hidden",
+    Verdict.INCONCLUSIVE: "launches vary more",
 }
 """What a busy host may mean for a verdict."""
 

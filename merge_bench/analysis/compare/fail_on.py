@@ -129,12 +129,19 @@ def judged(document: CompareDocument, *, metric: str, fail_on: Sequence[str]) ->
 
 
 def passed(document: CompareDocument, *, metric: str, fail_on: Sequence[str]) -> str:
-    """Which gates were met, by which verdicts; empty if one was not, or none was asked for."""
+    """Which gates did not fail, by which verdicts, and what may explain them; empty if one failed, or none was asked.
+
+    A gate that did not fail only because nothing was decided is not called passed.
+    """
     chosen = [each for each in document.comparisons if each.metric == metric and not each.aa]
     if document.error is not None or not fail_on or not chosen:
         return ""
     options = " ".join(f"--fail-on {gate}" for gate in fail_on)
     named = ", ".join(f"{each.candidate} is {each.verdict} in {metric}" for each in chosen)
-    unsure = any(each.verdict == "INCONCLUSIVE" for each in chosen)
-    hint = "; --fail-on inconclusive as well refuses what was not decided" * unsure
-    return f"{options} passed: {named}{hint}"
+    caveats = dict.fromkeys(caveat for each in chosen for caveat in each.caveats)
+    unsure = [each.verdict == "INCONCLUSIVE" for each in chosen]
+    if not any(unsure):
+        return "; ".join([f"{options} passed: {named}", *caveats])
+    decided = "nothing" if all(unsure) else "not everything"
+    hint = "--fail-on inconclusive as well fails then; more launches may decide it"
+    return "; ".join([f"{options} did not fail, but {decided} was decided: {named}", *caveats, hint])

@@ -23,12 +23,13 @@ _LISTED = 24  # of more blocks than this only the strip is shown
 
 
 def print_comparison(
-    document: CompareDocument, *, metric: str, details: bool = True, step: NextStep | None = None,
+    document: CompareDocument, *, metric: str, details: bool = True, step: NextStep | None = None, below: str = "",
     file: TextIO | None = None, width: int | None = None,
 ) -> None:  # fmt: skip
     """Print the document of ``compare`` on `file` (standard output), the verdicts last, so that a terminal shows them.
 
-    `metric`: what the sentences are about; `details`: whether to print the tables; `step`: what to do next.
+    `metric`: what the sentences are about; `details`: whether to print the tables; `step`: what to do next;
+    `below`: what is printed below it, whose caveats it leaves out.
     """
     with page_on(file, width) as page:
         page.heading("merge_bench · compare")
@@ -50,7 +51,7 @@ def print_comparison(
         for chosen in (about(comparisons, metric) for comparisons in pairs):
             if len(pairs) > 1 or not details:
                 page.line(title(chosen))
-            write_verdict(page, chosen)
+            write_verdict(page, chosen, below=below)
         if step is not None:
             page.next_step(step.command, step.does)
 
@@ -105,10 +106,10 @@ def sentence(comparison: Comparison) -> str:
     return f"{comparison.verdict}{mark}: {'; '.join(parts)}"
 
 
-def write_verdict(page: Page, comparison: Comparison, *, indent: int = 0) -> None:
-    """The verdict, and what else may explain it."""
+def write_verdict(page: Page, comparison: Comparison, *, indent: int = 0, below: str = "") -> None:
+    """The verdict, and what else may explain it, unless the text `below` says so."""
     page.line(sentence(comparison), STYLES.get(comparison.verdict, "bold"), indent=indent)
-    for caveat in comparison.caveats:
+    for caveat in (each for each in comparison.caveats if each not in below):
         page.line(f"{capitalized(caveat)}.", "yellow", indent=indent)
 
 

@@ -265,7 +265,7 @@ def test_a_busy_host_is_named(tmp_path: Path) -> None:
         "EQUIVALENT": [
             "A was measured while other processes kept the host's cores busy, so a difference may be hidden"
         ],
-        "INCONCLUSIVE": [],
+        "INCONCLUSIVE": ["A was measured while other processes kept the host's cores busy, so launches vary more"],
     }
 
 

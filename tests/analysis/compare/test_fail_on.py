@@ -27,8 +27,13 @@ def test_a_slower_night_ends_with_5(tmp_path: Path, by: float, status: int) -> N
     assert (document.error is None) == (status == 0)
     (verdict,) = {each.verdict for each in document.comparisons if each.metric == "throughput"}
     said = passed(document, metric="throughput", fail_on=["slower"])
-    hint = "; --fail-on inconclusive as well refuses what was not decided" * (verdict == "INCONCLUSIVE")
-    assert said == ("" if status else f"--fail-on slower passed: B: nightly is {verdict} in throughput{hint}")
+    named = f"B: nightly is {verdict} in throughput"
+    undecided = (
+        f"--fail-on slower did not fail, but nothing was decided: {named}; --fail-on inconclusive as well fails then;"
+        " more launches may decide it"
+    )
+    expected = undecided if verdict == "INCONCLUSIVE" else f"--fail-on slower passed: {named}"
+    assert said == ("" if status else expected)
     assert {each.metric for each in document.comparisons} >= {"throughput", "wall"}
 
 
@@ -38,6 +43,27 @@ def test_configs_of_one_campaign_are_held_against_the_first(tmp_path: Path) -> N
     assert status == 5
     assert document.error is not None
     assert "tuned is SLOWER in throughput" in document.error.message
+
+
+def test_a_gate_that_passes_without_every_verdict_says_so(tmp_path: Path) -> None:
+    eight = [*SIX, 0.16, 0.17]
+    walls = {"base": eight, "tuned": [wall / 2 for wall in eight], "same": eight[::-1]}
+    campaign = read_campaign(write_campaign(tmp_path, *interleaved(walls)))
+    document, status = Gate(None, ("slower",), 0.02).hold(campaign)
+    assert status == 0
+    said = passed(document, metric="throughput", fail_on=["slower"])
+    assert said.startswith(
+        "--fail-on slower did not fail, but not everything was decided: tuned is FASTER in throughput, same is"
+        " INCONCLUSIVE in throughput; "
+    )
+
+
+def test_a_gate_that_decides_nothing_on_a_busy_host_says_so(tmp_path: Path) -> None:
+    before, now = measured(tmp_path, list(SIX)), on_busy_host(measured(tmp_path, faster(0.99)).folder)
+    document, status = Gate(before, ("slower",), 0.02).hold(read_campaign(now))
+    assert status == 0
+    said = passed(document, metric="throughput", fail_on=["slower"])
+    assert "; B was measured while other processes kept the host's cores busy, so launches vary more; " in said
 
 
 def test_a_gate_that_is_not_met_on_a_busy_host_says_so(tmp_path: Path) -> None:
