@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -71,9 +72,9 @@ class CampaignWriter:
             _sync_folder(folder)
             _sync_folder(results)
         except OSError as error:
+            full = ", or delete files to make space" * (error.errno in (errno.ENOSPC, errno.EDQUOT))
             raise UsageError(
-                f"cannot create the results folder {folder}: {error.strerror}; choose another folder, or delete files"
-                " to make space"
+                f"cannot create the results folder {folder}: {error.strerror}; choose another folder{full}"
             ) from error
         return cls(folder, descriptor)
 

@@ -12,6 +12,7 @@ import pytest
 
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.records import schema as s
+from merge_bench.records import writer as writer_module
 from merge_bench.records.codec import validate
 from merge_bench.records.writer import CampaignWriter, safe_name
 
@@ -88,9 +89,20 @@ def test_threads_write_whole_lines(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_made_is_a_wrong_usage_that_names_it(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match=re.escape(str(tmp_path / "file"))):
-        CampaignWriter.create(tmp_path / "file", "a")
+    taken = tmp_path / "file"
+    taken.write_text("")
+    with pytest.raises(UsageError, match=rf"{re.escape(str(taken))}.*: File exists; choose another folder$"):
+        CampaignWriter.create(taken, "a")
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_only_a_full_disk_asks_for_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    def full(folder: Path) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(writer_module, "_reserve_space", full)
+    with pytest.raises(UsageError, match=r"choose another folder, or delete files to make space$"):
+        CampaignWriter.create(tmp_path, "a")
 
 
 def test_a_full_disk_fails_the_run_and_leaves_whole_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
