@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from click.testing import CliRunner
 
 from merge_bench.cli import cli
 from tests.helpers.runs import ROOT
+from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 
 CAMPAIGNS = ROOT / "tests" / "data" / "campaigns"
 
@@ -30,6 +32,18 @@ def test_the_newest_is_last_with_when_what_verified_and_throughput(tmp_path: Pat
     ]
     assert lines[3] == "  default and tcp: 20,000 rows per chunk, 2 workers"
     assert {len(line.removesuffix(str(tmp_path / line.rpartition("/")[2]))) for line in lines[:-1:2]} == {41}
+
+
+def test_an_engine_that_is_not_the_usual_one_and_the_outcome_of_a_tuning_are_named(tmp_path: Path) -> None:
+    shutil.copytree(CAMPAIGNS / "tune", tmp_path / "tune")
+    for name, engine in (("native", "native"), ("duckdb", "duckdb"), ("dask", "pandas")):
+        changes = {"engine": engine, "exchange": "dask" if name == "dask" else "ucx"}
+        write_campaign(tmp_path / name, Script(config="default", plan=plan(**changes))).rename(tmp_path / f"of-{name}")
+    lines = listed(tmp_path)
+    said = {line.rpartition("/")[2]: what.strip() for line, what in itertools.pairwise(lines) if str(tmp_path) in line}
+    assert said["of-duckdb"] == "default: 1,000,000 rows per chunk, 2 workers, engine duckdb"
+    assert said["of-native"] == said["of-dask"] == "default: 1,000,000 rows per chunk, 2 workers"
+    assert ". Not decided: too few blocks" in " ".join(lines)
 
 
 def test_damaged_records_are_listed_and_an_empty_folder_names_the_command_that_fills_it(tmp_path: Path) -> None:
