@@ -131,11 +131,11 @@ def _strip(launches: Sequence[tuple[int, str, Launch]], step: int) -> Iterator[M
     points: list[tuple[float, float, bool, str, str]] = []
     lines: list[tuple[float, ...]] = []
     for place, name, launch in launches:
-        found = [(each.index, aggregate.throughput(launch, each)) for each in launch.timed]
-        known = [(index, rate / GIB) for index, rate in found if rate is not None]
-        values = [value for _, value in known]
+        marked = zip(launch.timed, outliers([each.wall_seconds for each in launch.timed]), strict=True)
+        found = [(each.index, aggregate.throughput(launch, each), far) for each, far in marked]
+        flagged = [(index, rate / GIB, far) for index, rate, far in found if rate is not None]
+        values = [value for _, value, _ in flagged]
         ends = {values.index(min(values)), values.index(max(values))}
-        flagged = [(index, value, far) for (index, value), far in zip(known, outliers(values), strict=True)]
         kept = [each for at, each in enumerate(flagged) if at % step == 0 or at in ends]
         last = max(index for index, _, _ in kept) or 1
         points += [(place - 0.35 + 0.7 * index / last, value, far, name, str(index)) for index, value, far in kept]

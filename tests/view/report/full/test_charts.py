@@ -113,6 +113,18 @@ def test_far_out_iterations_are_flagged(tmp_path: Path) -> None:
     assert points.hollow == (False, False, False, False, True)
 
 
+def test_the_chart_and_the_warning_flag_the_same_iterations(tmp_path: Path) -> None:
+    """A time far out is a throughput near the others where all are spread."""
+    walls = (0.1, 0.11, 0.12, 0.13, 0.14, 0.15, 0.16, 0.35)
+    campaign = read_campaign(write_campaign(tmp_path, Script(plan=plan(iterations=len(walls)), walls=walls)))
+    points = merge.iterations([Labelled("default", 0, campaign.runs[0])]).picture.groups[0].marks[0]
+    assert isinstance(points, Points)
+    hollow = [index for index, far in zip(points.details["iteration"], points.hollow, strict=True) if far]
+    (warning,) = [each for each in runs_of(summarize(campaign))[0].warnings if each.code == "outliers"]
+    assert hollow == ["7"]
+    assert "in iteration 7 of launch 0;" in warning.message
+
+
 def test_too_many_iterations_are_thinned_but_never_the_slowest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merge, "MOST_POINTS", 10)
     walls = [0.1 + 0.001 * (number % 7) for number in range(40)]
