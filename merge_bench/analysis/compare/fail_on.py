@@ -143,5 +143,5 @@ def passed(document: CompareDocument, *, metric: str, fail_on: Sequence[str]) ->
     if not any(unsure):
         return "; ".join([f"{options} passed: {named}", *caveats])
     decided = "nothing" if all(unsure) else "not everything"
-    hint = "--fail-on inconclusive as well fails then; more launches may decide it"
+    hint = "with --fail-on inconclusive as well, it ends with status 5; more launches may decide it"
     return "; ".join([f"{options} did not fail, but {decided} was decided: {named}", *caveats, hint])

@@ -29,8 +29,8 @@ def test_a_slower_night_ends_with_5(tmp_path: Path, by: float, status: int) -> N
     said = passed(document, metric="throughput", fail_on=["slower"])
     named = f"B: nightly is {verdict} in throughput"
     undecided = (
-        f"--fail-on slower did not fail, but nothing was decided: {named}; --fail-on inconclusive as well fails then;"
-        " more launches may decide it"
+        f"--fail-on slower did not fail, but nothing was decided: {named}; with --fail-on inconclusive"
+        " as well, it ends with status 5; more launches may decide it"
     )
     expected = undecided if verdict == "INCONCLUSIVE" else f"--fail-on slower passed: {named}"
     assert said == ("" if status else expected)
