@@ -14,7 +14,7 @@ from merge_bench.tune.result import GAINED, Result, decision_of
 from merge_bench.view.plot.draw import attempt, draw, drawable
 from merge_bench.view.plot.forest import Estimate, forest
 from merge_bench.view.plot.marks import Chart
-from merge_bench.view.text import uncapitalized
+from merge_bench.view.text import short, uncapitalized
 
 FILES = ("figure.png", "figure.svg", "figure.html")
 """Files in the campaign's folder; those are drawn whose libraries are installed."""
@@ -22,6 +22,8 @@ _KINDS = {
     GAINED: GAINED, "kept": "kept", "accepted": "kept", "rejected": "rejected", "failed": "failed",
     UNDECIDED: UNDECIDED,
 }  # fmt: skip
+_LETTERS = 36
+"""Of a row's label; a drawing shortens longer ones in their middle, where the size begins."""
 
 
 def draw_figures(
@@ -51,7 +53,7 @@ def forest_of(result: Result, sizes: Sequence[str], metric: str) -> Chart:
     sections = {
         "Each alone": [_estimate(line, str(line.setting)) for line in singles],
         "In combination": [_estimate(line, str(name)) for name, line in ablated.items()],
-        "Confirmation": [_estimate(line, f"all, {sizes[line.plan]}") for line in result.confirmation],
+        "Confirmation": [_estimate(line, _label(line.config, sizes[line.plan])) for line in result.confirmation],
     }
     outcome = " ".join(result.winner.settings) if result.winner else uncapitalized(result.outcome)
     noise = result.noise_floor
@@ -62,6 +64,12 @@ def forest_of(result: Result, sizes: Sequence[str], metric: str) -> Chart:
         kinds=(GAINED, "kept", "dropped", "undecided", "rejected", "failed"),
         noise=(noise.low, noise.high) if noise and noise.low is not None and noise.high is not None else None,
     )
+
+
+def _label(config: str, size: str) -> str:
+    """``a=y+b=y, 1,000,000 rows``: of the config as much as a drawing has room for beside the whole size."""
+    size = size.removesuffix(" per chunk")
+    return f"{short(config, max(_LETTERS - len(f', {size}'), 12))}, {size}"
 
 
 def _estimate(line: TuneLine, label: str) -> Estimate:

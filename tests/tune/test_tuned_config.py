@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from merge_bench.config.reader import read_config
@@ -147,13 +149,21 @@ def test_the_forest_has_every_single_the_combination_and_every_size(campaign: Ca
     together, confirmed = rows.index("IN COMBINATION"), rows.index("CONFIRMATION")
     assert rows[:together] == ["EACH ALONE", "a=y", "b=y", "c=y"]
     assert set(rows[together + 1 : confirmed]) == {"a=y", "b=y"}
-    assert rows[confirmed + 1 :] == [f"all, {size}" for size in SIZES]
+    assert rows[confirmed + 1 :] == ["a=y+b=y, 1,000,000 rows", "a=y+b=y, 25,000,000 rows"]
     noise, gained, kept, dropped = chart.picture.groups
     assert isinstance(noise.marks[0], Boxes)
     assert (*noise.marks[0].start, *noise.marks[0].end) == (1.0, 1.0)
     assert (gained.label, kept.label, dropped.label) == ("gained", "kept", "dropped")
     assert isinstance(dropped.marks[0], Whiskers)
     assert list(dropped.marks[0].at) == [rows.index("c=y")]
+
+
+def test_a_long_name_leaves_room_for_the_whole_size_of_its_confirmation(campaign: Campaign) -> None:
+    found = result_of(campaign)
+    long = [msgspec.structs.replace(line, config="rendezvous-threshold=64k") for line in found.confirmed]
+    rows = rows_of(forest_of(dataclasses.replace(found, confirmed=long), SIZES, "throughput"))
+    assert rows[-2:] == ["rendezvous-th…ld=64k, 1,000,000 rows", "rendezvous-t…ld=64k, 25,000,000 rows"]
+    assert max(map(len, rows)) <= 36
 
 
 def test_figures_lie_in_the_campaigns_folder_and_where_asked_for(campaign: Campaign, tmp_path: Path) -> None:
