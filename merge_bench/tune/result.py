@@ -220,13 +220,15 @@ def recorded_result_of(campaign: Campaign) -> Result:
 
 
 def decision_of(line: TuneLine) -> str:
-    """The decision of a step, for people: a setting that gains alone is not yet kept.
+    """The decision of a step, for people: a setting that gains alone is not yet kept, and what is INCONCLUSIVE is open.
 
     Older records call the baseline compared with itself ``kept``, undecided ``dropped``.
     """
     if line.config.endswith(AGAIN):
         return NOISE
     if (line.phase, line.decision) == (SCREEN, "dropped") and line.reason.startswith(UNDECIDED):
+        return UNDECIDED
+    if (line.phase, line.decision, line.reason) == (CONFIRM, "rejected", Verdict.INCONCLUSIVE.value):
         return UNDECIDED
     return GAINED if (line.phase, line.decision) == (SCREEN, "kept") else line.decision
 

@@ -197,9 +197,11 @@ def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, en
     open_one = result.unconfirmed or (result.confirmation[-1].config if inconclusive else None)
     alone = next((line.settings for line in campaign.added if line.config.name == open_one), [])
     if alone and not result.doubtful and not _given(words, "only"):
-        confirm = {} if asked.confirm is None or not inconclusive else {"confirm": str(2 * asked.confirm)}
-        words = _replaced(words, {"only": ",".join(alone), **confirm})
-        return NextStep(_command("tune", *words), f"judges {open_one} alone", note=note)
+        limits = {"most-blocks": asked.blocks, "confirm": asked.confirm} if inconclusive else {}
+        more = {name: str(2 * blocks) for name, blocks in limits.items() if blocks is not None}
+        words = _replaced(words, {"only": ",".join(alone), **more})
+        does = f"tests {open_one} alone{', with more blocks' if more else ''}"
+        return NextStep(_command("tune", *words), does, note=note)
     if _repeat_when_quiet(campaign, result, inconclusive) and not _given(words, "wait-for-quiet"):
         changed["wait-for-quiet"], does = "5m", "searches anew, once this host is quiet"
     elif (result.undecided or inconclusive) and not limited:

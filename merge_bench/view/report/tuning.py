@@ -101,8 +101,9 @@ def open_questions(result: Result, sizes: Sequence[str]) -> list[str]:
         if len(result.undecided) == 1:
             found.append(f"{best.config} is undecided: {estimate} in {most}{open_still}.")
         else:
-            some = f"{len(result.undecided)} of {result.screened} candidates are undecided"
-            found.append(f"{some}; the best of them is {best.config}: {estimate} in {most}{open_still}.")
+            others = result.candidate is not None and result.candidate not in result.undecided
+            some = f"{len(result.undecided)} {'other' if others else f'of {result.screened}'} candidates"
+            found.append(f"{some} are undecided; the best of them is {best.config}: {estimate} in {most}{open_still}.")
     step = result.unconfirmed_step
     if step is not None and (best is None or best.config != step.config):
         estimate = f"{ratio(step.ratio)} × {step.against} ({ends(step.low, step.high)})"

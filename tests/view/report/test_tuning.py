@@ -26,6 +26,7 @@ from merge_bench.view.plot import merge
 from merge_bench.view.plot.style import GREY
 from merge_bench.view.report.next_step import after_tuning
 from merge_bench.view.report.tuning import BEST_ESTIMATE, print_tuning
+from merge_bench.view.tune_figures import forest_of
 from tests.tune.clusters import SPEED, Cluster, begin, evaluator_of
 from tests.tune.factorials import space_of, value
 from tests.tune.replay_evaluator import Recorded
@@ -74,6 +75,14 @@ def confirmed(folder: Path, name: str, speed: Recorded, words: str = "") -> Camp
         return ended(writer)
 
 
+def undecided(name: str, found: float) -> s.TuneLine:
+    """The step of a setting that too few blocks were made of."""
+    return s.TuneLine(
+        phase="screen", config=name, against="default", setting=name, ratio=found, low=0.9, high=1.2, launches=3,
+        decision="undecided", reason="undecided after 3 blocks",
+    )  # fmt: skip
+
+
 def printed(result: Result, width: int | None = None) -> list[str]:
     file = io.StringIO() if width is None else Terminal()
     print_tuning(result, sizes=SIZES, metric="throughput", file=file, width=width)
@@ -96,7 +105,13 @@ def next_of(campaign: Campaign, written: Path | None = None, enough: float | Non
 
 
 def test_a_confirmation_that_decides_nothing_is_no_loss(tmp_path: Path) -> None:
-    lines = conclusion(result_of(confirmed(tmp_path, "b", changed(*NOISY))))
+    """It was called rejected in tables and figures."""
+    result = result_of(campaign := confirmed(tmp_path, "b", changed(*NOISY)))
+    lines = conclusion(result)
+    assert {(line.decision, decision_of(line)) for line in result.confirmed} == {("rejected", "undecided")}
+    assert not any("rejected" in line for line in printed(result))
+    charts = [forest_of(result, SIZES, "throughput"), *merge.tunings(campaign.tuning, str)]
+    assert {group.label for chart in charts for group in chart.picture.groups} == {"undecided"}
     assert lines[0] == "Not decided: b=y may be faster than default"
     assert re.fullmatch(r"throughput at 1,000,000 rows per chunk: \S+ × default \S+ to \S+, INCONCLUSIVE", lines[1])
 
@@ -108,6 +123,7 @@ def test_a_candidate_that_was_confirmed_slower_or_as_fast_is_called_so(tmp_path:
     assert result_of(confirmed(tmp_path / "same", "c", same)).outcome == (
         "No config is faster than default: c=y is as fast"
     )
+    assert {decision_of(line) for line in slower.confirmed} == {"rejected"}
 
 
 def test_the_best_of_what_stayed_undecided_is_named_with_its_interval(tmp_path: Path) -> None:
@@ -137,10 +153,11 @@ def test_how_many_settings_were_not_tried_is_said(tmp_path: Path) -> None:
     assert next_of(campaign, enough=1000.0) == "tune --budget 17m"
 
 
-def test_that_everything_was_decided_is_said_without_more(tmp_path: Path) -> None:
-    campaign = searched(tmp_path, "c")
+def test_that_everything_was_decided_is_said_without_more_unless_only_some_were_tried(tmp_path: Path) -> None:
+    campaign, some = searched(tmp_path / "all", "c"), searched(tmp_path / "some", "c", words="--only c=y")
     assert conclusion(result_of(campaign)) == ["c=y is not faster than default", ""]
     assert next_of(campaign) == f"report {campaign.folder}"
+    assert after_tuning(some, result_of(some), written=None, enough=None).note.endswith("because of --only.")
 
 
 def test_what_a_recorded_tuning_left_open_is_said() -> None:
@@ -264,11 +281,15 @@ def test_after_undecided_settings_more_blocks_are_made(
     assert next_of(campaign) == command
 
 
-def test_after_an_inconclusive_confirmation_it_is_made_longer(tmp_path: Path) -> None:
-    assert next_of(confirmed(tmp_path, "b", changed(*NOISY), "--json")) == "tune --only b=y --confirm 14"
+def test_after_an_inconclusive_confirmation_search_and_confirmation_are_made_longer(tmp_path: Path) -> None:
+    """The search of the candidate alone ended undecided after the same few blocks, with time left."""
+    campaign = confirmed(tmp_path, "b", changed(*NOISY), "--json")
+    assert next_of(campaign) == "tune --only b=y --most-blocks 16 --confirm 14"
+    step = after_tuning(campaign, result_of(campaign), written=None, enough=None)
+    assert step.does == "tests b=y alone, with more blocks"
 
 
-def test_what_was_not_confirmed_is_judged_alone(tmp_path: Path) -> None:
+def test_what_was_not_confirmed_is_tested_alone(tmp_path: Path) -> None:
     """A new search of everything was named, where one candidate was left to confirm."""
     limit = Budget(seconds=120.0)
     campaign = searched(
@@ -280,6 +301,7 @@ def test_what_was_not_confirmed_is_judged_alone(tmp_path: Path) -> None:
     numbers = r".*b=y: \S+ × default \(.*\) in \d blocks?, not confirmed on new launches\."
     assert [bool(re.fullmatch(numbers, each)) for each in lines if "b=y:" in each] == [True]
     assert next_of(campaign) == "tune --budget 2m --only b=y"
+    assert after_tuning(campaign, result, written=None, enough=None).does == "tests b=y alone"
 
 
 @pytest.mark.parametrize(
@@ -302,25 +324,29 @@ def test_new_launches_that_do_not_suffice_for_a_verdict_are_shown(tmp_path: Path
     assert all(line.endswith("in 5 blocks, too few for a verdict.") for line in new)
 
 
-def test_one_candidate_alone_says_nothing_of_others(tmp_path: Path) -> None:
-    result = result_of(searched(tmp_path, "c"))
-    assert result.outcome == "c=y is not faster than default"
-
-
 def test_a_candidate_that_was_confirmed_is_not_undecided(tmp_path: Path) -> None:
     with begin(tmp_path, **ASKED) as writer:
         evaluator = evaluator_of(writer, Cluster(writer).launch)
-        line = s.TuneLine(
-            phase="screen", config="b=y", against="default", setting="b=y", ratio=1.1, launches=3, decision="undecided",
-            reason="undecided after 3 blocks",
-        )  # fmt: skip
-        evaluator.note(line)
+        evaluator.note(undecided("b=y", 1.1))
         settle(Candidate.of(value("b")), evaluator, Options(confirm=7))
         result = result_of(ended(writer))
     assert (result.undecided, result.best_undecided) == ([], None)
     assert not any("undecided" in each for each in conclusion(result))
     (row,) = [each for each in printed(result) if each.startswith("b=y") and " undecided " in each]
     assert row.endswith(BEST_ESTIMATE)
+
+
+def test_the_undecided_are_called_others_beside_the_one_that_new_launches_tested(tmp_path: Path) -> None:
+    """The heading said of the tested one that it is not decided, and the next line that another one is the best."""
+    with begin(tmp_path, **ASKED) as writer:
+        evaluator = evaluator_of(writer, Cluster(writer, speed=changed(*NOISY)).launch)
+        for name, found in (("a=y", 1.02), ("b=y", 1.1), ("c=y", 1.01)):
+            evaluator.note(undecided(name, found))
+        settle(Candidate.of(value("b")), evaluator, Options(confirm=7))
+        lines = conclusion(result_of(ended(writer)))
+    assert lines[0] == "Not decided: b=y may be faster than default"
+    best = "a=y: 1.020 × default (0.900 to 1.200) in 3 blocks."
+    assert f"2 other candidates are undecided; the best of them is {best}" in lines
 
 
 def test_what_gained_alone_and_was_not_combined_is_named(tmp_path: Path) -> None:
@@ -357,11 +383,6 @@ def test_where_something_is_open_after_a_winner_the_budget_that_suffices_is_name
     all_blocks = searched(tmp_path / "all", "bc", speed=changed(*NOISY), words="--budget 2m", budget=[None, 120.0])
     assert result_of(all_blocks).undecided
     assert after_tuning(all_blocks, result_of(all_blocks), written=Path("tuned.cfg"), enough=1000.0).note == ""
-
-
-def test_that_only_some_candidates_were_tried_is_said(tmp_path: Path) -> None:
-    campaign = searched(tmp_path, "c", words="--only c=y")
-    assert after_tuning(campaign, result_of(campaign), written=None, enough=None).note.endswith("because of --only.")
 
 
 def test_after_a_budget_that_ended_the_search_a_larger_one_is_named(tmp_path: Path) -> None:
