@@ -41,7 +41,7 @@ MOST_STEPS = 2000
 
 NOTHING = ui.nothing("tuning", "tune --budget 10m")
 _MOST_LISTED = 100
-_NONE = {"none yet": ""}
+_NONE, _READING = {"none yet": ""}, {"reading results …": ""}
 _WIDTHS = {"Step": 75, "Phase": 85, "Setting": 190, "Decision": 110, "Speed-up": 115, "Interval": 120, "Blocks": 90,
            "Why": 280, "Against": 130, "Problem": 190}  # fmt: skip
 
@@ -195,7 +195,7 @@ class TuningView:
             lambda problem: Content(problems=(problem,)),
         )
         self._shown: Content | None = None
-        self.choice = ui.select("Tuning (times in UTC)", _NONE, width=640)
+        self.choice = ui.select("Tuning (times in UTC)", _READING, width=640)
         self.download = pn.widgets.FileDownload(
             callback=lambda: io.StringIO((self._shown and self._shown.config) or ""), filename="tuned.cfg",
             label="Download the config", color="primary", width=220, disabled=True, embed=False,

@@ -10,10 +10,12 @@ from pathlib import Path
 import msgspec
 
 from merge_bench.config.reader import read_config
+from merge_bench.records.reader import read_campaign
 from merge_bench.view.dashboard.campaign_cache import CampaignCache
 from merge_bench.view.dashboard.campaign_index import Index
 from merge_bench.view.dashboard.tuning_tab import Content, content_of
 from merge_bench.view.plot.marks import Points, Whiskers
+from merge_bench.view.report.full.charts import charts
 from tests.helpers.synthetic_campaigns import write_campaign
 from tests.view.dashboard.boards import board, held, texts, update
 from tests.view.dashboard.samples import tuning
@@ -219,6 +221,9 @@ def test_what_the_budget_leaves_out_is_no_step(tmp_path: Path) -> None:
     shown = found(tmp_path)
     assert shown.details[-1] == "1 candidate was not tried, because the budget has no time for it: a=b."
     assert "a=b" not in list(shown.frame["Setting"]) if shown.frame is not None else False
+    drawn = [chart.title for chart in charts(read_campaign(folder), "tuning")]  # in the report
+    assert drawn
+    assert not [title for title in drawn if ", search" in title]
 
 
 def test_without_a_tuning_the_command_that_makes_one_is_shown_and_nobody_elses_data(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from merge_bench.analysis.compare.document import compare
 from merge_bench.errors import UsageError
 from merge_bench.probe.shared.stored_rows import in_order
 from merge_bench.records.campaign import Campaign
+from merge_bench.tune.stage import steps_of
 from merge_bench.view.plot import merge, timeline
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.plot.network import panels_of
@@ -65,5 +66,5 @@ _KINDS: Mapping[str, Callable[[Campaign, Sequence[Source]], Sequence[Chart]]] = 
     "phases": lambda campaign, sources: [merge.phases(source.run) for source in sources],
     "timeline": lambda campaign, sources: [timeline.timeline(campaign, source.run) for source in sources],
     "pairs": lambda campaign, sources: [merge.pairs(source.run, source.document.lanes) for source in sources],
-    "tuning": lambda campaign, sources: merge.tunings(campaign.tuning, partial(size_of, campaign)),
+    "tuning": lambda campaign, sources: merge.tunings(steps_of(campaign), partial(size_of, campaign)),
 }
