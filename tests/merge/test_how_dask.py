@@ -49,6 +49,7 @@ def merged(tables: Tables, keys: tuple[str, ...], how: How, sent: Side | None, w
     return pa.concat_tables(tidy(from_pandas(part), *tables, keys, how) for part in found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", SEVERAL)
 @pytest.mark.parametrize(("how", "sent"), WAYS)
 def test_rows_are_those_of_duckdb(how: How, sent: Side | None, case: str) -> None:

@@ -63,6 +63,7 @@ def by_bucket(flat: Frame, parcels: list[Parcel], buckets: int) -> list[pa.Table
     return tables
 
 
+@pytest.mark.slow
 @given(
     rows=st.integers(0, 200), seed=seeds, workers=st.integers(1, 4), buckets=st.integers(1, 24),
     threads=st.sampled_from([1, 3]), stores=ways, data=st.data(),

@@ -37,6 +37,7 @@ def rapids(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fake_rapids.Device, "resource", fake_rapids.CudaMemoryResource())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("rapids")
 @pytest.mark.parametrize("workers", [1, 2, 3, 4])
 @pytest.mark.parametrize("case", merge_cases.CASES)
@@ -47,6 +48,7 @@ def test_same_rows_as_polars(case: str, workers: int) -> None:
     assert merge_cases.rows_of(ours) == merge_cases.rows_of(theirs.cast(ours.schema))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("rapids")
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize(("how", "sent"), [(how, side) for how in How for side in sendable(how)])

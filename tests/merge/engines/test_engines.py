@@ -34,7 +34,9 @@ ENGINES = [engine.name for engine in descriptions() if not engine.device_memory]
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 4])
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    "engine", [each if each == "native" else pytest.param(each, marks=pytest.mark.slow) for each in ENGINES]
+)
 def test_rows_are_those_of_duckdb(engine: str, case: str, workers: int) -> None:
     result = merge(engine, case, workers, copy_host)
     make, keys = CASES[case]
