@@ -15,7 +15,7 @@ import click
 from merge_bench.cli.parameters import CONTEXT, AsTyped, SectionedCommand, add_options, count_option, json_option
 from merge_bench.cluster.launcher_choice import batches, with_storage
 from merge_bench.config.options import CLUSTER_OPTIONS, OPTIONS
-from merge_bench.errors import GateNotMet, LaunchFailed, UsageError, one_stream, printed_above, say
+from merge_bench.errors import GateNotMet, LaunchFailed, UsageError, printed_above, say
 
 
 @click.command(cls=SectionedCommand, context_settings=CONTEXT)
@@ -56,10 +56,7 @@ def run(named: tuple[str, ...], **values: Any) -> int:
         print_report(result.campaign, document, details=bool(sweep.options["details"]), above=printed_above())
         if verdict is not None:
             gates = passed(verdict, metric=METRIC, fail_on=values["fail_on"])
-            below = gates or (verdict.error.message if verdict.error is not None and one_stream() else "")
-            print_comparison(verdict, metric=METRIC, details=bool(sweep.options["details"]), below=below)
-            if gates:
-                print(gates)
+            print_comparison(verdict, metric=METRIC, details=bool(sweep.options["details"]), gates=gates)
     if verdict is not None and verdict.error is not None:
         say(verdict.error.message)
     printed = () if values["json"] else [one.error.message for one in runs_of(document) if one.error]

@@ -21,7 +21,7 @@ from merge_bench.cli.parameters import (
     results_option,
 )
 from merge_bench.config import parsers
-from merge_bench.errors import RunFailed, UsageError, one_stream, say
+from merge_bench.errors import RunFailed, UsageError, say
 from merge_bench.view import export as exports
 
 if TYPE_CHECKING:
@@ -79,10 +79,7 @@ def compare(
         from merge_bench.view.report.next_step import after_compare
 
         gates = passed(document, metric=metric, fail_on=fail_on)
-        below = gates or (document.error.message if document.error is not None and one_stream() else "")
-        print_comparison(document, metric=metric, step=after_compare(campaigns, document).here(), below=below)
-        if gates:
-            print(gates)
+        print_comparison(document, metric=metric, step=after_compare(campaigns, document).here(), gates=gates)
     if document.error is not None:
         say(document.error.message)
     return status

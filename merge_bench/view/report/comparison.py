@@ -10,6 +10,7 @@ from typing import TextIO
 from merge_bench.analysis.documents.compare import CompareDocument, Comparison, Difference, Interval, Value
 from merge_bench.analysis.statistics.power import MOST
 from merge_bench.analysis.verification_state import UNVERIFIED
+from merge_bench.errors import one_stream
 from merge_bench.view.numbers import NULL, cell, ends, gib, ms, ratio, rows
 from merge_bench.view.report import markdown as md
 from merge_bench.view.report.layout import Column, Page, by_row, page_on
@@ -23,14 +24,16 @@ _LISTED = 24  # of more blocks than this only the strip is shown
 
 
 def print_comparison(
-    document: CompareDocument, *, metric: str, details: bool = True, step: NextStep | None = None, below: str = "",
+    document: CompareDocument, *, metric: str, details: bool = True, step: NextStep | None = None, gates: str = "",
     file: TextIO | None = None, width: int | None = None,
 ) -> None:  # fmt: skip
     """Print the document of ``compare`` on `file` (standard output), the verdicts last, so that a terminal shows them.
 
     `metric`: what the sentences are about; `details`: whether to print the tables; `step`: what to do next;
-    `below`: what is printed below it, whose caveats it leaves out.
+    `gates`: the line about gates that did not fail, printed last. That line, or the error that the command prints below
+    it, has the caveats of the verdicts, which are not printed twice.
     """
+    below = gates or (document.error.message if document.error is not None and one_stream() else "")
     with page_on(file, width) as page:
         page.heading("merge_bench · compare")
         for name, path in lettered(document):
@@ -54,6 +57,8 @@ def print_comparison(
             write_verdict(page, chosen, below=below)
         if step is not None:
             page.next_step(step.command, step.does)
+    if gates:
+        print(gates, file=file)
 
 
 def markdown(document: CompareDocument, *, metric: str) -> str:

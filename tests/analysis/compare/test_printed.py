@@ -123,9 +123,10 @@ def test_a_verdict_of_a_busy_host_has_a_caveat_beside_it(tmp_path: Path) -> None
     assert f"\nA and B were {said}\n" in text(*[on_busy_host(each) for each in campaigns])
     document = compare([read_campaign(busy)])
     file = io.StringIO()
-    below = f"--fail-on not-faster passed: …; this result was {said}"
-    print_comparison(document, metric="throughput", below=below, file=file)
-    assert "measured while" not in file.getvalue()
+    gates = f"--fail-on not-faster passed: …; this result was {said}"
+    print_comparison(document, metric="throughput", gates=gates, file=file)
+    assert file.getvalue().count("measured while") == 1
+    assert file.getvalue().endswith(f"\n{gates}\n")
     assert f"**\n\nThis result was {said}\n" in markdown(document, metric="throughput")
 
 
