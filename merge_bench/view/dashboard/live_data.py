@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from merge_bench.analysis import aggregate, diagnostics, metrics
-from merge_bench.analysis.documents.run import runs_of
+from merge_bench.analysis.documents.run import RunDocument, runs_of
 from merge_bench.analysis.summary import summarize
 from merge_bench.analysis.verification_state import State, state_of
 from merge_bench.errors import Caution
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign, Launch, ordered_configs
+from merge_bench.view.dashboard.conclusion import conclusion_of
+from merge_bench.view.dashboard.last_result import LastResult
 from merge_bench.view.dashboard.progress import Progress, progress_of
 from merge_bench.view.failures import logs_of, place_of
 from merge_bench.view.numbers import gib
@@ -20,7 +22,7 @@ from merge_bench.view.plot.marks import Chart
 from merge_bench.view.plot.source import source_of
 from merge_bench.view.report.layout import Column, by_pair
 from merge_bench.view.report.workers import without_bandwidth
-from merge_bench.view.text import plural
+from merge_bench.view.text import as_html, plural
 
 RECENT = 10
 """Workers' figures are medians over this many iterations, the last ones: what the workers do now, at a bounded cost."""
@@ -68,7 +70,7 @@ class Now:
     for few workers `rates`, a table in GiB/s; `memory`: of the last launch that recorded it; `limit`: bytes per second;
     `doubt`: what the command says of a limit that was exceeded; `dask`: the address of Dask's own dashboard, while
     there is one; `source`: result, host, date and UCX; `running`: whether it goes on; `fatal`: why it ended without
-    success.
+    success; `conclusion`: what the terminal prints at the end, as HTML, once it has ended.
     """
 
     progress: Progress
@@ -87,6 +89,7 @@ class Now:
     source: str = ""
     running: bool = False
     fatal: tuple[str, ...] = ()
+    conclusion: str = ""
 
 
 @dataclass(eq=False)
@@ -138,10 +141,12 @@ def now(campaign: Campaign, *, running: bool = True) -> Now:
     running = running and campaign.end is None  # the process that wrote the end may not have ended yet
     launch = next((each for each in reversed(campaign.launches) if each.line is not None), None)
     progress = progress_of(campaign, running=running)
-    notes = _notes(campaign, running=running)
+    documents = [] if running or campaign.probe is not None else runs_of(summarize(campaign))
+    notes = _notes(campaign, documents)
     ended_by = fatal(campaign, running=running)
+    conclusion = LastResult(conclusion_of, as_html)(campaign, documents) if documents else ""
     if launch is None or launch.line is None:
-        return Now(progress, notes=notes, running=running, fatal=ended_by)
+        return Now(progress, notes=notes, running=running, fatal=ended_by, conclusion=conclusion)
     pairs, rates = _pairs(launch)
     recent = replace(launch, iterations=launch.timed[-RECENT:])
     workers = aggregate.worker_figures([recent])
@@ -162,6 +167,7 @@ def now(campaign: Campaign, *, running: bool = True) -> Now:
         source=source_of([campaign]),
         running=running,
         fatal=ended_by,
+        conclusion=conclusion,
     )
 
 
@@ -186,14 +192,12 @@ def _pairs(launch: Launch) -> tuple[Chart, tuple[Column, ...]]:
     return chart, tuple(by_pair(rates)) if rates and chart.empty else ()
 
 
-def _notes(campaign: Campaign, *, running: bool) -> tuple[Note, ...]:
+def _notes(campaign: Campaign, documents: Sequence[RunDocument]) -> tuple[Note, ...]:
     """Failures, and warnings: those in the records, and once it has ended all that the command printed."""
     parts: tuple[Campaign | Launch, ...] = (campaign, *campaign.launches)
     notes = failures(campaign)
     notes += [Note(WARNING, each.message, each.remedy) for part in parts for each in part.warnings]
-    if not running and campaign.probe is None:
-        found = (caution for document in runs_of(summarize(campaign)) for caution in document.warnings)
-        notes += [Note(WARNING, each.message, each.remedy) for each in found]
+    notes += [Note(WARNING, each.message, each.remedy) for document in documents for each in document.warnings]
     unique = list(dict.fromkeys(notes))
     more = len(unique) - MOST_NOTES
     return tuple(unique[:MOST_NOTES]) + ((Note(WARNING, f"and {more} more"),) if more > 0 else ())

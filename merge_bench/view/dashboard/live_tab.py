@@ -75,6 +75,9 @@ class LiveView:
         self._status = ui.html(min_height=84)
         self._notes = ui.html()
         self._source = ui.html()
+        self._conclusion = ui.html()
+        self._concluded = ui.card("Conclusion", [], self._conclusion, height=None)
+        self._concluded.param.update(visible=False, styles={"flex": "none"})
         self._slowest = ui.html(min_height=24)
         self._rates = ui.html()
         self._phases, self._memory = ui.html(), ui.html()
@@ -86,8 +89,9 @@ class LiveView:
         self._panes = [ui.figure_pane(figure) for figure in drawn]
         self._cards = self._make_cards()
         self.layout = pn.Column(
-            self.choice, self._status, self._source, ui.cards(*self._cards), self._dask, sizing_mode=ui.WIDE
-        )
+            self.choice, self._source, self._concluded, self._status, ui.cards(*self._cards), self._dask,
+            sizing_mode=ui.WIDE,
+        )  # fmt: skip
 
     def _make_cards(self) -> tuple[Any, ...]:
         """A card for each figure, in their order, and that of the warnings; all hidden, because nothing is known."""
@@ -184,6 +188,8 @@ class LiveView:
             card.visible = shown
         self._figures[_PAIRS].figure.visible, self._rates.visible = mapped, bool(self._rates.value)
         self._source.value = f'<p class="soft">{as_html(state.source)}</p>' if state and state.source else ""
+        self._conclusion.value = state.conclusion if state else ""
+        self._concluded.visible = bool(self._conclusion.value)
         self._slowest.value = _slowest(state) if state else ""
         _, phases, _, memory = pictures
         self._phases.value = live_charts.legend_of(phases)
@@ -228,7 +234,7 @@ def _status(update: Update) -> str:
     doubt = ui.caution(update.now.doubt) if update.now.doubt else ""
     return (
         f"{ui.progress(progress.share, *parts)}{ui.stage(progress)}{left}{problem}"
-        f'<div class="numbers">{_numbers(update.points.found, update.bandwidth, update.now)}</div>{doubt}'
+        f"{_numbers(update.points.found, update.bandwidth, update.now)}{doubt}"
         f"{reading if update.read < update.size and not update.problem else ''}"
     )
 
@@ -248,7 +254,8 @@ def _numbers(points: Sequence[Point], bandwidth: float | None, state: Now) -> st
     if mine:
         numbers["Wall-clock"] = f"{ms(middle(point.wall_seconds for point in mine))} ms"
     numbers |= {name: text for name, text in (("Config", state.config), ("Verified", state.checks)) if text}
-    return "".join(ui.number(name, value) for name, value in numbers.items())
+    large = "".join(ui.number(name, value) for name, value in numbers.items())
+    return f'{"<p>Of the last launch; checks of all launches:</p>" * several}<div class="numbers">{large}</div>'
 
 
 def _expected(state: Now) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import html
+import io
 import os
 import re
 import shutil
@@ -16,8 +18,11 @@ from bokeh.core.properties import value
 from merge_bench.analysis.documents.run import runs_of
 from merge_bench.analysis.summary import summarize
 from merge_bench.records.reader import read_campaign
+from merge_bench.tune.result import recorded_result_of
 from merge_bench.view.dashboard.app import Dashboard
 from merge_bench.view.dashboard.live_data import now
+from merge_bench.view.report.next_step import after_recorded_tuning
+from merge_bench.view.report.run import print_report
 from merge_bench.view.text import as_html
 from tests.helpers.runs import ROOT
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
@@ -278,3 +283,45 @@ def test_a_check_that_is_missing_is_no_passed_one(tmp_path: Path) -> None:
     last = max(at for at, line in enumerate(lines) if b'"kind":"verification"' in line)
     (whole / "records.jsonl").write_bytes(b"".join(lines[:last] + lines[last + 1 :]))
     assert now(read_campaign(whole), running=False).checks == "1 check, others are missing"
+
+
+def conclusion_shown(view: Dashboard) -> str:
+    """The text of the card above the progress; empty if it is hidden."""
+    card, status = view.live._concluded, view.live._status
+    assert view.live.layout.objects.index(card) < view.live.layout.objects.index(status)
+    text = re.sub('<span class="unbroken">([^<]*)</span>', r"\1", view.live._conclusion.value)
+    return html.unescape(re.sub("<[^>]*>", " ", text)) if card.visible else ""
+
+
+@pytest.mark.parametrize("kind", ["run", "sweep", "failed", "interrupted", "baseline", "import"])
+def test_an_ended_campaign_begins_with_what_the_terminal_printed(kind: str, tmp_path: Path) -> None:
+    """The page showed figures of the last launch only: no limit, no verdict, no next step."""
+    view = live_of(kind, tmp_path)
+    campaign = read_campaign(tmp_path / kind)
+    printed = io.StringIO()
+    warnings = {caution for document in runs_of(summarize(campaign)) for caution in document.warnings}
+    print_report(campaign, details=False, file=printed, above=warnings)
+    lines = printed.getvalue().partition("Records: ")[0]
+    words = [word for word in lines.split() if not set(word) <= set("─")]
+    assert ("Next:" in words) == (kind != "import")  # which cannot be repeated from here
+    assert set(words) - set(conclusion_shown(view).split()) == set()
+
+
+def test_an_ended_tuning_begins_with_its_outcome_and_the_next_step(tmp_path: Path) -> None:
+    shown = conclusion_shown(live_of("tune", tmp_path))
+    campaign = read_campaign(tmp_path / "tune")
+    assert recorded_result_of(campaign).outcome in shown
+    assert f"Next: {after_recorded_tuning(campaign).here().command}" in " ".join(shown.split())
+
+
+def test_a_campaign_that_goes_on_has_no_conclusion_yet(tmp_path: Path) -> None:
+    shutil.copytree(CAMPAIGNS / "sweep", tmp_path / "sweep")
+    records = tmp_path / "sweep" / "records.jsonl"
+    lines = records.read_bytes().splitlines(keepends=True)
+    records.write_bytes(b"".join(line for line in lines if b'"kind":"end"' not in line))
+    with held(tmp_path / "sweep"):
+        view = board(tmp_path)
+        update(view.live)
+        assert conclusion_shown(view) == ""
+        assert "Of the last launch" in view.live._status.value
+    assert "Of the last launch" not in live_of("run", tmp_path / "single").live._status.value
