@@ -7,7 +7,7 @@ import stat
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -93,7 +93,11 @@ class Entry:
     @property
     def title(self) -> str:
         """What it is called for people; the folder's name if its first line cannot be read."""
-        return self.folder.name if self.head is None else title_of(self.head, self.plans)
+        return self.title_with(())
+
+    def title_with(self, measured: Collection[int]) -> str:
+        """The same; of a tuning with the sizes of the plans that it has `measured`, which its first line has not."""
+        return self.folder.name if self.head is None else title_of(self.head, self.plans, measured)
 
     @property
     def started(self) -> float | None:
