@@ -72,6 +72,7 @@ def tune(**values: Any) -> int:
     from merge_bench.view.report.next_step import after_tuning
     from merge_bench.view.report.tuning import print_tuning
     from merge_bench.view.report.tuning_time import enough
+    from merge_bench.view.text import visible
     from merge_bench.view.tune_figures import draw_figures
 
     output = Path(values["output"] or f"tuned-{_host()}.cfg")
@@ -94,6 +95,7 @@ def tune(**values: Any) -> int:
         print_document(result.document(campaign.records, written, task.pruned, error))
     elif status:
         say(problem)
+        print(*map(visible, remarks), sep="\n")
     else:
         long = enough(campaign, Path(values["space"] or SPACE))
         step = after_tuning(campaign, result, written=written, enough=long).here()

@@ -50,7 +50,7 @@ def _what(entry: Entry, known: Figures) -> str:
     used = dict.fromkeys(str(plan.engine) for plan in plans) if unusual else ()
     engine = f", engine{'s' * (len(used) > 1)} {listed(used)}" if used else ""
     outcome = f". {known.outcome}" if known.outcome else ""
-    return f"{entry.title}{engine}{outcome}"
+    return f"{entry.title_with(known.measured)}{engine}{outcome}"
 
 
 def _usual_engines(plan: Plan) -> list[str]:

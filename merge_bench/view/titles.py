@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import PurePath
+
+from msgspec.structs import replace
 
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.recorded_plan import Plan, Table, Workload
@@ -15,14 +17,17 @@ from merge_bench.view.text import short, visible
 _MOST = 3
 
 
-def title_of(head: CampaignLine, plans: Sequence[Plan]) -> str:
-    """``default and tcp: 1,000,000 rows per chunk, 2 workers``; of tunings and network measurements, what they are."""
+def title_of(head: CampaignLine, plans: Sequence[Plan], measured: Collection[int] = ()) -> str:
+    """``default and tcp: 1,000,000 rows per chunk, 2 workers``; of tunings and network measurements, what they are.
+
+    `measured`: as in `measured_problem`.
+    """
     configs = listed(config.name for config in head.configs)
     what = next((plan.probe for plan in plans if plan.probe is not None), None)
     if what is not None:
         return f"Network measurement {what}: {configs}"
     first = f"Tuning of {configs}" if is_tuning(plans) else configs
-    return f"{first}: {problem_of(plans)}" + (" (imported)" if head.imported_from is not None else "")
+    return f"{first}: {measured_problem(plans, measured)}" + (" (imported)" if head.imported_from is not None else "")
 
 
 def is_tuning(plans: Sequence[Plan]) -> bool:
@@ -33,6 +38,17 @@ def is_tuning(plans: Sequence[Plan]) -> bool:
 def tunes(campaign: Campaign) -> bool:
     """Whether this is a tuning, even without a step yet."""
     return bool(campaign.tuning) or is_tuning(campaign.plans)
+
+
+def measured_problem(plans: Sequence[Plan], measured: Collection[int]) -> str:
+    """`problem_of` all plans; of a tuning, which may never get to some sizes, without those that are not `measured`.
+
+    `measured`: indexes of plans.
+    """
+    if not is_tuning(plans):
+        return problem_of(plans)
+    found = [plan for at, plan in enumerate(plans) if at in measured]
+    return problem_of(found or [replace(plan, rows_per_chunk=None, workload=None) for plan in plans])
 
 
 def problem_of(plans: Sequence[Plan]) -> str:

@@ -276,6 +276,25 @@ def test_a_misspelt_name_is_an_error_with_a_suggestion(config_of: Make, capsys: 
     assert set(document["variables"][0]) == {"name", "value", "line", "state", "message", "source"}
 
 
+@pytest.mark.parametrize(
+    ("text", "last"),
+    [
+        ("UCX_RNDV_SCHEME=get_zcopy", "ok: nothing to mend"),
+        ("UCX_TLS=tcp", "ok: 1 warning"),
+        ("MY_HELPER=x\nUCX_TLS=tcp", "ok: 1 warning, 1 setting with a remark"),
+    ],
+)
+def test_the_last_line_says_that_a_config_is_fine(config_of: Make, text: str, last: str) -> None:
+    shown = io.StringIO()
+    print_check(check_config(config_of(text), {}, ucx="wheel"), Console(file=shown, width=100))
+    assert shown.getvalue().splitlines()[-1] == last
+
+
+def test_a_config_with_an_error_is_not_called_fine(config_of: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    show_check(check_config(config_of("UCX_RNDV_SCHMEE=am"), {}, ucx="wheel"))
+    assert "\nok" not in capsys.readouterr().out
+
+
 def test_the_table_shows_text_as_it_is(config_of: Make) -> None:
     shown = io.StringIO()
     result = check_config(config_of("MY_HELPER='[red]x[/red]'\nUCX_TLS=tcp"), {}, ucx="wheel")

@@ -11,6 +11,7 @@ import pytest
 
 from merge_bench import cli
 from merge_bench.cli.tune import tune
+from merge_bench.cluster.signals import Interrupted
 from merge_bench.records.schema import Config, ConfigLine, TuneLine
 from merge_bench.tune import tune_campaign
 from tests.helpers.synthetic_campaigns import write_campaign
@@ -84,6 +85,20 @@ def test_what_cannot_be_tuned_is_refused_before_anything_starts(ended, capsys, w
     errors = capsys.readouterr().err
     assert says in errors
     assert len(errors.strip().splitlines()) == 1
+
+
+def test_an_interruption_names_the_records(monkeypatch, tmp_path, capsys) -> None:  # type: ignore[no-untyped-def]
+    def interrupted(*given: object) -> int:
+        raise Interrupted("interrupted")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tune_campaign, "launch_merge", interrupted)
+    monkeypatch.setattr(sys, "argv", ["merge-bench", "tune", "--only", "mutex", *SMALL])
+    with pytest.raises(SystemExit) as leaving:
+        cli.main()
+    assert leaving.value.code == Interrupted.exit_status
+    (records,) = Path("results").glob("*/records.jsonl")
+    assert capsys.readouterr().out == f"Records: {records}\n"
 
 
 def test_a_baseline_with_the_name_of_a_candidate_is_refused(ended, tmp_path, capsys) -> None:  # type: ignore[no-untyped-def]

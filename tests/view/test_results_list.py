@@ -43,7 +43,14 @@ def test_an_engine_that_is_not_the_usual_one_and_the_outcome_of_a_tuning_are_nam
     said = {line.rpartition("/")[2]: what.strip() for line, what in itertools.pairwise(lines) if str(tmp_path) in line}
     assert said["of-duckdb"] == "default: 1,000,000 rows per chunk, 2 workers, engine duckdb"
     assert said["of-native"] == said["of-dask"] == "default: 1,000,000 rows per chunk, 2 workers"
-    assert ". Not decided: too few blocks" in " ".join(lines)
+    assert said["tune"].startswith("Tuning of default: 20,000 rows per chunk, 2 workers. Not decided: too few blocks")
+
+
+def test_a_tuning_without_a_measurement_names_no_rows(tmp_path: Path) -> None:
+    (tmp_path / "tune").mkdir()
+    records = (CAMPAIGNS / "tune" / "records.jsonl").read_bytes()
+    (tmp_path / "tune" / "records.jsonl").write_bytes(records.partition(b"\n")[0] + b"\n")
+    assert listed(tmp_path)[1].strip() == "Tuning of default: 2 workers"
 
 
 def test_damaged_records_are_listed_and_an_empty_folder_names_the_command_that_fills_it(tmp_path: Path) -> None:

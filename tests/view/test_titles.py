@@ -11,7 +11,7 @@ from merge_bench.records.reader import read_campaign
 from merge_bench.records.recorded_plan import Plan
 from merge_bench.view.report.full.results import by_problem, sources_of
 from merge_bench.view.report.run import print_report
-from merge_bench.view.titles import problem_of, size_of, tables_of, title_of
+from merge_bench.view.titles import measured_problem, problem_of, size_of, tables_of, title_of
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 
 
@@ -44,6 +44,15 @@ def test_a_plan_is_named_by_what_tells_it_from_the_others(tmp_path: Path) -> Non
     names = [size_of(campaign, at) for at in range(5)]
     assert names[:3] == ["1,000,000 rows per chunk", "h2o q1", "x.parquet ⋈ small.parquet"]
     assert names[3:] == ["size not recorded"] * 2
+
+
+def test_a_tuning_is_named_by_the_sizes_that_it_measured() -> None:
+    """The first line has all sizes; an early end, or a small budget, leaves some of them out."""
+    plans = [Plan.of(plan(rows_per_chunk=rows, tune={"strategy": "race"})) for rows in (1_000_000, 25_000_000)]
+    assert measured_problem(plans, {0}) == "1,000,000 rows per chunk, 2 workers"
+    assert measured_problem(plans, {0, 1}) == "1,000,000 and 25,000,000 rows per chunk, 2 workers"
+    assert measured_problem(plans, ()) == "2 workers"
+    assert measured_problem([Plan.of(plan())], ()) == "1,000,000 rows per chunk, 2 workers"
 
 
 def test_several_questions_of_a_benchmark_are_one_problem() -> None:

@@ -39,6 +39,7 @@ class Figures:
 
     `fastest`: the config of that run, with its rows per chunk if the campaign has several; empty if it has one run.
     `launches`: that measured anything; None if the campaign cannot be read. `outcome`: of a tuning that has ended.
+    `measured`: indexes of the plans with such launches.
     """
 
     fastest: str = ""
@@ -47,6 +48,7 @@ class Figures:
     verified: str = ""
     launches: int | None = None
     outcome: str = ""
+    measured: frozenset[int] = frozenset()
 
 
 def status_of(entry: Entry, known: Figures) -> str:
@@ -122,7 +124,8 @@ def _figures_of(campaign: Campaign) -> Figures:
     run, throughput, bandwidth = max(rates, key=lambda each: (each[1] or 0.0, each[2] or 0.0))
     several = len({run.plan_index for run in campaign.runs}) > 1
     name = f"{run.config.name} at {size_of(campaign, run.plan_index)}" if several else run.config.name
-    return Figures(name if len(campaign.runs) > 1 else "", throughput, bandwidth, verified, measured, outcome)
+    sizes = frozenset(run.plan_index for run, _ in counted)
+    return Figures(name if len(campaign.runs) > 1 else "", throughput, bandwidth, verified, measured, outcome, sizes)
 
 
 def _read(follower: Follower) -> Campaign | None:

@@ -7,7 +7,7 @@ import stat
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -62,11 +62,11 @@ class Entry:
         """How it ended, or whether it runs, in a word or two."""
         if self.head is None:
             return UNREADABLE
+        if self.ended is None and self.written:
+            return RUNNING
         if self.interrupted:
             return INTERRUPTED
-        if self.ended is not None:
-            return _ENDED.get(self.ended, f"status {self.ended}")
-        return RUNNING if self.written else UNFINISHED
+        return UNFINISHED if self.ended is None else _ENDED.get(self.ended, f"status {self.ended}")
 
     @property
     def kind(self) -> str:
@@ -93,7 +93,11 @@ class Entry:
     @property
     def title(self) -> str:
         """What it is called for people; the folder's name if its first line cannot be read."""
-        return self.folder.name if self.head is None else title_of(self.head, self.plans)
+        return self.title_with(())
+
+    def title_with(self, measured: Collection[int]) -> str:
+        """The same; of a tuning with the sizes of the plans that it has `measured`, which its first line has not."""
+        return self.folder.name if self.head is None else title_of(self.head, self.plans, measured)
 
     @property
     def started(self) -> float | None:
@@ -225,7 +229,9 @@ def _read(folder: Path, origin: str, found: os.stat_result) -> Entry:
     *before, last = tail.rpartition(b"\n")[0].split(b"\n")  # the lines that are whole, and a part of one
     end = _record(last)
     status = end.status if isinstance(end, s.EndLine) else None
-    failures = [each for each in map(_record, before if status else ()) if isinstance(each, s.FailureLine)]
+    # A tuning that can be resumed has no end line: then its last launch tells.
+    of_last = [*before[-1:], last] if status is None else before if status else ()
+    failures = [each for each in map(_record, of_last) if isinstance(each, s.FailureLine)]
     return Entry(
         folder, origin, found.st_size, found.st_mtime,
         head if isinstance(head, s.CampaignLine) and head.schema <= s.SCHEMA else None,

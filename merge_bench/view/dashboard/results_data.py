@@ -24,7 +24,7 @@ from merge_bench.view.report import comparison
 from merge_bench.view.report.full.results import Source, by_problem, published_bars, sources_of
 from merge_bench.view.report.layout import Column
 from merge_bench.view.text import capitalized, plural, short
-from merge_bench.view.titles import problem_of
+from merge_bench.view.titles import measured_problem
 
 ABSOLUTE, OF_LINK = "GiB/s", "% of the link limit"
 METRICS = {metric.title: metric for metric in (merge.THROUGHPUT, merge.BANDWIDTH)}
@@ -59,7 +59,7 @@ def campaign_table(
         "Started (UTC)": [_start_time(entry) for entry in entries],
         "Configs": [short(", ".join(entry.configs), 60) for entry in entries],
         "Kind": [entry.kind + f" ({entry.origin})" * (entry.origin != YOURS) for entry in entries],
-        "Problem": [_problem(entry) for entry in entries],
+        "Problem": [_problem(entry, each) for entry, each in zip(entries, known, strict=True)],
         "Throughput (GiB/s)": [each.throughput for each in known],
         "Bandwidth (GiB/s)": [each.bandwidth for each in known],
         "Status": [
@@ -167,8 +167,8 @@ def _start_time(entry: Entry) -> str:
         return ""
 
 
-def _problem(entry: Entry) -> str:
+def _problem(entry: Entry, known: Figures) -> str:
     """Rows per chunk, or the tables by the names of their files, with keys and rows; workers and engine."""
     merges = [plan for plan in entry.plans if plan.probe is None]
     engines = dict.fromkeys(plan.engine for plan in merges if plan.engine)
-    return ", ".join([problem_of(merges), *engines]) if merges else ""
+    return ", ".join([measured_problem(merges, known.measured), *engines]) if merges else ""

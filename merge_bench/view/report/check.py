@@ -10,6 +10,7 @@ from merge_bench.analysis.documents.check import CheckDocument, CheckedConfig
 from merge_bench.config.check import CheckResult
 from merge_bench.config.variable_states import BRINGS_CODE
 from merge_bench.view.document import print_document
+from merge_bench.view.text import plural
 
 _COLOURS = dict.fromkeys(("unknown", "invalid", BRINGS_CODE), "red")
 _COLOURS |= dict.fromkeys(("module-absent", "no-effect", "deprecated"), "yellow")
@@ -52,6 +53,17 @@ def print_check(result: CheckResult, console: Console) -> None:
         console.print(f"[yellow]warning[/yellow] {escape(warning)}", soft_wrap=True)
     for sentence in result.errors:
         console.print(f"[red]error[/red] {escape(sentence)}", soft_wrap=True)
+    if result.ok:
+        console.print(f"[green]ok[/green]: {_remaining(result)}", soft_wrap=True)
+
+
+def _remaining(result: CheckResult) -> str:
+    """How many warnings and remarks a config has that `run` accepts."""
+    warnings = len(result.conflicts) + len(result.warnings)
+    remarks = sum(each.state in _COLOURS for each in result.variables)
+    found = [plural(warnings, "warning")] if warnings else []
+    found += [f"{plural(remarks, 'setting')} with a remark"] if remarks else []
+    return ", ".join(found) or "nothing to mend"
 
 
 def document_of(result: CheckResult) -> CheckDocument:

@@ -36,6 +36,7 @@ _MOST_MORE = 40  # launches of each config
 _OFTEN = 0.1  # of a tuning's launches: then noise of a busy host may be why nothing was decided
 _OUTPUT = frozenset(("json", "dry-run", "details"))
 _ONCE_QUIET = "measures again, once this host is quiet"
+_QUIETLY = ", on a quiet host"
 _UNFINISHED = frozenset((INTERRUPTED, "unfinished"))
 
 
@@ -176,8 +177,9 @@ def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, en
     """
     words, asked = campaign.head.argv[1:], campaign.plans[0].tune
     words = words[1:] if words[:1] == ["tune"] else words
-    note = _budget_for_all(campaign, result, enough)
+    budget = _budget_for_all(campaign, result, enough)
     if written is not None:
+        note = f"With --budget {budget} all candidates have all their blocks, and one a confirmation." if budget else ""
         same = _with_rows(_only(words, [option for option in TUNE_OPTIONS if option.key != "fresh"]), campaign)
         missing = [campaign.plans[plan].rows_per_chunk for plan in result.sizes_left_out]
         if not missing or None in missing:
@@ -193,17 +195,21 @@ def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, en
     launches, seconds = (*asked.budget, None, None)[:2]
     limited = result.stopped is not None or bool(result.absent)
     inconclusive = any(line.reason == Verdict.INCONCLUSIVE.value for line in result.confirmation)
+    busy, waits = _was_busy(campaign), _can_wait(campaign) and not _given(words, "wait-for-quiet")
     changed, does = {}, "searches anew, with time for what was not tried or not decided"
     open_one = result.unconfirmed or (result.confirmation[-1].config if inconclusive else None)
     alone = next((line.settings for line in campaign.added if line.config.name == open_one), [])
     if alone and not result.doubtful and not _given(words, "only"):
         limits = {"most-blocks": asked.blocks, "confirm": asked.confirm} if inconclusive else {}
         more = {name: str(2 * blocks) for name, blocks in limits.items() if blocks is not None}
-        words = _replaced(words, {"only": ",".join(alone), **more})
         does = f"tests {open_one} alone{', with more blocks' if more else ''}"
-        return NextStep(_command("tune", *words), does, note=note)
-    if _repeat_when_quiet(campaign, result, inconclusive) and not _given(words, "wait-for-quiet"):
-        changed["wait-for-quiet"], does = "5m", "searches anew, once this host is quiet"
+        more |= {"wait-for-quiet": "5m"} if busy and waits else {}
+        words = _replaced(words, {"only": ",".join(alone), **more})
+        others = f"; or all candidates, without --only and with --budget {budget}" if budget else ""
+        return NextStep(_command("tune", *words), does + _QUIETLY * busy + others)
+    quiet = result.doubtful or (busy and bool(result.undecided or inconclusive or not result.screened))
+    if quiet and waits:
+        changed["wait-for-quiet"], does = "5m", "searches anew"
     elif (result.undecided or inconclusive) and not limited:
         name, blocks = ("confirm", asked.confirm) if inconclusive else ("most-blocks", asked.blocks)
         changed |= {} if blocks is None else {name: str(2 * blocks)}
@@ -211,10 +217,9 @@ def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, en
     if launches is not None and (limited or changed):
         changed["max-launches"] = f"{2 * launches:.0f}"
     if seconds is not None and (limited or changed):
-        quiet = "wait-for-quiet" in changed  # launches take less time then
-        changed["budget"] = upwards(2 * seconds if quiet else max(2 * seconds, enough or 0.0))
+        changed["budget"] = upwards(2 * seconds if quiet and waits else max(2 * seconds, enough or 0.0))
     if changed:
-        return NextStep(_command("tune", *_replaced(words, changed)), does)
+        return NextStep(_command("tune", *_replaced(words, changed)), does + _QUIETLY * quiet)
     others = "Other candidates were not tried, because of --only." if _given(words, "only") else ""
     return replace(_report(campaign), note=others)
 
@@ -226,10 +231,7 @@ def _budget_for_all(campaign: Campaign, result: Result, enough: float | None) ->
     open_still = (result.undecided and result.stopped) or result.left_out or result.unconfirmed
     if asked is None or enough is None or seconds is None or enough <= seconds or not open_still:
         return ""
-    return (
-        f"With --budget {upwards(enough)} there is time for all {asked.blocks} blocks of each candidate and for a"
-        " confirmation."
-    )
+    return upwards(enough)
 
 
 def after_recorded_tuning(campaign: Campaign) -> NextStep:
@@ -246,13 +248,10 @@ def after_recorded_tuning(campaign: Campaign) -> NextStep:
     return after_tuning(campaign, result, written=written, enough=enough(campaign, Path(space) if space else None))
 
 
-def _repeat_when_quiet(campaign: Campaign, result: Result, inconclusive: bool) -> bool:
-    """Whether noise may be why a tuning on this host has no result."""
+def _was_busy(campaign: Campaign) -> bool:
+    """Whether other processes kept the host busy, so that noise may be why a tuning has no result."""
     warned = any(line.code == BUSY_HOST for line in campaign.warnings)
-    busy = warned or len(busy_indexes(campaign.launches)) >= _OFTEN * len(campaign.launches)
-    if not (result.doubtful or (busy and (result.undecided or inconclusive or not result.screened))):
-        return False
-    return all(kind.starts_here for kind in _launchers(campaign))
+    return warned or len(busy_indexes(campaign.launches)) >= _OFTEN * len(campaign.launches)
 
 
 def _severity(code: str) -> int:
@@ -298,7 +297,11 @@ def _owns_processes(campaign: Campaign) -> bool:
 
 def _waits(campaign: Campaign) -> bool:
     """Whether this host was busy, for whose quiet a run can wait."""
-    return bool(busy_host(campaign)) and all(kind.starts_here for kind in _launchers(campaign))
+    return bool(busy_host(campaign)) and _can_wait(campaign)
+
+
+def _can_wait(campaign: Campaign) -> bool:
+    return all(kind.starts_here for kind in _launchers(campaign))
 
 
 def _launchers(campaign: Campaign) -> list[LauncherKind]:

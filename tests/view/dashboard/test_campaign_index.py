@@ -75,6 +75,26 @@ def test_a_campaign_runs_while_its_writer_lives_and_is_unfinished_when_it_is_gon
     assert left.status == "unfinished"
 
 
+def test_a_tuning_that_was_interrupted_is_called_so_until_it_is_resumed(tmp_path: Path) -> None:
+    """Its records have no end line, because the same command resumes it."""
+    index = Index(tmp_path)
+    folder = write_campaign(tmp_path, Script(index=0, end_status=None), end=None)
+    with opened(folder) as writer:
+        writer.write(s.FailureLine(launch=0, code="interrupted", message="interrupted by SIGINT"))
+        writer.write(s.LaunchEndLine(launch=0, status=3, seconds=1.0))
+    assert [entry.status for entry in yours(index)] == ["interrupted"]
+    with opened(folder) as writer:
+        assert [entry.status for entry in yours(index)] == ["running"]
+        write_launch(writer, Script(index=1, end_status=None))
+    assert [entry.status for entry in yours(index)] == ["unfinished"]
+
+
+def opened(folder: Path) -> CampaignWriter:
+    writer = CampaignWriter.resume(folder)
+    assert writer is not None
+    return writer
+
+
 def test_published_results_are_there_before_any_run(tmp_path: Path) -> None:
     entries = Index(tmp_path / "not-yet").scan()
     assert {entry.origin for entry in entries} == {"published"}

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from merge_bench.analysis import aggregate
 from merge_bench.analysis.compare.document import compare
 from merge_bench.analysis.compare.select import letter
 from merge_bench.analysis.documents.compare import CompareDocument
@@ -134,7 +135,8 @@ def _title(campaigns: Sequence[Campaign]) -> str:
 
 def titles_of(campaigns: Sequence[Campaign]) -> list[str]:
     """What each campaign is called for people."""
-    return [title_of(campaign.head, campaign.plans) for campaign in campaigns]
+    measured = [{run.plan_index for run in campaign.runs if aggregate.counted(run)} for campaign in campaigns]
+    return [title_of(one.head, one.plans, sizes) for one, sizes in zip(campaigns, measured, strict=True)]
 
 
 def _about(campaigns: Sequence[Campaign]) -> str:

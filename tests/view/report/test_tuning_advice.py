@@ -1,0 +1,47 @@
+"""What `tune` advises after it decided nothing: one thing, the other one as an alternative, quiet if noise is why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from merge_bench.records import schema as s
+from merge_bench.records.reader import read_campaign
+from merge_bench.tune.cluster_evaluator import Budget
+from merge_bench.tune.result import result_of
+from merge_bench.view.report.next_step import NextStep, after_tuning
+from tests.view.report.test_tuning import NOISY, changed, searched
+
+
+def step_of(folder: Path, *, words: str = "--budget 2m", busy: bool = False, enough: float | None = None) -> NextStep:
+    """After a budget that had no time to confirm a candidate."""
+    campaign = searched(
+        folder, words=words, budget=[None, 120.0], limit=Budget(seconds=120.0), stopped="b=y", speed=changed(*NOISY)
+    )
+    if busy:
+        with campaign.records.open("ab") as stream:
+            stream.write(msgspec.json.encode(s.WarningLine(code="busy-host", message="…", remedy="wait")) + b"\n")
+        campaign = read_campaign(campaign.folder)
+    return after_tuning(campaign, result_of(campaign), written=None, enough=enough)
+
+
+def test_a_larger_budget_is_the_alternative_to_the_candidate_alone(tmp_path: Path) -> None:
+    """Both were advised, in two places, and neither was called better."""
+    step = step_of(tmp_path, enough=1000.0)
+    assert step.command.endswith("tune --budget 2m --only b=y")
+    assert step.does == "tests b=y alone; or all candidates, without --only and with --budget 17m"
+    assert step.note == ""
+
+
+@pytest.mark.parametrize("words", ["--budget 2m", "--budget 2m --wait-for-quiet 1m"])
+def test_after_a_busy_host_the_candidate_is_tested_on_a_quiet_one(tmp_path: Path, words: str) -> None:
+    step = step_of(tmp_path, words=words, busy=True)
+    assert step.does == "tests b=y alone, on a quiet host"
+    assert step.command.count("--wait-for-quiet") == 1
+
+
+def test_after_a_busy_host_the_whole_search_is_made_again_on_a_quiet_one(tmp_path: Path) -> None:
+    step = step_of(tmp_path, words="--budget 2m --only a=y,b=y,c=y", busy=True)
+    assert step.does == "searches anew, on a quiet host"
