@@ -53,6 +53,7 @@ def check(
     return engines
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", SEVERAL)
 @pytest.mark.parametrize(("how", "sent"), WAYS)
 def test_cases(how: How, sent: Side, case: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,6 +132,7 @@ def test_columns_one_by_one_or_several_at_once(
         assert np.array_equal(one.data, other.data)
 
 
+@pytest.mark.slow
 @given(
     rows=st.integers(0, 3000), kinds=kinds, seed=seeds, nulls=st.booleans(), workers=st.integers(1, 3),
     buckets=st.integers(1, 70), threads=st.sampled_from([1, 3]), more=st.integers(2, 8),

@@ -262,6 +262,7 @@ CHARTS: list[Chart] = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart.title.split()[0])
 def test_both_libraries_draw_it_whatever_its_labels_are(
     chart: Chart, tmp_path: Path, caplog: pytest.LogCaptureFixture
