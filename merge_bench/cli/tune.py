@@ -86,7 +86,7 @@ def tune(**values: Any) -> int:
         campaign, status, problem = campaigns.run(task, values, output, progress, this_command())
     result = result_of(campaign)
     written = output if status == 0 and result.winner is not None else None
-    remarks = [f"Written: {written}"] if written else []
+    remarks = [f"Written: {written}"] if written else [f"Not written: {output}"] * (status == 0)
     remarks.append(f"Records: {campaign.records}")
     if status == 0:
         remarks += draw_figures(result, campaign, plots, task.sizes, values["metric"])

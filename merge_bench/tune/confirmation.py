@@ -6,11 +6,12 @@ One config must serve all sizes: a gain at one size does not make up for a loss 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 
 from merge_bench.analysis.statistics.power import least_launches
 from merge_bench.analysis.statistics.verdict import Judgement, Verdict, judge
-from merge_bench.tune.evaluator import ABLATE, CONFIRM, UNDECIDED, BudgetSpent, Candidate, Evaluator, Options
+from merge_bench.tune.evaluator import ABLATE, CONFIRM, NO_GAIN, UNDECIDED, BudgetSpent, Candidate, Evaluator, Options
 from merge_bench.tune.head_to_head import Bar, Contest, State, decide, reason_of
 
 
@@ -48,6 +49,13 @@ def least_blocks(options: Options, sizes: int) -> int:
     return least_launches(alpha=options.alpha / sizes, paired=True)
 
 
+def _gains_nothing(judgement: Judgement | None, options: Options) -> bool:
+    """Whether a comparison without a verdict shows at least that there is no gain that counts."""
+    if judgement is None or judgement.verdict is not Verdict.INCONCLUSIVE or judgement.interval is None:
+        return False
+    return judgement.interval[1] < math.log1p(options.threshold)
+
+
 def _repair(found: Candidate, slower: Sequence[int], evaluator: Evaluator, options: Options) -> Candidate:
     """`found` without the values that lose at the sizes `slower`; at least one value stays."""
     repaired, bar = found, Bar(options.threshold)
@@ -71,7 +79,8 @@ def confirm(found: Candidate, evaluator: Evaluator, options: Options) -> list[in
 
     Every size gets `options.confirm` blocks of its own, in turn; fewer if the budget ends, but as many as a verdict
     needs. None of them was seen by the search, because the winner of a search looks better than it is. The sizes are
-    one family of verdicts.
+    one family of verdicts. One that is INCONCLUSIVE, but whose interval ends below the threshold, is recorded as
+    `NO_GAIN`: nobody would take a setting for less.
 
     Raises
     ------
@@ -96,5 +105,6 @@ def confirm(found: Candidate, evaluator: Evaluator, options: Options) -> list[in
     accepted = Verdict.FASTER in verdicts and not {Verdict.SLOWER, Verdict.FAILED} & set(verdicts)
     decision = "accepted" if accepted else "rejected"
     for contest, judgement, verdict in zip(contests, judgements, verdicts, strict=True):
-        contest.note(evaluator, CONFIRM, decision, verdict.value, judgement.interval if judgement else None)
+        reason = f"{NO_GAIN}{options.threshold:.1%}" if _gains_nothing(judgement, options) else verdict.value
+        contest.note(evaluator, CONFIRM, decision, reason, judgement.interval if judgement else None)
     return None if accepted else [plan for plan, verdict in enumerate(verdicts) if verdict is Verdict.SLOWER]

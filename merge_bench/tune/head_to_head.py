@@ -9,7 +9,7 @@ from enum import Enum
 
 from merge_bench.analysis.statistics.effect import Effect, paired
 from merge_bench.records.schema import TuneLine
-from merge_bench.tune.evaluator import CONFIRM, UNDECIDED, Candidate, Evaluator, Options, Sample
+from merge_bench.tune.evaluator import CONFIRM, NO_GAIN, UNDECIDED, Candidate, Evaluator, Options, Sample
 
 MOST_FAILURES = 2
 
@@ -168,7 +168,7 @@ def reason_of(state: State, contest: Contest, bar: Bar, ended: str = "") -> str:
     threshold = f"{bar.threshold:.1%}"
     if state is not State.OPEN:
         found = {State.GAIN: f"at least {threshold} faster", State.LOSS: f"at least {threshold} slower"}
-        return f"{found.get(state, f'no gain of at least {threshold}')} in {n}"
+        return f"{found.get(state, f'{NO_GAIN}{threshold}')} in {n}"
     if contest.effect is not None and 0.0 < contest.effect.estimate < math.log1p(bar.floor):
         return f"{UNDECIDED} after {n}{ended}: the gain is within the noise of {bar.floor:.1%}"
     return f"{UNDECIDED} after {n}{ended}"

@@ -13,9 +13,12 @@ from merge_bench.config import allowed_transports
 from merge_bench.config.old_names import PREFIX
 from merge_bench.config.options import BY_KEY, BY_VARIABLE, OPTIONS
 from merge_bench.config.ucx_info import find_installed
+from merge_bench.merge.workload.synthetic import SyntheticSpec
 from merge_bench.tune.space import Setting, Space, Value, allows
+from merge_bench.units import format_bytes
 
 INFINIBAND = Path("/sys/class/infiniband")
+_MESSAGE_SIZE = BY_KEY["message_size"].variable
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,8 @@ class Context:
         Values of the baseline's options by variable (``MERGE_BENCH_…``).
     fixed
         Variables of options given on the command line.
+    chunk_bytes
+        Bytes of a worker's chunk at the first size, which no message can exceed; None if that is not known.
     """
 
     conditions: frozenset[str]
@@ -44,6 +49,7 @@ class Context:
     baseline: Mapping[str, str]
     options: Mapping[str, object]
     fixed: frozenset[str] = frozenset()
+    chunk_bytes: int | None = None
 
 
 def context_of(prepared: Prepared, given: Mapping[str, object]) -> Context:
@@ -74,6 +80,10 @@ def context_of(prepared: Prepared, given: Mapping[str, object]) -> Context:
         conditions=frozenset(name for name, so in holds.items() if so), ucx=version, known=known, baseline=variables,
         options={BY_KEY[key].variable: value for key, value in options.items()},
         fixed=frozenset(option.variable for option in OPTIONS if given.get(option.key) is not None),
+        chunk_bytes=(
+            plan.rows_per_chunk * plan.workload.bytes_per_row
+            if isinstance(plan.workload, SyntheticSpec) and plan.rows_per_chunk is not None else None
+        ),
     )  # fmt: skip
 
 
@@ -97,10 +107,24 @@ def _reason(setting: Setting, value: Value, context: Context) -> str | None:
             return f"the installed UCX {context.ucx} has no variable {name}"
     if all(_has(name, text, context) for name, text in value.variables):
         return "the baseline already has this value"
+    if context.chunk_bytes is not None and all(_never_reached(*each, context) for each in value.variables):
+        return f"no message is that long: a chunk has {format_bytes(context.chunk_bytes)}"
     return None
+
+
+def _never_reached(name: str, text: str, context: Context) -> bool:
+    """Whether neither this longest message nor the baseline's splits any message of the first size."""
+    if name != _MESSAGE_SIZE or context.chunk_bytes is None:
+        return False
+    limits = (_parsed(name, text), context.options.get(name))
+    return all(isinstance(limit, int) and (limit == 0 or limit >= context.chunk_bytes) for limit in limits)
+
+
+def _parsed(name: str, text: str) -> object:
+    return BY_VARIABLE[name].parse(text)
 
 
 def _has(name: str, text: str, context: Context) -> bool:
     if name.startswith(PREFIX):
-        return name in context.options and BY_VARIABLE[name].parse(text) == context.options[name]
+        return name in context.options and _parsed(name, text) == context.options[name]
     return context.baseline.get(name) == text

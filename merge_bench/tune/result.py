@@ -12,7 +12,7 @@ from merge_bench.analysis.documents.tune import PrunedValue, TuneDocument, Winne
 from merge_bench.analysis.statistics.verdict import Verdict
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import ConfigLine, TuneLine
-from merge_bench.tune.evaluator import ABLATE, AGAIN, COMBINE, CONFIRM, NOISE, SCREEN, UNDECIDED
+from merge_bench.tune.evaluator import ABLATE, AGAIN, COMBINE, CONFIRM, NO_GAIN, NOISE, SCREEN, UNDECIDED
 
 STOPPED = "stopped"
 """The decision of the line that the search ends with if the budget is spent before."""
@@ -21,12 +21,13 @@ LEFT_OUT = "left out"
 GAINED = "gained"
 """What is said of a setting that gains alone, for which the records have ``kept``."""
 _REJECTED = {
-    Verdict.FAILED: "{none}: {name} failed in the confirmation",
-    Verdict.SLOWER: "{none}: {name} is slower",
-    Verdict.INCONCLUSIVE: "Not decided: {name} may be faster than {baseline}",
-    Verdict.EQUIVALENT: "{none}: {name} is as fast",
+    Verdict.FAILED.value: "{none}: {name} failed in the confirmation",
+    Verdict.SLOWER.value: "{none}: {name} is slower",
+    Verdict.INCONCLUSIVE.value: "Not decided: {name} may be faster than {baseline}",
+    NO_GAIN: "{none}: {name} has {why} in new launches",
+    Verdict.EQUIVALENT.value: "{none}: {name} is as fast",
 }
-"""The outcome, by the first of these verdicts that a rejected candidate has at any size."""
+"""The outcome, by the first of these with which the reason of a rejected candidate begins at any size."""
 
 
 @dataclass(frozen=True)
@@ -107,9 +108,10 @@ class Result:
         all_decided = self.finished and not (self.undecided or self.left_out or self.stopped)
         none = f"{'No config is' if all_decided else 'Found no config'} faster than {self.baseline}"
         if self.confirmed:
-            verdicts, name = {line.reason for line in self.confirmation}, self.confirmed[-1].config
-            found = next((text for verdict, text in _REJECTED.items() if verdict.value in verdicts), "{none}")
-            return found.format(none=none, name=name, baseline=self.baseline)
+            reasons, name = [line.reason for line in self.confirmation], self.confirmed[-1].config
+            by_weight = ((why, text) for start, text in _REJECTED.items() for why in reasons if why.startswith(start))
+            why, found = next(by_weight, ("", "{none}"))
+            return found.format(none=none, name=name, baseline=self.baseline, why=why)
         if self.unconfirmed is not None:
             doubts = bool(self.broken_off) and all((line.ratio or 0.0) <= 1.0 for line in self.broken_off)
             may = "has too few new launches to be judged" if doubts else f"may be faster than {self.baseline}"

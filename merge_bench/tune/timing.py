@@ -97,14 +97,16 @@ class Timing:
         most = self.values["most_blocks"] * first
         slow = most / quick * costs.search(fitting.values) + costs.confirmation(fitting.sizes)
         source = "as the first launches took" if self.noted else self.expected.source(self.jobs)
-        candidates = f"{len(fitting.values)} candidate{'s' * (len(fitting.values) != 1)}"
+        count = len(fitting.values)
+        candidates = f"{count} candidates have" if count != 1 else "1 candidate has"
         found = [
             f"this takes about {format_duration(costs.search(fitting.values))} ({quick} launches) if each candidate is"
             f" decided after {Options.least} blocks and none gains, about {format_duration(slow)} ({most + confirming})"
             f" if they need {self.values['most_blocks']} blocks and one is confirmed ({source})"
             if budget is None else
-            f"{limit}: about {format_duration(costs.search(fitting.values))} ({quick} launches) until {candidates} can"
-            f" be judged, about {format_duration(costs.confirmation(fitting.sizes))} ({confirming}) to confirm one"
+            f"{limit}: about {format_duration(costs.search(fitting.values))} ({quick} launches) until"
+            f" {candidates} {Options.least} blocks, about {format_duration(costs.confirmation(fitting.sizes))}"
+            f" ({confirming}) to confirm one"
             f" ({source})"
         ]  # fmt: skip
         missing = [value.id for value in self.task.values if value not in fitting.values]

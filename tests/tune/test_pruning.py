@@ -60,6 +60,19 @@ def test_what_the_baseline_has_is_left_out_only_if_it_has_all_of_it() -> None:
     assert reason(HERE, ("UCX_B", "3")) is None
 
 
+@pytest.mark.parametrize(
+    ("text", "baseline", "out"),
+    [("256MiB", 32 << 20, True), ("1MiB", 32 << 20, False), ("256MiB", 4 << 20, False), ("16MB", 32 << 20, True)],
+)
+def test_a_longest_message_that_no_message_reaches_is_left_out(text: str, baseline: int, out: bool) -> None:
+    """One took the place of a candidate that can act, had the best estimate by chance, and went to the confirmation."""
+    context = replace(HERE, options={"MERGE_BENCH_MESSAGE_SIZE": baseline}, chunk_bytes=16_000_000)
+    found = reason(context, ("MERGE_BENCH_MESSAGE_SIZE", text))
+    assert found == ("no message is that long: a chunk has 15.26 MiB" if out else None)
+    assert reason(replace(context, chunk_bytes=None), ("MERGE_BENCH_MESSAGE_SIZE", text)) is None
+    assert reason(context, ("MERGE_BENCH_MESSAGE_SIZE", text), ("UCX_A", "1")) is None
+
+
 @pytest.mark.parametrize(("text", "out"), [("4MiB", True), ("4194304", True), ("1MiB", False)])
 def test_options_are_compared_as_values(text: str, out: bool) -> None:
     assert (reason(HERE, ("MERGE_BENCH_MESSAGE_SIZE", text)) is not None) is out

@@ -38,6 +38,7 @@ class Figures:
     """What lists show of a campaign: its fastest run's medians in GiB/s, and whether all its runs are verified.
 
     `fastest`: the config of that run, with its rows per chunk if the campaign has several; empty if it has one run.
+    Of a tuning that has ended, the confirmed config, or else the baseline.
     `launches`: that measured anything; None if the campaign cannot be read. `outcome`: of a tuning that has ended.
     `measured`: indexes of the plans with such launches.
     """
@@ -118,9 +119,13 @@ def _figures_of(campaign: Campaign) -> Figures:
     ]
     measured = sum(bool(launch.timed) for launch in campaign.launches)
     ended = tunes(campaign) and campaign.end is not None and campaign.end.status == 0
-    outcome = result_of(campaign).outcome if ended else ""
+    result = result_of(campaign) if ended else None
+    outcome = result.outcome if result is not None else ""
     if not rates:
         return Figures(verified=verified, launches=measured, outcome=outcome)
+    if result is not None:  # what only seemed faster in the search is not its result
+        best = result.winner.config.name if result.winner is not None else result.baseline
+        rates = [each for each in rates if each[0].config.name == best] or rates
     run, throughput, bandwidth = max(rates, key=lambda each: (each[1] or 0.0, each[2] or 0.0))
     several = len({run.plan_index for run in campaign.runs}) > 1
     name = f"{run.config.name} at {size_of(campaign, run.plan_index)}" if several else run.config.name

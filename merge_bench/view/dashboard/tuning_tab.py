@@ -155,6 +155,7 @@ def _outcome(campaign: Campaign, result: Result, steps: int, *, running: bool) -
         found = [f"{'The tuning goes on' if running else 'The tuning is not finished'}: {done}."]
     else:
         found = [result.outcome]
+        found += [f"{_speedup(line)} at {sizes[line.plan]}: {line.reason}." for line in result.confirmation]
     return [*found, *open_questions(result, sizes)]
 
 

@@ -19,6 +19,7 @@ from merge_bench.view.report.full.charts import charts
 from tests.helpers.synthetic_campaigns import write_campaign
 from tests.view.dashboard.boards import board, held, texts, update
 from tests.view.dashboard.samples import tuning
+from tests.view.report.test_tuning import changed, confirmed
 
 CAMPAIGNS = Path(__file__).parents[2] / "data" / "campaigns"
 
@@ -248,3 +249,18 @@ def test_a_tuning_of_the_real_command_is_listed_by_its_title_and_shown(tmp_path:
     assert list(content.frame["Setting"].iloc[[0, 3]]) == [
         "rendezvous-scheme=get_zcopy", "rendezvous-scheme=rkey_ptr",
     ]  # fmt: skip
+
+
+def test_a_rejected_candidate_has_its_figures_and_is_not_called_the_fastest(tmp_path: Path) -> None:
+    """Lists named it as the fastest config because of the launches for which the search had chosen it."""
+    campaign = confirmed(tmp_path, "c", changed(0.94, 0.99, 1.01, 0.97))
+    (entry,) = [each for each in Index(campaign.folder.parent).scan() if each.origin == "yours"]
+    content = content_of(CampaignCache().load([entry])[0])
+    assert "c=y has no gain of at least 2.0%" in content.outcome
+    assert [
+        bool(re.match(r"0\.9\d+ × \(.*\) at .* rows per chunk: no gain of", each)) for each in content.details[:2]
+    ] == [True, True]
+    (cache := CampaignCache()).read_small([entry])
+    known = cache.figures(entry)
+    assert known is not None
+    assert known.fastest.startswith("default at ")

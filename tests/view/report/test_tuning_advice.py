@@ -10,9 +10,9 @@ import pytest
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
 from merge_bench.tune.cluster_evaluator import Budget
-from merge_bench.tune.result import result_of
+from merge_bench.tune.result import decision_of, result_of
 from merge_bench.view.report.next_step import NextStep, after_tuning
-from tests.view.report.test_tuning import NOISY, changed, searched
+from tests.view.report.test_tuning import NOISY, changed, confirmed, searched
 
 
 def step_of(folder: Path, *, words: str = "--budget 2m", busy: bool = False, enough: float | None = None) -> NextStep:
@@ -45,3 +45,16 @@ def test_after_a_busy_host_the_candidate_is_tested_on_a_quiet_one(tmp_path: Path
 def test_after_a_busy_host_the_whole_search_is_made_again_on_a_quiet_one(tmp_path: Path) -> None:
     step = step_of(tmp_path, words="--budget 2m --only a=y,b=y,c=y", busy=True)
     assert step.does == "searches anew, on a quiet host"
+
+
+@pytest.mark.parametrize(("by", "decided"), [((0.94, 0.99, 1.01, 0.97), True), ((0.96, 1.06, 1.04, 0.97), False)])
+def test_new_launches_that_rule_out_a_gain_decide(tmp_path: Path, by: tuple[float, ...], decided: bool) -> None:
+    """It was called undecided, and measured once more was advised, although no launch left room for a gain of 2 %."""
+    campaign = confirmed(tmp_path, "c", changed(*by))
+    result = result_of(campaign)
+    assert {decision_of(line) for line in result.confirmation} == {"rejected" if decided else "undecided"}
+    assert all((line.high < 1.02) is decided for line in result.confirmation)
+    none = "No config is faster than default: c=y has no gain of at least 2.0% in new launches"
+    assert result.outcome == (none if decided else "Not decided: c=y may be faster than default")
+    step = after_tuning(campaign, result, written=None, enough=None)
+    assert ("--only c=y" in step.command) is not decided
