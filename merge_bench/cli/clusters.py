@@ -50,13 +50,15 @@ def run(named: tuple[str, ...], **values: Any) -> int:
         print_document(document)
     else:
         from merge_bench.analysis.compare.fail_on import METRIC, passed
-        from merge_bench.view.report.comparison import print_comparison
+        from merge_bench.view.report.comparison import print_comparison, printed_below
         from merge_bench.view.report.run import print_report
 
-        print_report(result.campaign, document, details=bool(sweep.options["details"]), above=printed_above())
+        details = bool(sweep.options["details"])
+        gates = passed(verdict, metric=METRIC, fail_on=values["fail_on"]) if verdict is not None else ""
+        below = printed_below(verdict, gates) if verdict is not None else ""
+        print_report(result.campaign, document, details=details, above=printed_above(), below=below)
         if verdict is not None:
-            gates = passed(verdict, metric=METRIC, fail_on=values["fail_on"])
-            print_comparison(verdict, metric=METRIC, details=bool(sweep.options["details"]), gates=gates)
+            print_comparison(verdict, metric=METRIC, details=details, gates=gates)
     if verdict is not None and verdict.error is not None:
         say(verdict.error.message)
     printed = () if values["json"] else [one.error.message for one in runs_of(document) if one.error]

@@ -33,7 +33,7 @@ def print_comparison(
     `gates`: the line about gates that did not fail, printed last. That line, or the error that the command prints below
     it, has the caveats of the verdicts, which are not printed twice.
     """
-    below = gates or (document.error.message if document.error is not None and one_stream() else "")
+    below = printed_below(document, gates)
     with page_on(file, width) as page:
         page.heading("merge_bench · compare")
         for name, path in lettered(document):
@@ -59,6 +59,11 @@ def print_comparison(
             page.next_step(step.command, step.does)
     if gates:
         print(gates, file=file)
+
+
+def printed_below(document: CompareDocument, gates: str) -> str:
+    """What a command prints below a comparison where its standard output goes: `gates`, or the error."""
+    return gates or (document.error.message if document.error is not None and one_stream() else "")
 
 
 def markdown(document: CompareDocument, *, metric: str) -> str:

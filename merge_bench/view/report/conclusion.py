@@ -32,23 +32,24 @@ LINES, COLUMNS = 23, 80
 
 def conclude(
     page: Page, campaign: Campaign, documents: Sequence[RunDocument], records: str, *, whole: bool = False,
-    above: Collection[Caution] = (),
+    above: Collection[Caution] = (), below: str = "",
 ) -> None:  # fmt: skip
     """Put the conclusion of `campaign` on a page, with `documents` of its runs.
 
     `records`: where they are, as it is printed; `whole`: all warnings, not only as many as there is room for;
-    `above`: warnings that stand above it already.
+    `above`: warnings that stand above it already; `below`: an error, or what gates found, that is
+    printed below it.
     """
     if len(campaign.runs) == 1:
         ((run,), (document,)) = campaign.runs, documents
         step = after_run(campaign, document)
         room = LINES - _run(page, run, document)
     else:
-        step, room = _sweep(page, campaign, documents), LINES // 2
+        step, room = _sweep(page, campaign, documents, below), LINES // 2
     if step is not None and not page.whole:  # a report is read elsewhere, too
         step = step.here()
     copied = [f"Records: {records}"] + ([] if step is None else [f"Next: {step.command}"])
-    errors = run_sections.error_lines(documents)
+    errors = run_sections.error_lines([one for one in documents if one.error is None or one.error.message != below])
     room -= sum(_height(text) for text in errors) + sum(-(-len(text) // COLUMNS) for text in copied)
     room -= 0 if step is None else _height(f"      ({step.does})")
     for text in errors:
@@ -145,7 +146,7 @@ def _facts(run: Run, launches: Sequence[Launch], document: RunDocument) -> Itera
         yield "Peak memory", f"{gib(most.peak)} GiB in a worker{ratio}"
 
 
-def _sweep(page: Page, campaign: Campaign, documents: Sequence[RunDocument]) -> NextStep | None:
+def _sweep(page: Page, campaign: Campaign, documents: Sequence[RunDocument], below: str) -> NextStep | None:
     """A row for each run, and a verdict for each config against the first, which a report begins with."""
     from merge_bench.view.report.run import overview
 
@@ -153,14 +154,17 @@ def _sweep(page: Page, campaign: Campaign, documents: Sequence[RunDocument]) -> 
         overview(page, campaign.runs, documents)
     names = campaign.config_names
     looks = {name: at for at, name in enumerate(names)}
-    comparisons = verdicts(page, [campaign], looks) if len(names) > 1 else []
+    comparisons = verdicts(page, [campaign], looks, below) if len(names) > 1 else []
     if page.whole:
         overview(page, campaign.runs, documents)
     return after_sweep(campaign, documents, comparisons)
 
 
-def verdicts(page: Page, campaigns: Sequence[Campaign], looks: Mapping[str, int]) -> list[Comparison]:
-    """The verdict on each run against its baseline, and their drawing; `looks`: of each run in all drawings."""
+def verdicts(page: Page, campaigns: Sequence[Campaign], looks: Mapping[str, int], below: str = "") -> list[Comparison]:
+    """The verdict on each run against its baseline, and their drawing.
+
+    `looks`: of each run in all drawings; `below`: as in `conclude`.
+    """
     from merge_bench.view.plot import merge
 
     try:
@@ -173,7 +177,7 @@ def verdicts(page: Page, campaigns: Sequence[Campaign], looks: Mapping[str, int]
         page.heading(f"Verdicts on {METRIC}")
     for each in found:
         page.line(comparing.title(each))
-        comparing.write_verdict(page, each, indent=2)
+        comparing.write_verdict(page, each, indent=2, below=below)
     page.drawing(lambda: merge.speedups(document, METRIC, looks))
     return found
 

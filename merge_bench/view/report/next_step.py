@@ -92,8 +92,9 @@ def after_run(campaign: Campaign, one: RunDocument) -> NextStep | None:
     if found is None:
         return _report(campaign)
     crowd = short_of_cores(aggregate.counted(campaign.runs[0]))
-    if _waits(campaign) and crowd is None and found.what != "overload" and not _given(words, "wait-for-quiet"):
-        return NextStep(_run(words, wait_for_quiet="5m"), _ONCE_QUIET)
+    again = _once_quiet(campaign, words)
+    if again is not None and crowd is None and found.what != "overload":
+        return again
     if found.what in ("slow-link", "straggler"):
         return NextStep(_command("doctor"), "looks for what slows this rank; run it on its host")
     if found.what == "overload":
@@ -149,23 +150,17 @@ def after_sweep(
     if failed:
         return _after_error(campaign, words, *min(failed, key=lambda each: _severity(each[1])))
     more = max((each.more_launches or 0 for each in comparisons), default=0)
-    if more > _MOST_MORE:  # noise hides any difference
-        again = NextStep(_run(words, wait_for_quiet="5m"), _ONCE_QUIET)
-        return again if _waits(campaign) else _report(campaign)
-    if more:
+    if 0 < more <= _MOST_MORE:  # of more than that, noise hides any difference
         blocks = str(more + max(each.launches for each in comparisons))
         return NextStep(_run(words, blocks=blocks), "measures anew, as often as a verdict needs")
-    return _report(campaign)
+    return _once_quiet(campaign, words) or _report(campaign)
 
 
 def after_compare(campaigns: Sequence[Campaign], document: CompareDocument) -> NextStep:
     """After a comparison: the last campaign again if it was measured on a busy host; else all of them on one page."""
     last = campaigns[-1]
-    words = _words(last)
     decided = any(each.verdict in ("FASTER", "SLOWER", "EQUIVALENT") for each in document.comparisons)
-    if words is not None and _waits(last) and decided and not _given(words, "wait-for-quiet"):
-        return NextStep(_run(words, wait_for_quiet="5m"), _ONCE_QUIET)
-    return NextStep(
+    return (_once_quiet(last, _words(last)) if decided else None) or NextStep(
         _command("report", *(str(campaign.folder) for campaign in campaigns)), "draws everything on one page", True
     )
 
@@ -274,7 +269,7 @@ def _after_error(campaign: Campaign, words: Sequence[str], run: Run, code: str) 
         failed = any(
             failure.code == code for run in campaign.runs for each in run.launches for failure in each.failures
         )
-        return _transports(words, run) if failed else _report(campaign)
+        return _transports(words, run) if failed else _once_quiet(campaign, words) or _report(campaign)
     return NextStep(_command("doctor"), "looks for problems of this host")
 
 
@@ -295,9 +290,11 @@ def _owns_processes(campaign: Campaign) -> bool:
     return all(kind.owns_processes for kind in _launchers(campaign))
 
 
-def _waits(campaign: Campaign) -> bool:
-    """Whether this host was busy, for whose quiet a run can wait."""
-    return bool(busy_host(campaign)) and _can_wait(campaign)
+def _once_quiet(campaign: Campaign, words: Sequence[str] | None) -> NextStep | None:
+    """The same run on a quiet host, if this host was busy and a run can wait for its quiet, which this one did not."""
+    if words is None or _given(words, "wait-for-quiet") or not busy_host(campaign) or not _can_wait(campaign):
+        return None
+    return NextStep(_run(words, wait_for_quiet="5m"), _ONCE_QUIET)
 
 
 def _can_wait(campaign: Campaign) -> bool:

@@ -28,6 +28,7 @@ def print_report(
     file: TextIO | None = None,
     width: int | None = None,
     above: Collection[Caution] = (),
+    below: str = "",
 ) -> None:
     """Print the report of `campaign` on `file` (standard output).
 
@@ -45,6 +46,8 @@ def print_report(
         Columns of a terminal; asked from it if not given.
     above
         Warnings that stand above it already.
+    below
+        An error, or what gates found, that is printed below it.
     """
     summary = summarize(campaign) if document is None else document
     with page_on(file, width) as page:
@@ -53,7 +56,7 @@ def print_report(
                 report_run(page, campaign, run, one)
             if not isinstance(summary, SweepDocument):
                 page.line("")
-        conclude(page, campaign, runs_of(summary), summary.records, whole=details, above=above)
+        conclude(page, campaign, runs_of(summary), summary.records, whole=details, above=above, below=below)
 
 
 def report_run(page: Page, campaign: Campaign, run: Run, document: RunDocument) -> None:

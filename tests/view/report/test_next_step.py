@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from merge_bench.analysis.documents.error import Failure
+from merge_bench.analysis.summary import summarize
 from merge_bench.config.options import OPTIONS
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
@@ -148,6 +151,32 @@ def test_a_run_on_a_busy_host_is_made_again_once_it_is_quiet(tmp_path: Path, wor
     with (folder / "records.jsonl").open("ab") as stream:
         stream.write(msgspec.json.encode(s.WarningLine(code="busy-host", message="…", remedy="wait")) + b"\n")
     assert next_of(folder) == f"python -m merge_bench {command}"
+
+
+def on_busy_host(folder: Path) -> Path:
+    with (folder / "records.jsonl").open("ab") as stream:
+        stream.write(msgspec.json.encode(s.WarningLine(code="busy-host", message="…", remedy="wait")) + b"\n")
+    return folder
+
+
+@pytest.mark.parametrize("waited", [False, True])
+def test_a_gate_that_failed_on_a_busy_host_is_tried_again_once_it_is_quiet(tmp_path: Path, waited: bool) -> None:
+    words = ["--against", "A", "--fail-on", "slower", *(["--wait-for-quiet", "1m"] if waited else [])]
+    folder = on_busy_host(with_command(write_campaign(tmp_path), *words))
+    campaign, file = read_campaign(folder), io.StringIO()
+    failed = Failure("gate-not-met", "--fail-on slower: B is SLOWER")
+    document = msgspec.structs.replace(summarize(campaign), error=failed)
+    print_report(campaign, document, details=False, file=file, below=failed.message)
+    command = f"report {folder}" if waited else " ".join([*words, "--wait-for-quiet", "5m"])
+    assert f"Next: python -m merge_bench {command}\n" in file.getvalue()
+    assert failed.message not in file.getvalue()  # as it is printed below
+
+
+def test_a_gate_between_configs_on_a_busy_host_is_tried_again_once_it_is_quiet(tmp_path: Path) -> None:
+    walls = {"base": [0.20, 0.21, 0.20, 0.22, 0.21, 0.20], "slow": [0.40, 0.41, 0.40, 0.42, 0.41, 0.40]}
+    words = ["--configs", "base,slow", "--fail-on", "slower"]
+    folder = on_busy_host(with_command(write_campaign(tmp_path, *interleaved(walls)), *words))
+    assert next_of(folder) == f"python -m merge_bench {' '.join(words)} --wait-for-quiet 5m"
 
 
 def test_nobody_waits_for_the_quiet_of_other_hosts(tmp_path: Path) -> None:
