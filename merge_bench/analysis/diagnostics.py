@@ -28,7 +28,8 @@ def warnings(
 ) -> list[Caution]:
     """The recorded warnings, then those that follow from the numbers; each once."""
     recorded = [*campaign.warnings, *(warning for launch in run.launches for warning in launch.warnings)]
-    recorded += busy_launches(run.launches)
+    if busy_launches(run.launches):  # one warning for the campaign, since the host is the same
+        recorded += busy_launches(campaign.launches)
     verification = [_UNVERIFIED[state]] if state in _UNVERIFIED and (counted or state is not State.MISSING) else []
     traffic = () if run.plan.runtime_filter else _traffic(counted)  # the filter's messages are not in the records
     several = len(campaign.runs) > 1

@@ -54,3 +54,9 @@ def test_runs_and_verdicts_say_so(tmp_path: Path) -> None:
     assert not [note for note in found.notes if note.startswith("A: measured on a busy host")]
     decided = [each for each in found.comparisons if each.verdict in ("FASTER", "SLOWER", "EQUIVALENT")]
     assert all("other processes kept" in " ".join(each.caveats) for each in decided)
+
+
+def test_a_campaign_has_one_warning_for_all_its_configs(tmp_path: Path) -> None:
+    documents = summarize(recorded(tmp_path, QUIET, *[BUSY] * 5)).runs
+    (message,) = {each.message for one in documents for each in one.warnings if each.code == BUSY_HOST}
+    assert "as 5 of 6 launches started (1, 2, 3, 4, 5)" in message
