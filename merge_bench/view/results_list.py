@@ -6,14 +6,12 @@ from pathlib import Path
 from typing import TextIO
 
 from merge_bench.errors import UsageError
-from merge_bench.merge import engines
-from merge_bench.records.recorded_plan import Plan
 from merge_bench.view.dashboard.campaign_cache import CampaignCache, Figures, status_of
 from merge_bench.view.dashboard.campaign_index import YOURS, Entry, Index
 from merge_bench.view.numbers import number
 from merge_bench.view.report.layout import page_on
 from merge_bench.view.text import visible
-from merge_bench.view.titles import listed, short_time
+from merge_bench.view.titles import short_time, unusual_engines
 
 _EMPTY = "No results yet. This command makes one: python -m merge_bench --chunk 1e6"
 
@@ -44,14 +42,6 @@ def print_results(folder: Path, file: TextIO | None = None) -> None:
 
 
 def _what(entry: Entry, known: Figures) -> str:
-    """What it measured: by which engines, if one is not what ``auto`` means; of a tuning with its outcome."""
-    plans = [plan for plan in entry.plans if plan.engine]
-    unusual = any(plan.engine not in _usual_engines(plan) for plan in plans)
-    used = dict.fromkeys(str(plan.engine) for plan in plans) if unusual else ()
-    engine = f", engine{'s' * (len(used) > 1)} {listed(used)}" if used else ""
-    outcome = f". {known.outcome}" if known.outcome else ""
-    return f"{entry.title_with(known.measured)}{engine}{outcome}"
-
-
-def _usual_engines(plan: Plan) -> list[str]:
-    return [engines.first(device_memory=device, dask=plan.exchange == "dask").name for device in (False, True)]
+    """What it measured: by which engines, if one is not the usual one; of a tuning with its outcome."""
+    what = ", ".join(filter(None, (entry.title_with(known.measured), unusual_engines(entry.plans))))
+    return f"{what}. {known.outcome}" if known.outcome else what

@@ -8,6 +8,7 @@ from pathlib import PurePath
 
 from msgspec.structs import replace
 
+from merge_bench.merge import engines
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.recorded_plan import Plan, Table, Workload
 from merge_bench.records.schema import CampaignLine
@@ -79,6 +80,19 @@ def _questions(plans: Sequence[Plan]) -> list[str]:
 def _most_rows(plan: Plan) -> int:
     work = plan.workload
     return max(((table and table.rows) or 0 for table in (work and work.left, work and work.right)), default=0)
+
+
+def unusual_engines(plans: Sequence[Plan]) -> str:
+    """``engine duckdb``, or all engines of `plans`, if one is not what ``auto`` means; else empty."""
+    known = [plan for plan in plans if plan.engine]
+    if all(plan.engine in _usual_engines(plan) for plan in known):
+        return ""
+    used = dict.fromkeys(str(plan.engine) for plan in known)
+    return f"engine{'s' * (len(used) > 1)} {listed(used)}"
+
+
+def _usual_engines(plan: Plan) -> list[str]:
+    return [engines.first(device_memory=device, dask=plan.exchange == "dask").name for device in (False, True)]
 
 
 def tables_of(plan: Plan) -> str:

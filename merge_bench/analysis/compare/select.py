@@ -10,6 +10,7 @@ from merge_bench.analysis.aggregate import counted
 from merge_bench.analysis.compare import properties
 from merge_bench.analysis.compare.properties import Difference, Properties
 from merge_bench.analysis.verification_state import State, state_of
+from merge_bench.config.options import BY_KEY
 from merge_bench.errors import UsageError, WrongResult
 from merge_bench.records.campaign import Campaign, Run
 
@@ -86,7 +87,8 @@ def select(campaigns: Sequence[Campaign], *, anyway: bool) -> Selection:
         If the merge's result was wrong in a baseline.
     """
     _check_campaigns(campaigns)
-    sources = [_sources(campaign, index, len(campaigns)) for index, campaign in enumerate(campaigns)]
+    others = [run for campaign in campaigns for run in campaign.runs] if anyway else []
+    sources = [_sources(campaign, index, len(campaigns), others) for index, campaign in enumerate(campaigns)]
     notes: list[str] = []
     pairs = _within(sources[0], notes) if len(sources) == 1 else _between(sources[0], sources[1:], notes)
     usable = [pair for pair in pairs if _can_be_compared(pair, notes)]
@@ -94,6 +96,7 @@ def select(campaigns: Sequence[Campaign], *, anyway: bool) -> Selection:
         raise UsageError("; ".join(dict.fromkeys(notes)))
     reasons = list(dict.fromkeys(_reasons(usable)))
     if reasons and not anyway:
+        reasons += _right_ways(usable)
         raise UsageError(f"not comparable: {'; '.join(reasons)}; use --anyway to compare them nevertheless")
     notes += [f"compared despite this difference: {reason}" for reason in reasons]
     for source in dict.fromkeys(source for pair in usable for source in (pair.baseline, pair.candidate)):
@@ -129,23 +132,30 @@ def letter(index: int, count: int) -> str | None:
     return chr(ord("A") + index) if count <= 26 else str(index + 1)
 
 
-def _sources(campaign: Campaign, index: int, count: int) -> list[Source]:
+def _sources(campaign: Campaign, index: int, count: int, others: Sequence[Run] = ()) -> list[Source]:
+    """The runs of a campaign; labels tell them from `others` of the same config with another engine or exchange."""
     short = letter(index, count)
     found = []
     runs = campaign.runs
     for run in runs:
         twins = [each for each in runs if each.config.name == run.config.name and properties.same_problem(run, each)]
-        label = (f"{short}: " if short else "") + run.config.name + _distinguishing_options(run, twins)
+        label = (f"{short}: " if short else "") + run.config.name + _distinguishing_options(run, twins, others)
         found.append(Source(campaign, run, label, properties.properties_of(campaign, run)))
     return found
 
 
-def _distinguishing_options(run: Run, twins: Sequence[Run]) -> str:
-    """The options of its plan in which a run differs from others of the same config and problem."""
+def _distinguishing_options(run: Run, twins: Sequence[Run], others: Sequence[Run]) -> str:
+    """The options of its plan in which a run differs from `twins`, of the same config and problem.
+
+    Of `others`, from those of the same config, and only the engine and the exchange.
+    """
+    apart = {name for _, name in properties.MUST_AGREE_APART}
+    same = [other for other in others if other.config.name == run.config.name]
     names = [
         name
         for name, value in run.options.items()
-        if isinstance(value, (str, int, float)) and any(twin.options.get(name) != value for twin in twins)
+        if isinstance(value, (str, int, float))
+        and any(each.options.get(name) != value for each in (*twins, *(same if name in apart else ())))
     ]
     return f" ({', '.join(f'{name} {run.options[name]}' for name in names)})" if names else ""
 
@@ -212,6 +222,24 @@ def _reasons(pairs: Sequence[Pair]) -> Iterator[str]:
         if reasons:
             named = ", ".join(map(_named, reasons))
             yield f"{pair.baseline.label} and {pair.candidate.label} differ in {named}"
+
+
+def _right_ways(pairs: Sequence[Pair]) -> Iterator[str]:
+    """How to compare what only results of one campaign may differ in."""
+    differing = {
+        (each.kind, each.name)
+        for pair in pairs
+        for each in properties.incomparable(
+            pair.baseline.properties, pair.candidate.properties, one_campaign=pair.one_campaign
+        )
+    }
+    for kind, name in properties.MUST_AGREE_APART:
+        if (kind, name) in differing:
+            variable = BY_KEY[name].variable
+            yield (
+                f"to compare {name}s, run one campaign, --configs A.cfg,B.cfg, in which each config has its own"
+                f" {variable} (docs/merging.md#engines)"
+            )
 
 
 def _named(difference: Difference) -> str:

@@ -19,7 +19,7 @@ from merge_bench.records.codec import decode
 from merge_bench.records.recorded_plan import Plan
 from merge_bench.records.writer import RECORDS
 from merge_bench.view.text import short, visible
-from merge_bench.view.titles import is_tuning, short_time, title_of
+from merge_bench.view.titles import is_tuning, short_time, title_of, unusual_engines
 
 YOURS, SHIPPED, PUBLISHED = "yours", "shipped", "published"
 _SUBFOLDERS = {"curated": SHIPPED, "published": PUBLISHED}
@@ -184,9 +184,12 @@ def _order(entry: Entry) -> tuple[bool, float, str]:
     return entry.head is not None, started, entry.id
 
 
-def offered(
-    entries: Sequence[Entry], name: Callable[[Entry], str] = lambda entry: f"{short(entry.title, 60)} · {entry.status}"
-) -> dict[str, str]:
+def _label(entry: Entry) -> str:
+    """Its title, its engines if one is not the usual one, and its status."""
+    return " · ".join(filter(None, (short(entry.title, 60), unusual_engines(entry.plans), entry.status)))
+
+
+def offered(entries: Sequence[Entry], name: Callable[[Entry], str] = _label) -> dict[str, str]:
     """The id of each of `entries` by when it began and its `name`: ``25 Nov 14:02 · tcp: … · done``.
 
     The folder's name is added where two have the same label, and the year where there are several.

@@ -132,8 +132,17 @@ def test_what_is_not_comparable_is_refused_by_name_and_compared_anyway(
     assert sentence in str(refused.value)
     assert str(refused.value).endswith("; use --anyway to compare them nevertheless")
     found = selected(*folders, anyway=True)
-    assert labels(found) == [("A: base", "B: base")]
+    named = [label.partition(" (")[0] for label in labels(found)[0]]
+    assert named == ["A: base", "B: base"]
     assert any(note.startswith("compared despite this difference: ") and sentence in note for note in found.notes)
+
+
+def test_results_of_different_engines_are_told_apart_and_the_right_way_is_named(tmp_path: Path) -> None:
+    mine, other = interleaved({"base": SIX, "tcp": SIX}), interleaved({"base": SIX}, engine="pandas")
+    folders = [write_campaign(tmp_path, *scripts) for scripts in (mine, other)]
+    with pytest.raises(UsageError, match=r"A\.cfg,B\.cfg, in which each config has its own MERGE_BENCH_ENGINE"):
+        selected(*folders)
+    assert labels(selected(*folders, anyway=True)) == [("A: base (engine polars)", "B: base (engine pandas)")]
 
 
 def test_another_seed_kernel_or_config_is_comparable(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from merge_bench.records.campaign import INTERRUPTED
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.view.dashboard import campaign_index as index_module
 from merge_bench.view.dashboard.campaign_cache import CampaignCache
-from merge_bench.view.dashboard.campaign_index import Entry, Index, newest_running
+from merge_bench.view.dashboard.campaign_index import Entry, Index, newest_running, offered
 from tests.helpers.runs import ROOT
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign, write_head, write_launch
 
@@ -36,6 +36,14 @@ def test_the_kinds_of_recorded_campaigns() -> None:
     merges = dict.fromkeys(("baseline", "failed", "interrupted", "one-sender", "run", "sweep", "tables"), "merge")
     probes = {name: f"probe {name}" for name in ("mpi", "p2p", "reduce-scatter")}
     assert kinds == merges | probes | {"import": "import", "tune": "tune"}
+
+
+def test_campaigns_are_offered_with_their_engine_if_it_is_not_the_usual_one(tmp_path: Path) -> None:
+    for engine in ("native", "duckdb"):
+        write_campaign(tmp_path, Script(config="a" * 100, plan=plan(engine=engine))).rename(tmp_path / f"of-{engine}")
+    labels = {Path(folder).name: label for label, folder in offered(yours(Index(tmp_path))).items()}
+    assert labels["of-duckdb"].endswith(" workers · engine duckdb · done")
+    assert labels["of-native"].endswith(" workers · done")
 
 
 @pytest.mark.parametrize(("status", "word"), [(0, "done"), (3, "failed"), (4, "wrong result"), (9, "status 9")])
