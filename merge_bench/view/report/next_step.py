@@ -37,6 +37,7 @@ _OFTEN = 0.1  # of a tuning's launches: then noise of a busy host may be why not
 _OUTPUT = frozenset(("json", "dry-run", "details"))
 _ONCE_QUIET = "measures again, once this host is quiet"
 _QUIETLY = ", on a quiet host"
+_WHAT_HELPS = "; docs/slow-merge.md says what helps"
 _UNFINISHED = frozenset((INTERRUPTED, "unfinished"))
 
 
@@ -98,7 +99,7 @@ def after_run(campaign: Campaign, one: RunDocument) -> NextStep | None:
     if found.what in ("slow-link", "straggler"):
         return NextStep(_command("doctor"), "looks for what slows this rank; run it on its host")
     if found.what == "overload":
-        return _report(campaign)
+        return _report(campaign, _WHAT_HELPS)
     if crowd is not None:
         if crowd.bound or not _one_host(one):
             return None
@@ -108,9 +109,9 @@ def after_run(campaign: Campaign, one: RunDocument) -> NextStep | None:
     if found.what != "exchange":
         return _compute(campaign, words, one, found.what)
     if any(warning.code == FEW_ROW_GROUPS for warning in one.warnings):
-        return _report(campaign)  # workers without rows wait for the others, whatever the settings
+        return _report(campaign, _WHAT_HELPS)  # workers without rows wait for the others, whatever the settings
     if not _owns_processes(campaign):
-        return _report(campaign)  # tuning changes settings that a running cluster has already read
+        return _report(campaign, _WHAT_HELPS)  # tuning changes settings that a running cluster has already read
     baseline = (_only(words, [BY_KEY["config"]]) or _only(words, [BY_KEY["configs"]]))[-1:]
     same = _with_rows(_only(words, TUNE_OPTIONS), campaign)
     return NextStep(_command("tune", *baseline, "--budget", _BUDGET, *same), "looks for settings that make it faster")
@@ -128,11 +129,11 @@ def _compute(campaign: Campaign, words: Sequence[str], one: RunDocument, limit: 
     if used is not None and not used.device_memory and used != usual and limit != "memory":
         return NextStep(_run(words, engine=usual.name), f"measures the same with the engine {usual.name}")
     if _one_host(one):
-        return _report(campaign)
+        return _report(campaign, _WHAT_HELPS)
     try:
         gather([campaign], None)
     except MergeBenchError:
-        return _report(campaign)
+        return _report(campaign, _WHAT_HELPS)
     workers = one.bandwidth_bytes_per_second.per_worker
     hosts = len({worker.host for worker in workers})
     size = ("--workers", str(2 * len(workers)), "--hosts", str(2 * hosts))
@@ -310,8 +311,8 @@ def _one_host(one: RunDocument) -> bool:
     return len({worker.host for worker in one.bandwidth_bytes_per_second.per_worker}) == 1
 
 
-def _report(campaign: Campaign) -> NextStep:
-    return NextStep(_command("report", str(campaign.folder)), "draws everything on one page", True)
+def _report(campaign: Campaign, more: str = "") -> NextStep:
+    return NextStep(_command("report", str(campaign.folder)), "draws everything on one page" + more, True)
 
 
 def export_command(campaign: Campaign) -> str:

@@ -16,6 +16,7 @@ from merge_bench.config.options import OPTIONS
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
+from merge_bench.view.report.conclusion import COLUMNS
 from merge_bench.view.report.run import print_report
 from tests.helpers.synthetic_campaigns import (
     Script,
@@ -24,7 +25,7 @@ from tests.helpers.synthetic_campaigns import (
     write_campaign,
     write_head,
 )
-from tests.view.report.test_conclusion import SLOW_EXCHANGE, is_copied, next_of, with_command
+from tests.view.report.test_conclusion import SLOW_EXCHANGE, conclusion, is_copied, next_of, with_command
 from tests.view.report.test_text import Terminal
 
 
@@ -125,8 +126,11 @@ def test_settings_of_the_network_are_not_tuned_for_a_merge_that_computes(
         return msgspec.structs.replace(worker, phases_seconds=s.Phases(**seconds))
 
     folder = write_campaign(tmp_path, Script(plan=plan(**changes), worker=phases))
-    found = next_of(with_command(folder, "--left", "a.parquet", "--right", "b.parquet", "--engine", changes["engine"]))
-    assert found == f"python -m merge_bench {command.replace('FOLDER', str(folder))}"
+    with_command(folder, "--left", "a.parquet", "--right", "b.parquet", "--engine", changes["engine"])
+    assert next_of(folder) == f"python -m merge_bench {command.replace('FOLDER', str(folder))}"
+    helps = "      (draws everything on one page; docs/slow-merge.md says what helps)"
+    assert (helps in conclusion(folder).splitlines()) == command.startswith("report")
+    assert len(helps) <= COLUMNS
 
 
 @pytest.mark.parametrize(
