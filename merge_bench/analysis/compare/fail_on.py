@@ -49,12 +49,12 @@ class Gate:
             f"the baseline {self.against.folder} has {has:,} launch{'es' * (has > 1)}, and this run makes {launches:,}:"
             f" a verdict needs at least {least} of each, so it can only be INCONCLUSIVE"
         )
-        names = " ".join(f"--fail-on {gate}" for gate in self.fail_on)
+        names = "--fail-on " + ",".join(self.fail_on)
         if not self.fail_on:
             return found
         if any("INCONCLUSIVE" in GATES[gate] for gate in self.fail_on):
             return f"{found}, and {names} ends with status {GateNotMet.exit_status}"
-        return f"{found}, and {names} cannot fail; with --fail-on inconclusive as well, it ends with status 5"
+        return f"{found}, and {names} cannot fail; with {names},inconclusive it ends with status 5"
 
     def hold(self, campaign: Campaign) -> tuple[CompareDocument, int]:
         """The comparison's document, its ``error`` filled, and the exit status: 4, 5 or 0.
@@ -120,7 +120,7 @@ def judged(document: CompareDocument, *, metric: str, fail_on: Sequence[str]) ->
         kind, message = WrongResult, f"the merge result was wrong: {', '.join(wrong)}"
     elif held:
         named = ", ".join(f"{each.candidate} is {each.verdict} in {metric}" for each in held)
-        options = " ".join(f"--fail-on {gate}" for gate in fail_on)
+        options = "--fail-on " + ",".join(fail_on)
         caveats = dict.fromkeys(caveat for each in held for caveat in each.caveats)
         kind, message = GateNotMet, "; ".join([f"{options}: {named}", *caveats])
     else:
@@ -136,12 +136,12 @@ def passed(document: CompareDocument, *, metric: str, fail_on: Sequence[str]) ->
     chosen = [each for each in document.comparisons if each.metric == metric and not each.aa]
     if document.error is not None or not fail_on or not chosen:
         return ""
-    options = " ".join(f"--fail-on {gate}" for gate in fail_on)
+    options = "--fail-on " + ",".join(fail_on)
     named = ", ".join(f"{each.candidate} is {each.verdict} in {metric}" for each in chosen)
     caveats = dict.fromkeys(caveat for each in chosen for caveat in each.caveats)
     unsure = [each.verdict == "INCONCLUSIVE" for each in chosen]
     if not any(unsure):
         return "; ".join([f"{options} passed: {named}", *caveats])
     decided = "nothing" if all(unsure) else "not everything"
-    hint = "with --fail-on inconclusive as well, it ends with status 5; more launches may decide it"
+    hint = f"with {options},inconclusive it ends with status 5; more launches may decide it"
     return "; ".join([f"{options} did not fail, but {decided} was decided: {named}", *caveats, hint])
