@@ -7,6 +7,7 @@ over its launches. Everything here is recomputed from the records alone.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -211,6 +212,17 @@ def worker_figures(launches: Sequence[Launch]) -> tuple[WorkerFigures, ...]:
         _worker(rank, hosts[rank], list(measured.get(rank, {}).values()), memory.get(rank, []), frames)
         for rank in sorted(hosts)
     )
+
+
+def silent(launches: Sequence[Launch]) -> list[int]:
+    """The ranks that sent nothing to others in all timed iterations, as of a table with too few row groups."""
+    sent: Counter[int] = Counter()
+    for launch in launches:
+        for iteration in launch.timed:
+            for worker in iteration.workers:
+                if worker.sent_bytes is not None:
+                    sent[worker.rank] += worker.sent_bytes.left + worker.sent_bytes.right
+    return sorted(rank for rank, total in sent.items() if not total)
 
 
 def pair_figures(launches: Sequence[Launch]) -> dict[tuple[int, int], PairFigures]:

@@ -82,6 +82,9 @@ def error(campaign: Campaign, run: Run) -> Failure | None:
 def _with_progress(failure: Failure, campaign: Campaign, index: int | None) -> Failure:
     """An interruption with what its launch had measured, and what is missing; any other failure as it is."""
     runs = campaign.runs
+    if failure.code == INTERRUPTED and not campaign.launches:
+        before = " before the first launch, so nothing was measured"
+        return msgspec.structs.replace(failure, message=failure.message + before)
     found = next(((run, each) for run in runs for each in run.launches if each.index == index), None)
     if failure.code != INTERRUPTED or found is None or campaign.probe or campaign.tuning:
         return failure

@@ -21,6 +21,8 @@ class Caller:
     ----------
     argv
         The command line that the records keep.
+    signals
+        Gives a context in which signals end a campaign in order.
     surround
         Gives a context for the time of the launches, from the path of a log for what libraries print.
     look
@@ -28,6 +30,7 @@ class Caller:
     """
 
     argv: Sequence[str] = ()
+    signals: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
     surround: Callable[[Path], AbstractContextManager[object]] = contextlib.nullcontext
     look: Look | None = None
 

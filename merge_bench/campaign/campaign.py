@@ -22,7 +22,7 @@ from merge_bench.config.installation import checkout
 from merge_bench.config.reader import ConfigFile
 from merge_bench.config.version import __version__
 from merge_bench.errors import RunFailed, say
-from merge_bench.records.schema import CampaignLine, Config, EndLine, Git, WarningLine
+from merge_bench.records.schema import CampaignLine, Config, EndLine, FailureLine, Git, WarningLine
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.units import format_duration
 
@@ -53,29 +53,33 @@ def make_campaign(
     """
     line = first_line(head, jobs, caller.argv)
     found = resuming.find(results, line, jobs) if resume and len(jobs) > 1 else None
-    writer, left, first, status = found or (CampaignWriter.create(results, name), list(jobs), 0, 0)
-    with writer:
-        if found:
-            finished = f"{len(jobs) - len(left)} of {len(jobs)} launches finished"
-            say(f"resuming {writer.folder}: {finished}")
-        else:
-            begin(writer, line, jobs)
-        with caller.surround(writer.logs / "driver.log"):
-            done = 0
-            with contextlib.suppress(signals.Interrupted):  # nothing runs yet
-                if left:
-                    if expected is not None and (len(left) > 1 or expected.total(left) is not None):
-                        say(expected.sentence(left))
-                    check_host(left[0].prepared.settings, writer, wait=wait_for_quiet, first=caller.look)
-                done, status = _make(left, writer, launch, first, status, expected)
-        if done < len(left) and status in resuming.GOES_ON:
-            status = RunFailed.exit_status
-            if resume and len(jobs) > 1:
-                finished = f"{len(jobs) - len(left) + done} of {len(jobs)} launches finished"
-                say(f"{finished}; run the same command to resume")
-        with contextlib.suppress(RunFailed):
-            writer.write(EndLine(status=status))
-        return writer.folder, status
+    with caller.signals(), signals.ignored():  # from here on, a signal is recorded
+        writer, left, first, status = found or (CampaignWriter.create(results, name), list(jobs), 0, 0)
+        with writer:
+            if found:
+                finished = f"{len(jobs) - len(left)} of {len(jobs)} launches finished"
+                say(f"resuming {writer.folder}: {finished}")
+            else:
+                begin(writer, line, jobs)
+            with caller.surround(writer.logs / "driver.log"):
+                done = 0
+                try:
+                    with signals.interruptible():
+                        if left:
+                            if expected is not None and (len(left) > 1 or expected.total(left) is not None):
+                                say(expected.sentence(left))
+                            check_host(left[0].prepared.settings, writer, wait=wait_for_quiet, first=caller.look)
+                        done, status = _make(left, writer, launch, first, status, expected)
+                except signals.Interrupted as before_the_first:
+                    _write_interruption(writer, before_the_first)
+            if done < len(left) and status in resuming.GOES_ON:
+                status = RunFailed.exit_status
+                if resume and len(jobs) > 1:
+                    finished = f"{len(jobs) - len(left) + done} of {len(jobs)} launches finished"
+                    say(f"{finished}; run the same command to resume")
+            with contextlib.suppress(RunFailed):
+                writer.write(EndLine(status=status))
+            return writer.folder, status
 
 
 def _make(
@@ -84,13 +88,16 @@ def _make(
 ) -> tuple[int, int]:  # fmt: skip
     """How many of `jobs` were made to their end, and the worst status."""
     done = 0
-    with contextlib.suppress(signals.Interrupted):  # a signal between two launches; within a launch it is recorded
+    try:
         for index, job in enumerate(jobs, first):
             began = time.monotonic()
             one = launch(job, writer, index)
             status = max(status, one)
-            if signals.received():
-                return done + (one == 0), status
+            if (interrupted := signals.interruption()) is not None:
+                done += one == 0
+                if one == 0 and done < len(jobs):  # it came while the launch ended, and no line of the launch has it
+                    _write_interruption(writer, interrupted)
+                return done, status
             done += 1
             if one not in resuming.GOES_ON:
                 break
@@ -100,7 +107,15 @@ def _make(
                 left = expected.total(rest)
                 if done == 1 and rest and left is not None:
                     say(f"about {format_duration(left)} left, as the first launch took")
+    except signals.Interrupted as between_two:  # within a launch it is recorded
+        _write_interruption(writer, between_two)
     return done, status
+
+
+def _write_interruption(writer: CampaignWriter, error: signals.Interrupted) -> None:
+    """Record a signal that came outside of a launch."""
+    with contextlib.suppress(RunFailed):
+        writer.write(FailureLine(launch=None, code=error.code, message=str(error)))
 
 
 def first_line(head: Head, jobs: Sequence[Job], argv: Sequence[str] = ()) -> CampaignLine:

@@ -28,7 +28,9 @@ def this_command() -> Caller:
 
     A look at the load of this host begins, so call it early.
     """
-    return Caller(tuple(sys.argv), _surround, other_load.begin())
+    from merge_bench.cluster import signals
+
+    return Caller(tuple(sys.argv), signals.raising, _surround, other_load.begin())
 
 
 def failures_of(campaigns: Sequence[Campaign]) -> list[FailureLine]:

@@ -52,7 +52,13 @@ def interruption() -> Interrupted | None:
 
 @contextlib.contextmanager
 def raising() -> Iterator[None]:
-    """Turn the first of these signals into `Interrupted` in the main thread, and ignore later ones."""
+    """Turn the first of these signals into `Interrupted` in the main thread, and ignore later ones.
+
+    Inside another such block, this does nothing.
+    """
+    if signal.getsignal(signal.SIGINT) is _on_signal:
+        yield
+        return
     _received.clear()
     before = {}
     try:

@@ -16,7 +16,7 @@ import msgspec
 
 from merge_bench.errors import UsageError
 from merge_bench.records import schema as s
-from merge_bench.records.campaign import Campaign, Launch
+from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch
 from merge_bench.records.codec import KINDS, decode, decode_head
 from merge_bench.records.recorded_plan import Plan
 from merge_bench.records.writer import RECORDS
@@ -153,7 +153,9 @@ class Assembly:
             raise ValueError(f"config {config!r} with plan {plan} is not in the campaign's first line")
 
     def _keep(self, record: s.Record) -> None:
-        self._fields.pop("end", None)  # a line after an end belongs to a campaign that was resumed
+        if self._fields.pop("end", None) is not None:  # a line after an end belongs to a campaign that was resumed
+            before = self._fields.get("failures", [])
+            self._fields["failures"] = [each for each in before if each.code != INTERRUPTED]
         launch: int | None = getattr(record, "launch", None)
         fields = self._fields if launch is None else self._launches.setdefault(launch, {})
         name, several = _FIELDS[type(record)]

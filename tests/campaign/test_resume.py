@@ -19,6 +19,8 @@ from merge_bench.records import schema as s
 from merge_bench.records.probe_rows import rows_of
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
+from merge_bench.view.dashboard.campaign_index import Index
+from merge_bench.view.dashboard.progress import progress_of
 from tests.helpers.documents import summarized
 from tests.helpers.interruptions import (
     CUT,
@@ -82,6 +84,23 @@ def test_a_signal_that_a_library_turned_into_its_own_error_is_recorded_as_one(tm
     assert status == 3
     (failure,) = the(tmp_path).launches[0].failures
     assert (failure.code, failure.message) == ("interrupted", "interrupted by SIGINT")
+
+
+def test_a_signal_outside_of_a_launch_is_recorded_until_the_command_is_repeated(tmp_path: Path) -> None:
+    made = sweep()
+    for events, message in (
+        ([CUT["between"]], "interrupted by SIGHUP before the first launch, so nothing was measured"),
+        ([WELL, CUT["between"]], "interrupted by SIGHUP"),
+        ([interrupted_at_the_end], "interrupted by SIGINT"),
+    ):
+        assert make(tmp_path, made, events)[0] == 3
+        campaign = the(tmp_path)
+        (*_, run) = summarized(campaign)["runs"]
+        assert (run["error"]["code"], run["error"]["message"]) == ("interrupted", message)
+        assert [entry.status for entry in Index(tmp_path).scan() if entry.folder == campaign.folder] == ["interrupted"]
+        assert progress_of(campaign, running=False).doing == "interrupted"
+    assert make(tmp_path, made, [])[0] == 0
+    assert the(tmp_path).failures == ()
 
 
 @pytest.mark.parametrize("name", sorted(set(MADE) - {"well"}))

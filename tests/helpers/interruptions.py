@@ -59,7 +59,7 @@ def half_a_line(writer: CampaignWriter, index: int) -> None:
 
 
 Event = Callable[[Job, CampaignWriter, int], int]
-HEARS_SIGNALS = Caller(surround=lambda log: signals.raising())
+HEARS_SIGNALS = Caller(signals=signals.raising)
 """As the command line does, without its redirected output."""
 
 

@@ -153,6 +153,16 @@ def test_signals(begin: Begin, number: signal.Signals, moment: Callable[[Running
         assert len(finished.of(IterationLine)) >= 4
 
 
+def test_a_signal_while_libraries_are_loaded_before_the_first_launch(begin: Begin) -> None:
+    running = begin()
+    running.until(lambda: any(each.stat().st_size for each in running.results.glob("*/records.jsonl")), "its records")
+    os.kill(running.process.pid, signal.SIGINT)
+    finished = running.finish()
+    finished.check_ended(3)
+    assert finished.failure.code == finished.document["error"]["code"] == "interrupted"
+    assert finished.document["error"]["message"].startswith("interrupted by SIGINT before the first ")
+
+
 def can_mount(unshare: list[str], place: Path) -> bool:
     """Whether this user may mount a file system in a name space of its own."""
     if shutil.which("unshare") is None:

@@ -12,7 +12,7 @@ from merge_bench.analysis.compare.properties import Difference, Properties
 from merge_bench.analysis.verification_state import State, state_of
 from merge_bench.config.options import BY_KEY
 from merge_bench.errors import UsageError, WrongResult
-from merge_bench.records.campaign import Campaign, Run
+from merge_bench.records.campaign import INTERRUPTED, Campaign, Run
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +102,7 @@ def select(campaigns: Sequence[Campaign], *, anyway: bool) -> Selection:
     for source in dict.fromkeys(source for pair in usable for source in (pair.baseline, pair.candidate)):
         notes += _missing(source, alone=len(campaigns) == 1)
     for campaign in campaigns:
-        if nameless := campaign.unattributed_failures:
+        if nameless := [each for each in campaign.unattributed_failures if each.code != INTERRUPTED]:
             notes.append(f"{campaign.folder}: {len(nameless)} failures belong to no known launch")
     return Selection(tuple(usable), tuple(dict.fromkeys(notes)))
 

@@ -244,6 +244,15 @@ def _of(count: int, planned: int | None) -> str:
 
 
 def _numbers(points: Sequence[Point], bandwidth: float | None, state: Now) -> str:
+    """The large figures; those of the last launch only until the conclusion has those of the whole campaign."""
+    numbers = {} if state.conclusion else _of_last_launch(points, bandwidth, state)
+    several = "Launch" in numbers
+    numbers |= {"Verified": state.checks} if state.checks else {}
+    large = "".join(ui.number(name, value) for name, value in numbers.items())
+    return f'{"<p>Of the last launch; checks of all launches:</p>" * several}<div class="numbers">{large}</div>'
+
+
+def _of_last_launch(points: Sequence[Point], bandwidth: float | None, state: Now) -> dict[str, str]:
     mine = [point for point in points if point.launch == state.launch]
     rates = {
         "Throughput": middle(point.throughput for point in mine), "Bandwidth": bandwidth, "Link limit": state.limit,
@@ -253,9 +262,7 @@ def _numbers(points: Sequence[Point], bandwidth: float | None, state: Now) -> st
     numbers |= {name: f"{gib(rate)} GiB/s" for name, rate in rates.items() if rate is not None}
     if mine:
         numbers["Wall-clock"] = f"{ms(middle(point.wall_seconds for point in mine))} ms"
-    numbers |= {name: text for name, text in (("Config", state.config), ("Verified", state.checks)) if text}
-    large = "".join(ui.number(name, value) for name, value in numbers.items())
-    return f'{"<p>Of the last launch; checks of all launches:</p>" * several}<div class="numbers">{large}</div>'
+    return numbers | ({"Config": state.config} if state.config else {})
 
 
 def _expected(state: Now) -> bool:

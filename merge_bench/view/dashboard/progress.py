@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from merge_bench.analysis.statistics import median
-from merge_bench.records.campaign import Campaign, Launch
+from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch
 from merge_bench.records.recorded_plan import Plan
 from merge_bench.records.schema import LaunchLine
 from merge_bench.tune.stage import Stage, stage_of
@@ -119,9 +119,10 @@ def _age(line: LaunchLine, until: float) -> float:
 
 def _doing(campaign: Campaign, *, running: bool) -> str:
     last = campaign.launches[-1] if campaign.launches else None
-    if campaign.end is not None and campaign.end.status and last is not None and last.interrupted:
-        return "interrupted"
     if campaign.end is not None:
+        outside = any(failure.code == INTERRUPTED for failure in campaign.failures)  # of every launch
+        if campaign.end.status and (outside or (last is not None and last.interrupted)):
+            return "interrupted"
         return "finished successfully" if campaign.end.status == 0 else f"ended with status {campaign.end.status}"
     where = "launching" if last is None or _over(last) or last.line is None else f"launch {last.index}: {_step(last)}"
     return where if running else f"no end was recorded; last known step: {where}"

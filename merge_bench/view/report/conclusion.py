@@ -137,13 +137,23 @@ def _facts(run: Run, launches: Sequence[Launch], document: RunDocument) -> Itera
         if link.fraction is not None:
             share = "> 100%" if link.fraction > diagnostics.EXCEEDED else f"{link.fraction:.0%}"  # a warning says more
             limit = f"{share} of the {limit}"
-        yield "Link", limit + (f", over {', '.join(link.transports)}" if link.transports else "")
+        limit += f", over {', '.join(link.transports)}" if link.transports else ""
+        yield "Link", limit + ("" if link.fraction is None else _silent(launches))
     peaks = [worker for worker in document.peak_memory_bytes.per_worker if worker.peak is not None]
     if peaks:
         most = max(peaks, key=lambda worker: worker.peak or 0)
         times = most.above_imports / most.input if most.above_imports is not None and most.input else None
         ratio = "" if times is None else f", {number(times)} × its input above imports"
         yield "Peak memory", f"{gib(most.peak)} GiB in a worker{ratio}"
+
+
+def _silent(launches: Sequence[Launch]) -> str:
+    """Why the share of the link limit does not follow from the bandwidth, which only workers that send have."""
+    ranks, workers = aggregate.silent(launches), len(aggregate.worker_figures(launches))
+    if not ranks:
+        return ""
+    who = f"rank {ranks[0]}" if len(ranks) == 1 else f"{len(ranks)} of {workers} workers"
+    return f"; unlike Bandwidth, it counts {who}, too, which sent nothing"
 
 
 def _sweep(page: Page, campaign: Campaign, documents: Sequence[RunDocument], below: str) -> NextStep | None:

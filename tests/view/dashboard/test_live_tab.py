@@ -24,7 +24,6 @@ from merge_bench.view.dashboard.live_data import now
 from merge_bench.view.report.next_step import after_recorded_tuning
 from merge_bench.view.report.run import print_report
 from merge_bench.view.text import as_html
-from tests.helpers.runs import ROOT
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 from tests.view.dashboard.boards import board, held, list_again, texts, update
 
@@ -60,12 +59,12 @@ def test_the_live_tab_follows_the_newest_campaign_and_then_the_next(tmp_path: Pa
     write_campaign(tmp_path, Script(config="first"))
     view = board(tmp_path)
     update(view.live)
-    assert ">first</b>" in texts(view.live.layout)
+    assert "config first;" in texts(view.live.layout)
     later = write_campaign(tmp_path, Script(config="second"))
     os.rename(later, tmp_path / "99999999T000000Z-second-ffffff")
     list_again(view)
     update(view.live)
-    assert ">second</b>" in texts(view.live.layout)
+    assert "config second;" in texts(view.live.layout)
 
 
 def test_points_are_added_once_and_all_of_them_when_a_campaign_is_chosen(tmp_path: Path) -> None:
@@ -157,12 +156,18 @@ def test_a_link_limit_that_was_exceeded_is_said_with_the_words_of_the_command(ki
 
 @pytest.mark.parametrize(("kind", "launch"), [("sweep", True), ("run", False)])
 def test_the_numbers_name_their_launch_if_there_are_several(kind: str, launch: bool, tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "tests" / "data" / "campaigns" / kind, tmp_path / kind)
-    view = board(tmp_path)
-    update(view.live)
-    numbers = view.live._status.value.partition('<div class="numbers">')[2]
-    assert (">Launch<" in numbers) == launch
-    assert ">Throughput<" in numbers
+    names = [name for name, _ in large_figures(going_on(kind, tmp_path))]
+    assert ("Launch" in names) == launch
+    assert {"Throughput", "Bandwidth", "Wall-clock", "Config", "Verified"} <= set(names)
+
+
+@pytest.mark.parametrize("kind", ["sweep", "run"])
+def test_beside_a_conclusion_no_large_figure_is_of_the_last_launch(kind: str, tmp_path: Path) -> None:
+    """Above its bandwidth stood another one, that of the whole campaign."""
+    view = live_of(kind, tmp_path)
+    assert conclusion_shown(view)
+    assert [name for name, _ in large_figures(view)] == ["Verified"]
+    assert "Of the last launch" not in view.live._status.value
 
 
 def test_without_pages_of_dask_the_option_is_named_that_makes_them(tmp_path: Path) -> None:
@@ -213,6 +218,23 @@ def live_of(kind: str, results: Path) -> Dashboard:
     return view
 
 
+def going_on(kind: str, results: Path) -> Dashboard:
+    """The tab before the end of a campaign."""
+    shutil.copytree(CAMPAIGNS / kind, results / kind)
+    records = results / kind / "records.jsonl"
+    lines = records.read_bytes().splitlines(keepends=True)
+    records.write_bytes(b"".join(line for line in lines if b'"kind":"end"' not in line))
+    with held(results / kind):
+        view = board(results)
+        update(view.live)
+    return view
+
+
+def large_figures(view: Dashboard) -> list[tuple[str, str]]:
+    """Name and text of each."""
+    return re.findall(r'class="number"><[^>]*>([^<]*)<.*?<b title="([^"]*)"', view.live._status.value)
+
+
 @pytest.mark.parametrize("kind", ["run", "sweep", "tables", "failed", "import", "tune"])
 def test_what_the_command_warned_of_stands_in_the_live_tab_once_it_has_ended(kind: str, tmp_path: Path) -> None:
     view = live_of(kind, tmp_path)
@@ -230,11 +252,9 @@ def test_there_is_no_card_for_nothing(tmp_path: Path) -> None:
 
 
 def test_a_number_that_was_not_measured_is_not_shown_and_each_quantity_has_one_unit(tmp_path: Path) -> None:
-    assert 'class="number"><span' in texts(live_of("run", tmp_path).live.layout)
-    numbers = re.findall(r'<b title="([^"]*)"', texts(live_of("baseline", tmp_path / "b").live.layout))
+    numbers = [text for _, text in large_figures(going_on("baseline", tmp_path))]
     assert [each.split(" ", 1)[-1] for each in numbers] == ["GiB/s", "ms", "default", "checks, all passed"]
-    numbers = re.findall(r'<b title="([^"]*)"', texts(live_of("p2p", tmp_path / "p").live.layout))
-    assert numbers == ["tcp"]
+    assert [text for _, text in large_figures(live_of("p2p", tmp_path / "p"))] == ["tcp"]
 
 
 def test_the_live_tab_says_where_a_tuning_and_a_network_measurement_are_shown(tmp_path: Path) -> None:
@@ -315,13 +335,7 @@ def test_an_ended_tuning_begins_with_its_outcome_and_the_next_step(tmp_path: Pat
 
 
 def test_a_campaign_that_goes_on_has_no_conclusion_yet(tmp_path: Path) -> None:
-    shutil.copytree(CAMPAIGNS / "sweep", tmp_path / "sweep")
-    records = tmp_path / "sweep" / "records.jsonl"
-    lines = records.read_bytes().splitlines(keepends=True)
-    records.write_bytes(b"".join(line for line in lines if b'"kind":"end"' not in line))
-    with held(tmp_path / "sweep"):
-        view = board(tmp_path)
-        update(view.live)
-        assert conclusion_shown(view) == ""
-        assert "Of the last launch" in view.live._status.value
-    assert "Of the last launch" not in live_of("run", tmp_path / "single").live._status.value
+    view = going_on("sweep", tmp_path)
+    assert conclusion_shown(view) == ""
+    assert "Of the last launch" in view.live._status.value
+    assert "Of the last launch" not in going_on("run", tmp_path / "single").live._status.value

@@ -110,6 +110,15 @@ def test_a_link_limit_that_was_exceeded_has_no_share_of_more_than_all(tmp_path: 
     assert "> 100% of the link limit of 0.447 GiB/s at this size, over" in text
 
 
+@pytest.mark.parametrize(
+    ("name", "silent"),
+    [("one-sender", "; unlike Bandwidth, it counts rank 1, too, which sent nothing"), ("run", "")],
+)
+def test_a_share_of_the_link_limit_that_counts_workers_without_bandwidth_says_so(name: str, silent: str) -> None:
+    (link,) = [line for line in conclusion(CAMPAIGNS / name).splitlines() if line.startswith("Link ")]
+    assert re.search("over [a-z/, ]+(.*)", link).group(1) == silent
+
+
 def test_details_stand_before_the_conclusion(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path)
     file = io.StringIO()
