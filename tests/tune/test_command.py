@@ -87,7 +87,9 @@ def test_what_cannot_be_tuned_is_refused_before_anything_starts(ended, capsys, w
     assert len(errors.strip().splitlines()) == 1
 
 
-def test_an_interruption_names_the_records(monkeypatch, tmp_path, capsys) -> None:  # type: ignore[no-untyped-def]
+def test_an_interruption_names_the_records(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     def interrupted(*given: object) -> int:
         raise Interrupted("interrupted")
 
