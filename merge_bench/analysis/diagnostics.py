@@ -192,11 +192,12 @@ def _launches(run: Run) -> Iterator[Caution]:
     if not failed:
         return
     complete = sum(launch.complete for launch in run.launches)
-    source = (
-        f"the numbers are from the {complete} complete launch{'es' * (complete != 1)}"
-        if complete
-        else "the numbers are from before the failure"
-    )
+    if complete:
+        source = f"the numbers are from the {complete} complete launch{'es' * (complete != 1)}"
+    elif any(launch.timed for launch in run.launches):
+        source = "the numbers are from before the failure"
+    else:
+        source = "nothing was measured"
     yield Caution(
         "failed-launches",
         f"{failed} of {len(run.launches)} launches failed; {source}",

@@ -25,7 +25,7 @@ from merge_bench.errors import Caution, LaunchFailed, MergeBenchError, warn
 from merge_bench.merge import steps, worker
 from merge_bench.merge.engines import gpu_memory
 from merge_bench.merge.engines.gpu_memory import GpuMemory, pool_size
-from merge_bench.merge.plan import Plan, check_fits
+from merge_bench.merge.plan import PROCESS_BYTES, Plan, check_fits
 from merge_bench.records.schema import Cluster, HostLoad, LanesLine, LaunchLine, WarningLine, Worker
 from merge_bench.records.writer import CampaignWriter
 
@@ -95,9 +95,7 @@ class Session:
             self.warn(caution)
         if not self.launcher.owns_processes:
             check_environment(self.descriptions, self.settings.environment)
-        for host in {each.host for each in self.descriptions}:
-            here = [each.hardware.available_bytes for each in self.descriptions if each.host == host]
-            check_fits(self.plan, here[0] or 0, len(here), host)
+        check_memory(self.plan, self.descriptions)
         if self.plan.device_memory:
             set_up_devices(self.workers, self.descriptions, self.settings.rmm_pool_bytes)
         self._client.subscribe_topic(self.topic, self._on_event)
@@ -223,6 +221,19 @@ def cautions(launcher: Launcher, plan: Plan, settings: ClusterSettings) -> list[
     if plan.exchange != "ucx" and plan.protocol != "ucx":
         return []
     return launcher.cautions(settings)
+
+
+def check_memory(plan: Plan, workers: Sequence[Worker]) -> None:
+    """Refuse data that does not fit beside started workers: their processes have their own memory already.
+
+    Raises
+    ------
+    UsageError
+        As `check_fits`.
+    """
+    for host in {each.host for each in workers}:
+        here = [each.hardware.available_bytes or 0 for each in workers if each.host == host]
+        check_fits(plan, min(here) + len(here) * PROCESS_BYTES, len(here), host)
 
 
 def set_up_devices(workers: WorkerCalls, descriptions: Sequence[Worker], pool_bytes: int | None) -> None:

@@ -112,8 +112,6 @@ def prepare(options: Resolved, config: ConfigFile | None, *, count_rows: bool = 
     workload = _workload(values, workers, engine.name)
     distribution = choose_distribution.choose(values, workload, workers)
     warnings = workload.warnings if isinstance(workload, TableSpec) else ()
-    if count_rows and isinstance(workload, TableSpec):
-        warnings = (*count_tables(workload, workers, How(values["how"]), distribution.sent), *warnings)
     plan = Plan(
         workload=workload,
         workers=workers,
@@ -163,6 +161,8 @@ def prepare(options: Resolved, config: ConfigFile | None, *, count_rows: bool = 
         check_fits(plan, available_bytes(), workers, socket.gethostname())
         if exchange == "ucx":
             require_transport.check_machine(plan.require_transport, {**os.environ, **environment})
+    if count_rows and isinstance(workload, TableSpec):
+        warnings = (*count_tables(workload, workers, How(values["how"]), distribution.sent), *warnings)
     if plan.pipeline and launcher.starts_here:
         warnings += (SLOW_PIPELINE,)
     return Prepared(plan, settings, warnings)

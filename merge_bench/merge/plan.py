@@ -165,33 +165,48 @@ def _result_row_bytes(how: How, payload_columns: int) -> int:
 
 
 def check_fits(plan: Plan, available: int, workers_here: int, where: str) -> None:
-    """Refuse a synthetic chunk that cannot fit in `available` bytes shared by `workers_here` workers of one host.
+    """Refuse what cannot fit in `available` bytes shared by `workers_here` workers of one host.
+
+    Of tables only the processes count here; `count_tables` counts the rows.
 
     Raises
     ------
     UsageError
-        With the largest chunk that would fit.
+        With the largest chunk that would fit, or if none would, with the largest number of workers.
     """
-    spec = plan.workload
-    if not isinstance(spec, SyntheticSpec) or plan.rows_per_chunk is None:
-        return
-    share = available // workers_here
 
-    def need(thousands: int) -> int:
-        table = dataclasses.replace(spec, rows=1000 * thousands * plan.workers)
+    def need(thousands: int, here: int) -> int:
+        """Bytes of a worker with so many rows, if so many workers are on this host."""
+        spec, workers = plan.workload, plan.workers - workers_here + here
+        if not isinstance(spec, SyntheticSpec):
+            return PROCESS_BYTES
+        table = dataclasses.replace(spec, rows=1000 * thousands * workers)
         return synthetic_worker_bytes(
-            1000 * thousands, plan.workers, spec.fraction, spec.payload_columns, engine=plan.engine,
+            1000 * thousands, workers, spec.fraction, spec.payload_columns, engine=plan.engine,
             exchange=plan.exchange, pipeline=plan.pipeline, shuffle=plan.shuffle,
             hottest=table.hottest if spec.zipf else 0.0, runtime_filter=plan.runtime_filter, how=plan.how,
             sent=plan.distribution.sent,
         )  # fmt: skip
 
-    wanted = -(-plan.rows_per_chunk // 1000)
-    if need(wanted) <= share:
+    def fitting(thousands: int) -> int:
+        """The largest number of workers that fit."""
+        return bisect_right(range(workers_here), available, lo=1, key=lambda here: here * need(thousands, here)) - 1
+
+    share, rows = available // workers_here, plan.rows_per_chunk
+    wanted = -(-(rows or 0) // 1000)
+    if need(wanted, workers_here) <= share:
         return
-    largest = 1000 * (bisect_right(range(wanted), share, lo=1, key=need) - 1)
-    hint = f"the largest --chunk that fits is {largest:_}" if largest > 0 else "not even a small chunk fits"
+    largest = bisect_right(range(wanted), share, lo=1, key=lambda thousands: need(thousands, workers_here)) - 1
+    if largest > 0:
+        remedy = f"the largest --chunk that fits is {1000 * largest:_}"
+    elif (most := fitting(wanted) or fitting(1)) > 0:
+        fewer = f"use --workers {most}{' or fewer' * (most > 1)}"
+        remedy = fewer if workers_here == plan.workers else f"at most {most} worker{'s' * (most > 1)} would fit there"
+    else:
+        remedy = "not even one worker fits"
+    what = "the merge" if rows is None else f"--chunk {format_count(rows)}"
+    many = f"{workers_here} workers on {where} have" if workers_here > 1 else f"worker on {where} has"
     raise UsageError(
-        f"--chunk {format_count(plan.rows_per_chunk)} needs about {format_bytes(need(wanted))} per worker, but the"
-        f" {workers_here} workers on {where} have {format_bytes(share)} each; {hint}"
+        f"{what} needs about {format_bytes(need(wanted, workers_here))} per worker, but the {many}"
+        f" {format_bytes(share)}{' each' * (workers_here > 1)}; {remedy}"
     )

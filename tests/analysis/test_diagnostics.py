@@ -65,6 +65,7 @@ def test_a_launch_that_never_came_up(tmp_path: Path) -> None:
     assert found["bandwidth_bytes_per_second"] == {"harmonic_mean": None, "min": None, "max": None, "per_worker": []}
     assert found["result_rows"] is None
     assert found["verified"] is False
+    assert [each["message"] for each in found["warnings"]] == ["1 of 1 launches failed; nothing was measured"]
 
 
 def test_a_killed_run_says_so(tmp_path: Path) -> None:

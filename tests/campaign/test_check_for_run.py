@@ -54,7 +54,14 @@ def test_options_that_never_work_together_are_errors(tmp_path: Path, options: st
 
 @pytest.mark.parametrize(
     "options",
-    ["INTERFACE=nosuch0", "HOSTS=nowhere", "LAUNCHER=slurm", "CHUNK=1e12", "LEFT=no.parquet RIGHT=no.parquet ON=k"],
+    [
+        "INTERFACE=nosuch0",
+        "HOSTS=nowhere",
+        "LAUNCHER=slurm",
+        "CHUNK=1e12",
+        "CHUNK=1e3 WORKERS=100000",
+        "LEFT=no.parquet RIGHT=no.parquet ON=k",
+    ],
 )
 @pytest.mark.parametrize("other_hosts", [False, True])
 def test_what_only_this_machine_lacks_is_an_error_unless_the_config_is_for_others(

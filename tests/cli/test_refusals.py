@@ -84,6 +84,14 @@ def test_a_chunk_that_does_not_fit(tmp_path: Path) -> None:
     assert finished.status == 0, finished.errors
 
 
+def test_workers_that_do_not_fit(tmp_path: Path) -> None:
+    """The largest number that would is named, and is believed when it is asked for, a little fewer in fact."""
+    sentence = command(tmp_path, "--chunk", "1e5", "--workers", "100000").check_refused("--chunk 100,000")
+    named = sentence.partition("use --workers ")[2].removesuffix(" or fewer").rstrip()
+    finished = command(tmp_path, "--chunk", "1e5", "--workers", max(1, int(0.8 * int(named))), "--dry-run")
+    assert finished.status == 0, finished.errors
+
+
 def test_missing_parquet_file(tmp_path: Path) -> None:
     nowhere = tmp_path / "nowhere.parquet"
     command(tmp_path, "--left", nowhere, "--right", nowhere, "--on", "id").check_refused(str(nowhere))

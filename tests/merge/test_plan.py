@@ -11,13 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from merge_bench.campaign.cluster_session import check_memory
 from merge_bench.errors import UsageError
+from merge_bench.host.description import Hardware
 from merge_bench.merge.engines import descriptions
 from merge_bench.merge.engines.base import Side
 from merge_bench.merge.how import How
 from merge_bench.merge.partition import SLACK
 from merge_bench.merge.plan import PROCESS_BYTES, Plan, check_fits, synthetic_worker_bytes
 from merge_bench.merge.workload.synthetic import SyntheticSpec, generate
+from merge_bench.merge.workload.tables import TableSide, TableSpec
+from merge_bench.records.schema import Worker
 from merge_bench.units import parse_count
 from tests.merge.in_process import engines_of
 
@@ -157,6 +161,40 @@ def test_what_is_refused_follows_the_engine_and_whether_phases_overlap() -> None
             check_fits(dataclasses.replace(plan, **changes), memory, 2, "here")
 
 
-def test_where_not_even_the_processes_fit_no_chunk_is_named() -> None:
-    with pytest.raises(UsageError, match="not even a small chunk fits"):
+@pytest.mark.parametrize("changes", [{}, {"pipeline": True}, {"exchange": "dask"}, {"workload": SKEWED}])
+def test_workers_whose_processes_do_not_fit_are_refused_with_how_many_do(changes: dict[str, Any]) -> None:
+    def with_workers(workers: int) -> Plan:
+        plan = dataclasses.replace(PLAN, workers=workers, rows_per_chunk=100_000, **changes)
+        return dataclasses.replace(plan, workload=dataclasses.replace(plan.workload, rows=100_000 * workers))
+
+    memory = 50 * PROCESS_BYTES - 1
+    with pytest.raises(UsageError, match=r"the 50 workers on here have .* each; use --workers \d+ or fewer") as caught:
+        check_fits(with_workers(50), memory, 50, "here")
+    most = int(str(caught.value).split()[-3])
+    check_fits(with_workers(most), memory, most, "here")
+    with pytest.raises(UsageError):
+        check_fits(with_workers(most + 1), memory, most + 1, "here")
+
+
+def test_workers_of_tables_need_their_processes_too() -> None:
+    side = TableSide("", (), (), ((),) * 3, (0,) * 3)
+    plan = dataclasses.replace(PLAN, workload=TableSpec(side, side, ("id",)), rows_per_chunk=None)
+    check_fits(plan, 3 * PROCESS_BYTES, 3, "here")
+    with pytest.raises(UsageError, match=r"the merge needs about .* at most 2 workers would fit there"):
+        check_fits(plan, 3 * PROCESS_BYTES - 1, 3, "here")
+
+
+def test_where_not_even_a_process_fits_no_number_is_named() -> None:
+    with pytest.raises(UsageError, match="not even one worker fits"):
         check_fits(PLAN, PROCESS_BYTES, 2, "here")
+
+
+def test_started_workers_need_memory_for_their_data_only() -> None:
+    def started(available: int) -> list[Worker]:
+        each = Hardware(available_bytes=available)
+        return [Worker(rank=rank, host="here", pid=1, name="", hardware=each) for rank in range(2)]
+
+    plan, data = dataclasses.replace(PLAN, rows_per_chunk=25_000_000), need(25_000_000) - PROCESS_BYTES
+    check_memory(plan, started(2 * data))
+    with pytest.raises(UsageError, match="the largest --chunk that fits"):
+        check_memory(plan, started(2 * data - 2_000_000))

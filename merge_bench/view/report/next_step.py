@@ -19,7 +19,7 @@ from merge_bench.analysis.statistics.verdict import Verdict
 from merge_bench.cluster.base import LauncherKind
 from merge_bench.cluster.launchers import launchers
 from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS, TUNE_OPTIONS, Option
-from merge_bench.errors import GateNotMet, MergeBenchError, NotRecorded, WrongResult
+from merge_bench.errors import GateNotMet, MergeBenchError, NotRecorded, UsageError, WrongResult
 from merge_bench.merge import engines
 from merge_bench.merge.workload.tables import FEW_ROW_GROUPS
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Run
@@ -256,7 +256,9 @@ def _severity(code: str) -> int:
     return known.index(code) if code in known else len(known) + (code in _UNFINISHED)
 
 
-def _after_error(campaign: Campaign, words: Sequence[str], run: Run, code: str) -> NextStep:
+def _after_error(campaign: Campaign, words: Sequence[str], run: Run, code: str) -> NextStep | None:
+    if code == UsageError.code:
+        return None  # the error names what to change
     if code in _UNFINISHED:
         again = _only(words, [option for option in OPTIONS if option.key != "fresh"])
         several = sum(each.planned_launches for each in campaign.runs) > 1

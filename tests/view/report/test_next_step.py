@@ -88,6 +88,11 @@ def test_the_transports_of_the_run_that_missed_its_gate_are_shown(tmp_path: Path
     assert re.fullmatch(r"python -m merge_bench transports --available --config \S*two(\.cfg)? --workers 4", gate)
 
 
+def test_an_error_that_names_its_remedy_has_no_next_step(tmp_path: Path) -> None:
+    assert "Next:" in conclusion(failed_sweep(tmp_path / "failed", "run-failed"))
+    assert "Next:" not in conclusion(failed_sweep(tmp_path / "usage", "usage"))
+
+
 def test_launches_and_blocks_are_not_combined(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path, *interleaved({"one": [0.200, 0.202, 0.201], "two": [0.190, 0.194, 0.189]}))
     command = next_of(with_command(folder, "--configs", "one,two", "--launches", "3"))
