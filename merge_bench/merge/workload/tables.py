@@ -21,6 +21,7 @@ from merge_bench.merge.frame import Field, Frame, arrow_schema, field_of
 from merge_bench.merge.workload import parquet, schema
 
 FEW_ROW_GROUPS = "few-row-groups"
+MOST_COLUMNS = 10  # that a message names
 """The code of the warning that workers start without rows of a table."""
 
 
@@ -139,8 +140,9 @@ def plan_tables(
             f" {len(right_on)}"
         )
     left_footers, right_footers = parquet.read_footers(left), parquet.read_footers(right)
-    left_keys = _key_columns(left, left_footers, left_on)
-    right_keys = _key_columns(right, right_footers, right_on)
+    same = list(left_on) == list(right_on)
+    left_keys = _key_columns(left, left_footers, left_on, same)
+    right_keys = _key_columns(right, right_footers, right_on, same)
     key_types = [_key_type(*pair) for pair in zip(left_keys, right_keys, strict=True)]
     left_names, right_names = schema.output_names(
         [c.name for c in left_footers.columns], [c.name for c in right_footers.columns], left_on, right_on
@@ -237,17 +239,27 @@ def _read(side: TableSide, file: str, indices: Sequence[int]) -> pa.Table:
     return pa.Table.from_arrays(canonical_columns(side.columns, table, file), schema=side.schema)
 
 
-def _key_columns(path: str, footers: parquet.Footers, on: Sequence[str]) -> list[parquet.FooterColumn]:
+def _key_columns(path: str, footers: parquet.Footers, on: Sequence[str], same: bool) -> list[parquet.FooterColumn]:
+    """The columns `on` of a table; `same`: the other table's keys have the same names."""
     columns = {column.name: column for column in footers.columns}
     for key in on:
         if key not in columns:
-            folded = {name.lower(): name for name in columns}
-            near = [folded[n] for n in difflib.get_close_matches(key.lower(), folded, n=3, cutoff=0.5)]
-            hint = f"similar names: {', '.join(near)}" if near else f"its columns: {', '.join(list(columns)[:10])}"
-            raise UsageError(f"{path} has no column {key!r} to merge on; {hint}")
+            other = "; for keys with other names in one table, use --left-on and --right-on" if same else ""
+            raise UsageError(f"{path} has no column {key!r} to merge on; {_what_it_has(key, list(columns))}{other}")
         if list(on).count(key) > 1:
             raise UsageError(f"column {key!r} of {path} is used as a key more than once")
     return [columns[key] for key in on]
+
+
+def _what_it_has(key: str, columns: Sequence[str]) -> str:
+    """The columns of a table that has no `key`; before them those whose names contain it, or are similar."""
+    folded, wanted = {name.lower(): name for name in columns}, key.lower()
+    parts = sorted((name for name in folded if wanted in name or (len(name) > 1 and name in wanted)), key=len)
+    close = difflib.get_close_matches(wanted, [name for name in folded if len(name) > 1], n=3, cutoff=0.5)
+    near = ", ".join(folded[name] for name in list(dict.fromkeys((*parts, *close)))[:3])
+    cut = f" and {len(columns) - MOST_COLUMNS} more" if len(columns) > MOST_COLUMNS else ""
+    listed = f"its columns: {', '.join(columns[:MOST_COLUMNS])}{cut}"
+    return f"similar names: {near}; {listed}" if near else listed
 
 
 def _key_type(left: parquet.FooterColumn, right: parquet.FooterColumn) -> pa.DataType:

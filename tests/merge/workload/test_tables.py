@@ -282,14 +282,21 @@ def test_a_column_whose_name_has_a_dot(tmp_path: Path) -> None:
 # Keys and types
 
 
-def test_a_key_that_is_not_there_names_the_nearest(tmp_path: Path, ids: Path) -> None:
+def test_a_key_that_is_not_there_names_the_nearest_and_the_columns(tmp_path: Path, ids: Path) -> None:
     path = write(tmp_path / "t.parquet", pa.table({"Order_ID": [1], "price": [1], "zz": [1]}))
-    assert (
-        refusal(path, ids, "order_id", "id") == f"{path} has no column 'order_id' to merge on; similar names: Order_ID"
-    )
-    assert (
-        refusal(ids, path, "id", "xyw") == f"{path} has no column 'xyw' to merge on; its columns: Order_ID, price, zz"
-    )
+    columns = "its columns: Order_ID, price, zz"
+    missing = f"{path} has no column 'order_idx' to merge on; similar names: Order_ID; {columns}"
+    assert refusal(path, ids, "order_idx", "id") == missing
+    assert refusal(ids, path, "id", "xyw") == f"{path} has no column 'xyw' to merge on; {columns}"
+
+
+def test_names_that_contain_the_missing_key_come_first_and_long_lists_are_cut(tmp_path: Path, ids: Path) -> None:
+    names = ["d", "order_id", "idle_seconds", *(f"c{number}" for number in range(12))]
+    path = write(tmp_path / "t.parquet", pa.table({name: [1] for name in names}))
+    said = refusal(path, ids, "id", "id")
+    assert "; similar names: order_id, idle_seconds; its columns: d, order_id, " in said
+    assert "c6 and 5 more; " in said
+    assert said.endswith("use --left-on and --right-on")
 
 
 def test_keys_come_in_pairs(ids: Path) -> None:
