@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -61,7 +62,15 @@ def _option(option: Option, default: object) -> Decorator:
     if option.flag:
         return click.option(*names, is_flag=True, default=None, help=shown)
     kind = Parsed(option.placeholder, option.parse)
-    return click.option(*names, type=kind, default=default, metavar=option.placeholder, help=shown)
+    given: dict[str, Any] = {}
+    if isinstance(option.parse, parsers.Names):
+        given = {"multiple": True, "callback": lambda ctx, param, lists: _joined(lists) or default}
+    return click.option(*names, type=kind, default=default, metavar=option.placeholder, help=shown, **given)
+
+
+def _joined(lists: Sequence[Sequence[object]] | None) -> tuple[object, ...]:
+    """The values of an option that takes a list and can be repeated, each once."""
+    return tuple(dict.fromkeys(itertools.chain.from_iterable(lists or ())))
 
 
 def json_option(help: str = "Print one JSON document on standard output.") -> Decorator:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 @click.option("--space", metavar="FILE", help="File that lists the settings to try; by default the shipped space.toml.")
 @click.option(
     "--only",
+    multiple=True,
+    callback=lambda ctx, param, names: ",".join(names) or None,
     metavar="NAME[,NAME]",
     help="Vary only these settings, or values such as message-size=4m; by default all of the tuning space.",
 )

@@ -10,6 +10,7 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from merge_bench.units import parse_bytes, parse_count, parse_duration, parse_rate
@@ -113,12 +114,21 @@ def choice(*allowed: str) -> Parser:
     return parse
 
 
-def names(text: str) -> tuple[str, ...]:
-    """One or several names, separated by commas."""
-    parts = tuple(part.strip() for part in text.split(","))
-    if not all(parts):
-        raise ValueError(f"{text!r} contains an empty name; write names like a,b")
-    return _distinct(text, parts)
+@dataclass(frozen=True)
+class Names:
+    """One or several names, separated by commas, each parsed by `one`. An option that takes them can be repeated."""
+
+    one: Parser = str
+
+    def __call__(self, text: str) -> tuple[object, ...]:
+        """The names in their order; raises ValueError for an empty one and for one that is there twice."""
+        parts = tuple(part.strip() for part in text.split(","))
+        if not all(parts):
+            raise ValueError(f"{text!r} contains an empty name; write names like a,b")
+        return tuple(map(self.one, _distinct(text, parts)))
+
+
+names = Names()
 
 
 def _distinct(text: str, values: Iterable[_T]) -> tuple[_T, ...]:
@@ -130,8 +140,7 @@ def _distinct(text: str, values: Iterable[_T]) -> tuple[_T, ...]:
 
 def choices(*allowed: str) -> Parser:
     """One or several of `allowed`, separated by commas."""
-    one = choice(*allowed)
-    return lambda text: tuple(map(one, names(text)))
+    return Names(choice(*allowed))
 
 
 def text(value: str) -> str:

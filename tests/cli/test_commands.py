@@ -54,3 +54,24 @@ def test_an_error_is_a_message_a_document_and_a_status(
     assert err == "merge_bench: it broke\n"
     error = {"code": RunFailed.code, "message": "it broke", "host": None, "rank": None}
     assert json.loads(out) == {"error": error}
+
+
+@pytest.mark.parametrize(
+    ("words", "key", "values"),
+    [
+        (["--fail-on", "slower", "--fail-on", "inconclusive"], "fail_on", ("slower", "inconclusive")),
+        (["--fail-on=slower,inconclusive", "--fail-on", "slower"], "fail_on", ("slower", "inconclusive")),
+        (["--configs", "a.cfg", "--configs", "b.cfg"], "configs", ("a.cfg", "b.cfg")),
+        (["--require-transport", "rc,dc", "--require-transport", "tcp"], "require_transport", ("rc", "dc", "tcp")),
+        ([], "fail_on", None),
+        ([], "require_transport", None),
+    ],
+)
+def test_an_option_that_takes_a_list_can_be_repeated(words: list[str], key: str, values: object) -> None:
+    context = cli.cli.commands["run"].make_context("run", words)
+    assert context.params[key] == values
+
+
+def test_the_settings_of_a_tuning_can_be_repeated() -> None:
+    context = cli.cli.commands["tune"].make_context("tune", ["--only", "a,b", "--only", "c=4m"])
+    assert context.params["only"] == "a,b,c=4m"

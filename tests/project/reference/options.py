@@ -14,7 +14,8 @@ from tests.project.reference import page, table
 _INTRO = """\
 Counts can be written as `25e6`, `1_000_000` or `25M`; sizes as `30GB` (powers of 1000), `28GiB` or `64k` (powers of
 1024, as in UCX); durations as `15`, `500ms`, `5m` or `10:00`. A value on the command line overrides the config, which
-overrides the environment ([configs.md](../configs.md#which-value-is-used)).
+overrides the environment ([configs.md](../configs.md#which-value-is-used)). An option of names separated by commas,
+such as `--fail-on`, can be repeated: all the names count.
 
 All commands exit with 0 (done), 2 (wrong usage or config), 3 (the run failed; what was measured is kept), 4 (a merge
 result was wrong) or 5 (a requested gate was not met)."""
