@@ -220,6 +220,19 @@ def _devices(now: Situation) -> Iterator[Conflict]:
         )
 
 
+def _rails(now: Situation) -> Iterator[Conflict]:
+    rails = now.effective.get("UCX_MAX_RNDV_RAILS", "1")
+    several = "UCX_MAX_RNDV_RAILS" in now.given and rails.isdecimal() and int(rails) > 1
+    if several and "UCX_NET_DEVICES" not in now.given and not any((SYSFS / "infiniband").glob("*")):
+        yield Conflict(
+            "rails-without-adapter",
+            ("UCX_MAX_RNDV_RAILS",),
+            f"UCX_MAX_RNDV_RAILS={rails} is for hosts with InfiniBand or RoCE adapters, and this host has none: here"
+            " the config runs without them, so what it is for can only be measured on other hosts.",
+            f"{_FAQ}, 'Does UCX support multi-rail?'",
+        )
+
+
 def _delayed_submission(now: Situation) -> Iterator[Conflict]:
     mode = now.effective.get("UCXPY_PROGRESS_MODE", "thread")
     delayed = now.effective.get("UCXPY_ENABLE_DELAYED_SUBMISSION", "0")
@@ -255,5 +268,6 @@ RULES: tuple[Rule, ...] = (
     _unavailable,
     _lost_alias,
     _devices,
+    _rails,
     _delayed_submission,
 )

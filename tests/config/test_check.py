@@ -225,6 +225,16 @@ def test_each_shipped_config_passes(
     assert not unexplained & {each["code"] for each in document["conflicts"]}
 
 
+def test_several_rails_need_an_adapter(
+    config_of: Make, adapter: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rails, one = config_of("UCX_MAX_RNDV_RAILS=2\n"), config_of("UCX_MAX_RNDV_RAILS=1\n")
+    assert "rails-without-adapter" not in codes(check_config(rails, {}))
+    monkeypatch.setattr(conflicts, "SYSFS", tmp_path / "none")
+    assert "rails-without-adapter" in codes(check_config(rails, {}))
+    assert "rails-without-adapter" not in codes(check_config(one, {}))
+
+
 def test_the_shipped_set() -> None:
     names = {"default", "base-ucx", "optimized", "tcp", "nthu-2022-v100", "nthu-2022-dgx-a100", "infiniband"}
     assert names <= {path.stem for path in CONFIGS.glob("*.cfg")}
