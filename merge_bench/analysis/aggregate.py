@@ -116,6 +116,11 @@ def phase(name: str) -> Value:
     return longest
 
 
+def flight_rate(launch: Launch, iteration: IterationLine) -> float | None:
+    """All bytes of one iteration ÷ the seconds in which they were in flight."""
+    return metrics.flight_rate(iteration)
+
+
 def link_fraction(launch: Launch, iteration: IterationLine) -> float | None:
     """Share of the link limit of its launch that one iteration reached."""
     return metrics.link_fraction(iteration, link_limit([launch]))

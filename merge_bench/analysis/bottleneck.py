@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from merge_bench.analysis import aggregate, diagnostics, metrics
+from merge_bench.analysis import aggregate, diagnostics, host_load, metrics
 from merge_bench.analysis.aggregate import WorkerFigures
 from merge_bench.analysis.documents.run import Bottleneck, Link, MemoryRate
 from merge_bench.records.campaign import Launch, Run
@@ -53,7 +53,12 @@ def find(
     if crowd is not None:
         return Bottleneck(what="cores", share=None, because=f"{crowd.processes} workers share {crowd.named}")
     found = max(_ranks(launches, workers, known, wall), key=lambda found: found.share or 0.0, default=None)
-    if found is None:
+    if found is not None:
+        cost = f"that costs {found.share or 0.0:.0%} of the wall-clock time"
+        disturbed = found.what != "overload" and host_load.busy_indexes(launches)
+        busy = ", while other processes kept the host busy" if disturbed else ""
+        found = msgspec.structs.replace(found, because=f"{found.because}; {cost}{busy}")
+    else:
         found = _overlapped(launches, known, link) if run.plan.pipeline else _phase(launches, known, link, memory)
     few = _few_row_groups(run.plan)
     even = found.what in ("join", "overload") and run.plan.distribution != "broadcast"  # a shuffle spreads the rows

@@ -9,12 +9,13 @@ import msgspec
 from merge_bench.analysis import aggregate, metrics
 from merge_bench.analysis.aggregate import WorkerFigures, pair_figures
 from merge_bench.analysis.documents.error import Failure
-from merge_bench.analysis.host_load import busy_launches
+from merge_bench.analysis.host_load import busy_indexes, busy_launches
 from merge_bench.analysis.statistics import median, outliers
 from merge_bench.analysis.traffic_check import contradictions
 from merge_bench.analysis.verification_state import NOT_BY_US, State
 from merge_bench.errors import Caution, RunFailed, WrongResult
 from merge_bench.host import core_budget
+from merge_bench.merge.engines import descriptions
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch, Run
 from merge_bench.records.schema import FailureLine
 from merge_bench.units import format_rate, format_seconds
@@ -28,7 +29,7 @@ def warnings(
 ) -> list[Caution]:
     """The recorded warnings, then those that follow from the numbers; each once."""
     recorded = [*campaign.warnings, *(warning for launch in run.launches for warning in launch.warnings)]
-    if busy_launches(run.launches):  # one warning for the campaign, since the host is the same
+    if any(busy_indexes(run.launches)):  # of launches after launch 0, which has its own: one for all runs of the host
         recorded += busy_launches(campaign.launches)
     verification = [_UNVERIFIED[state]] if state in _UNVERIFIED and (counted or state is not State.MISSING) else []
     traffic = () if run.plan.runtime_filter else _traffic(counted)  # the filter's messages are not in the records
@@ -36,7 +37,7 @@ def warnings(
     name = run.config.name if several else ""
     shown = (
         *traffic, *_launches(run), *limit_exceeded(counted), *_links(counted, workers, name),
-        *_ranks(counted, workers, name), *_outliers(counted, several=several),
+        *_ranks(run, counted, workers, name), *_outliers(counted, several=several),
     )  # fmt: skip
     found = list(dict.fromkeys((*(line.caution for line in recorded), *verification, *shown)))
     if campaign.truncated:
@@ -229,7 +230,9 @@ def limit_exceeded(launches: Sequence[Launch]) -> Iterator[Caution]:
         )
 
 
-def _ranks(launches: Sequence[Launch], workers: Sequence[WorkerFigures], config: str) -> Iterator[Caution]:
+def _ranks(
+    run: Run, launches: Sequence[Launch], workers: Sequence[WorkerFigures], config: str
+) -> Iterator[Caution]:  # fmt: skip
     """What is uneven between ranks; `config`: as in `_links`, for what depends on the config."""
     hosts = {worker.rank: worker.host for worker in workers}
     for overload in overloaded(workers)[:MOST_OVERLOADED]:
@@ -257,8 +260,18 @@ def _ranks(launches: Sequence[Launch], workers: Sequence[WorkerFigures], config:
             f"{_rank(slow.rank, hosts[slow.rank], config)} is slow in {slow.phase}: it takes"
             f" {format_seconds(slow.seconds)}, the other ranks {format_seconds(slow.others)} (factor"
             f" {slow.factor:.2f})",
-            "check whether the core, GPU or network port of this rank is shared, throttled, or on another NUMA node",
+            _look_at(run, launches, slow.rank, several_hosts=len(set(hosts.values())) > 1),
         )
+
+
+def _look_at(run: Run, launches: Sequence[Launch], rank: int, *, several_hosts: bool) -> str:
+    """What to check about a slow rank, of what its host has."""
+    on_gpu = any(engine.device_memory for engine in descriptions() if engine.name == run.plan.engine)
+    found = (each for launch in launches if launch.line is not None for each in launch.line.workers)
+    nodes = next((each.hardware.numa_nodes or 1 for each in found if each.rank == rank), 1)
+    where = ("GPU" if on_gpu else "core") + " or network port" * several_hosts
+    how = "shared, throttled, or on another NUMA node" if nodes > 1 else "shared or throttled"
+    return f"check whether the {where} of this rank is {how}"
 
 
 def _rank(rank: int, host: str, config: str) -> str:

@@ -245,7 +245,7 @@ def run(
         say(short)
 
     def launch(job: Job, writer: CampaignWriter, index: int) -> int:
-        shown = Labelled(progress, label(job, jobs)) if len(jobs) > 1 else progress
+        shown = Labelled(progress, label(job, jobs, index)) if len(jobs) > 1 else progress
         return launch_merge(job, writer, shown, index)
 
     name = "-".join(config.name for config in sweep.configs)
@@ -278,10 +278,13 @@ def too_few_blocks(sweep: Sweep) -> str | None:
     return f"{made} cannot show a difference between {len(sweep.configs)} configs; use --blocks {least} or more"
 
 
-def label(job: Job, jobs: Sequence[Job]) -> str:
-    """How the display names a launch of several."""
+def label(job: Job, jobs: Sequence[Job], launch: int) -> str:
+    """How the display names a launch of several: ``launch 0 (1 of 12), default, 1,000,000 rows, 2 workers``.
+
+    `launch`: its number in the records, which counts from 0, also those that failed and are made again.
+    """
     plan = job.prepared.plan
-    return f"{jobs.index(job) + 1}/{len(jobs)} {job.config}{_size(plan)}, {_workers(plan)}"
+    return f"launch {launch} ({jobs.index(job) + 1} of {len(jobs)}), {job.config}{_size(plan)}, {_workers(plan)}"
 
 
 def _size(plan: Plan) -> str:

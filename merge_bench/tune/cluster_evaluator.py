@@ -214,9 +214,9 @@ class ClusterEvaluator:
             raise RunFailed(f"a launch ended with status {status}, but its result could not be recorded; {RESUME}")
 
     def label(self, job: Job) -> str:
-        """How a display names the launch made next: ``search, launch 37, 1:52/5:00, message-size=4m``."""
+        """How a display names the launch made next: ``search, launch 36, 1:52/5:00, message-size=4m``."""
         used = f", {_minutes(self._seconds)}/{_minutes(self.budget.seconds)}" if self.budget.seconds else ""
-        return f"{'search' if self._searching else 'confirm'}, launch {self._next + 1}{used}, {job.config}"
+        return f"{'search' if self._searching else 'confirm'}, launch {self._next}{used}, {job.config}"
 
     def _check_baseline(self, sample: Sample) -> None:
         if sample.wrong:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -154,7 +155,40 @@ def test_a_straggler_costs_what_it_takes_longer(tmp_path: Path) -> None:
     found = bottleneck(write_campaign(tmp_path, Script(plan=plan(4), worker=phases(0.02, 0.03, 0.062, rank=2))))
     assert (found.what, found.rank) == ("straggler", 2)
     assert found.share == pytest.approx(0.022 / 0.11)
-    assert found.because == "rank 2 (node0) needs 62.00 ms for join, the other ranks 40.00 ms"
+    needs = "rank 2 (node0) needs 62.00 ms for join, the other ranks 40.00 ms"
+    assert found.because == f"{needs}; that costs 20% of the wall-clock time"
+
+
+def test_a_rank_that_is_slow_on_a_busy_host_is_named_with_that(tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path, Script(plan=plan(4), worker=phases(0.02, 0.03, 0.062, rank=2)))
+    records = folder / "records.jsonl"
+    lines = [json.loads(line) for line in records.read_text().splitlines()]
+    for line in lines:
+        if line["kind"] == "launch":
+            line["other_load"] = {"busy": 1.5, "cores": 2, "processes": ["pid 71 yes"]}
+    records.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert bottleneck(folder).because.endswith("of the wall-clock time, while other processes kept the host busy")
+
+
+@pytest.mark.parametrize(
+    ("changes", "nodes", "hosts", "checked"),
+    [
+        ({}, 1, 1, "core of this rank is shared or throttled"),
+        ({}, 2, 1, "core of this rank is shared, throttled, or on another NUMA node"),
+        ({}, 1, 2, "core or network port of this rank is shared or throttled"),
+        ({"engine": "cudf"}, None, 1, "GPU of this rank is shared or throttled"),
+    ],
+)
+def test_what_to_check_of_a_slow_rank_is_what_its_host_has(
+    tmp_path: Path, changes: dict[str, Any], nodes: int | None, hosts: int, checked: str
+) -> None:
+    def machine(worker: s.Worker) -> s.Worker:
+        hardware = msgspec.structs.replace(worker.hardware, numa_nodes=nodes)
+        return msgspec.structs.replace(worker, hardware=hardware, host=f"node{worker.rank % hosts}")
+
+    script = Script(plan=plan(4, **changes), worker=phases(0.02, 0.03, 0.062, rank=2), machine=machine)
+    (slow,) = [each for each in document(write_campaign(tmp_path, script)).warnings if each.code == "straggler"]
+    assert slow.remedy == f"check whether the {checked}"
 
 
 def test_a_rank_that_costs_less_than_a_tenth_is_a_warning_and_not_the_limit(tmp_path: Path) -> None:
@@ -227,7 +261,8 @@ def test_an_overloaded_rank(tmp_path: Path) -> None:
 
     found = bottleneck(write_campaign(tmp_path, Script(plan=plan(4), worker=heavy)))
     assert (found.what, found.rank) == ("overload", 2)
-    assert found.because == "rank 2 (node0) receives 2.50 × as many rows as the other ranks on average"
+    receives = "rank 2 (node0) receives 2.50 × as many rows as the other ranks on average"
+    assert found.because == f"{receives}; that costs 38% of the wall-clock time"
     # Exchange and join take 70 of 110 ms, of which an even share would need 1 / 2.5.
     assert found.share == pytest.approx(0.07 / 0.11 * 0.6)
 

@@ -138,7 +138,7 @@ def test_a_display_tells_the_search_from_the_confirmation(tmp_path: Path) -> Non
     confirming = phases.index("confirm")
     assert set(phases[:confirming]) == {"search"}
     assert set(phases[confirming:]) == {"confirm"}
-    assert labels[0].startswith("search, launch 1, ")
+    assert labels[0].startswith("search, launch 0, ")
 
 
 def test_seconds_of_the_budget_are_those_of_the_records(tmp_path: Path) -> None:

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 LINES, COLUMNS = 23, 80
 """What one run may take of a terminal, whose last line is the prompt's."""
 
+_ALIKE = 0.1
+"""Rates that differ by at most this share look alike beside a share of the link limit."""
+
 
 def conclude(
     page: Page, campaign: Campaign, documents: Sequence[RunDocument], records: str, *, whole: bool = False,
@@ -138,7 +141,7 @@ def _facts(run: Run, launches: Sequence[Launch], document: RunDocument) -> Itera
             share = "> 100%" if link.fraction > diagnostics.EXCEEDED else f"{link.fraction:.0%}"  # a warning says more
             limit = f"{share} of the {limit}"
         limit += f", over {', '.join(link.transports)}" if link.transports else ""
-        yield "Link", limit + ("" if link.fraction is None else _silent(launches))
+        yield "Link", limit + ("" if link.fraction is None else _beside_bandwidth(launches, document))
     peaks = [worker for worker in document.peak_memory_bytes.per_worker if worker.peak is not None]
     if peaks:
         most = max(peaks, key=lambda worker: worker.peak or 0)
@@ -147,13 +150,16 @@ def _facts(run: Run, launches: Sequence[Launch], document: RunDocument) -> Itera
         yield "Peak memory", f"{gib(most.peak)} GiB in a worker{ratio}"
 
 
-def _silent(launches: Sequence[Launch]) -> str:
-    """Why the share of the link limit does not follow from the bandwidth, which only workers that send have."""
+def _beside_bandwidth(launches: Sequence[Launch], document: RunDocument) -> str:
+    """Why the share of the link limit does not follow from the bandwidth, where it does not."""
     ranks, workers = aggregate.silent(launches), len(aggregate.worker_figures(launches))
-    if not ranks:
+    if ranks:
+        who = f"rank {ranks[0]}" if len(ranks) == 1 else f"{len(ranks)} of {workers} workers"
+        return f"; {who} sent nothing, which lowers this share, but not Bandwidth"
+    rate, bandwidth = aggregate.of_run(launches, aggregate.flight_rate), document.bandwidth_bytes_per_second
+    if rate is None or not bandwidth.harmonic_mean or abs(rate / bandwidth.harmonic_mean - 1) <= _ALIKE:
         return ""
-    who = f"rank {ranks[0]}" if len(ranks) == 1 else f"{len(ranks)} of {workers} workers"
-    return f"; unlike Bandwidth, it counts {who}, too, which sent nothing"
+    return f"; all bytes together: {gib(rate)} GiB/s, where Bandwidth is a mean over frames and workers"
 
 
 def _sweep(page: Page, campaign: Campaign, documents: Sequence[RunDocument], below: str) -> NextStep | None:

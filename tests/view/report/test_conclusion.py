@@ -91,7 +91,11 @@ def test_one_run_says_everything_that_matters_once(tmp_path: Path) -> None:
     assert [re.split(r"\s{2,}", line) for line in lines[7:11]] == [
         ["Phases (ms)", "partition 20.00 (18%), exchange 30.00 (27%), join 40.00 (36%); slowest worker of each phase"],
         ["Limited by", "join: the longest phase, 36% of the wall-clock time"],
-        ["Link", "83% of the link limit of 0.447 GiB/s at this size, over sysv/memory, tcp/lo"],
+        [
+            "Link",
+            "83% of the link limit of 0.447 GiB/s at this size, over sysv/memory, tcp/lo; all bytes together:"
+            " 0.373 GiB/s, where Bandwidth is a mean over frames and workers",
+        ],
         ["Peak memory", "0.186 GiB in a worker, 3.00 × its input above imports"],
     ]
     assert lines[11:] == [
@@ -112,9 +116,13 @@ def test_a_link_limit_that_was_exceeded_has_no_share_of_more_than_all(tmp_path: 
 
 @pytest.mark.parametrize(
     ("name", "silent"),
-    [("one-sender", "; unlike Bandwidth, it counts rank 1, too, which sent nothing"), ("run", "")],
+    [
+        ("one-sender", "; rank 1 sent nothing, which lowers this share, but not Bandwidth"),
+        ("tables", "; all bytes together: 0.0654 GiB/s, where Bandwidth is a mean over frames and workers"),
+        ("run", ""),
+    ],
 )
-def test_a_share_of_the_link_limit_that_counts_workers_without_bandwidth_says_so(name: str, silent: str) -> None:
+def test_a_share_of_the_link_limit_that_does_not_follow_from_bandwidth_says_why(name: str, silent: str) -> None:
     (link,) = [line for line in conclusion(CAMPAIGNS / name).splitlines() if line.startswith("Link ")]
     assert re.search("over [a-z/, ]+(.*)", link).group(1) == silent
 
