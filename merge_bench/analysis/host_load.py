@@ -27,7 +27,8 @@ def busy_launches(launches: Sequence[Launch]) -> list[WarningLine]:
         return []
     worst = max(busy.values(), key=lambda load: load.busy)
     named = f" ({', '.join(worst.processes)})" if worst.processes else ""
-    which = ", ".join(str(index) for index in list(busy)[:MOST_NAMED]) + ", …" * (len(busy) > MOST_NAMED)
+    first = ", ".join(str(index) for index in list(busy)[:MOST_NAMED]) + ", …" * (len(busy) > MOST_NAMED)
+    which = f"launch{'es' * (len(busy) > 1)} {first}"
     some = f"as {len(busy)} of {len(loads)} launches started ({which})" if len(loads) > 1 else "as it started"
     message = (
         f"other processes kept up to {worst.busy:.1f} of {worst.cores} cores busy{named} {some},"

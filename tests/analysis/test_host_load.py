@@ -34,7 +34,8 @@ def recorded(folder: Path, *loads: dict[str, Any] | None) -> Campaign:
 def test_launches_that_began_on_a_busy_host_are_counted_and_the_processes_named(tmp_path: Path) -> None:
     (line,) = busy_host(recorded(tmp_path, QUIET, QUIET, BUSY, QUIET, {**BUSY, "busy": 0.8}, QUIET))
     assert line.code == BUSY_HOST
-    assert "up to 1.6 of 2 cores busy (pid 71 yes, pid 93 mypy) as 2 of 6 launches started (2, 4)" in line.message
+    busy = "up to 1.6 of 2 cores busy (pid 71 yes, pid 93 mypy)"
+    assert f"{busy} as 2 of 6 launches started (launches 2, 4)" in line.message
     assert "--wait-for-quiet" in (line.remedy or "")
 
 
@@ -59,4 +60,4 @@ def test_runs_and_verdicts_say_so(tmp_path: Path) -> None:
 def test_a_campaign_has_one_warning_for_all_its_configs(tmp_path: Path) -> None:
     documents = summarize(recorded(tmp_path, QUIET, *[BUSY] * 5)).runs
     (message,) = {each.message for one in documents for each in one.warnings if each.code == BUSY_HOST}
-    assert "as 5 of 6 launches started (1, 2, 3, 4, 5)" in message
+    assert "as 5 of 6 launches started (launches 1, 2, 3, 4, 5)" in message
