@@ -155,7 +155,7 @@ def _beside_bandwidth(launches: Sequence[Launch], document: RunDocument) -> str:
     ranks, workers = aggregate.silent(launches), len(aggregate.worker_figures(launches))
     if ranks:
         who = f"rank {ranks[0]}" if len(ranks) == 1 else f"{len(ranks)} of {workers} workers"
-        return f"; {who} sent nothing, which lowers this share, but not Bandwidth"
+        return f"; share and limit count {who}, which sent nothing; Bandwidth does not"
     rate, bandwidth = aggregate.of_run(launches, aggregate.flight_rate), document.bandwidth_bytes_per_second
     if rate is None or not bandwidth.harmonic_mean or abs(rate / bandwidth.harmonic_mean - 1) <= _ALIKE:
         return ""

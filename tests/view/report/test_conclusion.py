@@ -117,7 +117,7 @@ def test_a_link_limit_that_was_exceeded_has_no_share_of_more_than_all(tmp_path: 
 @pytest.mark.parametrize(
     ("name", "silent"),
     [
-        ("one-sender", "; rank 1 sent nothing, which lowers this share, but not Bandwidth"),
+        ("one-sender", "; share and limit count rank 1, which sent nothing; Bandwidth does not"),
         ("tables", "; all bytes together: 0.0654 GiB/s, where Bandwidth is a mean over frames and workers"),
         ("run", ""),
     ],
