@@ -135,14 +135,14 @@ def level(blocks: int) -> float:
     return max(0.05, 2.0 ** (1 - blocks))
 
 
-def decide(evaluator: Evaluator, contest: Contest, options: Options, bar: Bar) -> State:
-    """Make blocks of the two until the state is clear, at most 1.5 times `options.most`.
+def decide(evaluator: Evaluator, contest: Contest, options: Options, bar: Bar, *, keep: int = 1) -> State:
+    """Make blocks of the two until the state is clear, at most 1.5 times `options.most`; `keep`: see `Evaluator.block`.
 
     A block is only two launches, so more of them are affordable: one slow launch of eight can leave a gain of 10 %
     undecided.
     """
     for _ in range(options.most + options.most // 2):
-        candidate, against = evaluator.block([contest.candidate, contest.against], plan=contest.plan)
+        candidate, against = evaluator.block([contest.candidate, contest.against], plan=contest.plan, keep=keep)
         contest.add(candidate, against)
         state = contest.state(bar, least=options.least)
         if state is not State.OPEN:

@@ -42,6 +42,7 @@ def screen(values: Sequence[Value], evaluator: Evaluator, options: Options) -> t
     alive = [Contest(Candidate.of(value), Candidate()) for value in values]
     blocks: Counter[Candidate] = Counter()
     winners: list[Contest] = []
+    seem_faster = 0  # of those that stay undecided after all their blocks
     while True:
         pending = sum(max(options.least - blocks[contest.candidate], 0) for contest in alive)
         alive += [Contest(Candidate.of(value), Candidate()) for value in evaluator.joining(pending)]
@@ -50,7 +51,7 @@ def screen(values: Sequence[Value], evaluator: Evaluator, options: Options) -> t
         early = [contest for contest in alive if blocks[contest.candidate] < options.least]
         promising = [contest for contest in alive if contest.promises(options.least)]
         most = 1 if early else most_together(options, evaluator.plans)
-        keep = min(len(winners) + len(promising), most)
+        keep = min(len(winners) + seem_faster + len(promising), most)
         keeps = (keep,) if keep else (1, 0) if early else (0,)
         try:
             chosen = _race_block(evaluator, early or (promising if evaluator.limited else ()) or alive, twin, keeps)
@@ -66,6 +67,7 @@ def screen(values: Sequence[Value], evaluator: Evaluator, options: Options) -> t
             alive.remove(contest)
             if state is State.GAIN:
                 winners.append(contest)
+            seem_faster += state is State.OPEN and contest.promises(options.least)
             contest.note(evaluator, SCREEN, DECISIONS.get(state, "dropped"), reason_of(state, contest, bar))
     return ranked(winners), _note_noise(evaluator, twin, options)
 
@@ -125,9 +127,11 @@ def combine(
 ) -> list[Contest]:
     """Add one winner after the other; each stays only if the combination with it gains over the one without.
 
+    With a budget, time is left to confirm the winners alone.
+
     Returns the contests that added a value, in their order; that of the strongest is its own against the baseline.
     """
-    added = list(winners[:1])
+    added, keep = list(winners[:1]), min(len(winners), most_together(options, evaluator.plans))
     for winner in added:
         winner.note(evaluator, COMBINE, "kept", "the largest gain alone; the combination starts with this setting")
     for winner in winners[1:]:
@@ -138,7 +142,7 @@ def combine(
         if clash:
             contest.note(evaluator, COMBINE, "dropped", f"cannot be combined with {clash}, which gains more")
             continue
-        state = decide(evaluator, contest, options, bar)
+        state = decide(evaluator, contest, options, bar, keep=keep)
         reason = reason_of(state, contest, bar)
         if state is State.LOSS:
             reason += "; the setting gains alone but loses in the combination"

@@ -139,6 +139,22 @@ def test_time_is_left_to_confirm_both_that_seem_faster_and_the_rest_is_for_these
     assert [each.name("") for each in best_so_far(campaign, FLAT.values)] == ["a=y", "b=y"]
 
 
+def test_time_is_left_to_confirm_what_seems_faster_after_all_its_blocks(tmp_path: Path) -> None:
+    """It went into blocks of those that seem slower, once those that seem faster had all of theirs."""
+    # 3 blocks of 5 launches and 5 of 4 take 140 s, 7 of 3 in the confirmation 84, and a block of one more 12.
+    campaign, _ = screened(tmp_path, 235.0, swaying(a=SWAYING, b=SWAYING, c=LEVEL))
+    assert [line.launches for line in campaign.tuning if line.setting] == [8, 8, 3]
+
+
+def test_winners_are_combined_only_in_the_time_that_confirming_each_alone_leaves(tmp_path: Path) -> None:
+    # 3 blocks of 5 launches take 60 s, 7 of 3 in the confirmation 84, 3 blocks of the combination 24.
+    fast = {**swaying(a=(1.1,), b=(1.2,), c=(0.5,)), frozenset(["a=y", "b=y"]): [1.3e9] * 24}
+    campaign, why = screened(tmp_path, 167.0, fast)
+    assert why.endswith("the rest of the budget is for a confirmation")
+    assert sum(launch.key == ("a=y+b=y", 0) for launch in campaign.launches) == 2
+    assert [each.name("") for each in best_so_far(campaign, FLAT.values)] == ["b=y", "a=y"]
+
+
 def test_each_block_of_the_copy_counts_as_in_a_comparison(tmp_path: Path) -> None:
     """The first one, which times launches, was left out, so that `compare` showed another noise."""
     campaign, _ = waiting(tmp_path, 180.0, swaying(a=LEVEL, b=LEVEL, c=SWAYING))
