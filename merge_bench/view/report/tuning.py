@@ -146,7 +146,7 @@ def _counts(result: Result) -> list[str]:
     judged = result.screened - new - len(gained) - len(result.undecided) - len(result.no_gain_seen)
     counts = {
         f"{new} {'was' if new == 1 else 'were'} tested on new launches": new,
-        f"{len(gained)} gained": len(gained),
+        f"{len(gained)} gained in the search only": len(gained),
         f"{judged} {'was' if judged == 1 else 'were'} dropped": judged,
         f"{len(result.no_gain_seen)} showed no gain (not ruled out)": len(result.no_gain_seen),
         f"{len(result.undecided)} {'is' if len(result.undecided) == 1 else 'are'} undecided": len(result.undecided),
