@@ -71,7 +71,7 @@ def make_campaign(
                             check_host(left[0].prepared.settings, writer, wait=wait_for_quiet, first=caller.look)
                         done, status = _make(left, writer, launch, first, status, expected)
                 except signals.Interrupted as before_the_first:
-                    _write_interruption(writer, before_the_first)
+                    write_interruption(writer, before_the_first)
             if done < len(left) and status in resuming.GOES_ON:
                 status = RunFailed.exit_status
                 if resume and len(jobs) > 1:
@@ -96,7 +96,7 @@ def _make(
             if (interrupted := signals.interruption()) is not None:
                 done += one == 0
                 if one == 0 and done < len(jobs):  # it came while the launch ended, and no line of the launch has it
-                    _write_interruption(writer, interrupted)
+                    write_interruption(writer, interrupted)
                 return done, status
             done += 1
             if one not in resuming.GOES_ON:
@@ -108,11 +108,11 @@ def _make(
                 if done == 1 and rest and left is not None:
                     say(f"about {format_duration(left)} left, as the first launch took")
     except signals.Interrupted as between_two:  # within a launch it is recorded
-        _write_interruption(writer, between_two)
+        write_interruption(writer, between_two)
     return done, status
 
 
-def _write_interruption(writer: CampaignWriter, error: signals.Interrupted) -> None:
+def write_interruption(writer: CampaignWriter, error: signals.Interrupted) -> None:
     """Record a signal that came outside of a launch."""
     with contextlib.suppress(RunFailed):
         writer.write(FailureLine(launch=None, code=error.code, message=str(error)))

@@ -153,7 +153,8 @@ class Assembly:
             raise ValueError(f"config {config!r} with plan {plan} is not in the campaign's first line")
 
     def _keep(self, record: s.Record) -> None:
-        if self._fields.pop("end", None) is not None:  # a line after an end belongs to a campaign that was resumed
+        resumed = self._fields.pop("end", None) is not None  # a line after an end belongs to one that was resumed
+        if resumed or not (isinstance(record, s.EndLine) and record.status):  # and so does one after an interruption
             before = self._fields.get("failures", [])
             self._fields["failures"] = [each for each in before if each.code != INTERRUPTED]
         launch: int | None = getattr(record, "launch", None)

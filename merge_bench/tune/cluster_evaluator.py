@@ -58,19 +58,19 @@ class Budget:
     weights: Sequence[float] = ()
     confirm: int = 0
 
-    def fits(self, spent: float, launch: float, launches: int, plan: int = 0, *, keep: bool) -> bool:
+    def fits(self, spent: float, launch: float, launches: int, plan: int = 0, *, keep: int) -> bool:
         """Whether so many launches fit; `launch`: seconds of one at the first size.
 
-        `keep`: whether a confirmation has to fit as well.
+        `keep`: of how many candidates a confirmation has to fit as well.
         """
         if self.seconds is None:
             return True
         block = launches * (self.weights[plan] if plan < len(self.weights) else 1.0)
-        return spent + launch * (block + keep * self.confirmation(self.confirm)) <= self.seconds
+        return spent + launch * (block + self.confirmation(self.confirm, keep)) <= self.seconds
 
-    def confirmation(self, blocks: int) -> float:
+    def confirmation(self, blocks: int, candidates: int) -> float:
         """Launches of a confirmation with so many blocks at each size, each counted by its time."""
-        return 2 * blocks * sum(self.weights)
+        return (candidates + 1) * blocks * sum(self.weights) if candidates else 0.0
 
 
 @dataclass
@@ -90,6 +90,7 @@ class ClusterEvaluator:
     seed: int
     budget: Budget
     waiting: Sequence[Value] = ()
+    timed: Sequence[tuple[Sample, Sample]] = ()
     _searching: bool = True
     _searched: int = 0
     _seconds: float = 0.0
@@ -114,6 +115,11 @@ class ClusterEvaluator:
         return len(self.prepared)
 
     @property
+    def limited(self) -> bool:
+        """Whether the search may end before each candidate has all its blocks."""
+        return self.budget.seconds is not None or self.budget.launches is not None
+
+    @property
     def launch_seconds(self) -> float:
         """Seconds of a launch at the first size: the median of those so far, or of the last few if that is longer."""
         found = self._lengths
@@ -125,7 +131,7 @@ class ClusterEvaluator:
         return self._seconds
 
     def block(
-        self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True, keep: bool = True
+        self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True, keep: int = 1
     ) -> list[Sample]:
         """One launch of each, in random order; samples of launches that are in the records are taken from there."""
         self._searching = search
@@ -143,7 +149,8 @@ class ClusterEvaluator:
 
         The first of all launches often takes longer, because files are read and loops compiled that later ones find.
         """
-        self.block([Candidate(), Candidate(twin=True)])
+        own, twin = self.block([Candidate(), Candidate(twin=True)])
+        self.timed = [(twin, own)]
         return min(self._lengths)
 
     def time_sizes(self, sizes: int) -> list[float]:
@@ -159,16 +166,20 @@ class ClusterEvaluator:
         """As many of those that wait as can be judged in the rest of the budget, with time for a confirmation left."""
         for count in range(len(self.waiting), 0, -1):
             launches = pending + Options.least * (count + 2)
-            if self.budget.fits(self._seconds, MARGIN * self.launch_seconds, launches, keep=True):
+            if self.budget.fits(self._seconds, MARGIN * self.launch_seconds, launches, keep=1):
                 found, self.waiting = self.waiting[:count], self.waiting[count:]
                 say(f"there is time for {count} more of the candidates: {', '.join(value.id for value in found)}")
                 return found
         return ()
 
-    def can_confirm(self, blocks: int) -> bool:
-        """Whether the budget has time for a confirmation with so many blocks."""
-        launches = math.ceil(self.budget.confirmation(blocks))
-        return self.budget.fits(self._seconds, self.launch_seconds, launches, keep=False)
+    def can_confirm(self, blocks: int, candidates: int = 1) -> bool:
+        """Whether the budget has time for a confirmation of so many candidates with so many blocks."""
+        launches = math.ceil(self.budget.confirmation(blocks, candidates))
+        return self.budget.fits(self._seconds, self.launch_seconds, launches, keep=0)
+
+    def confirmable(self, most: int) -> int:
+        """How many candidates, of `most`, the budget has time to confirm with all blocks."""
+        return next((count for count in range(most, 0, -1) if self.can_confirm(self.budget.confirm, count)), 0)
 
     def note(self, line: TuneLine) -> None:
         """Record a decision, unless the records have it."""
@@ -178,8 +189,9 @@ class ClusterEvaluator:
         else:
             self.writer.write(line)
 
-    def _charge_budget(self, launches: int, plan: int, *, keep: bool) -> None:
+    def _charge_budget(self, launches: int, plan: int, *, keep: int) -> None:
         """Count only launches and seconds of the records, so that a resumed tuning ends where it would have ended."""
+        keep = max(self.confirmable(keep), min(keep, 1))
         over = self.budget.launches is not None and self._searched + launches > self.budget.launches
         if over or not self.budget.fits(self._seconds, self.launch_seconds, launches, plan, keep=keep):
             why = "its budget is used up" if over or not keep else "the rest of the budget is for a confirmation"
@@ -207,8 +219,8 @@ class ClusterEvaluator:
 
     def _launch(self, job: Job) -> None:
         status = self.launch(job, self._next)
-        if signals.received():
-            raise signals.Interrupted(f"interrupted; {RESUME}")
+        if (interrupted := signals.interruption()) is not None:
+            raise interrupted
         self._remember(self._read())
         if (job.config, job.plan, job.block) not in self._made:
             raise RunFailed(f"a launch ended with status {status}, but its result could not be recorded; {RESUME}")

@@ -18,6 +18,8 @@ AGAIN = " again"
 """The end of the name of the baseline's twin: the same config a second time, which shows the noise."""
 NO_GAIN = "no gain of at least "
 """What the reason begins with, before the threshold, if even the upper end of the interval is below it."""
+NO_GAIN_SEEN = "no gain seen"
+"""The decision about a candidate whose estimate is not above 1, but whose interval does not rule out a gain."""
 NOISE = "noise"
 """The decision of the step of the twin, which decides nothing."""
 UNDECIDED = "undecided"
@@ -82,20 +84,29 @@ class BudgetSpent(MergeBenchError):
 
 
 class Evaluator(Protocol):
-    """Makes launches, or returns recorded ones."""
+    """Makes launches, or returns recorded ones.
+
+    `timed`: launches of the baseline's twin and of the baseline that were made before the search, to time them.
+    """
 
     baseline: str
+    timed: Sequence[tuple[Sample, Sample]]
 
     @property
     def plans(self) -> int:
         """How many sizes of the problem there are."""
 
+    @property
+    def limited(self) -> bool:
+        """Whether a budget may end the search before each candidate has all its blocks."""
+
     def block(
-        self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True, keep: bool = True
+        self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True, keep: int = 1
     ) -> list[Sample]:
         """One launch of each candidate, one after the other in random order; samples in the order of `candidates`.
 
-        `keep`: whether the search leaves time for a confirmation.
+        `keep`: for how many candidates the search leaves time to confirm them; fewer if there is no time for so many,
+        but one at least unless it is 0.
 
         Raises
         ------

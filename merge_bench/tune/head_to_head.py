@@ -12,6 +12,8 @@ from merge_bench.records.schema import TuneLine
 from merge_bench.tune.evaluator import CONFIRM, NO_GAIN, UNDECIDED, Candidate, Evaluator, Options, Sample
 
 MOST_FAILURES = 2
+WHOLE_LEVEL = 6
+"""The blocks from which on an interval has the level of 95 %."""
 
 
 class State(Enum):
@@ -87,7 +89,7 @@ class Contest:
             return State.OPEN
         worth, noise = math.log1p(bar.threshold), math.log1p(bar.height)
         low, high = interval
-        if (low >= worth or (len(self.ratios) >= 6 and low > 0)) and effect.estimate >= noise:
+        if (low >= worth or (len(self.ratios) >= WHOLE_LEVEL and low > 0)) and effect.estimate >= noise:
             return State.GAIN
         if high <= -worth:
             return State.LOSS
@@ -133,14 +135,14 @@ def level(blocks: int) -> float:
     return max(0.05, 2.0 ** (1 - blocks))
 
 
-def decide(evaluator: Evaluator, contest: Contest, options: Options, bar: Bar) -> State:
-    """Make blocks of the two until the state is clear, at most 1.5 times `options.most`.
+def decide(evaluator: Evaluator, contest: Contest, options: Options, bar: Bar, *, keep: int = 1) -> State:
+    """Make blocks of the two until the state is clear, at most 1.5 times `options.most`; `keep`: see `Evaluator.block`.
 
     A block is only two launches, so more of them are affordable: one slow launch of eight can leave a gain of 10 %
     undecided.
     """
     for _ in range(options.most + options.most // 2):
-        candidate, against = evaluator.block([contest.candidate, contest.against], plan=contest.plan)
+        candidate, against = evaluator.block([contest.candidate, contest.against], plan=contest.plan, keep=keep)
         contest.add(candidate, against)
         state = contest.state(bar, least=options.least)
         if state is not State.OPEN:
@@ -169,6 +171,8 @@ def reason_of(state: State, contest: Contest, bar: Bar, ended: str = "") -> str:
     if state is not State.OPEN:
         found = {State.GAIN: f"at least {threshold} faster", State.LOSS: f"at least {threshold} slower"}
         return f"{found.get(state, f'{NO_GAIN}{threshold}')} in {n}"
+    if contest.effect is not None and contest.effect.estimate <= 0.0 and len(contest.ratios) >= Options.least:
+        return f"not faster in {n}{ended}"
     if contest.effect is not None and 0.0 < contest.effect.estimate < math.log1p(bar.floor):
         return f"{UNDECIDED} after {n}{ended}: the gain is within the noise of {bar.floor:.1%}"
     return f"{UNDECIDED} after {n}{ended}"

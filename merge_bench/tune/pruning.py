@@ -107,17 +107,17 @@ def _reason(setting: Setting, value: Value, context: Context) -> str | None:
             return f"the installed UCX {context.ucx} has no variable {name}"
     if all(_has(name, text, context) for name, text in value.variables):
         return "the baseline already has this value"
-    if context.chunk_bytes is not None and all(_never_reached(*each, context) for each in value.variables):
-        return f"no message is that long: a chunk has {format_bytes(context.chunk_bytes)}"
+    if (chunk := context.chunk_bytes) is not None and all(
+        _never_reached(*each, context, chunk) for each in value.variables
+    ):
+        return f"no message is that long: a chunk has {format_bytes(chunk)}"
     return None
 
 
-def _never_reached(name: str, text: str, context: Context) -> bool:
-    """Whether neither this longest message nor the baseline's splits any message of the first size."""
-    if name != _MESSAGE_SIZE or context.chunk_bytes is None:
-        return False
-    limits = (_parsed(name, text), context.options.get(name))
-    return all(isinstance(limit, int) and (limit == 0 or limit >= context.chunk_bytes) for limit in limits)
+def _never_reached(name: str, text: str, context: Context, longest: int) -> bool:
+    """Whether neither this limit of messages nor the baseline's splits one of `longest` bytes."""
+    limits = (_parsed(name, text), context.options.get(name)) if name == _MESSAGE_SIZE else (None,)
+    return all(isinstance(limit, int) and (limit == 0 or limit >= longest) for limit in limits)
 
 
 def _parsed(name: str, text: str) -> object:

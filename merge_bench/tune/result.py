@@ -12,7 +12,19 @@ from merge_bench.analysis.documents.tune import PrunedValue, TuneDocument, Winne
 from merge_bench.analysis.statistics.verdict import Verdict
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import ConfigLine, TuneLine
-from merge_bench.tune.evaluator import ABLATE, AGAIN, COMBINE, CONFIRM, NO_GAIN, NOISE, SCREEN, UNDECIDED
+from merge_bench.tune.evaluator import (
+    ABLATE,
+    AGAIN,
+    COMBINE,
+    CONFIRM,
+    NO_GAIN,
+    NO_GAIN_SEEN,
+    NOISE,
+    SCREEN,
+    UNDECIDED,
+    Options,
+)
+from merge_bench.tune.head_to_head import WHOLE_LEVEL
 
 STOPPED = "stopped"
 """The decision of the line that the search ends with if the budget is spent before."""
@@ -21,13 +33,13 @@ LEFT_OUT = "left out"
 GAINED = "gained"
 """What is said of a setting that gains alone, for which the records have ``kept``."""
 _REJECTED = {
-    Verdict.FAILED.value: "{none}: {name} failed in the confirmation",
-    Verdict.SLOWER.value: "{none}: {name} is slower",
-    Verdict.INCONCLUSIVE.value: "Not decided: {name} may be faster than {baseline}",
-    NO_GAIN: "{none}: {name} has {why} in new launches",
-    Verdict.EQUIVALENT.value: "{none}: {name} is as fast",
+    Verdict.FAILED.value: "failed in the confirmation",
+    Verdict.SLOWER.value: "is slower",
+    Verdict.INCONCLUSIVE.value: "showed {gain} in new launches",
+    NO_GAIN: "has {gain} in new launches",
+    Verdict.EQUIVALENT.value: "is as fast",
 }
-"""The outcome, by the first of these with which the reason of a rejected candidate begins at any size."""
+"""The outcome of one rejected candidate, by the first of these with which its reason begins at any size."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +66,18 @@ class Result:
     screened
         How many candidates were compared with the baseline.
     undecided
-        Those of them that could not be judged with the blocks that were made, and were not confirmed.
+        Those of them that may gain by their estimate, could not be judged with the blocks that were made, and were not
+        confirmed.
+    no_gain_seen
+        Those of them whose estimate is no gain, which their interval does not rule out; they were not confirmed either.
     best_undecided
-        The step of the one of them with the largest estimate.
+        The step of the one of `undecided` with the largest estimate.
     unconfirmed
         The candidate whose confirmation the budget ended, or had no time for.
     unconfirmed_step
         The last step of the search that measured it.
+    threshold
+        A smaller gain does not count.
     settings
         How many settings there are to try; None if the records do not tell.
     left_out
@@ -86,6 +103,8 @@ class Result:
     not_combined: list[str]
     screened: int
     undecided: list[str]
+    no_gain_seen: list[str]
+    threshold: float
     best_undecided: TuneLine | None
     unconfirmed: str | None
     unconfirmed_step: TuneLine | None
@@ -96,22 +115,27 @@ class Result:
 
     @property
     def doubtful(self) -> bool:
-        """Whether the baseline was for sure faster or slower than itself: then other differences may be as false."""
+        """Whether the baseline differed from itself at the level of 95 %: then other differences may be as false.
+
+        With fewer blocks the interval has a lower level, at which one of eight quiet hosts would be doubted.
+        """
         noise = self.noise_floor
-        return noise is not None and not (noise.low or 0.0) <= 1.0 <= (noise.high or math.inf)
+        if noise is None or noise.launches < WHOLE_LEVEL:
+            return False
+        return not (noise.low or 0.0) <= 1.0 <= (noise.high or math.inf)
 
     @property
     def outcome(self) -> str:
         """The outcome, as a heading: no more than what was decided."""
         if self.winner is not None:
             return "Found: " + " ".join(self.winner.settings)
-        all_decided = self.finished and not (self.undecided or self.left_out or self.stopped)
+        open_still = self.undecided or self.no_gain_seen or self.left_out or self.stopped
+        all_decided = self.finished and not open_still
         none = f"{'No config is' if all_decided else 'Found no config'} faster than {self.baseline}"
+        if self.maybe_faster:
+            return f"Not decided: {self.maybe_faster[0]} may be faster than {self.baseline}"
         if self.confirmed:
-            reasons, name = [line.reason for line in self.confirmation], self.confirmed[-1].config
-            by_weight = ((why, text) for start, text in _REJECTED.items() for why in reasons if why.startswith(start))
-            why, found = next(by_weight, ("", "{none}"))
-            return found.format(none=none, name=name, baseline=self.baseline, why=why)
+            return f"{none}: {self._rejected}"
         if self.unconfirmed is not None:
             doubts = bool(self.broken_off) and all((line.ratio or 0.0) <= 1.0 for line in self.broken_off)
             may = "has too few new launches to be judged" if doubts else f"may be faster than {self.baseline}"
@@ -123,14 +147,40 @@ class Result:
         return none if self.screened else "Nothing was decided: no candidate was judged"
 
     @property
+    def _rejected(self) -> str:
+        """What new launches showed of candidates of which none is faster."""
+        gain = f"{NO_GAIN}{self.threshold:.1%}"
+        names = list(dict.fromkeys(line.config for line in self.confirmed))
+        reasons = [line.reason for line in self.confirmed]
+        if len(names) == 1:
+            found = (text for start, text in _REJECTED.items() if any(why.startswith(start) for why in reasons))
+            return f"{names[0]} {next(found, 'was rejected').format(gain=gain)}"
+        if Verdict.FAILED.value in reasons:
+            return f"none of {', '.join(names)} is faster in new launches"
+        how = "showed" if Verdict.INCONCLUSIVE.value in reasons else "have"
+        of = f"the best {len(names)} of {self.screened} candidates" if self.screened > len(names) else ", ".join(names)
+        return f"{of} {how} {gain} in new launches"
+
+    @property
+    def maybe_faster(self) -> list[str]:
+        """Candidates that may be faster by the estimate of new launches, which did not judge them; the best first."""
+        lost = {line.config for line in self.confirmed if line.reason in (Verdict.FAILED.value, Verdict.SLOWER.value)}
+        lost |= {line.config for line in self.confirmed if self.winner is not None}
+        lines = [line for line in self.confirmed if decision_of(line) == UNDECIDED and line.config not in lost]
+        return list(dict.fromkeys(line.config for line in sorted(lines, key=lambda line: -(line.ratio or 0.0))))
+
+    @property
     def candidate(self) -> str | None:
-        """The config that was confirmed or rejected, or whose confirmation the budget ended, or had no time for."""
-        return self.confirmed[-1].config if self.confirmed else self.unconfirmed
+        """The config that was confirmed, or the best that was rejected, or whose confirmation the budget prevented."""
+        if self.winner is not None:
+            return self.winner.config.name
+        return self.confirmed[0].config if self.confirmed else self.unconfirmed
 
     @property
     def confirmation(self) -> list[TuneLine]:
-        """The last confirmation, a line for each size."""
-        return [line for line in self.confirmed if line.config == self.confirmed[-1].config]
+        """The confirmation of the winner, a line for each size; if there is none, of all that were rejected."""
+        won = self.winner
+        return [line for line in self.confirmed if won is None or line.config == won.config.name]
 
     @property
     def absent(self) -> list[PrunedValue]:
@@ -160,7 +210,7 @@ _IN_DOCUMENT = {field.name for field in fields(Result)} & {*TuneDocument.__struc
 
 def result_of(campaign: Campaign) -> Result:
     """Put the steps of a campaign together."""
-    lines = campaign.tuning
+    lines, asked = campaign.tuning, campaign.plans[0].tune
     screened, combined, ablated, confirmed = (
         [line for line in lines if line.phase == phase] for phase in (SCREEN, COMBINE, ABLATE, CONFIRM)
     )
@@ -173,9 +223,11 @@ def result_of(campaign: Campaign) -> Result:
     gained = {line.setting for line in singles if line.decision == "kept"}
     against_baseline = [line for line in screened if line not in twins]
     settled = {line.config for line in confirmed}
-    undecided = [
-        line for line in against_baseline if decision_of(line) == UNDECIDED and line.config not in settled
-    ]  # fmt: skip
+    undecided, no_gain_seen = (
+        [line for line in against_baseline if decision_of(line) == decision and line.config not in settled]
+        for decision in (UNDECIDED, NO_GAIN_SEEN)
+    )
+    rejected = settled - {*accepted}
     stops = [line for line in lines if line.decision == STOPPED]
     unconfirmed = [line.config for line in stops if line.config != line.against and not confirmed]
     settings = {line.config.name: line.settings for line in campaign.added}
@@ -195,16 +247,18 @@ def result_of(campaign: Campaign) -> Result:
         stopped=stops[-1].reason if stops else None,
         not_combined=[
             line.setting for line in singles
-            if stops and line.setting and line.setting in gained and line.setting not in combined_or_best
+            if stops and line.setting and line.setting in gained - combined_or_best and line.config not in rejected
         ],
         screened=len(against_baseline),
         undecided=[line.config for line in undecided],
+        no_gain_seen=[line.config for line in no_gain_seen],
+        threshold=Options.threshold if asked is None or asked.threshold is None else asked.threshold,
         best_undecided=max(undecided, key=lambda line: line.ratio or 0.0, default=None),
         unconfirmed=unconfirmed[-1] if unconfirmed else None,
         unconfirmed_step=next(
             (line for line in reversed(lines) if line.config in unconfirmed[-1:] and line.ratio), None
         ),
-        settings=len(asked.values) if (asked := campaign.plans[0].tune) is not None else None,
+        settings=len(asked.values) if asked is not None else None,
         left_out=[
             PrunedValue(value=line.setting, reason=line.reason) for line in lines
             if line.decision == LEFT_OUT and line.setting and line.setting not in {each.setting for each in singles}
@@ -224,14 +278,19 @@ def recorded_result_of(campaign: Campaign) -> Result:
 def decision_of(line: TuneLine) -> str:
     """The decision of a step, for people: a setting that gains alone is not yet kept, and what is INCONCLUSIVE is open.
 
+    What is open is undecided only where the estimate is a gain, or from fewer blocks than a candidate is judged by.
+
     Older records call the baseline compared with itself ``kept``, undecided ``dropped``.
     """
     if line.config.endswith(AGAIN):
         return NOISE
-    if (line.phase, line.decision) == (SCREEN, "dropped") and line.reason.startswith(UNDECIDED):
-        return UNDECIDED
-    if (line.phase, line.decision, line.reason) == (CONFIRM, "rejected", Verdict.INCONCLUSIVE.value):
-        return UNDECIDED
+    if (
+        line.decision == UNDECIDED
+        or ((line.phase, line.decision) == (SCREEN, "dropped") and line.reason.startswith(UNDECIDED))
+        or (line.phase, line.decision, line.reason) == (CONFIRM, "rejected", Verdict.INCONCLUSIVE.value)
+    ):
+        slower = line.ratio is not None and line.ratio <= 1.0 and line.launches >= Options.least
+        return NO_GAIN_SEEN if slower else UNDECIDED
     return GAINED if (line.phase, line.decision) == (SCREEN, "kept") else line.decision
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from merge_bench.tune.confirmation import most_together
 from merge_bench.tune.evaluator import (
     ABLATE,
     COMBINE,
@@ -31,23 +32,29 @@ def screen(values: Sequence[Value], evaluator: Evaluator, options: Options) -> t
 
     Every value alone runs against the baseline, block by block, beside the baseline's twin. A value leaves as soon as
     it is clear whether it gains (a race, after Birattari et al., "A racing algorithm for configuring metaheuristics",
-    2002). Those that cannot be judged yet come first; then, where the budget has no time for a block of all that are
-    left, those with the best estimates. Time for a confirmation is left as long as there is something to confirm.
+    2002). Those that cannot be judged yet come first; where there is a budget, then those whose estimate is a gain, and
+    if it has no time for a block of all of them, those with the best estimates. Time for a confirmation is left as
+    long as there is something to confirm, and for one of several candidates once each can be judged.
     """
     twin = Contest(Candidate(twin=True), Candidate())
+    for again, own in evaluator.timed:
+        twin.add(again, own)
     alive = [Contest(Candidate.of(value), Candidate()) for value in values]
     blocks: Counter[Candidate] = Counter()
     winners: list[Contest] = []
+    seem_faster = 0  # of those that stay undecided after all their blocks
     while True:
         pending = sum(max(options.least - blocks[contest.candidate], 0) for contest in alive)
         alive += [Contest(Candidate.of(value), Candidate()) for value in evaluator.joining(pending)]
         if not alive:
             break
         early = [contest for contest in alive if blocks[contest.candidate] < options.least]
-        worth = bool(winners) or any(contest.promises(options.least) for contest in alive)
-        keeps = (True,) if worth else (True, False) if early else (False,)
+        promising = [contest for contest in alive if contest.promises(options.least)]
+        most = 1 if early else most_together(options, evaluator.plans)
+        keep = min(len(winners) + seem_faster + len(promising), most)
+        keeps = (keep,) if keep else (1, 0) if early else (0,)
         try:
-            chosen = _race_block(evaluator, early or alive, twin, keeps)
+            chosen = _race_block(evaluator, early or (promising if evaluator.limited else ()) or alive, twin, keeps)
         except BudgetSpent:
             _note_undecided(evaluator, alive, twin, options)
             raise
@@ -60,16 +67,17 @@ def screen(values: Sequence[Value], evaluator: Evaluator, options: Options) -> t
             alive.remove(contest)
             if state is State.GAIN:
                 winners.append(contest)
+            seem_faster += state is State.OPEN and contest.promises(options.least)
             contest.note(evaluator, SCREEN, DECISIONS.get(state, "dropped"), reason_of(state, contest, bar))
     return ranked(winners), _note_noise(evaluator, twin, options)
 
 
 def _race_block(
-    evaluator: Evaluator, alive: Sequence[Contest], twin: Contest, keeps: Sequence[bool]
+    evaluator: Evaluator, alive: Sequence[Contest], twin: Contest, keeps: Sequence[int]
 ) -> list[Contest]:  # fmt: skip
     """A block of as many of `alive` as the budget has time for, the best first; gives them.
 
-    `keeps`: whether time is left for a confirmation; what does not fit with the first of them is tried with the next.
+    `keeps`: for how many confirmations time is left; what does not fit with the first of them is tried with the next.
 
     Raises
     ------
@@ -119,9 +127,11 @@ def combine(
 ) -> list[Contest]:
     """Add one winner after the other; each stays only if the combination with it gains over the one without.
 
+    With a budget, time is left to confirm the winners alone.
+
     Returns the contests that added a value, in their order; that of the strongest is its own against the baseline.
     """
-    added = list(winners[:1])
+    added, keep = list(winners[:1]), min(len(winners), most_together(options, evaluator.plans))
     for winner in added:
         winner.note(evaluator, COMBINE, "kept", "the largest gain alone; the combination starts with this setting")
     for winner in winners[1:]:
@@ -132,7 +142,7 @@ def combine(
         if clash:
             contest.note(evaluator, COMBINE, "dropped", f"cannot be combined with {clash}, which gains more")
             continue
-        state = decide(evaluator, contest, options, bar)
+        state = decide(evaluator, contest, options, bar, keep=keep)
         reason = reason_of(state, contest, bar)
         if state is State.LOSS:
             reason += "; the setting gains alone but loses in the combination"

@@ -127,7 +127,8 @@ class _Reading:
             f" if they need {self.most} blocks and one is confirmed",
         ) if not exhaustive else self._left(slow * self._seconds(0), None)  # fmt: skip
         made = [one for one in self.made if one.block >= first]
-        compared = [self._so_far(SCREEN, name, self.baseline, 0, made) for name in [*alive, twin]]
+        compared = [self._so_far(SCREEN, name, self.baseline, 0, made) for name in alive]
+        compared.append(self._so_far(SCREEN, twin, self.baseline, 0, self.made))  # also the block that timed it
         return Stage(doing, left, self._share, tuple(line for line in compared if line is not None))
 
     def _head_to_head(self) -> Stage:
@@ -143,15 +144,17 @@ class _Reading:
         confirming = self.baseline in names
         if len(names) == 1:
             return Stage(f"comparing {names[0]} with another config", share=self._share)
-        candidate, against = names[:2]
+        against = self.baseline if confirming else names[1]
+        tested = [name for name in names if name != against] if confirming else names[:1]
+        candidate = tested[0]
         rows = self.campaign.plans[at].rows_per_chunk
         where = f" at {rows:,} rows per chunk" if rows is not None and len(self.campaign.plans) > 1 else ""
         combined = any(line.phase == COMBINE and line.config == candidate for line in self.steps)
         phase = CONFIRM if confirming else ABLATE if combined or at else COMBINE
         if confirming:
-            doing = f"confirming {candidate} against {against}{where}, block {blocks} of {self.confirm}"
+            doing = f"confirming {', '.join(tested)} against {against}{where}, block {blocks} of {self.confirm}"
             made = [sum(one.over for one in recent if one.plan == size) for size in self.sizes]
-            waiting = [max(2 * self.confirm - count, 0) for count in made]
+            waiting = [max(len(names) * self.confirm - count, 0) for count in made]
             rest = math.fsum(count * self._seconds(size) for count, size in zip(waiting, self.sizes, strict=True))
             left = self._left(rest, None)
         else:
@@ -159,7 +162,7 @@ class _Reading:
             left = self._left(self._confirming, None, " or more")
         of = recent if confirming else self.made  # blocks of the search do not count for the confirmation
         plans = dict.fromkeys(one.plan for one in recent)
-        compared = [self._so_far(phase, candidate, against, plan, of) for plan in plans]
+        compared = [self._so_far(phase, name, against, plan, of) for name in tested for plan in plans]
         return Stage(doing, left, self._share, tuple(line for line in compared if line is not None))
 
     def _so_far(self, phase: str, candidate: str, against: str, plan: int, made: Sequence[_Made]) -> TuneLine | None:

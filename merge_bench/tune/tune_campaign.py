@@ -3,28 +3,39 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from merge_bench.campaign.calling_program import Caller
-from merge_bench.campaign.campaign import begin, first_line
+from merge_bench.campaign.campaign import begin, first_line, write_interruption
 from merge_bench.campaign.host_load import check_host
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.progress import Labelled, Progress
 from merge_bench.campaign.resume import go_on
 from merge_bench.campaign.run import launch_merge
+from merge_bench.cluster import signals
 from merge_bench.errors import RunFailed, UsageError, WrongResult, say
-from merge_bench.records.campaign import Campaign
+from merge_bench.records.campaign import INTERRUPTED, Campaign
 from merge_bench.records.outputs import replacing
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.schema import EndLine, TuneLine
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.tune.budget import Fitting
 from merge_bench.tune.cluster_evaluator import RESUME, Budget, ClusterEvaluator
-from merge_bench.tune.confirmation import least_blocks, settle
-from merge_bench.tune.evaluator import ABLATE, COMBINE, SCREEN, UNDECIDED, BudgetSpent, Candidate, Options
+from merge_bench.tune.confirmation import least_blocks, most_together, settle
+from merge_bench.tune.evaluator import (
+    ABLATE,
+    COMBINE,
+    CONFIRM,
+    SCREEN,
+    UNDECIDED,
+    BudgetSpent,
+    Candidate,
+    Options,
+)
 from merge_bench.tune.result import STOPPED, result_of
 from merge_bench.tune.space import Value
 from merge_bench.tune.strategies import strategies
@@ -48,7 +59,11 @@ def run(
     timing = Timing.of(task, values)
     fitting = None if found else timing.fit()
     status, problem = 0, ""
-    with found[0] if found else CampaignWriter.create(results, f"tune-{task.baseline}") as writer:
+    with (
+        caller.signals(),
+        signals.ignored(),  # from here on, a signal is recorded
+        found[0] if found else CampaignWriter.create(results, f"tune-{task.baseline}") as writer,
+    ):
         if found:
             launches = len(found[1].launches)
             say(f"resuming {writer.folder}: {launches} launches are already recorded")
@@ -58,15 +73,26 @@ def run(
             timing.say(fitting)
         with caller.surround(writer.logs / "driver.log"):
             try:
-                check_host(jobs[0].prepared.settings, writer, wait=values["wait_for_quiet"], first=caller.look)
-                _search(task, timing, values, writer, progress)
-                _write(read_campaign(writer.folder), task, values["metric"], output)
+                with signals.interruptible():
+                    check_host(jobs[0].prepared.settings, writer, wait=values["wait_for_quiet"], first=caller.look)
+                    _search(task, timing, values, writer, progress)
+                    _write(read_campaign(writer.folder), task, values["metric"], output)
             except (RunFailed, WrongResult) as error:
                 status, problem = error.exit_status, str(error)
+                if isinstance(error, signals.Interrupted):
+                    problem = f"{error}; {RESUME}"
+                    if not _recorded_interruption(writer):
+                        write_interruption(writer, error)
         if status in (0, WrongResult.exit_status):  # otherwise the same command resumes it
             with contextlib.suppress(RunFailed):
                 writer.write(EndLine(status=status))
         return read_campaign(writer.folder), status, problem
+
+
+def _recorded_interruption(writer: CampaignWriter) -> bool:
+    """Whether the last launch has the line of the signal that came within it."""
+    launches = read_campaign(writer.folder).launches
+    return bool(launches) and any(failure.code == INTERRUPTED for failure in launches[-1].failures)
 
 
 def _search(
@@ -89,19 +115,24 @@ def _search(
         ),
     )  # fmt: skip
     options = Options(threshold=values["threshold"], most=values["most_blocks"], confirm=values["confirm"])
+    found, spent = Candidate(), None
     try:
         fitting = _fit_recorded(task, timing, evaluator)
-        candidate = strategies()[values["strategy"]].tune(task.space, fitting.values, evaluator, options)
-    except BudgetSpent as spent:
-        candidate = best_so_far(read_campaign(writer.folder), task.values)
-        what = f"best so far: {candidate.name('')}" if candidate.values else "no candidate seems faster so far"
-        _note_stop(evaluator, candidate, f"{spent}; {what}")
-        if candidate.values and not evaluator.can_confirm(least_blocks(options, evaluator.plans)):
+        found = strategies()[values["strategy"]].tune(task.space, fitting.values, evaluator, options)
+    except BudgetSpent as ended:
+        spent = ended
+    candidates = best_so_far(read_campaign(writer.folder), task.values, found)
+    together = candidates[: max(evaluator.confirmable(most_together(options, evaluator.plans)), 1)]
+    first, names = [*together, Candidate()][0], ", ".join(each.name("") for each in together)
+    if spent is not None:
+        what = f"best so far: {names}" if together else "no candidate seems faster so far"
+        _note_stop(evaluator, first, f"{spent}; {what}")
+        if together and not evaluator.can_confirm(least_blocks(options, evaluator.plans)):
             return
     try:
-        settle(candidate, evaluator, options)
-    except BudgetSpent as spent:
-        _note_stop(evaluator, candidate, f"{spent}, during the confirmation of {candidate.name('')}")
+        settle(first, evaluator, options, together[1:])
+    except BudgetSpent as ended:
+        _note_stop(evaluator, first, f"{ended}, during the confirmation of {names}")
 
 
 def _fit_recorded(task: Task, timing: Timing, evaluator: ClusterEvaluator) -> Fitting:
@@ -136,29 +167,35 @@ def _note_stop(evaluator: ClusterEvaluator, candidate: Candidate, reason: str) -
     evaluator.note(TuneLine(phase="search", config=name, against=against, decision=STOPPED, reason=reason))
 
 
-def best_so_far(campaign: Campaign, values: Sequence[Value]) -> Candidate:
-    """The result of the steps so far: the last combination without what was removed; else the strongest setting.
+def best_so_far(campaign: Campaign, values: Sequence[Value], found: Candidate | None = None) -> list[Candidate]:
+    """What is worth a confirmation, the best first.
 
-    If none gained, the undecided one with the best estimate, if that is a gain: the confirmation decides.
+    First what the search has `found`; of one that ended early, the last combination without what was removed. Then the
+    settings that gained alone and are not in it, then those that are undecided, if their estimate is a gain: the
+    confirmation decides.
     """
     by_id = {value.id: value for value in values}
     settings = {line.config.name: line.settings for line in campaign.added}
+    # A resumed tuning has lines of its confirmation.
+    steps = list(itertools.takewhile(lambda line: line.decision != STOPPED and line.phase != CONFIRM, campaign.tuning))
     left = None
-    for line in campaign.tuning:
+    for line in steps:
         if line.phase == COMBINE and line.decision == "kept":
             left = line.config
         elif line.phase == ABLATE and line.decision == "dropped":
             left = line.against
-    if left is not None:
-        return Candidate.of(*(by_id[name] for name in settings[left]))
-    screened = [line for line in campaign.tuning if line.phase == SCREEN]
-    kept = {line.setting: line.ratio or 0.0 for line in screened if line.decision == "kept"} or {
-        line.setting: line.ratio
-        for line in screened
-        if line.decision == UNDECIDED and line.launches >= Options.least and line.ratio and line.ratio > 1.0
-    }
-    singles = [value for value in values if value.id in kept]
-    return Candidate.of(*sorted(singles, key=lambda value: -kept[value.id])[:1])
+    if not (found and found.values) and left is not None:
+        found = Candidate.of(*(by_id[name] for name in settings[left]))
+    singles = [line for line in steps if line.phase == SCREEN and line.setting in by_id]
+    gained = [line for line in singles if line.decision == "kept"]
+    seem_faster = [
+        line for line in singles
+        if line.decision == UNDECIDED and line.launches >= Options.least and (line.ratio or 0.0) > 1.0
+    ]  # fmt: skip
+    ordered = (line for lines in (gained, seem_faster) for line in sorted(lines, key=lambda line: -(line.ratio or 0.0)))
+    alone = [Candidate.of(by_id[line.setting]) for line in ordered if line.setting]
+    first = [found] if found and found.values else []
+    return first + [each for each in alone if not first or each.values[0] not in first[0].values]
 
 
 def _write(campaign: Campaign, task: Task, metric: str, output: Path) -> None:

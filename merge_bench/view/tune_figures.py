@@ -9,7 +9,7 @@ from pathlib import Path
 from merge_bench.errors import say
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import TuneLine
-from merge_bench.tune.evaluator import UNDECIDED
+from merge_bench.tune.evaluator import NO_GAIN_SEEN, UNDECIDED
 from merge_bench.tune.result import GAINED, Result, decision_of
 from merge_bench.view.plot.draw import attempt, draw, drawable
 from merge_bench.view.plot.forest import Estimate, forest
@@ -20,7 +20,7 @@ FILES = ("figure.png", "figure.svg", "figure.html")
 """Files in the campaign's folder; those are drawn whose libraries are installed."""
 _KINDS = {
     GAINED: GAINED, "kept": "kept", "accepted": "kept", "rejected": "rejected", "failed": "failed",
-    UNDECIDED: UNDECIDED,
+    UNDECIDED: UNDECIDED, NO_GAIN_SEEN: NO_GAIN_SEEN,
 }  # fmt: skip
 _LETTERS = 36
 """Of a row's label; a drawing shortens longer ones in their middle, where the size begins."""
@@ -61,7 +61,7 @@ def forest_of(result: Result, sizes: Sequence[str], metric: str) -> Chart:
         sections,
         title=f"Speed-up by setting over {result.baseline}: {outcome}",
         axis=f"Speed-up in {metric} over the config without the setting (1 = no difference), with interval",
-        kinds=(GAINED, "kept", "dropped", "undecided", "rejected", "failed"),
+        kinds=(GAINED, "kept", "dropped", NO_GAIN_SEEN, UNDECIDED, "rejected", "failed"),
         noise=(noise.low, noise.high) if noise and noise.low is not None and noise.high is not None else None,
     )
 

@@ -28,10 +28,11 @@ class ReplayEvaluator:
         self.recorded, self.most_launches = recorded, most_launches
         self.baseline, self.plans = "default", 1
         self.launches, self._block = 0, offset
+        self.timed: Sequence[tuple[Sample, Sample]] = ()
         self.notes: list[TuneLine] = []
 
     def block(
-        self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True, keep: bool = True
+        self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True, keep: int = 1
     ) -> list[Sample]:
         """The samples of the next block."""
         if search and self.most_launches is not None and self.launches + len(candidates) > self.most_launches:
@@ -40,6 +41,11 @@ class ReplayEvaluator:
         found = [self._sample(candidate) for candidate in candidates]
         self._block += 1
         return found
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is a budget."""
+        return self.most_launches is not None
 
     def joining(self, pending: int) -> Sequence[Value]:
         """None: the budget is one of launches."""

@@ -18,7 +18,7 @@ from merge_bench.records.writer import CampaignWriter
 from merge_bench.tune.budget import Costs, Fitting, fit
 from merge_bench.tune.cluster_evaluator import Budget
 from merge_bench.tune.confirmation import settle
-from merge_bench.tune.evaluator import BudgetSpent, Candidate, Options
+from merge_bench.tune.evaluator import AGAIN, BudgetSpent, Candidate, Options
 from merge_bench.tune.result import LEFT_OUT, result_of
 from merge_bench.tune.space import Value
 from merge_bench.tune.strategies import strategies
@@ -107,7 +107,7 @@ def screened(folder: Path, seconds: float, speed: Recorded) -> tuple[Campaign, s
     """A race within so many seconds, and why it ended."""
     budget = Budget(seconds=seconds, weights=(1.0,), confirm=7)
     with begin(folder) as writer:
-        evaluator = evaluator_of(writer, Cluster(writer, speed=speed).launch, budget=budget)
+        evaluator = evaluator_of(writer, Cluster(writer, speed=speed).launch, budget=budget, prepared=PREPARED[:1])
         with pytest.raises(BudgetSpent) as spent:
             strategies()["race"].tune(FLAT, FLAT.values, evaluator, Options(confirm=7))
     return read_campaign(writer.folder), str(spent.value)
@@ -118,7 +118,7 @@ def test_where_nothing_seems_faster_no_time_is_kept_for_a_confirmation(tmp_path:
     campaign, why = screened(tmp_path, 130.0, swaying(a=LEVEL, b=LEVEL, c=LEVEL))
     assert sum(lengths(campaign.folder)) == 120.0  # a block of 3 more launches would be too many
     assert why.endswith("its budget is used up")
-    assert best_so_far(campaign, FLAT.values) == Candidate()
+    assert best_so_far(campaign, FLAT.values) == []
 
 
 def test_the_last_of_the_budget_goes_to_the_best_of_what_is_undecided(tmp_path: Path) -> None:
@@ -128,6 +128,42 @@ def test_the_last_of_the_budget_goes_to_the_best_of_what_is_undecided(tmp_path: 
     assert blocks == {"a=y": 6, "b=y": 7, "c=y": 6}  # 6 blocks of 5 launches, then one of 3
 
 
+@pytest.mark.parametrize(("seconds", "blocks"), [(150.0, (3, 3, 3)), (170.0, (4, 4, 3))])
+def test_time_is_left_to_confirm_both_that_seem_faster_and_the_rest_is_for_these(
+    tmp_path: Path, seconds: float, blocks: tuple[int, ...]
+) -> None:
+    """A fourth block of all took the time in which a second one could have been confirmed."""
+    # 3 blocks of 5 launches take 60 s, 7 of 3 in the confirmation 84, and a block of both that seem faster 16.
+    campaign, _ = screened(tmp_path, seconds, swaying(a=SWAYING, b=SWAYING, c=LEVEL))
+    assert tuple(line.launches for line in campaign.tuning if line.setting) == blocks
+    assert [each.name("") for each in best_so_far(campaign, FLAT.values)] == ["a=y", "b=y"]
+
+
+def test_time_is_left_to_confirm_what_seems_faster_after_all_its_blocks(tmp_path: Path) -> None:
+    """It went into blocks of those that seem slower, once those that seem faster had all of theirs."""
+    # 3 blocks of 5 launches and 5 of 4 take 140 s, 7 of 3 in the confirmation 84, and a block of one more 12.
+    campaign, _ = screened(tmp_path, 235.0, swaying(a=SWAYING, b=SWAYING, c=LEVEL))
+    assert [line.launches for line in campaign.tuning if line.setting] == [8, 8, 3]
+
+
+def test_winners_are_combined_only_in_the_time_that_confirming_each_alone_leaves(tmp_path: Path) -> None:
+    # 3 blocks of 5 launches take 60 s, 7 of 3 in the confirmation 84, 3 blocks of the combination 24.
+    fast = {**swaying(a=(1.1,), b=(1.2,), c=(0.5,)), frozenset(["a=y", "b=y"]): [1.3e9] * 24}
+    campaign, why = screened(tmp_path, 167.0, fast)
+    assert why.endswith("the rest of the budget is for a confirmation")
+    assert sum(launch.key == ("a=y+b=y", 0) for launch in campaign.launches) == 2
+    assert [each.name("") for each in best_so_far(campaign, FLAT.values)] == ["b=y", "a=y"]
+
+
+def test_each_block_of_the_copy_counts_as_in_a_comparison(tmp_path: Path) -> None:
+    """The first one, which times launches, was left out, so that `compare` showed another noise."""
+    campaign, _ = waiting(tmp_path, 180.0, swaying(a=LEVEL, b=LEVEL, c=SWAYING))
+    (copy,) = [run for run in campaign.runs if run.config.name.endswith(AGAIN)]
+    noise = result_of(campaign).noise_floor
+    assert noise is not None
+    assert noise.launches == len(copy.launches) > 3
+
+
 @pytest.mark.parametrize("b", [SWAYING, (0.985, 1.022, 1.03)], ids=["by far", "within noise and threshold"])
 def test_an_undecided_candidate_that_seems_faster_is_confirmed_in_the_time_kept_for_it(
     tmp_path: Path, b: Sequence[float]
@@ -135,7 +171,7 @@ def test_an_undecided_candidate_that_seems_faster_is_confirmed_in_the_time_kept_
     campaign, why = screened(tmp_path, 130.0, swaying(a=LEVEL, b=b, c=LEVEL))
     assert sum(lengths(campaign.folder)) <= 130.0 - 14 * 4.0
     assert why.endswith("the rest of the budget is for a confirmation")
-    assert best_so_far(campaign, FLAT.values).name("default") == "b=y"
+    assert best_so_far(campaign, FLAT.values)[0].name("default") == "b=y"
 
 
 def test_launches_that_become_slow_leave_time_for_a_confirmation(tmp_path: Path) -> None:
@@ -151,7 +187,7 @@ def test_launches_that_become_slow_leave_time_for_a_confirmation(tmp_path: Path)
         evaluator = evaluator_of(writer, launch, budget=budget, prepared=PREPARED[:1])
         with pytest.raises(BudgetSpent):
             strategies()["race"].tune(FLAT, FLAT.values, evaluator, Options(confirm=7))
-        found = best_so_far(read_campaign(writer.folder), FLAT.values)
+        found = best_so_far(read_campaign(writer.folder), FLAT.values)[0]
         assert found.name("default") == "b=y"
         assert evaluator.can_confirm(6)
         settle(found, evaluator, Options(confirm=7))
@@ -173,7 +209,7 @@ def waiting(folder: Path, seconds: float, speed: Recorded) -> tuple[Campaign, Ca
         try:
             found = strategies()["race"].tune(FLAT, FLAT.values[:1], evaluator, Options(confirm=7))
         except BudgetSpent:
-            found = best_so_far(read_campaign(writer.folder), FLAT.values)
+            found = best_so_far(read_campaign(writer.folder), FLAT.values)[0]
         settle(found, evaluator, Options(confirm=7))
     return read_campaign(writer.folder), found
 

@@ -14,6 +14,7 @@ from merge_bench.cli.tune import tune
 from merge_bench.cluster.signals import Interrupted
 from merge_bench.records.schema import Config, ConfigLine, TuneLine
 from merge_bench.tune import tune_campaign
+from merge_bench.tune.evaluator import Candidate
 from tests.helpers.synthetic_campaigns import write_campaign
 from tests.tune.factorials import value
 
@@ -133,7 +134,7 @@ def test_the_best_so_far_is_what_the_steps_have_left(tmp_path: Path) -> None:
     from merge_bench.records.reader import read_campaign
     from merge_bench.records.writer import CampaignWriter
 
-    def found(*steps: tuple[str, str, str, str, str]) -> str:
+    def found(*steps: tuple[str, str, str, str, str]) -> list[Candidate]:
         folder = write_campaign(tmp_path / str(len(steps)), end=None)
         writer = CampaignWriter.resume(folder)
         assert writer is not None
@@ -147,14 +148,23 @@ def test_the_best_so_far_is_what_the_steps_have_left(tmp_path: Path) -> None:
                         ratio=1.1 + at / 10, launches=3,
                     )
                 )  # fmt: skip
-        return tune_campaign.best_so_far(read_campaign(folder), [value("a"), value("b")]).name("nothing")
+        return tune_campaign.best_so_far(read_campaign(folder), [value("a"), value("b")])
+
+    def best(*steps: tuple[str, str, str, str, str]) -> str:
+        return ", ".join(candidate.name("") for candidate in found(*steps)) or "nothing"
 
     singles = [("screen", "a=y", "optimized", "a=y", "kept"), ("screen", "b=y", "optimized", "b=y", "kept")]
-    assert found() == "nothing"
-    assert found(*singles) == "b=y"
+    assert best() == "nothing"
+    assert best(*singles) == "b=y, a=y"
     joined = [*singles, ("combine", "b=y", "optimized", "b=y", "kept"), ("combine", "a=y+b=y", "b=y", "a=y", "kept")]
-    assert found(*joined) == "a=y+b=y"
+    assert best(*joined) == "a=y+b=y"
     undecided = ("screen", "a=y", "optimized", "a=y", "undecided")
-    assert found(undecided) == "a=y"
-    assert found(("screen", "a=y", "optimized", "a=y", "dropped")) == "nothing"
-    assert found(*joined, ("ablate", "a=y+b=y", "a=y", "b=y", "dropped")) == "a=y"
+    assert best(undecided) == "a=y"
+    assert best(undecided, singles[1]) == "b=y, a=y"  # what gained comes first
+    assert best(("screen", "a=y", "optimized", "a=y", "dropped")) == "nothing"
+    assert best(*joined, ("ablate", "a=y+b=y", "a=y", "b=y", "dropped")) == "a=y, b=y"
+    # A resumed tuning has its confirmation, and what was removed after it.
+    stopped = ("search", "a=y+b=y", "optimized", "a=y+b=y", "stopped")
+    repaired = ("ablate", "b=y", "a=y+b=y", "a=y", "dropped"), ("ablate", "", "b=y", "b=y", "dropped")
+    for end in (stopped, ("confirm", "a=y+b=y", "optimized", "a=y+b=y", "rejected")):
+        assert best(*joined, end, *repaired) == "a=y+b=y"

@@ -34,6 +34,7 @@ class TuneDocument(msgspec.Struct, frozen=True, kw_only=True):
     winner: Winner | None
     stopped: str | None
     undecided: list[str]
+    no_gain_seen: list[str]
     noise_floor: TuneLine | None
     singles: list[TuneLine]
     combined: list[TuneLine]

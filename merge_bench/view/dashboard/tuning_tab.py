@@ -155,7 +155,11 @@ def _outcome(campaign: Campaign, result: Result, steps: int, *, running: bool) -
         found = [f"{'The tuning goes on' if running else 'The tuning is not finished'}: {done}."]
     else:
         found = [result.outcome]
-        found += [f"{_speedup(line)} at {sizes[line.plan]}: {line.reason}." for line in result.confirmation]
+        several = len({line.config for line in result.confirmation}) > 1
+        found += [
+            f"{f'{line.config}: ' * several}{_speedup(line)} at {sizes[line.plan]}: {line.reason}."
+            for line in result.confirmation
+        ]
     return [*found, *open_questions(result, sizes)]
 
 

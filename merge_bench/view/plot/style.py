@@ -28,7 +28,7 @@ GREY = -1
 
 
 DECISIONS = {"gained": 2, "kept": 2, "accepted": 0, "dropped": 4, "rejected": 1, "failed": 3, "undecided": 5,
-             "not decided yet": 5, "noise": GREY}  # fmt: skip
+             "no gain seen": 6, "not decided yet": 5, "noise": GREY}  # fmt: skip
 """The looks of a tuning's decisions, the same in every chart."""
 
 

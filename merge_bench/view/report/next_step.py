@@ -15,7 +15,6 @@ from merge_bench.analysis.documents.compare import CompareDocument, Comparison
 from merge_bench.analysis.documents.run import RunDocument
 from merge_bench.analysis.host_load import BUSY_HOST, busy_host, busy_indexes
 from merge_bench.analysis.predict.gather import gather
-from merge_bench.analysis.statistics.verdict import Verdict
 from merge_bench.cluster.base import LauncherKind
 from merge_bench.cluster.launchers import launchers
 from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS, TUNE_OPTIONS, Option
@@ -190,10 +189,10 @@ def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, en
         return _report(campaign)
     launches, seconds = (*asked.budget, None, None)[:2]
     limited = result.stopped is not None or bool(result.absent)
-    inconclusive = any(line.reason == Verdict.INCONCLUSIVE.value for line in result.confirmation)
+    inconclusive = bool(result.maybe_faster)
     busy, waits = _was_busy(campaign), _can_wait(campaign) and not _given(words, "wait-for-quiet")
     changed, does = {}, "searches anew, with time for what was not tried or not decided"
-    open_one = result.unconfirmed or (result.confirmation[-1].config if inconclusive else None)
+    open_one = result.unconfirmed or next(iter(result.maybe_faster), None)
     alone = next((line.settings for line in campaign.added if line.config.name == open_one), [])
     if alone and not result.doubtful and not _given(words, "only"):
         limits = {"most-blocks": asked.blocks, "confirm": asked.confirm} if inconclusive else {}
@@ -203,7 +202,8 @@ def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, en
         words = _replaced(words, {"only": ",".join(alone), **more})
         others = f"; or all candidates, without --only and with --budget {budget}" if budget else ""
         return NextStep(_command("tune", *words), does + _QUIETLY * busy + others)
-    quiet = result.doubtful or (busy and bool(result.undecided or inconclusive or not result.screened))
+    unsure = result.undecided or result.no_gain_seen or inconclusive or not result.screened
+    quiet = result.doubtful or (busy and bool(unsure))
     if quiet and waits:
         changed["wait-for-quiet"], does = "5m", "searches anew"
     elif (result.undecided or inconclusive) and not limited:
@@ -224,7 +224,7 @@ def _budget_for_all(campaign: Campaign, result: Result, enough: float | None) ->
     """The budget that would decide more, where something is open; `enough`: as in `after_tuning`."""
     asked = campaign.plans[0].tune
     seconds = (*asked.budget, None, None)[1] if asked is not None else None
-    open_still = (result.undecided and result.stopped) or result.left_out or result.unconfirmed
+    open_still = ((result.undecided or result.no_gain_seen) and result.stopped) or result.left_out or result.unconfirmed
     if asked is None or enough is None or seconds is None or enough <= seconds or not open_still:
         return ""
     return upwards(enough)

@@ -10,13 +10,14 @@ from msgspec.structs import replace
 from merge_bench.analysis.documents.tune import PrunedValue
 from merge_bench.records.schema import TuneLine
 from merge_bench.tune.evaluator import UNDECIDED
-from merge_bench.tune.result import Result, decision_of
+from merge_bench.tune.head_to_head import level
+from merge_bench.tune.result import GAINED, Result, decision_of
 from merge_bench.view.numbers import ends, ratio
 from merge_bench.view.report.layout import Column, Page, by_row, page_on
 from merge_bench.view.report.next_step import NextStep
 from merge_bench.view.text import capitalized, plural
 
-BEST_ESTIMATE = "best estimate; tested on new launches, see below"
+BEST_ESTIMATE = "among the best estimates; tested on new launches, see below"
 """Why an undecided candidate is in the confirmation."""
 
 
@@ -55,7 +56,10 @@ def write_steps(page: Page, result: Result, sizes: Sequence[str]) -> None:
     ]
     _steps(page, f"Single settings against {result.baseline}{where}", singles)
     if (noise := result.noise_floor) is not None:
-        of_copy = f"interval of {result.baseline} against its own copy: {ends(noise.low, noise.high)}"
+        of_copy = (
+            f"{result.baseline} against its own copy: {ends(noise.low, noise.high)} in"
+            f" {plural(noise.launches, 'block')}, level {100 * (1 - level(noise.launches)):.4g}%"
+        )
         page.line(
             f"Noise: {noise.reason} ({of_copy}). A loss is decided by the interval of its own setting.",
             "dim",
@@ -74,15 +78,24 @@ def write_steps(page: Page, result: Result, sizes: Sequence[str]) -> None:
 def write_outcome(page: Page, result: Result, sizes: Sequence[str], metric: str, note: str = "") -> None:
     """What was found, how sure it is at each size, and what is not known; `note`: of the next step."""
     page.heading(result.outcome)
-    for line in result.confirmation:
-        found = f"{ratio(line.ratio)} × {result.baseline} {ends(line.low, line.high)}"
-        page.line(f"{metric} at {sizes[line.plan]}: {found}, {line.reason}")
+    for sentence in confirmed(result, sizes, metric):
+        page.line(sentence)
     for sentence in open_questions(result, sizes):
         page.line(sentence)
     if note:
         page.line(note)
     if not result.finished:
         page.line("The tuning is not finished: the same command resumes it.")
+
+
+def confirmed(result: Result, sizes: Sequence[str], metric: str) -> list[str]:
+    """What new launches showed at each size, of each candidate if there are several: a sentence for each."""
+    several = len({line.config for line in result.confirmation}) > 1
+    return [
+        f"{f'{line.config}, ' * several}{metric} at {sizes[line.plan]}: {ratio(line.ratio)} × {result.baseline}"
+        f" {ends(line.low, line.high)}, {line.reason}"
+        for line in result.confirmation
+    ]
 
 
 def open_questions(result: Result, sizes: Sequence[str]) -> list[str]:
@@ -94,16 +107,7 @@ def open_questions(result: Result, sizes: Sequence[str]) -> list[str]:
             f"Doubtful: {result.baseline} differed from itself ({ratio(noise.ratio)} ×, {ends(noise.low, noise.high)}),"
             " so the host was not quiet, or its speed drifted. Run again on a quiet host, or with --wait-for-quiet 5m."
         )
-    if best is not None:
-        estimate = f"{ratio(best.ratio)} × {result.baseline} ({ends(best.low, best.high)})"
-        most = plural(best.launches, "block")
-        open_still = ", not confirmed on new launches" * (not result.broken_off) * (best.config == result.unconfirmed)
-        if len(result.undecided) == 1:
-            found.append(f"{best.config} is undecided: {estimate} in {most}{open_still}.")
-        else:
-            others = result.candidate is not None and result.candidate not in result.undecided
-            some = f"{len(result.undecided)} {'other' if others else f'of {result.screened}'} candidates"
-            found.append(f"{some} are undecided; the best of them is {best.config}: {estimate} in {most}{open_still}.")
+    found += _counts(result)
     step = result.unconfirmed_step
     if step is not None and (best is None or best.config != step.config):
         estimate = f"{ratio(step.ratio)} × {step.against} ({ends(step.low, step.high)})"
@@ -130,6 +134,31 @@ def open_questions(result: Result, sizes: Sequence[str]) -> list[str]:
     if result.stopped and not result.confirmed:
         found.append(f"{capitalized(result.stopped)}.")
     return found
+
+
+def _counts(result: Result) -> list[str]:
+    """How many candidates the search judged, and how; nothing if that is no more than the heading says."""
+    best, tested = result.best_undecided, {line.config for line in (*result.confirmed, *result.broken_off)}
+    if not (result.undecided or result.no_gain_seen):
+        return []
+    new = len(tested & {line.config for line in result.singles})
+    gained = [line for line in result.singles if decision_of(line) == GAINED and line.config not in tested]
+    judged = result.screened - new - len(gained) - len(result.undecided) - len(result.no_gain_seen)
+    counts = {
+        f"{new} {'was' if new == 1 else 'were'} tested on new launches": new,
+        f"{len(gained)} gained in the search only": len(gained),
+        f"{judged} {'was' if judged == 1 else 'were'} dropped": judged,
+        f"{len(result.no_gain_seen)} showed no gain (not ruled out)": len(result.no_gain_seen),
+        f"{len(result.undecided)} {'is' if len(result.undecided) == 1 else 'are'} undecided": len(result.undecided),
+    }
+    named = [text for text, count in counts.items() if count]
+    sentence = f"Of {plural(result.screened, 'candidate')}, {', '.join(named)}"
+    if best is None:
+        return [f"{sentence}."]
+    estimate = f"{ratio(best.ratio)} × {result.baseline} ({ends(best.low, best.high)})"
+    open_still = ", not confirmed on new launches" * (not result.broken_off) * (best.config == result.unconfirmed)
+    which = "" if len(result.undecided) == 1 else "; the best of these is"
+    return [f"{sentence}{which or ':'} {best.config}: {estimate} in {plural(best.launches, 'block')}{open_still}."]
 
 
 def _not_combined(result: Result) -> list[str]:

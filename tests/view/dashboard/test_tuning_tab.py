@@ -184,7 +184,8 @@ def test_the_tab_opens_with_the_newest_tuning_that_measured_anything_and_names_t
     update(view.tuning)
     empty, measured = view.tuning.choice.options
     assert (empty, measured) == (
-        "22 Nov 12:08 · default · unfinished, nothing measured", "22 Nov 11:08 · default · not decided"
+        "22 Nov 12:08 · default · unfinished, nothing measured",
+        "22 Nov 11:08 · default · found no config faster than default",
     )  # fmt: skip
     assert view.tuning.choice.value == str(tmp_path / "tune")
     assert f"Newer, without measurements: {empty}." in texts(view.tuning.layout)
@@ -238,11 +239,11 @@ def test_a_tuning_of_the_real_command_is_listed_by_its_title_and_shown(tmp_path:
     shutil.copytree(CAMPAIGNS / "tune", tmp_path / "tune")
     view = board(tmp_path)
     update(view.tuning)
-    assert list(view.tuning.choice.options) == ["22 Nov 11:08 · default · not decided"]
+    assert list(view.tuning.choice.options) == ["22 Nov 11:08 · default · found no config faster than default"]
     said = texts(view.tuning.layout)
-    assert '<p class="verdict">Not decided: too few blocks to judge 1 of 4 candidates</p>' in said
-    assert "<p>Doubtful: default differed from itself (0.546 ×" in said
-    assert "Next: <code>python -m merge_bench tune " in said
+    assert '<p class="verdict">Found no config faster than default</p>' in said
+    assert "Of 4 candidates, 3 were dropped, 1 showed no gain" in said
+    assert "Next: <code>python -m merge_bench report " in said
     content = found(tmp_path)
     assert [chart.title for chart in content.charts] == ["Tuning, screen, 20,000 rows per chunk: speed-up by setting"]
     assert content.frame is not None

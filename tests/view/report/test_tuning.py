@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import re
 import shlex
@@ -129,11 +130,11 @@ def test_a_candidate_that_was_confirmed_slower_or_as_fast_is_called_so(tmp_path:
 def test_the_best_of_what_stayed_undecided_is_named_with_its_interval(tmp_path: Path) -> None:
     result = result_of(searched(tmp_path, "bc", speed=changed(*NOISY)))
     lines = conclusion(result)
-    assert lines[0] == "Not decided: too few blocks to judge 2 of 2 candidates"
-    assert [decision_of(line) for line in result.singles] == ["undecided", "undecided"]
+    assert lines[0] == "Not decided: too few blocks to judge 1 of 2 candidates"
+    assert [decision_of(line) for line in result.singles] == ["undecided", "no gain seen"]
     assert not any("dropped" in line for line in printed(result))
-    known = r"the best of them is b=y: \S+ × default \(\S+ to \S+\) in 8 blocks\."
-    assert re.fullmatch(rf"2 of 2 candidates are undecided; {known}", lines[1])
+    known = r"b=y: \S+ × default \(\S+ to \S+\) in 8 blocks\."
+    assert re.fullmatch(rf"Of 2 candidates, 1 showed no gain \(not ruled out\), 1 is undecided: {known}", lines[1])
 
 
 def test_how_many_settings_were_not_tried_is_said(tmp_path: Path) -> None:
@@ -163,11 +164,23 @@ def test_that_everything_was_decided_is_said_without_more_unless_only_some_were_
 def test_what_a_recorded_tuning_left_open_is_said() -> None:
     result = result_of(read_campaign(RECORDED))
     assert conclusion(result)[:3] == [
-        "Not decided: too few blocks to judge 1 of 4 candidates",
-        "Doubtful: default differed from itself (0.546 ×, 0.434 to 0.646), so the host was not quiet, or its speed"
-        " drifted. Run again on a quiet host, or with --wait-for-quiet 5m.",
-        "rendezvous-scheme=am is undecided: 0.407 × default (0.211 to 1.257) in 3 blocks.",
+        "Found no config faster than default",
+        "Of 4 candidates, 3 were dropped, 1 showed no gain (not ruled out).",
+        "",
     ]
+
+
+@pytest.mark.parametrize(("launches", "doubtful"), [(3, False), (5, False), (6, True), (8, True)])
+def test_a_tuning_is_doubtful_only_by_an_interval_of_95_percent(launches: int, doubtful: bool) -> None:
+    """It was called so on a quiet host: of 4 blocks the interval has a level of 87.5 %."""
+    result = result_of(read_campaign(RECORDED))
+    assert result.noise_floor is not None
+    noise = msgspec.structs.replace(result.noise_floor, launches=launches)
+    found = dataclasses.replace(result, noise_floor=noise)
+    assert found.doubtful is doubtful
+    assert any(line.startswith("Doubtful: default differed from itself") for line in conclusion(found)) is doubtful
+    (line,) = [line for line in printed(found) if line.startswith("Noise: ")]
+    assert f"in {launches} blocks, level {({3: 75, 5: 93.75}).get(launches, 95)}%" in line
 
 
 def test_the_baseline_against_itself_is_noise_and_no_gain(tmp_path: Path) -> None:
@@ -194,7 +207,7 @@ def test_the_axis_of_a_drawing_begins_near_the_estimates_so_that_small_gains_sho
 
 def test_the_noise_is_not_taken_for_the_measure_of_losses() -> None:
     (line,) = [line for line in printed(result_of(read_campaign(RECORDED))) if line.startswith("Noise: ")]
-    assert "83.0% (interval of default against its own copy: 0.434 to 0.646)" in line
+    assert "83.0% (default against its own copy: 0.434 to 0.646 in 3 blocks, level 75%)" in line
     assert line.endswith("A loss is decided by the interval of its own setting.")
 
 
@@ -346,7 +359,8 @@ def test_the_undecided_are_called_others_beside_the_one_that_new_launches_tested
         lines = conclusion(result_of(ended(writer)))
     assert lines[0] == "Not decided: b=y may be faster than default"
     best = "a=y: 1.020 × default (0.900 to 1.200) in 3 blocks."
-    assert f"2 other candidates are undecided; the best of them is {best}" in lines
+    counts = "Of 3 candidates, 1 was tested on new launches, 2 are undecided"
+    assert f"{counts}; the best of these is {best}" in lines
 
 
 def test_what_gained_alone_and_was_not_combined_is_named(tmp_path: Path) -> None:

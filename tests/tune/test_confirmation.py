@@ -1,0 +1,142 @@
+"""New launches of several candidates, which share those of the baseline and are one family of verdicts."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from merge_bench.analysis.statistics.effect import paired
+from merge_bench.records.reader import read_campaign
+from merge_bench.tune.cluster_evaluator import Budget
+from merge_bench.tune.confirmation import most_together, settle
+from merge_bench.tune.evaluator import BudgetSpent, Candidate, Options
+from merge_bench.tune.result import Result, result_of
+from tests.tune.clusters import Cluster, Cut, begin, evaluator_of, made, reopened, steps
+from tests.tune.factorials import value
+from tests.tune.replay_evaluator import Recorded, ReplayEvaluator
+
+A, B, C = (Candidate.of(value(name)) for name in "abc")
+EIGHT = Options(confirm=8)
+UP = (1.05, 1.06, 1.07, 1.08)
+EVEN = (0.99, 1.01, 1.0, 1.0)
+ONE_BELOW = (0.97, 1.09, 1.08, 1.07, 1.06, 1.05, 1.04, 0.985)
+
+
+def launches(**by: Sequence[float]) -> Recorded:
+    """Launches of the baseline, all alike, and of settings, in turn so many times as fast; 0: a failed one."""
+    return {frozenset(): [1e9] * 24} | {
+        frozenset([f"{name}=y"]): [1e9 * factors[block % len(factors)] or None for block in range(24)]
+        for name, factors in by.items()
+    }
+
+
+def confirmed(*candidates: Candidate, options: Options = EIGHT, **by: Sequence[float]) -> ReplayEvaluator:
+    """The evaluator after the confirmation, with `found` set."""
+    evaluator = ReplayEvaluator(launches(**by))
+    settle(candidates[0], evaluator, options, candidates[1:])
+    return evaluator
+
+
+def decisions(evaluator: ReplayEvaluator) -> list[tuple[str, str, str]]:
+    return [(line.config, line.decision, line.reason) for line in evaluator.notes]
+
+
+def test_the_second_is_found_where_the_first_is_not_with_the_same_launches_of_the_baseline() -> None:
+    evaluator = confirmed(A, B, a=(0.96, 0.97, 0.98, 0.95), b=UP)
+    assert evaluator.launches == 3 * 8
+    assert decisions(evaluator) == [("a=y", "rejected", "SLOWER"), ("b=y", "accepted", "FASTER")]
+
+
+def test_of_two_that_are_faster_the_faster_one_wins_and_its_line_is_the_last() -> None:
+    for first, second in ((A, B), (B, A)):
+        evaluator = confirmed(first, second, a=UP, b=tuple(1.1 * each for each in UP))
+        assert [line[:2] for line in decisions(evaluator)] == [("a=y", "accepted"), ("b=y", "accepted")]
+
+
+def test_a_candidate_that_fails_takes_no_other_with_it() -> None:
+    evaluator = confirmed(A, B, a=(1.1, 0.0), b=UP)
+    assert decisions(evaluator) == [("a=y", "rejected", "FAILED"), ("b=y", "accepted", "FASTER")]
+
+
+def test_verdicts_share_the_chance_of_a_false_one() -> None:
+    """Alone it is faster at the level of 95 %; of three, at 98.3 %, it is not."""
+    p = paired([each - 1.0 for each in ONE_BELOW]).p
+    assert 0.05 / 3 < p <= 0.05
+    assert decisions(confirmed(A, a=ONE_BELOW)) == [("a=y", "accepted", "FASTER")]
+    together = decisions(confirmed(A, B, C, a=ONE_BELOW, b=EVEN, c=EVEN))
+    assert together[0] == ("a=y", "rejected", "INCONCLUSIVE")
+
+
+def test_that_there_is_no_gain_is_judged_by_each_ones_own_interval() -> None:
+    """At the level of 98.3 % of three candidates it would stay open."""
+    sinking = (0.93, 0.94, 0.95, 0.96, 0.97, 0.97, 0.98, 1.07)
+    effect = paired([math.log(each) for each in sinking])
+    whole, shared = effect.interval(0.05), effect.interval(0.05 / 3)
+    assert whole is not None
+    assert shared is not None
+    assert whole[1] < math.log(1.02) < shared[1]
+    found = decisions(confirmed(A, B, C, a=sinking, b=EVEN, c=EVEN))
+    assert found[0] == ("a=y", "rejected", "no gain of at least 2.0%")
+
+
+@pytest.mark.parametrize(
+    ("confirm", "sizes", "together"), [(6, 1, 1), (7, 1, 3), (8, 1, 3), (7, 2, 1), (8, 2, 3), (8, 3, 2), (8, 6, 1)]
+)
+def test_no_more_are_confirmed_together_than_the_blocks_can_give_a_verdict(
+    confirm: int, sizes: int, together: int
+) -> None:
+    assert most_together(Options(confirm=confirm), sizes) == together
+
+
+def settled(evaluator: object) -> Candidate:
+    return settle(A, evaluator, EIGHT, [B, C])  # type: ignore[arg-type]
+
+
+RECORDED = launches(a=EVEN, b=UP, c=EVEN)
+
+
+def test_cut_off_anywhere_the_same_candidates_are_confirmed(tmp_path: Path) -> None:
+    with begin(tmp_path / "whole") as writer:
+        assert settled(evaluator_of(writer, Cluster(writer, speed=RECORDED).launch)) == B
+    whole = read_campaign(writer.folder)
+    for cut in range(0, len(whole.launches), 5):
+        with begin(tmp_path / str(cut)) as writer, pytest.raises(Cut):
+            settled(evaluator_of(writer, Cluster(writer, cut, speed=RECORDED).launch))
+        with reopened(writer.folder) as again:
+            assert settled(evaluator_of(again, Cluster(again, speed=RECORDED).launch)) == B
+        campaign = read_campaign(writer.folder)
+        assert (made(campaign), steps(campaign)) == (made(whole), steps(whole))
+    result = result_of(whole)
+    assert result.outcome == "Found: b=y"
+    assert {(line.config, line.plan) for line in result.confirmation} == {("b=y", 0), ("b=y", 1)}
+
+
+def outcome(tmp_path: Path, seconds: float | None = None, **by: Sequence[float]) -> Result:
+    with begin(tmp_path, values=["a=y", "b=y", "c=y", "d=y"]) as writer:
+        evaluator = evaluator_of(
+            writer, Cluster(writer, speed=launches(**by)).launch, budget=Budget(seconds=seconds, weights=(1.0, 1.0))
+        )
+        with contextlib.suppress(BudgetSpent):
+            settled(evaluator)
+    return result_of(read_campaign(writer.folder))
+
+
+def test_the_outcome_of_several_says_no_more_than_was_decided(tmp_path: Path) -> None:
+    none = "Found no config faster than default: a=y, b=y, c=y"
+    swaying, sinking = (0.9, 1.13, 1.14, 0.95), (0.9, 1.08, 1.09, 0.9)
+    excluded = outcome(tmp_path / "1", a=(0.95, 0.96), b=EVEN, c=EVEN)
+    assert excluded.outcome == f"{none} have no gain of at least 2.0% in new launches"
+    seen = outcome(tmp_path / "2", a=sinking, b=EVEN, c=EVEN)
+    assert seen.outcome == f"{none} showed no gain of at least 2.0% in new launches"
+    assert seen.maybe_faster == []
+    open_still = outcome(tmp_path / "3", a=EVEN, b=swaying, c=EVEN)
+    assert open_still.outcome == "Not decided: b=y may be faster than default"
+
+
+def test_blocks_that_suffice_for_one_do_not_for_three(tmp_path: Path) -> None:
+    result = outcome(tmp_path, 4.0 * 4 * 2 * 7, a=UP, b=UP, c=UP)
+    assert (result.confirmed, {line.launches for line in result.broken_off}) == ([], {7})
