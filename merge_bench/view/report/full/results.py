@@ -23,10 +23,10 @@ from merge_bench.view.plot.merge import BANDWIDTH, THROUGHPUT, Labelled, Metric
 from merge_bench.view.plot.source import source_of
 from merge_bench.view.report.blocks import Recorder
 from merge_bench.view.report.layout import Column, by_row, grouped
+from merge_bench.view.text import plural
 from merge_bench.view.titles import tables_of, tunes
 
 _USUAL = ("workload name", "synthetic")
-_WORDS = {"rows_per_chunk": "rows per chunk", "workers": "workers"}
 _LAUNCHES = "Launches"
 _BESIDE = ("95 %\ninterval", _LAUNCHES)
 _MOST_COLUMNS = 6
@@ -195,7 +195,9 @@ def _key(metric: Metric) -> str:
 
 def _named_value(name: str, value: str) -> str:
     count = f"{int(value):,}" if value.isdecimal() else value
-    return f"{count} {_WORDS[name]}" if name in _WORDS else f"{name.replace('_', ' ')} {count}"
+    if name == "workers" and value.isdecimal():
+        return plural(int(value), "worker")
+    return f"{count} rows per chunk" if name == "rows_per_chunk" else f"{name.replace('_', ' ')} {count}"
 
 
 def _note_missing_intervals(page: Recorder, sources: Sequence[Source]) -> None:
