@@ -196,6 +196,8 @@ def _launches(run: Run) -> Iterator[Caution]:
         f"the numbers are from the {complete} complete launch{'es' * (complete != 1)}"
         if complete
         else "the numbers are from before the failure"
+        if any(launch.timed for launch in run.launches)
+        else "nothing was measured"
     )
     yield Caution(
         "failed-launches",
