@@ -174,4 +174,6 @@ def _value(field: Any) -> str:
 
 
 def _text(name: str, description: str, placeholder: str = "default") -> Any:
-    return pn.widgets.TextInput(label=name, description=description, placeholder=placeholder, width=150)
+    return pn.widgets.TextInput(
+        label=name, description=description, placeholder=placeholder, width=150, stylesheets=[style_sheets.FIELD]
+    )

@@ -21,4 +21,4 @@ WHOLE_TABLE = _sheet("whole_table")
 CHOICE = _sheet("choice")
 """Of buttons of which one is chosen."""
 FIELD = _sheet("field")
-"""Of lists: the browser's own arrow, which is seen on both grounds."""
+"""Of lists and fields: the browser's own arrow, and hints that can be read, on both grounds."""

@@ -261,7 +261,7 @@ def _said(content: Content) -> str:
     outcome += "".join(f"<p>{unbroken(as_html(sentence))}</p>" for sentence in content.details)
     if content.step is not None:
         command = unbroken(as_html(content.step.command))
-        outcome += f"<p>Next: <code>{command}</code> {as_html(content.step.does)}.</p>"
+        outcome += f"<p>Next: <code>{command}</code> {unbroken(as_html(content.step.does))}.</p>"
     if content.progress is None:
         return outcome
     return outcome + ui.stage(content.progress) + ui.progress(content.progress.share, as_html(content.progress.left))

@@ -19,6 +19,7 @@ from merge_bench.view.plot.charts import Bar, bars, every, heat, rows_axis, stac
 from merge_bench.view.plot.forest import Estimate, forest, levels_of
 from merge_bench.view.plot.marks import Axis, Boxes, Chart, Group, Mark, Picture, Points, Whiskers
 from merge_bench.view.plot.style import bar_height
+from merge_bench.view.titles import option_of
 
 LEAST_MAPPED = 4
 """Workers of a map of pairs; for fewer, a table says more."""
@@ -188,7 +189,7 @@ def phases(run: Run) -> Chart:
         "Phases of each worker in an iteration",
         Picture(axis, rows_axis(dict(enumerate(rows)), len(rows) - 1), groups, height),
         _sentence(
-            "each part is its own median, so that a bar may end after the median wall-clock time (dashed line)"
+            "each part is its own median, so that a bar need not end at the median wall-clock time (dashed line)"
             f"{other * any(group.label == PARTS[-1] for group in groups)}"
         ),
     )
@@ -262,7 +263,7 @@ def speedups(document: CompareDocument, metric: str, looks: Mapping[str, int]) -
     for each in document.comparisons:
         if each.metric != metric or each.ratio is None:
             continue
-        plan = ", ".join(f"{name.replace('_', ' ')} {_plain(value)}" for name, value in each.plan.items())
+        plan = ", ".join(option_of(name, value) for name, value in each.plan.items() if value is not None)
         first = Bar(each.baseline, looks.get(each.baseline, 0), 1.0, remark="the baseline")
         mine = groups.setdefault((each.baseline, plan), [first])
         points = tuple((point.label, point.ratio) for point in each.points)
@@ -319,10 +320,6 @@ def _rows(groups: Mapping[str, Sequence[Bar]]) -> list[tuple[str, Sequence[Bar]]
     if len(groups) == 1:
         return [(bar.series, (bar,)) for mine in groups.values() for bar in mine]
     return list(groups.items())
-
-
-def _plain(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _sentence(text: str) -> str:

@@ -73,6 +73,8 @@ def headline(documents: Sequence[RunDocument], campaigns: Sequence[Campaign]) ->
     """
     if len(documents) == 1:
         (one,) = documents
+        if one.wall_seconds.median is None:
+            return "", True
         rates = (one.throughput_bytes_per_second.median, one.bandwidth_bytes_per_second.harmonic_mean)
         parts = [f"Wall-clock {ms(one.wall_seconds.median)} ms"]
         parts += [

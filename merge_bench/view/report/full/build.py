@@ -161,16 +161,17 @@ def _state(sources: Sequence[Source], probes: Sequence[Campaign]) -> tuple[str, 
     """In words, and whether it is an alarm."""
     marks = {source.name: source.label[len(source.name) :].strip(" ()") for source in sources}
     wrong = [name for name, mark in marks.items() if mark.startswith("WRONG")]
-    loose = [name for name, mark in marks.items() if mark and name not in wrong]
+    measured = {source.name for source in sources if aggregate.counted(source.run)}
+    loose = [name for name, mark in marks.items() if mark and name in measured and name not in wrong]
     broken = [source.document.error.message for source in sources if source.document.error]
     sentences = [f"WRONG RESULT: {', '.join(wrong)}; do not use these numbers"] if wrong else []
     sentences += [f"UNVERIFIED: {', '.join(loose)}"] if loose else []
     sentences += [f"Incomplete: {message}" for message in dict.fromkeys(broken)] if not wrong else []
     if sentences:
         return ". ".join(sentences), True
-    if not sources and not probes:
+    if not measured and not probes:
         return "Nothing was measured", False
-    if not sources:
+    if not measured:
         return f"Network measurements: {', '.join(str(one.probe) for one in probes)}", False
     return "Verified: every check of the merge results was made and passed", False
 

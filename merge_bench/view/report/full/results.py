@@ -23,8 +23,7 @@ from merge_bench.view.plot.merge import BANDWIDTH, THROUGHPUT, Labelled, Metric
 from merge_bench.view.plot.source import source_of
 from merge_bench.view.report.blocks import Recorder
 from merge_bench.view.report.layout import Column, by_row, grouped
-from merge_bench.view.text import plural
-from merge_bench.view.titles import tables_of, tunes
+from merge_bench.view.titles import option_of, tables_of, tunes
 
 _USUAL = ("workload name", "synthetic")
 _LAUNCHES = "Launches"
@@ -194,10 +193,7 @@ def _key(metric: Metric) -> str:
 
 
 def _named_value(name: str, value: str) -> str:
-    count = f"{int(value):,}" if value.isdecimal() else value
-    if name == "workers" and value.isdecimal():
-        return plural(int(value), "worker")
-    return f"{count} rows per chunk" if name == "rows_per_chunk" else f"{name.replace('_', ' ')} {count}"
+    return option_of(name, int(value) if value.isdecimal() else value)
 
 
 def _note_missing_intervals(page: Recorder, sources: Sequence[Source]) -> None:

@@ -166,7 +166,7 @@ def test_phases_that_add_up_to_more_than_the_wall_clock_time_say_so(tmp_path: Pa
     assert chart.picture.x.rule == pytest.approx(60)
     assert last > 60
     assert (chart.picture.x.high or 0) > last
-    assert "may end after the median wall-clock time (dashed line)" in chart.note
+    assert "need not end at the median wall-clock time (dashed line)" in chart.note
 
 
 def test_text_below_a_figure_breaks_sooner_beside_long_labels() -> None:

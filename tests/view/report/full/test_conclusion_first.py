@@ -133,6 +133,8 @@ def test_a_run_that_measured_nothing_has_no_results() -> None:
     head = replace(failed, launches=tuple(replace(launch, iterations=()) for launch in failed.launches))
     found = build([head], References(), None)
     assert "Results" not in [section.title for section in found.sections]
+    assert (found.state.partition(":")[0], found.alarm) == ("Incomplete", True)
+    assert report("failed").state.startswith("UNVERIFIED: default. Incomplete: ")
     assert "Results" in [section.title for section in report("run").sections]
 
 
