@@ -164,7 +164,7 @@ def _parts(content: Content) -> list[Any]:
     parts: list[Any] = []
     if content.verdicts:
         rows = "".join(f"<li><b>{as_html(title)}</b>: {as_html(text)}</li>" for title, text in content.verdicts)
-        parts.append(ui.html(ui.heading("Verdicts", ["Verdict", "Speed-up", "95 % interval"]) + f"<ul>{rows}</ul>"))
+        parts.append(ui.html(ui.heading("Verdicts", ["Verdict", "Speed-up", "Interval"]) + f"<ul>{rows}</ul>"))
         parts.append(ui.html(ui.columns_of(content.judged)))
     elif content.unjudged:
         parts.append(ui.html(f"<p>{as_html(content.unjudged)}</p>"))
