@@ -13,7 +13,7 @@ from merge_bench.records.campaign import Campaign
 from merge_bench.records.recorded_plan import Plan, Table, Workload
 from merge_bench.records.schema import CampaignLine
 from merge_bench.view.numbers import rows
-from merge_bench.view.text import short, visible
+from merge_bench.view.text import plural, short, visible
 
 _MOST = 3
 
@@ -122,6 +122,14 @@ def size_of(campaign: Campaign, plan: int) -> str:
 
 def _file(table: Table) -> str:
     return PurePath(table.path).name if table.path else "?"
+
+
+def option_of(name: str, value: object) -> str:
+    """``20,000 rows per chunk``, ``1 worker``, ``payload columns 2``: an option of a plan with its value."""
+    if name == "workers" and isinstance(value, int):
+        return plural(value, "worker")
+    count = f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{count} rows per chunk" if name == "rows_per_chunk" else f"{name.replace('_', ' ')} {count}"
 
 
 def keys_of(work: Workload) -> str:

@@ -39,6 +39,14 @@ def test_a_worker_that_died_leaves_what_was_measured(tmp_path: Path) -> None:
     assert found["wall_seconds"]["median"] == pytest.approx(0.11)
     assert found["verified"] is False
     assert codes(found) == ["not-verified", "failed-launches"]
+    assert found["warnings"][-1]["message"] == "1 of 1 launches failed; the numbers are from before the failure"
+
+
+def test_a_launch_that_failed_before_its_first_iteration_has_no_numbers(tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path, Script(walls=(), end_status=3), end=3)
+    append(folder, s.FailureLine(launch=0, code="run-failed", message="no memory"))
+    warned = {each["code"]: each["message"] for each in document(folder)["warnings"]}
+    assert warned["failed-launches"] == "1 of 1 launches failed; nothing was measured"
 
 
 def test_whole_launches_make_the_numbers_and_failed_ones_are_counted(tmp_path: Path) -> None:

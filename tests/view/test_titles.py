@@ -11,7 +11,7 @@ from merge_bench.records.reader import read_campaign
 from merge_bench.records.recorded_plan import Plan
 from merge_bench.view.report.full.results import by_problem, sources_of
 from merge_bench.view.report.run import print_report
-from merge_bench.view.titles import measured_problem, problem_of, size_of, tables_of, title_of
+from merge_bench.view.titles import measured_problem, option_of, problem_of, size_of, tables_of, title_of
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 
 
@@ -81,3 +81,8 @@ def test_one_question_at_two_sizes_is_two_problems(tmp_path: Path) -> None:
     found = by_problem(sources_of([read_campaign(write_campaign(tmp_path, *scripts))]))
     assert len(found) == 2
     assert all(name.startswith("h2o q1: ") for name in found)
+
+
+def test_an_option_is_named_with_its_value() -> None:
+    found = [option_of(*each) for each in (("rows_per_chunk", 20_000), ("workers", 1), ("workers", 2), ("how", "left"))]
+    assert found == ["20,000 rows per chunk", "1 worker", "2 workers", "how left"]

@@ -143,8 +143,9 @@ def now(campaign: Campaign, *, running: bool = True) -> Now:
     progress = progress_of(campaign, running=running)
     documents = [] if running or campaign.probe is not None else runs_of(summarize(campaign))
     notes = _notes(campaign, documents)
-    ended_by = fatal(campaign, running=running)
     conclusion = LastResult(conclusion_of, as_html)(campaign, documents) if documents else ""
+    ended_by = () if conclusion else fatal(campaign, running=running)
+    notes = tuple(_only_where(note) if as_html(note.message) in conclusion else note for note in notes)
     if launch is None or launch.line is None:
         return Now(progress, notes=notes, running=running, fatal=ended_by, conclusion=conclusion)
     pairs, rates = _pairs(launch)
@@ -169,6 +170,11 @@ def now(campaign: Campaign, *, running: bool = True) -> Now:
         fatal=ended_by,
         conclusion=conclusion,
     )
+
+
+def _only_where(note: Note) -> Note:
+    """A failure whose reason the conclusion has: where it was, beside the logs to read."""
+    return replace(note, message=note.where, where=None) if note.kind == FAILED and note.where else note
 
 
 def _doubt(campaign: Campaign, launch: Launch) -> Caution | None:

@@ -12,6 +12,7 @@ import panel as pn
 
 from merge_bench.analysis import published
 from merge_bench.view.dashboard import components as ui
+from merge_bench.view.dashboard import style_sheets
 from merge_bench.view.dashboard.campaign_cache import CampaignCache
 from merge_bench.view.dashboard.campaign_index import YOURS, Entry
 from merge_bench.view.dashboard.last_result import LastResult
@@ -69,7 +70,7 @@ class ResultsView:
         self._placed: tuple[Entry, ...] = ()
         self._shown_rows = self._rows = self._read(self._known)
         self.table = self._new_table([])
-        self._table = pn.Column(self.table, height=_TABLE_HEIGHT, sizing_mode=ui.WIDE, margin=0)
+        self._table = pn.Column(self.table, sizing_mode=ui.WIDE, margin=0)
         self.metric = ui.choice(list(METRICS))
         self.axis = ui.choice([ABSOLUTE, OF_LINK])
         self.datasets = ui.select_published("Published results to show as well", published.MERGE, width=420)
@@ -103,13 +104,14 @@ class ResultsView:
         made = ui.table(
             self._shown_rows.copy(), height=_TABLE_HEIGHT, pagination="local",
             page_size=None, selectable="checkbox", header_filters=filters,
+            stylesheets=[style_sheets.TABLE, style_sheets.WHOLE_TABLE],
             widths={"Started (UTC)": 150, "Configs": 100, "Kind": 90, "Problem": 185, "Fastest config": 120,
                     "Throughput (GiB/s)": 125, "Bandwidth (GiB/s)": 120, "Status": 90, "Folder": 300},
             sorters=[{"field": "Started (UTC)", "dir": "desc"}], selection=list(selection),
         )  # fmt: skip
 
         def built(_: Any) -> None:
-            made.page_size = _PAGE  # whatever the browser reported
+            made.param.update(page_size=_PAGE, height=None)  # whatever the browser reported
             self._built = self._built or made is self.table
 
         made.param.watch(built, "page_size")
@@ -162,7 +164,7 @@ def _parts(content: Content) -> list[Any]:
     parts: list[Any] = []
     if content.verdicts:
         rows = "".join(f"<li><b>{as_html(title)}</b>: {as_html(text)}</li>" for title, text in content.verdicts)
-        parts.append(ui.html(ui.heading("Verdicts", ["Verdict", "Speed-up", "95 % interval"]) + f"<ul>{rows}</ul>"))
+        parts.append(ui.html(ui.heading("Verdicts", ["Verdict", "Speed-up", "Interval"]) + f"<ul>{rows}</ul>"))
         parts.append(ui.html(ui.columns_of(content.judged)))
     elif content.unjudged:
         parts.append(ui.html(f"<p>{as_html(content.unjudged)}</p>"))

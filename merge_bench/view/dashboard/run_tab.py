@@ -32,6 +32,8 @@ _MEANING = {
     5: "a requirement was not met",
 }  # fmt: skip
 
+_OF_TABLES = ("on", "left_on", "right_on")
+
 OWN_CONFIGS = (
     "<p>The dashboard starts shipped configs only; to run a config of your own, type "
     "<code>python -m merge_bench run --config FILE.cfg</code> in a terminal, and the Live tab shows it.</p>"
@@ -49,7 +51,7 @@ class RunView:
         self.configs = pn.widgets.MultiSelect(
             label="Configs (none: the default; several: compared)",
             options=names,
-            size=min(len(names), 5),
+            size=min(len(names), 12),
             width=300,
             stylesheets=[style_sheets.FIELD],
         )
@@ -60,7 +62,9 @@ class RunView:
             "chunk": _text("Rows per chunk", "Rows of each frame on each worker, such as 25e6, 1_000_000 or 25M."),
             "left": _text("Left table", "A Parquet file or folder; empty: tables are generated.", "generated"),
             "right": _text("Right table", "A Parquet file or folder; empty: tables are generated.", "generated"),
-            "on": _text("Key", "The column to merge on; left=right if its names differ, as in o_key=l_key.", "none"),
+            "on": _text("Key of both", "Columns to merge on that both tables have, such as id or id,day.", "none"),
+            "left_on": _text("Left key", "Key columns of the left table, if the tables name them differently.", "none"),
+            "right_on": _text("Right key", "Key columns of the right table, in the same order.", "none"),
             "engine": self.engine,
             "workers": _text("Workers", "Number of workers; each one uses one GPU or a share of the cores."),
             "iterations": _text("Iterations", "Number of timed merges per launch, or of measurements per size."),
@@ -139,8 +143,9 @@ class RunView:
     def _describe(self) -> None:
         """Show what the run does, and the command that a click on Start would run."""
         tables = any(_value(self.fields[name]) for name in ("left", "right"))
-        for name, field in self.fields.items():  # tables of files have as many rows as they have
-            field.visible = name in COMMANDS[self.command.value] and not (tables and name == "chunk")
+        for name, field in self.fields.items():  # only generated tables have a size to choose, only files have keys
+            fits = name not in _OF_TABLES if not tables else name != "chunk"
+            field.visible = fits and name in COMMANDS[self.command.value]
         state = self._last or State()
         command = f"<code>{as_html(state.command)}</code>"
         lines = []
@@ -169,4 +174,6 @@ def _value(field: Any) -> str:
 
 
 def _text(name: str, description: str, placeholder: str = "default") -> Any:
-    return pn.widgets.TextInput(label=name, description=description, placeholder=placeholder, width=150)
+    return pn.widgets.TextInput(
+        label=name, description=description, placeholder=placeholder, width=150, stylesheets=[style_sheets.FIELD]
+    )

@@ -38,7 +38,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 IDLE, GOING, STOPPING, OVER = "idle", "running", "stopping", "over"
 
 
-_TABLES = ("left", "right", "on", "engine")
+_TABLES = ("left", "right", "on", "left_on", "right_on", "engine")
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "run": ("configs", "chunk", *_TABLES, "workers", "iterations", "blocks"),
     "tune": ("configs", "chunk", *_TABLES, "workers", "iterations", "budget"),
@@ -51,7 +51,8 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
 class Request:
     """What to start: one of `COMMANDS`, and its options as text; empty: the default. Only the command checks them.
 
-    `configs`: shipped ones, several only to compare them; `on`: the key of both tables, or ``left key=right key``.
+    `configs`: shipped ones, several only to compare them; `on`: the key columns of both tables, `left_on` and
+    `right_on`: those of each, where their names differ.
     """
 
     command: str = "run"
@@ -60,6 +61,8 @@ class Request:
     left: str = ""
     right: str = ""
     on: str = ""
+    left_on: str = ""
+    right_on: str = ""
     engine: str = ""
     workers: str = ""
     iterations: str = ""
@@ -106,8 +109,7 @@ def arguments(request: Request, results: Path) -> list[str]:
         if name == "configs":
             given += _configs(request)
         elif text := getattr(request, name).strip():
-            left, joined, right = text.partition("=") if name == "on" else (text, "", "")
-            given += [f"--left-on={left}", f"--right-on={right}"] if joined else [f"--{name}={text}"]
+            given.append(f"--{name.replace('_', '-')}={text}")
     return ["-m", "merge_bench", *request.command.split(), *given, f"--results={results}"]
 
 

@@ -16,7 +16,9 @@ def _sheet(name: str) -> str:
 ROOT, TEXT, CARD, TABS, TABLE = map(_sheet, ("root", "text", "card", "tabs", "table"))
 PAGE = _sheet("page")
 """Of a page served by this program; in a notebook, JupyterLab owns the page."""
+WHOLE_TABLE = _sheet("whole_table")
+"""Of a table, beside `TABLE`, that is as high as the rows of its page."""
 CHOICE = _sheet("choice")
 """Of buttons of which one is chosen."""
 FIELD = _sheet("field")
-"""Of lists: the browser's own arrow, which is seen on both grounds."""
+"""Of lists and fields: the browser's own arrow, and hints that can be read, on both grounds."""

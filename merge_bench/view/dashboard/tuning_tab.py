@@ -29,7 +29,7 @@ from merge_bench.view.dashboard.progress import Progress, finished, progress_of
 from merge_bench.view.dashboard.unfinished_tuning import Unfinished, unfinished
 from merge_bench.view.numbers import ends, with_interval
 from merge_bench.view.plot import merge
-from merge_bench.view.plot.forest import Estimate, race
+from merge_bench.view.plot.forest import Estimate, levels_of, race
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.plot.source import of_results, source_of
 from merge_bench.view.report.next_step import NextStep, after_recorded_tuning
@@ -172,8 +172,9 @@ def _race(steps: Sequence[TuneLine]) -> Chart:
         )
         for number, step in enumerate(steps, 1) if step.ratio is not None
     }  # fmt: skip
-    noise = any(each.kind == NOISE for each in estimates.values())
-    return race(estimates, title="Speed-up by step", note="Noise: the baseline compared with itself." * noise)
+    lines = levels_of(step.launches for step in steps if step.low is not None)
+    noise = " Noise: the baseline compared with itself." * any(each.kind == NOISE for each in estimates.values())
+    return race(estimates, title="Speed-up by step", note=f"Lines: {lines}.{noise}")
 
 
 def _speedup(line: TuneLine | None) -> str:
@@ -264,7 +265,7 @@ def _said(content: Content) -> str:
     outcome += "".join(f"<p>{unbroken(as_html(sentence))}</p>" for sentence in content.details)
     if content.step is not None:
         command = unbroken(as_html(content.step.command))
-        outcome += f"<p>Next: <code>{command}</code> {as_html(content.step.does)}.</p>"
+        outcome += f"<p>Next: <code>{command}</code> {unbroken(as_html(content.step.does))}.</p>"
     if content.progress is None:
         return outcome
     return outcome + ui.stage(content.progress) + ui.progress(content.progress.share, as_html(content.progress.left))
@@ -280,7 +281,7 @@ def _ended_early(what: Unfinished) -> str:
 
 def _parts(content: Content) -> list[Any]:
     drawn = content.race is not None and not content.race.empty
-    race = [ui.chart_card(content.race, ["Speed-up", "95 % interval", "Phase"])] if content.race and drawn else []
+    race = [ui.chart_card(content.race, ["Speed-up", "Interval", "Phase"])] if content.race and drawn else []
     parts: list[Any] = [ui.html(_ended_early(content.unfinished))] if content.unfinished else []
     parts += [*race, *map(ui.chart_card, content.charts)]
     if content.frame is not None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from merge_bench.tune.head_to_head import level
 from merge_bench.view.numbers import with_interval
 from merge_bench.view.plot.charts import every, rows_axis
 from merge_bench.view.plot.marks import Axis, Boxes, Chart, Group, Picture, Points, Whiskers
 from merge_bench.view.plot.style import DECISIONS, GREY
+from merge_bench.view.text import plural
+
+_ENOUGH = 6
+"""Blocks whose interval has a level of 95 %; a confirmation at several sizes asks for more than that."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,14 @@ def forest(
         height=30 + 24 * len(rows),
     )
     return Chart(title, picture)
+
+
+def levels_of(blocks: Iterable[int]) -> str:
+    """``interval (75 % from 3 blocks, 95 % or more from 6 or more)``: the levels from so many blocks."""
+    counts = sorted({min(count, _ENOUGH) for count in blocks if count > 1})
+    levels = [f"{100 * (1 - level(each)):.4g} % from {plural(each, 'block')}" for each in counts if each < _ENOUGH]
+    levels += ["95 % or more from 6 or more blocks"] * (_ENOUGH in counts)
+    return f"interval ({', '.join(levels)})" if levels else "interval"
 
 
 def race(estimates: Mapping[int, Estimate], *, title: str, note: str = "") -> Chart:

@@ -27,6 +27,8 @@ from merge_bench.view.text import for_canvas, short
 
 _LETTERS = 100
 """Of a line below a figure in a narrow window."""
+_USUAL_LABEL = 20
+"""Letters of a label on the left beside which a line of `_LETTERS` has room."""
 _LABEL = 140
 """Of a name in a legend."""
 # Entries go on in the next line where there is no room, and follow the page's colours whenever these change.
@@ -54,13 +56,19 @@ def draw(charts: Sequence[marks.Chart], path: Path) -> None:
 def figure_of(chart: marks.Chart, *, note: bool = True) -> Any:
     """`chart` as a Bokeh figure, as wide as there is room; `note`: say below it what its marks mean."""
     plot = Drawn(chart.picture, for_canvas(chart.title)).figure
-    letters = (chart.picture.height + 90) // 6 if chart.picture.square else _LETTERS
+    letters = (chart.picture.height + 90) // 6 if chart.picture.square else _LETTERS - _indent(chart.picture.y)
     if note and chart.note:
         text = chart.note + (" Click a legend entry to hide its series." if plot.legend else "")
         plot.add_layout(_lines(text, letters, text_font_size="9pt"), "below")
     if chart.source:
         plot.add_layout(_lines(chart.source, int(1.2 * letters), text_font_size="8pt", text_color=LEGEND), "below")
     return plot
+
+
+def _indent(axis: marks.Axis) -> int:
+    """The letters by which long labels on the left move a figure, and the text below it, to the right."""
+    longest = max((len(short(label)) for label in (axis.ticks or {}).values()), default=0)
+    return max(longest - _USUAL_LABEL, 0)
 
 
 def _lines(text: str, letters: int, **look: Any) -> Title:

@@ -16,9 +16,10 @@ from merge_bench.tune.evaluator import NOISE
 from merge_bench.tune.result import decision_of
 from merge_bench.units import GIB, MIB
 from merge_bench.view.plot.charts import Bar, bars, every, heat, rows_axis, stacked, with_unit
-from merge_bench.view.plot.forest import Estimate, forest
+from merge_bench.view.plot.forest import Estimate, forest, levels_of
 from merge_bench.view.plot.marks import Axis, Boxes, Chart, Group, Mark, Picture, Points, Whiskers
 from merge_bench.view.plot.style import bar_height
+from merge_bench.view.titles import option_of
 
 LEAST_MAPPED = 4
 """Workers of a map of pairs; for fewer, a table says more."""
@@ -175,17 +176,22 @@ def workers(run: Run) -> Chart:
 
 def phases(run: Run) -> Chart:
     """The time of every worker in an iteration, by phase, in milliseconds; no rows where it was not measured."""
-    figures = aggregate.worker_figures(aggregate.counted(run))
+    launches = aggregate.counted(run)
+    figures = aggregate.worker_figures(launches)
     rows = {f"{each.rank} {each.host}": parts for each in figures if (parts := parts_of(each))}
     ends, groups = stacked(PARTS, rows)
     groups = tuple(group for group in groups if any(_lengths(group)))
-    axis = Axis("Time (ms)", low=0.0, high=1.05 * max(ends, default=1.0))
+    wall = 1e3 * (aggregate.of_run(launches, aggregate.wall) or 0.0)
+    axis = Axis("Time (ms)", low=0.0, high=1.05 * max([*ends, wall], default=1.0), rule=wall or None)
     other = "; other: time of the worker outside these phases"
     height = 30 + int(1.4 * bar_height(len(rows)) * len(rows))
     return Chart(
         "Phases of each worker in an iteration",
         Picture(axis, rows_axis(dict(enumerate(rows)), len(rows) - 1), groups, height),
-        _sentence(f"medians over launches{other * any(group.label == PARTS[-1] for group in groups)}"),
+        _sentence(
+            "each part is its own median, so that a bar need not end at the median wall-clock time (dashed line)"
+            f"{other * any(group.label == PARTS[-1] for group in groups)}"
+        ),
     )
 
 
@@ -257,7 +263,7 @@ def speedups(document: CompareDocument, metric: str, looks: Mapping[str, int]) -
     for each in document.comparisons:
         if each.metric != metric or each.ratio is None:
             continue
-        plan = ", ".join(f"{name.replace('_', ' ')} {_plain(value)}" for name, value in each.plan.items())
+        plan = ", ".join(option_of(name, value) for name, value in each.plan.items() if value is not None)
         first = Bar(each.baseline, looks.get(each.baseline, 0), 1.0, remark="the baseline")
         mine = groups.setdefault((each.baseline, plan), [first])
         points = tuple((point.label, point.ratio) for point in each.points)
@@ -303,8 +309,9 @@ def _tuning(steps: Sequence[TuneLine], phase: str, plan: int, size: str) -> Char
         kinds=list(dict.fromkeys(each.kind for each in estimates)),
         noise=(noise.low, noise.high) if noise and noise.low is not None and noise.high is not None else None,
     )
+    lines = levels_of(step.launches for step in found if step.low is not None)
     return replace(
-        chart, note=_sentence("points: speed-up estimated from pairs in the same block; lines: its interval")
+        chart, note=_sentence(f"points: speed-up estimated from pairs in the same block; lines: its {lines}")
     )
 
 
@@ -313,10 +320,6 @@ def _rows(groups: Mapping[str, Sequence[Bar]]) -> list[tuple[str, Sequence[Bar]]
     if len(groups) == 1:
         return [(bar.series, (bar,)) for mine in groups.values() for bar in mine]
     return list(groups.items())
-
-
-def _plain(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _sentence(text: str) -> str:

@@ -14,10 +14,11 @@ from merge_bench.analysis.compare.fail_on import METRIC
 from merge_bench.analysis.documents.compare import Comparison
 from merge_bench.analysis.documents.run import RunDocument
 from merge_bench.analysis.statistics import median_interval, quartiles
+from merge_bench.analysis.statistics.verdict import Verdict
 from merge_bench.analysis.verification_state import State, state_of
 from merge_bench.errors import Caution, UsageError, WrongResult, wrapped
 from merge_bench.records.campaign import Campaign, Launch, Run
-from merge_bench.view.numbers import NULL, gib, ms, number, rows
+from merge_bench.view.numbers import NULL, gib, ms, number, ratio, rows
 from merge_bench.view.report import comparison as comparing
 from merge_bench.view.report import run_sections
 from merge_bench.view.report.layout import Page, by_row
@@ -66,6 +67,32 @@ def conclude(
         page.next_step(step.command, step.does)
     if not page.whole:  # a report names them with the environment
         page.unbroken(f"Records: {records}")
+
+
+def headline(documents: Sequence[RunDocument], campaigns: Sequence[Campaign]) -> tuple[str, bool]:
+    """One sentence about the runs of `documents`, and whether anything was decided; empty if there is none so short.
+
+    A single run has its figures and what limits it, a comparison its verdict.
+    """
+    if len(documents) == 1:
+        (one,) = documents
+        if one.wall_seconds.median is None:
+            return "", True
+        rates = (one.throughput_bytes_per_second.median, one.bandwidth_bytes_per_second.harmonic_mean)
+        parts = [f"Wall-clock {ms(one.wall_seconds.median)} ms"]
+        parts += [
+            f"{name} {gib(rate)} GiB/s" for name, rate in zip(("throughput", "bandwidth"), rates, strict=True) if rate
+        ]
+        return ", ".join(parts) + (f"; limited by {one.bottleneck.what}" if one.bottleneck else ""), True
+    try:
+        found = [each for each in compare(campaigns).comparisons if each.metric == METRIC] if documents else []
+    except (UsageError, WrongResult):
+        found = []
+    if len(found) != 1:
+        return "", True
+    (verdict,) = found
+    much = f", speed-up {ratio(verdict.ratio)} in {METRIC}" if verdict.ratio is not None else ""
+    return f"{verdict.verdict}: {comparing.title(verdict)}{much}", verdict.verdict != Verdict.INCONCLUSIVE.value
 
 
 def _run(page: Page, run: Run, document: RunDocument) -> int:

@@ -14,7 +14,7 @@ from merge_bench.records.follow import Follower
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.units import GIB
-from merge_bench.view.dashboard.live_data import RECENT, Points, now
+from merge_bench.view.dashboard.live_data import RECENT, Points, fatal, now
 from merge_bench.view.dashboard.progress import progress_of, seconds_left
 from merge_bench.view.plot.marks import Cells
 from merge_bench.view.plot.merge import parts_of
@@ -176,12 +176,14 @@ def test_a_failed_run_says_where_it_failed_and_where_its_logs_are(tmp_path: Path
     log = tmp_path / "failed" / "logs" / "launch-000-worker-1.log"
     log.parent.mkdir()
     log.touch()
-    said = (
-        "rank 1 (worker worker-1, process 32307 on vm) was killed by signal 9 during the run"
-        f" (launch 0, default, after 14 timed iterations, rank 1, vm); read {log.parent / 'launch-000-*.log'}"
-    )
-    assert now(read_campaign(tmp_path / "failed")).fatal == (said,)
-    assert now(read_campaign(recorded.parent / "run")).fatal == ()
+    why = "rank 1 (worker worker-1, process 32307 on vm) was killed by signal 9 during the run"
+    where, logs = "launch 0, default, after 14 timed iterations, rank 1, vm", f"read {log.parent / 'launch-000-*.log'}"
+    found = now(read_campaign(tmp_path / "failed"))
+    assert found.conclusion.count(why) == 1
+    assert found.fatal == ()  # because the conclusion says it
+    assert [(note.message, note.remedy) for note in found.notes if note.kind == "failed"] == [(where, logs)]
+    assert fatal(read_campaign(tmp_path / "failed"), running=False) == (f"{why} ({where}); {logs}",)
+    assert fatal(read_campaign(recorded.parent / "run"), running=False) == ()
 
 
 def test_a_failed_launch_is_not_finished_and_counts_by_its_iterations() -> None:

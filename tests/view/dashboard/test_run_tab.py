@@ -75,12 +75,16 @@ def test_a_tuning_and_every_network_measurement_can_be_started_with_the_fields_t
 
 def test_tables_are_merged_on_a_key_with_one_name_or_two(runner: Recorder) -> None:
     form = RunView(runner, Permission())
-    for name, text in (("left", "orders.parquet"), ("right", "my lines"), ("on", "o_key=l_key")):
+    keys = ("on", "left_on", "right_on")
+    assert not any(form.fields[name].visible for name in keys)
+    for name, text in (("left", "orders.parquet"), ("right", "my lines"), ("left_on", "o_key"), ("right_on", "l_key")):
         form.fields[name].value = text
+    assert all(form.fields[name].visible for name in keys)
     command = "run --left=orders.parquet '--right=my lines' --left-on=o_key --right-on=l_key --results=results"
     assert as_html(command) in texts(form.layout)
-    form.fields["on"].param.update(value="id", value_input="id")  # together, as a browser sends them
-    assert "--on=id --results" in texts(form.layout)
+    form.fields["left_on"].value = form.fields["right_on"].value = ""
+    form.fields["on"].param.update(value="id,a=b", value_input="id,a=b")  # together, as a browser sends them
+    assert "--on=id,a=b --results" in texts(form.layout)
 
 
 def test_only_with_the_token_runs_are_started_stopped_and_killed(runner: Recorder) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import signal
 import subprocess
@@ -102,8 +103,8 @@ def test_no_request_trusts_a_config(command: str, configs: tuple[str, ...]) -> N
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_knows_the_options_that_it_is_given(command: str, tmp_path: Path) -> None:
-    text = dict.fromkeys(("chunk", "left", "right", "on", "engine", "workers", "iterations", "blocks", "budget"), "1")
-    words = arguments(Request(command, ("tcp.cfg",), **text), tmp_path)[2:]
+    texts = {field.name: "1" for field in dataclasses.fields(Request) if field.name not in ("command", "configs")}
+    words = arguments(Request(command, ("tcp.cfg",), **texts), tmp_path)[2:]
     found: click.Command = cli
     while isinstance(found, click.Group):
         known = found.get_command(click.Context(found), words.pop(0))

@@ -29,7 +29,7 @@ from merge_bench.view.plot.source import source_of
 from merge_bench.view.probe.show import write_rows
 from merge_bench.view.report import comparison, run_sections
 from merge_bench.view.report.blocks import Recorder, Section
-from merge_bench.view.report.conclusion import conclude, verdicts
+from merge_bench.view.report.conclusion import conclude, headline, verdicts
 from merge_bench.view.report.full import tuning_sections
 from merge_bench.view.report.full.environment import write_command, write_environment
 from merge_bench.view.report.full.exchange_share import write_exchange_share
@@ -60,9 +60,9 @@ class References:
 class Report:
     """The whole report as data.
 
-    `about`: when and where it was measured, and with what; `state`: ``verified``, or why the numbers are not, or the
-    outcome of a tuning, whose numbers are `verified`; `alarm`: whether that is shown as an alarm; `decided`: whether a
-    tuning that it is about, if any, found a config.
+    `about`: when and where it was measured, and with what; `state`: why the numbers are not verified, or the figures
+    of a run, a verdict or the outcome of a tuning, whose numbers are `verified`; `alarm`: whether that is shown as an
+    alarm; `decided`: whether a comparison or a tuning that it is about, if any, decided anything.
     """
 
     title: str
@@ -100,7 +100,8 @@ def build(campaigns: Sequence[Campaign], references: References, defaults: Mappi
         page.section("Results")
         if len(campaigns) == 1 and tunes(merges[0]):  # of several results the conclusion has it
             overview(page, [source.run for source in sources], [source.document for source in sources])
-        write_results(page, sources, references.merges, campaigns)
+        if references.merges or any(source.samples(merge.THROUGHPUT) for source in sources):
+            write_results(page, sources, references.merges, campaigns)
         _comparisons(page, merges, sources)
     if references.settings:
         page.source = ""  # of others, as its title and its lines say
@@ -116,8 +117,11 @@ def build(campaigns: Sequence[Campaign], references: References, defaults: Mappi
     sections = tuple(section for section in page.sections if section.blocks)
     report = Report(_title(campaigns), _about(campaigns), state, alarm, sections)
     results = {at: recorded_result_of(campaign) for at, campaign in enumerate(campaigns) if tunes(campaign)}
-    if alarm or not results:
+    if alarm:
         return report
+    if not results:
+        found, decided = headline([source.document for source in sources], merges)
+        return replace(report, state=found, verified=state, decided=decided) if found else report
     outcomes = (": ".join(filter(None, (letter(at, len(campaigns)), each.outcome))) for at, each in results.items())
     decided = all(each.winner is not None for each in results.values())
     return replace(report, state=". ".join(outcomes), verified=state, decided=decided)
@@ -157,16 +161,17 @@ def _state(sources: Sequence[Source], probes: Sequence[Campaign]) -> tuple[str, 
     """In words, and whether it is an alarm."""
     marks = {source.name: source.label[len(source.name) :].strip(" ()") for source in sources}
     wrong = [name for name, mark in marks.items() if mark.startswith("WRONG")]
-    loose = [name for name, mark in marks.items() if mark and name not in wrong]
+    measured = {source.name for source in sources if aggregate.counted(source.run)}
+    loose = [name for name, mark in marks.items() if mark and name in measured and name not in wrong]
     broken = [source.document.error.message for source in sources if source.document.error]
     sentences = [f"WRONG RESULT: {', '.join(wrong)}; do not use these numbers"] if wrong else []
     sentences += [f"UNVERIFIED: {', '.join(loose)}"] if loose else []
     sentences += [f"Incomplete: {message}" for message in dict.fromkeys(broken)] if not wrong else []
     if sentences:
         return ". ".join(sentences), True
-    if not sources and not probes:
+    if not measured and not probes:
         return "Nothing was measured", False
-    if not sources:
+    if not measured:
         return f"Network measurements: {', '.join(str(one.probe) for one in probes)}", False
     return "Verified: every check of the merge results was made and passed", False
 
@@ -311,7 +316,8 @@ def _runs(page: Recorder, sources: Sequence[Source], campaigns: Sequence[Campaig
     for source in sources:
         if source in chosen:
             found = source.document
-            notes = [f"{gib(found.throughput_bytes_per_second.median)} GiB/s"]
+            rate = found.throughput_bytes_per_second.median
+            notes = [f"{gib(rate)} GiB/s"] if rate is not None else []
             notes += [f"limited by {found.bottleneck.what}"] if found.bottleneck else []
             title = source.label + (f": {problems[id(source)]}" if len(set(problems.values())) > 1 else "")
             page.section(title, folded=True, note=", ".join(notes), inner=True)

@@ -23,10 +23,9 @@ from merge_bench.view.plot.merge import BANDWIDTH, THROUGHPUT, Labelled, Metric
 from merge_bench.view.plot.source import source_of
 from merge_bench.view.report.blocks import Recorder
 from merge_bench.view.report.layout import Column, by_row, grouped
-from merge_bench.view.titles import tables_of, tunes
+from merge_bench.view.titles import option_of, tables_of, tunes
 
 _USUAL = ("workload name", "synthetic")
-_WORDS = {"rows_per_chunk": "rows per chunk", "workers": "workers"}
 _LAUNCHES = "Launches"
 _BESIDE = ("95 %\ninterval", _LAUNCHES)
 _MOST_COLUMNS = 6
@@ -194,8 +193,7 @@ def _key(metric: Metric) -> str:
 
 
 def _named_value(name: str, value: str) -> str:
-    count = f"{int(value):,}" if value.isdecimal() else value
-    return f"{count} {_WORDS[name]}" if name in _WORDS else f"{name.replace('_', ' ')} {count}"
+    return option_of(name, int(value) if value.isdecimal() else value)
 
 
 def _note_missing_intervals(page: Recorder, sources: Sequence[Source]) -> None:

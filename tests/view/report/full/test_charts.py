@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from merge_bench.records.campaign import Run
 from merge_bench.records.reader import read_campaign
 from merge_bench.view.plot import interactive, merge, static
 from merge_bench.view.plot.charts import MOST_PRINTED, Bar, bars, heat
-from merge_bench.view.plot.forest import Estimate, forest, race
+from merge_bench.view.plot.forest import Estimate, forest, levels_of, race
 from merge_bench.view.plot.marks import Axis, Boxes, Cells, Chart, Group, Picture, Points, Texts, Whiskers
 from merge_bench.view.plot.merge import Labelled
 from merge_bench.view.plot.series import Series, panel
@@ -149,6 +150,40 @@ def test_phases_that_overlap_are_told_apart_and_sum_up_to_the_workers_time(tmp_p
     parts = [mark for _, mark in chart.picture.marks if isinstance(mark, Boxes)]
     assert [part.end[0] - part.start[0] for part in parts] == pytest.approx((10, 10, 15, 40, 5))  # ms
     assert parts[-1].end[0] == pytest.approx(80)
+
+
+def test_phases_that_add_up_to_more_than_the_wall_clock_time_say_so(tmp_path: Path) -> None:
+    """The median of each part is that of another iteration."""
+    parts = iter([(0.01, 0.04), (0.03, 0.01), (0.03, 0.04)] * 2)
+
+    def changing(worker: s.WorkerIteration) -> s.WorkerIteration:
+        partition, join = next(parts) if worker.rank == 0 else (0.01, 0.01)
+        phases = s.Phases(partition=partition, exchange=0.01, join=join)
+        return s.WorkerIteration(rank=worker.rank, seconds=partition + 0.01 + join, phases_seconds=phases)
+
+    chart = merge.phases(one(tmp_path, Script(plan=plan(iterations=3), walls=[0.06, 0.05, 0.08], worker=changing)))
+    last = max(end for _, mark in chart.picture.marks if isinstance(mark, Boxes) for end in mark.end)
+    assert chart.picture.x.rule == pytest.approx(60)
+    assert last > 60
+    assert (chart.picture.x.high or 0) > last
+    assert "need not end at the median wall-clock time (dashed line)" in chart.note
+
+
+def test_text_below_a_figure_breaks_sooner_beside_long_labels() -> None:
+    def longest(label: str) -> int:
+        chart = replace(
+            bars([(label, [Bar("a", 0, 1.0)])], title="x", axis="x", unit="s", note=""), source="word " * 60
+        )
+        below = [part.text for part in interactive.figure_of(chart).below if hasattr(part, "text")]
+        return max(map(len, below[-1].split("\n")))
+
+    assert longest("x" * 48) < longest("default") - 20
+
+
+def test_the_level_of_an_interval_is_that_of_so_many_blocks() -> None:
+    found = "interval (75 % from 3 blocks, 87.5 % from 4 blocks, 95 % or more from 6 or more blocks)"
+    assert levels_of([3, 4, 4, 12, 6, 1]) == found
+    assert levels_of([]) == "interval"
 
 
 def test_the_map_of_pairs_has_lanes_and_bytes(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ from merge_bench.view.report.full import html
 from merge_bench.view.report.full.build import References, Report, build
 from merge_bench.view.report.next_step import after_tuning
 from merge_bench.view.report.run import print_report
-from tests.view.report.full.samples import Page, add, write_campaign
+from tests.helpers.synthetic_campaigns import interleaved
+from tests.view.report.full.samples import Page, add, report_of, write_campaign
 from tests.view.report.full.test_results import drawings, lines, section, tables
 from tests.view.report.test_tuning_time import recorded
 
@@ -101,6 +103,38 @@ def test_a_tuning_begins_with_its_outcome_and_its_runs_are_folded() -> None:
     runs = [each for each in tuning.sections if each.title in ("default", "default again", "rendezvous-scheme=am")]
     assert len(runs) == 3
     assert all(each.folded and each.inner and "GiB/s, limited by" in each.note for each in runs)
+
+
+def test_the_figures_of_a_run_are_louder_than_that_they_are_verified() -> None:
+    run = report("run")
+    (figures,) = [block for block in run.sections[0].blocks if isinstance(block, Table)]
+    wall, through, band = (row[1] for row in figures.rows)
+    facts = next(block for block in run.sections[0].blocks if isinstance(block, NamedValues))
+    limit = dict(facts.rows)["Limited by"].partition(":")[0]
+    found = f"Wall-clock {wall} ms, throughput {through} GiB/s, bandwidth {band} GiB/s; limited by {limit}"
+    assert (run.state, run.decided) == (found, True)
+    page = Page(html.render(run))
+    (state,) = page.all("p", class_="state verdict")
+    assert state.text == found
+    assert any(each.startswith("Verified: ") for each in page.texts("p"))
+
+
+def test_two_runs_begin_with_their_verdict_and_several_with_their_checks(tmp_path: Path) -> None:
+    two = report("sweep")
+    assert two.state.startswith(("FASTER: ", "SLOWER: ", "INCONCLUSIVE: "))
+    assert two.decided == (not two.state.startswith("INCONCLUSIVE"))
+    scripts = interleaved({name: [0.1] * 6 for name in ("default", "tcp", "optimized")})
+    assert report_of(write_campaign(tmp_path, *scripts)).state.startswith("Verified: ")
+
+
+def test_a_run_that_measured_nothing_has_no_results() -> None:
+    failed = read_campaign(CAMPAIGNS / "failed")
+    head = replace(failed, launches=tuple(replace(launch, iterations=()) for launch in failed.launches))
+    found = build([head], References(), None)
+    assert "Results" not in [section.title for section in found.sections]
+    assert (found.state.partition(":")[0], found.alarm) == ("Incomplete", True)
+    assert report("failed").state.startswith("UNVERIFIED: default. Incomplete: ")
+    assert "Results" in [section.title for section in report("run").sections]
 
 
 def test_the_outcome_of_a_tuning_is_louder_than_that_its_results_are_verified() -> None:

@@ -27,7 +27,8 @@ def test_the_tables_are_those_of_the_page(tmp_path: Path) -> None:
     written = markdown_report.render(report_of(two_configs(tmp_path)), {})
     assert rows(written, "### Throughput by problem")[2][:2] == ["1,000,000 rows per chunk", "0.478"]
     assert written.startswith("# default and tcp: 1,000,000 rows per chunk, 2 workers\n")
-    assert "\n> Verified" in written
+    assert "\n> **SLOWER: tcp against default" in written
+    assert "\nVerified: " in written
     assert "\n```\nrun\n```\n" in written
     assert "![" not in written
 
