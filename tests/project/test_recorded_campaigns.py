@@ -24,7 +24,7 @@ from merge_bench.view.report.full.build import References, build
 from merge_bench.view.report.full.write import ucx_defaults
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "campaigns"
-MERGES = ("run", "baseline", "sweep", "tables", "one-sender", "import", "failed", "interrupted")
+MERGES = ("run", "baseline", "sweep", "tables", "one-sender", "gpu", "import", "failed", "interrupted")
 PROBES = ("p2p", "mpi", "reduce-scatter")
 COMMANDS: Mapping[tuple[str, str], Sequence[str]] = {
     ("sweep", "comparison.json"): ("compare", "sweep", "--json"),

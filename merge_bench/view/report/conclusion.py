@@ -174,7 +174,9 @@ def _facts(run: Run, launches: Sequence[Launch], document: RunDocument) -> Itera
         most = max(peaks, key=lambda worker: worker.peak or 0)
         times = most.above_imports / most.input if most.above_imports is not None and most.input else None
         ratio = "" if times is None else f", {number(times)} × its input above imports"
-        yield "Peak memory", f"{gib(most.peak)} GiB in a worker{ratio}"
+        on_gpu = max((worker.device_peak for worker in peaks if worker.device_peak is not None), default=None)
+        device = f"; {gib(on_gpu)} GiB of GPU memory" if on_gpu is not None else ""
+        yield "Peak memory", f"{gib(most.peak)} GiB in a worker{ratio}{device}"
 
 
 def _beside_bandwidth(launches: Sequence[Launch], document: RunDocument) -> str:
