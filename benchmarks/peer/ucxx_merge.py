@@ -1,4 +1,4 @@
-"""`ucxx.benchmarks.cudf_merge` on the GPUs of this machine, through `ucxx_program`, which adds a field that is missing.
+"""`ucxx.benchmarks.cudf_merge` on the GPUs of this machine, through `ucxx_program`, which mends two things in it.
 
 It makes its own rows, as many as ours, and checks their number to 2 % itself. Its throughput is chunks × data of a
 chunk ÷ wall, its wall is that of rank 0 up to a barrier after the join: both have the same definition as ours.
@@ -19,6 +19,7 @@ from merge_bench.host.gpu import IN_ORDER, gpu_facts, index_of, visible_gpus
 
 PROGRAM = "ucxx.benchmarks.cudf_merge"
 MODULE = "benchmarks.peer.ucxx_program"
+ENVIRONMENT = {**IN_ORDER, "PYTHONFAULTHANDLER": "1"}  # a worker that crashes prints its stack
 POOL_FRACTION = 0.8  # of a GPU's memory, for the pools of all workers on it; its own default is half for each worker
 
 
@@ -82,7 +83,7 @@ def run(job: Job) -> Outcome:
     """The job."""
     gpus, known = chosen_gpus(), gpu_facts()
     memory = min((int(known[number].memory_bytes or 0) for number in gpus[: job.workers]), default=0)
-    text = printed_by(PROGRAM, command(job, gpus, memory), **IN_ORDER)
+    text = printed_by(PROGRAM, command(job, gpus, memory), **ENVIRONMENT)
     return Outcome("ucxx", _version(), parse(text, job), None, None, None)
 
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
-import sys
-import types
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +24,6 @@ H200 = Machine(gpus=1, free_bytes=149 * 10**9, bandwidth=4_916_736_000_000, host
 
 
 WELL = Finding("well")
-
-
-class Frame:
-    def serialize(self) -> tuple[dict[str, Any], list[Any]]:
-        return {"columns": 2}, []
-
-
-class NamedFrame(Frame):
-    def serialize(self) -> tuple[dict[str, Any], list[Any]]:
-        return {"type-serialized": b"its own"}, []
 
 
 class Clock:
@@ -281,20 +268,3 @@ def test_comparisons_say_ratio_spread_and_who_failed() -> None:
 
 def test_peers_that_are_not_installed_are_named() -> None:
     assert versus.missing(versus.UCXX, lambda name: None if name == "cupy" else name) == ["cupy"]
-
-
-def test_the_field_that_cudf_no_longer_writes_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = types.ModuleType("ucxx.benchmarks.cudf_merge")
-    program.cudf = types.SimpleNamespace(DataFrame=Frame)  # type: ignore[attr-defined]
-    benchmarks = types.ModuleType("ucxx.benchmarks")
-    benchmarks.cudf_merge = program  # type: ignore[attr-defined]
-    monkeypatch.setattr(Frame, "serialize", Frame.serialize)  # so that it is put back
-    monkeypatch.setitem(sys.modules, "ucxx.benchmarks", benchmarks)
-    monkeypatch.setitem(sys.modules, "ucxx.benchmarks.cudf_merge", program)
-    from benchmarks.peer import ucxx_program
-
-    ucxx_program.mend(NamedFrame)
-    header, _ = Frame().serialize()
-    assert set(header) == {"columns", ucxx_program.FIELD}
-    assert pickle.loads(header[ucxx_program.FIELD]) is Frame
-    assert NamedFrame().serialize()[0] == {ucxx_program.FIELD: b"its own"}
