@@ -58,7 +58,8 @@ class Store:
 class Comparison:
     """What has been measured so far. `without`: beginnings of variables that contenders do not inherit.
 
-    `limit`: seconds of a launch; `settle`: between launches; `indent`: of lines of progress.
+    `limit`: seconds of a launch; `settle`: between launches; `indent`: of lines of progress. `stopped`: contenders that
+    reached the limit, and are not launched again.
     """
 
     job: Job
@@ -72,6 +73,7 @@ class Comparison:
     results: dict[str, str] = field(default_factory=dict)
     status: int = 0
     without: tuple[str, ...] = ()
+    stopped: set[str] = field(default_factory=set)
 
     @classmethod
     def of(cls, names: Sequence[str], job: Job, folder: Path, limit: float, gpus: int = 0) -> Self:
@@ -85,26 +87,36 @@ class Comparison:
     def run(self, blocks: int, seed: int, until: float = math.inf) -> int:
         """Launch every contender once in each block, in an order drawn from `seed` and the block's number.
 
-        No block is begun that would not end before `until`, on the monotonic clock, if it took as long as the longest.
+        A contender that was stopped at the time limit is left out of later blocks, merge_bench excepted; where only
+        merge_bench would be left, there are no more blocks. No block is begun that would not end before `until`, on the
+        monotonic clock, if it took as long as the longest, without the launches that were stopped.
         Gives the number of blocks that were run.
         """
         longest = 0.0
-        total = blocks * len(self.contenders)
         for block in range(blocks):
-            began = time.monotonic()
+            began, lost = time.monotonic(), 0.0
             if began + longest > until:
                 return block
-            order = command.shuffled(self.contenders, seed, block)
+            left = [contender for contender in self.contenders if contender.name not in self.stopped]
+            if self.stopped and [contender.name for contender in left] == [REFERENCE]:
+                self.say(f"no more blocks: only {REFERENCE} would be left")
+                return block
+            order = command.shuffled(left, seed, block)
             self.store.write("block", block=block, order=[contender.name for contender in order])
+            total = len(self.samples) + (blocks - block) * len(order)
             for contender in order:
                 number = len(self.samples)
                 self.say(f"[{number + 1}/{total}] block {block + 1}, {contender.name}")
-                self._launch(contender, block, number)
+                ended = self._launch(contender, block, number)
+                if ended.timed_out and contender.name != REFERENCE:
+                    self.stopped.add(contender.name)
+                    lost += ended.seconds
+                    self.say(f"    {contender.name} is not launched again, since it reached the time limit")
                 time.sleep(self.settle)
-            longest = max(longest, time.monotonic() - began)
+            longest = max(longest, time.monotonic() - began - lost)
         return blocks
 
-    def _launch(self, contender: Contender, block: int, number: int) -> None:
+    def _launch(self, contender: Contender, block: int, number: int) -> Ended:
         stem = self.store.logs / f"{number:03d}-{contender.name}"
         job, own = dataclasses.replace(self.job, options=contender.options), contender.surroundings(self.job)
         argv = [sys.executable, "-m", f"benchmarks.peer.{contender.module}", *job.argv()]
@@ -118,7 +130,7 @@ class Comparison:
             self.say(f"    failed: {problem}")
             self.samples.append(Sample(contender.name, block, ()))
             self.status = max(self.status, PeerError.exit_status)
-            return
+            return ended
         sample = Sample(contender.name, block, tuple(outcome.wall_seconds), outcome.peak_rss_bytes)
         self.samples.append(sample)
         self.versions[contender.name] = outcome.version
@@ -128,6 +140,7 @@ class Comparison:
         if least * SPREAD < most:
             busy = "the machine may be busy, or the program reused an earlier result"
             self.say(f"    the iterations took {least:.4g} to {most:.4g} s: {busy}")
+        return ended
 
     def _judge(self, ended: Ended) -> tuple[Outcome | None, str | None]:
         if ended.failure:

@@ -1,0 +1,79 @@
+"""Blocks of a comparison in which a program does not end in time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from benchmarks.peer import comparison
+from benchmarks.peer.comparison import Comparison
+from benchmarks.peer.contenders import REFERENCE
+from benchmarks.peer.protocol import Job, PeerError
+from benchmarks.processes import Ended
+
+JOB = Job(1000, 2, 2, iterations=1, warmup=1, fraction=0.3, seed=5)
+ANSWER = {"name": "x", "version": "1", "wall_seconds": [0.5], "rows": 600, "verified": True, "peak_rss_bytes": None}
+LIMIT = 7.0
+Compared = tuple[Comparison, int, list[tuple[int, str]]]
+
+
+@pytest.fixture
+def compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Compared]:
+    """Runs three blocks in which the contenders `slow` reach the limit; gives the blocks run and every launch."""
+
+    def compare(names: Sequence[str], slow: Collection[str], until: float = 1e9) -> Compared:
+        clock = [100.0]
+
+        def launch(argv: Sequence[str], environment: Mapping[str, str], stem: Path, limit: float) -> Ended:
+            late = stem.name.split("-", 1)[1] in slow
+            clock[0] += LIMIT if late else 1.0
+            output = stem.with_suffix(".out")
+            output.write_text("" if late else json.dumps(ANSWER))
+            return Ended(-15 if late else 0, LIMIT if late else 1.0, late, 0, output, output)
+
+        monkeypatch.setattr(comparison, "run_limited", launch)
+        monkeypatch.setattr(comparison.time, "monotonic", lambda: clock[0])
+        one = Comparison.of(names, JOB, tmp_path, LIMIT)
+        one.settle = 0.0
+        done = one.run(3, seed=1, until=until)
+        one.finish()
+        return one, done, [(sample.block, sample.contender) for sample in one.samples]
+
+    return compare
+
+
+def test_a_peer_that_was_stopped_is_not_launched_again(
+    compared: Callable[..., Compared], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, done, launches = compared(["pandas", "duckdb-table"], {"pandas"})
+    assert done == 3
+    assert [block for block, name in launches if name == "pandas"] == [0]
+    for name in (REFERENCE, "duckdb-table"):
+        assert [block for block, each in launches if each == name] == [0, 1, 2]
+    lines = {line.contender: line for line in one.standings()}
+    assert (lines["pandas"].failed, lines["pandas"].ratio) == (1, None)
+    assert lines["duckdb-table"].failed == 0
+    assert one.status == PeerError.exit_status
+    progress = capsys.readouterr().err
+    assert progress.count("pandas is not launched again, since it reached the time limit") == 1
+    assert "[7/7] block 3" in progress
+
+
+def test_the_comparison_ends_where_only_merge_bench_would_be_left(compared: Callable[..., Compared]) -> None:
+    _, done, launches = compared(["pandas"], {"pandas"})
+    assert done == 1
+    assert sorted(launches) == [(0, REFERENCE), (0, "pandas")]
+
+
+def test_merge_bench_itself_is_launched_in_every_block(compared: Callable[..., Compared]) -> None:
+    _, done, launches = compared(["pandas"], {REFERENCE})
+    assert (done, len(launches)) == (3, 6)
+    assert compared([REFERENCE], ())[1] == 3
+
+
+def test_what_a_stopped_launch_took_is_not_expected_of_later_blocks(compared: Callable[..., Compared]) -> None:
+    # Block 1 takes 1 + 1 + 7 s; blocks 2 and 3 take 2 s each, and fit into the rest.
+    assert compared(["pandas", "duckdb-table"], {"pandas"}, until=100.0 + 14.0)[1] == 3
