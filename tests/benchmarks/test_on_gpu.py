@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from benchmarks.on_gpu import runs, testing, versus
 from benchmarks.on_gpu.figures import bandwidth_shares, bytes_touched, largest_chunk
-from benchmarks.on_gpu.plan import ON_HOST, SMALL, Asked, Machine, paired, steps
+from benchmarks.on_gpu.plan import ON_HOST, SECONDS, SMALL, Asked, Machine, paired, steps
 from benchmarks.on_gpu.runs import Merge, judge
 from benchmarks.on_gpu.steps import DONE, FAILED, SKIPPED, Ended, Finding, Step, run_all, status_of
 from benchmarks.peer.ratios import Sample, standings
@@ -84,12 +84,13 @@ def planned(machine: Machine, tmp_path: Path) -> list[Step]:
 def test_steps_for_one_gpu_begin_with_what_proves_most(tmp_path: Path) -> None:
     found = planned(H200, tmp_path)
     assert [step.name for step in found] == [
-        "ucx-shared-2", "link-shared-2", "ucxx-large", "ucxx-small", "tests", "host-ucx", "host-dask", "largest",
+        "tests", "ucx-shared-2", "link-shared-2", "ucxx-large", "ucxx-small", "host-ucx", "host-dask", "largest",
         "dask-p2p-shared-2", "dask-tasks-shared-2", "dask-cuda-large", "ucxx-largest", "dask-cuda-largest",
         "ucx-shared-1", "ucx-shared-4", "link-check", "dask-cuda-small",
         "dask-p2p-shared-1", "dask-tasks-shared-1", "dask-p2p-shared-4", "dask-tasks-shared-4",
     ]  # fmt: skip
     assert all(step.seconds > 0 for step in found)
+    assert SECONDS.items() <= {step.name: step.seconds for step in found}.items()
     assert sum(step.seconds for step in found[:5]) <= 540  # of two blocks: one call of ten minutes reaches the goals
     assert max(step.seconds for step in found) <= 540  # so that no call leaves one out for ever
     assert "25,000,000 rows per chunk, 2 workers" in next(step.what for step in found if step.name == "ucxx-large")
