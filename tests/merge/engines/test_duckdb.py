@@ -34,8 +34,9 @@ def setting(engine: DuckdbEngine, name: str) -> object:
     return found[0]
 
 
-def running() -> int:
-    return len(os.listdir("/proc/self/task"))
+def running() -> set[str]:
+    """The threads of this process: those that end meanwhile are of earlier tests."""
+    return set(os.listdir("/proc/self/task"))
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -43,12 +44,12 @@ def test_it_has_the_workers_threads_and_no_more(threads: int) -> None:
     loaded().join()  # libraries start threads of their own at first use
     shape, before = loaded().shape, running()
     engine = DuckdbEngine(replace(shape, threads=threads))
-    assert running() - before == threads - 1
+    assert len(running() - before) == threads - 1
     assert setting(engine, "threads") == threads
     engine = loaded(threads=threads)
     before = running()
     assert engine.join() == 1000
-    assert running() == before
+    assert running() <= before
 
 
 def test_it_writes_no_file_and_shows_no_progress() -> None:

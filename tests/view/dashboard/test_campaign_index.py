@@ -33,7 +33,9 @@ def test_an_entry_tells_what_a_campaign_is(tmp_path: Path) -> None:
 
 def test_the_kinds_of_recorded_campaigns() -> None:
     kinds = {entry.folder.name: entry.kind for entry in yours(Index(ROOT / "tests" / "data" / "campaigns"))}
-    merges = dict.fromkeys(("baseline", "failed", "interrupted", "one-sender", "run", "sweep", "tables"), "merge")
+    merges = dict.fromkeys(
+        ("baseline", "failed", "gpu", "interrupted", "one-sender", "run", "sweep", "tables"), "merge"
+    )
     probes = {name: f"probe {name}" for name in ("mpi", "p2p", "reduce-scatter")}
     assert kinds == merges | probes | {"import": "import", "tune": "tune"}
 
