@@ -178,7 +178,7 @@ def test_figures_follow_the_system_to_dark_and_back_while_the_page_is_open(sampl
 
 
 def test_names_and_messages_that_are_attacks_stay_text(samples: Window) -> None:
-    choice = samples.page.get_by_label("Campaign")
+    choice = samples.page.get_by_label("Campaign (times in UTC)")
     choice.locator("option", has_text="alert(1)").first.wait_for(state="attached")
     evil = next(text for text in choice.locator("option").all_inner_texts() if "alert(1)" in text and "failed" in text)
     choice.select_option(evil)
@@ -201,7 +201,7 @@ def test_a_campaign_of_fewer_workers_is_followed_and_the_results_still_open(wind
     for server in serve(results, tmp_path):
         view = window(server.url)
         view.wait_for_text("many")
-        choice = view.page.get_by_label("Campaign")
+        choice = view.page.get_by_label("Campaign (times in UTC)")
         for name in ("many", "few"):
             choice.locator("option", has_text=name).first.wait_for(state="attached")
             choice.select_option(next(text for text in choice.locator("option").all_inner_texts() if name in text))
