@@ -79,6 +79,14 @@ class Window:
             assert time.monotonic() < end, f"not true in time: {script}"
             self.page.wait_for_timeout(50)
 
+    def edge_of(self, element: Any) -> float:
+        """The right edge of an element, in pixels; waits while the page draws it anew, because then it has none."""
+        until = time.monotonic() + PATIENCE / 1000
+        while (box := element.bounding_box()) is None:
+            assert time.monotonic() < until, f"{element} is never drawn"
+            self.page.wait_for_timeout(50)
+        return float(box["x"] + box["width"])
+
     def picture(self, name: str, *, full: bool = True) -> None:
         """Take a screenshot."""
         if PICTURES:

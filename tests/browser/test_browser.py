@@ -163,8 +163,8 @@ def test_every_tab_shows_its_part_and_fits_the_window(samples: Window, scheme: s
         samples.wait_for_text(marks[tab])
         samples.wait_until("document.documentElement.scrollWidth <= window.innerWidth")
         for heading in _NUMBERS.get(tab, ()):
-            edge = samples.page.locator(f'.tabulator-col[tabulator-field="{heading}"]:visible').bounding_box()
-            assert edge["x"] + edge["width"] <= width + 2
+            column = samples.page.locator(f'.tabulator-col[tabulator-field="{heading}"]:visible')
+            assert samples.edge_of(column) <= width + 2
         samples.picture(f"{tab.lower()}-{scheme}-{width}")
 
 
