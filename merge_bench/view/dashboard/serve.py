@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ipaddress
 import secrets
-import socket
 import sys
 import warnings
 import webbrowser
@@ -19,7 +16,7 @@ from tornado.ioloop import IOLoop
 from tornado.websocket import WebSocketClosedError
 
 from merge_bench.cluster import signals
-from merge_bench.errors import UsageError
+from merge_bench.host.addresses import free_port, in_url, is_loopback, origins
 from merge_bench.view.dashboard import style_sheets
 from merge_bench.view.dashboard.app import Dashboard
 from merge_bench.view.dashboard.campaign_cache import CampaignCache
@@ -39,7 +36,7 @@ def serve(results: Path, *, port: int, address: str, open_browser: bool, allow_r
         If this machine cannot listen on `address` and `port`.
     """
     permission = permission_for(address, allow_run=allow_run)
-    port = _free_port(address, port)
+    port = free_port(address, port)
     pn.extension("tabulator", raw_css=[style_sheets.PAGE])
     # Bokeh warns if a browser sends a part that the server already has, as it does when a tab is shown again.
     warnings.filterwarnings("ignore", message="reference already known", category=BokehUserWarning)
@@ -49,7 +46,7 @@ def serve(results: Path, *, port: int, address: str, open_browser: bool, allow_r
         port=port, address=address, show=False, start=False, title="merge_bench", verbose=False,
         websocket_origin=origins(address, port), session_history=0,
     )  # fmt: skip
-    url = f"http://{_in_url(address)}:{port}/"
+    url = f"http://{in_url(address)}:{port}/"
     print(f"Press Ctrl-C to stop the dashboard of {results}: {url}", file=sys.stderr, flush=True)
     if permission.token is not None:
         print(f"Enter this token in the dashboard to start runs: {permission.token}", file=sys.stderr, flush=True)
@@ -88,54 +85,3 @@ def permission_for(address: str, *, allow_run: bool) -> Permission:
         refusal=f"Runs cannot be started from this page, because other machines can reach {address}. "
         "Restart the dashboard with --allow-run to get a token for starting runs."
     )
-
-
-def is_loopback(address: str) -> bool:
-    """Whether only this machine can reach `address`, which may be a host name."""
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"
-
-
-def origins(address: str, port: int) -> list[str]:
-    """The hosts in addresses of this server's own pages; pages from elsewhere cannot connect to it."""
-    names = {address, *(("localhost", "127.0.0.1") if is_loopback(address) else ())}
-    if address in ("0.0.0.0", "::"):
-        own = socket.gethostname()
-        names = {own, socket.getfqdn(), "localhost", "127.0.0.1", *_addresses(own)}
-    return sorted(f"{_in_url(name)}:{port}" for name in names)
-
-
-def _addresses(name: str) -> set[str]:
-    """The addresses of this machine: those of its interfaces, and those of its `name`."""
-    import psutil
-
-    found = {
-        each.address.partition("%")[0]
-        for addresses in psutil.net_if_addrs().values()
-        for each in addresses
-        if each.family in (socket.AF_INET, socket.AF_INET6)
-    }
-    with contextlib.suppress(OSError):
-        found |= {str(info[4][0]) for info in socket.getaddrinfo(name, None)}
-    return found
-
-
-def _in_url(address: str) -> str:
-    return f"[{address}]" if ":" in address else address
-
-
-def _free_port(address: str, port: int) -> int:
-    """`port`, or a free one for 0."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    try:
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((address, port))
-            return int(probe.getsockname()[1])
-    except (OSError, OverflowError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise UsageError(
-            f"cannot serve on {address}, port {port}: {reason}; set --address or --port to another value"
-        ) from None

@@ -19,7 +19,8 @@ import pytest
 from tornado.websocket import WebSocketClosedError
 
 from merge_bench.errors import UsageError
-from merge_bench.view.dashboard.serve import is_loopback, log_exception, origins, permission_for, serve
+from merge_bench.host.addresses import is_loopback, origins
+from merge_bench.view.dashboard.serve import log_exception, permission_for, serve
 from tests.helpers.runs import ROOT, environment
 
 
