@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import click
 
-from merge_bench.cli import clusters, configs, probe, results, tune
+from merge_bench.cli import clusters, configs, probe, results, serve, tune
 from merge_bench.cli.parameters import CONTEXT, ListedGroup
 from merge_bench.config.version import __version__
 from merge_bench.errors import MergeBenchError, UsageError, say
@@ -31,6 +31,7 @@ COMMANDS: tuple[click.Command, ...] = (
     results.export,
     results.report,
     results.dashboard,
+    serve.serve,
     tune.tune,
     probe.probe,
 )

@@ -32,7 +32,8 @@ _BEFORE = {
     "timeline": "auto",
 }  # the value of options that older plans do not have
 _CHANGING = frozenset(("available_bytes", "interfaces"))
-OF_A_PROCESS = ("MERGE_BENCH_PARENT", "UCX_DYNAMIC_TL_PROGRESS_FACTOR")  # its parent; what UCX measures at its start
+OF_A_PROCESS = ("MERGE_BENCH_PARENT", "MERGE_BENCH_JOB", "UCX_DYNAMIC_TL_PROGRESS_FACTOR")
+"""Its parent, the job of the service, and what UCX measures at its start."""
 
 MUST_AGREE = (
     (PROBLEM, None), (MACHINE, "hosts"), (MACHINE, "cpu_model"), (MACHINE, "cpu_id"), (MACHINE, "gpus"),

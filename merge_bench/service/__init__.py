@@ -1,0 +1,5 @@
+"""The service: a queue of measurements for one cluster, behind an HTTP interface with tokens.
+
+`rules` decides what a job may contain, `store` keeps jobs and tokens in SQLite, `runner` runs one job at a time,
+`api` answers requests, and `serve` puts them together.
+"""

@@ -1,0 +1,207 @@
+"""What a job may contain: options and settings that hold no path, command or code, and tables of allowed folders.
+
+An option of the table is allowed if its parser accepts only numbers, sizes or fixed words. Options that take free text
+are refused unless they are listed here, so a new one is refused until somebody decides.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from merge_bench.campaign.registry_options import complete
+from merge_bench.config import parsers
+from merge_bench.config.catalogue import shipped_names
+from merge_bench.config.options import BY_VARIABLE, OPTIONS, PROBE_OPTIONS, TUNE_OPTIONS, Option, as_text, parse_text
+from merge_bench.config.parsers import did_you_mean
+from merge_bench.config.shipped import SUFFIX, config_names, find_shipped
+from merge_bench.config.trust import SETTING, judge
+from merge_bench.errors import UsageError
+from merge_bench.probe import probes
+from merge_bench.records.writer import RECORDS
+from merge_bench.service.documents import JobRequest
+from merge_bench.tune.strategies import strategies
+
+TEXT = frozenset(
+    (
+        "on", "left_on", "right_on", "question", "require_transport", "sizes", "counts", "placement", "tests",
+        "algorithms", "backend", "only",
+    )
+)  # fmt: skip
+"""Options with free text that the command only compares with names that it knows, or with names of columns."""
+TABLES = frozenset(("left", "right"))
+_CLUSTER = "the service decides on which cluster its jobs run"
+_OUTPUT = "the service decides where results go and how they are kept"
+REFUSED: Mapping[str, str] = {
+    **dict.fromkeys(("hosts", "ssh_config", "launcher", "interface", "scheduler_address", "scheduler_file"), _CLUSTER),
+    **dict.fromkeys(("protocol", "insecure", "dask_dashboard"), "it can expose the cluster to the network"),
+    **dict.fromkeys(("results", "output", "csv", "plot", "json", "dry_run", "fresh"), _OUTPUT),
+    **dict.fromkeys(("trust_config", "allow_unknown"), "a job contains only known, safe settings"),
+    **dict.fromkeys(("config", "configs", "baseline"), 'name shipped configs in "configs"'),
+    "space": "it names a file",
+    "mpirun": "it names a program",
+}
+_MOST = {"launches": 10_000, "blocks": 10_000, "repetitions": 10_000, "workers": 10_000, "max_launches": 10_000}
+_SETTING_VALUE = re.compile(r"[A-Za-z0-9_.,:;=+*^?@%~()\[\] -]*")
+"""Values of settings contain no slash, so no path, and nothing that a shell expands."""
+SETTINGS_FILE = f"job{SUFFIX}"
+_OF_TUNE = (
+    Option("only", parsers.names, None, ""),
+    Option("strategy", parsers.choice(*strategies()), None, ""),
+    Option("metric", parsers.choice("throughput", "bandwidth"), None, ""),
+    Option("threshold", parsers.percent, None, ""),
+    Option("most-blocks", parsers.count(3, 10_000), None, ""),
+    Option("confirm", parsers.count(6, 10_000), None, ""),
+    Option("budget", parsers.duration, None, ""),
+    Option("max-launches", parsers.count(1), None, ""),
+)
+_OF_PROBE = (Option("repetitions", parsers.count(1), None, ""),)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What this service allows: `results`, whose results a job can name, and the folders of `tables`."""
+
+    results: Path
+    tables: Sequence[Path] = ()
+
+    def words(self, request: JobRequest) -> list[str]:
+        """The arguments of `python -m merge_bench` without ``--results``, in the folder of the job.
+
+        Each value is one word with its option, so that none can become another option.
+
+        Raises
+        ------
+        UsageError
+            With one sentence about the first thing that is refused.
+        """
+        options = _options(request.command)
+        given: list[str] = []
+        for key, value in request.options.items():
+            if value is None or value is False:
+                continue
+            option = _option(request.command, options, key)
+            if option.flag:
+                if value is not True:
+                    raise UsageError(f"{key} must be true or false")
+                given.append(f"--{option.name}")
+            else:
+                given.append(f"--{option.name}={self._text(option, _plain(key, value))}")
+        return [*request.command.split(), *self._configs(request), *given]
+
+    def _text(self, option: Option, text: str) -> str:
+        """The value as the command gets it."""
+        if option.key in TABLES:
+            return str(self._table(option.key, text))
+        if option.key == "against":
+            return str(self._result(text))
+        return _checked(option, text)
+
+    def _table(self, key: str, text: str) -> Path:
+        """The real path of a file or folder below one that the operator named."""
+        for folder in self.tables:
+            try:
+                found = (folder / text).resolve()
+                if found.is_relative_to(folder.resolve()) and found.exists():
+                    return found
+            except (OSError, RuntimeError):
+                continue
+        allowed = f" ({', '.join(map(str, self.tables))})" if self.tables else "; this service has none"
+        raise UsageError(f"{key} must be in one of the service's folders of tables{allowed}")
+
+    def _result(self, text: str) -> Path:
+        if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}", text) and (self.results / text / RECORDS).is_file():
+            return self.results / text
+        raise UsageError("against must be the name of a result of this service, as /api/results lists them")
+
+    def _configs(self, request: JobRequest) -> list[str]:
+        if request.configs and request.settings:
+            raise UsageError("a job takes either configs or settings, not both")
+        paths = []
+        for name in request.configs:
+            if name not in (known := config_names()) and name + SUFFIX not in known:
+                raise UsageError(f"a job can use only shipped configs: {', '.join(known)}")
+            # By its path: a file of the same name in the working folder is not meant.
+            paths.append(str(find_shipped(name)))
+        if request.settings:
+            check_settings(request.settings)
+            paths = [SETTINGS_FILE]
+        if request.command == "tune":
+            if len(paths) > 1:
+                raise UsageError("tune begins with one config; name only one")
+            return paths
+        if request.command == "run" and len(paths) > 1:
+            return [f"--configs={','.join(paths)}"]
+        return [f"--config={path}" for path in paths]
+
+
+def check_settings(settings: Mapping[str, str]) -> None:
+    """Raise UsageError for the first setting that is not allowed, or whose value could be more than a value."""
+    for name, value in settings.items():
+        if not _SETTING_VALUE.fullmatch(value):
+            raise UsageError("the value of a setting can contain only letters, digits, spaces and _.,:;=+*^?@%~()[]-")
+        option = BY_VARIABLE.get(name)
+        if option is not None and option.in_config:
+            _checked(_allowed(option), value)
+        # Judged with a path: some names are harmless with other values, and a job needs none of them.
+        elif name not in shipped_names()[1] or judge(name, "/").kind != SETTING or name == "UCX_POSIX_DIR":
+            raise UsageError(
+                "a job can set only settings of UCX that name no file, folder or command, and MERGE_BENCH_… variables"
+                " of options that it may have"
+            )
+
+
+def settings_text(settings: Mapping[str, str]) -> str:
+    """The config with these settings, which `check_settings` allowed."""
+    return "".join(f"{name}='{value}'\n" for name, value in settings.items())
+
+
+def _options(command: str) -> Sequence[Option]:
+    if command == "run":
+        return OPTIONS
+    if command == "tune":
+        return (*_OF_TUNE, *TUNE_OPTIONS)
+    if command.removeprefix("probe ") in probes() and command.startswith("probe "):
+        return (*_OF_PROBE, *probes()[command.removeprefix("probe ")].options, *PROBE_OPTIONS)
+    names = ", ".join(["run", "tune", *(f"probe {name}" for name in probes())])
+    raise UsageError(f"the command of a job is one of {names}")
+
+
+def _option(command: str, options: Sequence[Option], key: str) -> Option:
+    """The option that `key` names, with dashes or underscores, if a job may have it."""
+    key = key.replace("-", "_")
+    if key in REFUSED:
+        raise UsageError(f"a job cannot have the option {key}: {REFUSED[key]}")
+    for option in options:
+        if option.key == key:
+            return _allowed(option)
+    raise UsageError(f"{command} has no such option{did_you_mean(key, [each.key for each in options])}")
+
+
+def _allowed(option: Option) -> Option:
+    free = option.parse in (parsers.text, parsers.names)
+    if option.key in REFUSED or (free and option.key not in (TEXT | TABLES | {"against"})):
+        raise UsageError(f"a job cannot have the option {option.key}: {REFUSED.get(option.key, 'it takes any text')}")
+    return complete(option)
+
+
+def _plain(key: str, value: object) -> str:
+    if value is True or (isinstance(value, list) and any(isinstance(each, bool | None) for each in value)):
+        raise UsageError(f"{key} needs a number or text")
+    text = as_text(value)
+    if not text.isprintable() or len(text) > 1000:
+        raise UsageError(f"{key} can contain only printable characters, at most 1000")
+    return text
+
+
+def _checked(option: Option, text: str) -> str:
+    if option.key in TABLES or option.key == "against":
+        raise UsageError(f"{option.key} is an option of the job, not a setting")
+    value = parse_text(option.parse, text, option.key)
+    most = _MOST.get(option.key)
+    counts = value if isinstance(value, tuple) else (value,)
+    if most is not None and any(isinstance(each, int) and each > most for each in counts):
+        raise UsageError(f"{option.key} is at most {most:,} in a job")
+    return text

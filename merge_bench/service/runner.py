@@ -1,0 +1,165 @@
+"""Runs queued jobs, one at a time: the next one starts when no process of the last one is left."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from merge_bench.cluster.supervisor import Child
+from merge_bench.records.reader import read_head
+from merge_bench.records.writer import RECORDS
+from merge_bench.service import processes
+from merge_bench.service.rules import SETTINGS_FILE, settings_text
+from merge_bench.service.store import Row, Store
+from merge_bench.units import format_duration
+
+LOG = "log"
+TOKEN_VARIABLE = "MERGE_BENCH_TOKEN"
+"""Has a client's token; jobs do not inherit it, since records keep their environment."""
+_POLL_SECONDS = 0.2
+_RETRY_SECONDS = 2.0
+_LONGEST_LOG = 256 << 20
+_LOGGER = logging.getLogger(__name__)
+
+
+def _command(words: Sequence[str], results: Path) -> list[str]:
+    # -P: modules of the working folder are not imported.
+    return [sys.executable, "-P", "-m", "merge_bench", *words, f"--results={results}"]
+
+
+class Runner:
+    """A thread that runs the jobs of `store`.
+
+    `folder`: has a folder for each job; `job_seconds`: the longest time of a job; `grace_seconds`: for which a job that
+    was interrupted may clean up before it is killed; `command`: the command line for the words of a job.
+    """
+
+    def __init__(
+        self, store: Store, folder: Path, results: Path, *, job_seconds: float, grace_seconds: float = 15.0,
+        command: Callable[[Sequence[str], Path], list[str]] = _command,
+    ) -> None:  # fmt: skip
+        self._store, self._folder, self._results = store, folder, results
+        self._job_seconds, self._grace, self._command = job_seconds, grace_seconds, command
+        self._event = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._loop, name="jobs", daemon=True)
+
+    def start(self) -> None:
+        """Begin with what an earlier service left, then run jobs."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Look again: a job was queued or cancelled."""
+        self._event.set()
+
+    def close(self) -> None:
+        """Interrupt the running job, and return when it is gone."""
+        self._stopping = True
+        self._event.set()
+        self._thread.join()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can run jobs."""
+        return self._thread.is_alive() and not self._stopping
+
+    def folder_of(self, number: int) -> Path:
+        """The folder of a job, with its log."""
+        return self._folder / str(number)
+
+    def result_of(self, job: Row) -> str | None:
+        """The name of the newest campaign that the job has written, found by the job's mark in its first line."""
+        since = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(job.created))
+        mark = processes.mark(self._store.instance, job.id)
+        try:
+            names = sorted((each for each in os.listdir(self._results) if each >= since), reverse=True)
+        except OSError:
+            return None
+        for name in names:
+            head = read_head(self._results / name / RECORDS)
+            surroundings = (head.surroundings if head else None) or {}
+            if surroundings.get("environment", {}).get(processes.VARIABLE) == mark:
+                return name
+        return None
+
+    def _loop(self) -> None:
+        recovered = False
+        while not self._stopping:
+            try:
+                if not recovered:
+                    self._recover()
+                    recovered = True
+                self._event.clear()
+                if self._stopping:
+                    break
+                if (job := self._store.take()) is None:
+                    self._event.wait()
+                else:
+                    recovered = False
+                    recovered = self._run(job)
+            except Exception:  # A full disk, for example. Then the job is found again as interrupted.
+                _LOGGER.exception("the service cannot run jobs now; it tries again")
+                time.sleep(_RETRY_SECONDS)
+
+    def _recover(self) -> None:
+        """End what is left of a job whose service was killed: the kernel has sent it SIGTERM."""
+        processes.end(self._store.instance, self._grace)
+        for job in self._store.jobs(state="running"):
+            found = self.result_of(job)
+            message = "the service ended during this job"
+            self._store.finish(job.id, None, result=found, message=message, interrupted=True)
+
+    def _run(self, job: Row) -> bool:
+        """Run a job until its last process is gone; True if everything about it was stored."""
+        folder = self.folder_of(job.id)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if job.settings:
+            (folder / SETTINGS_FILE).write_text(settings_text(job.settings), encoding="ascii")
+        environment = {name: value for name, value in os.environ.items() if name != TOKEN_VARIABLE}
+        environment |= {"PYTHONUNBUFFERED": "1", "COLUMNS": "110", "NO_COLOR": "1"}
+        environment[processes.VARIABLE] = processes.mark(self._store.instance, job.id)
+        # SIGTERM, so that a job whose service is killed ends its own processes. The kernel sends it when this thread
+        # ends.
+        child = Child(
+            self._command(job.words, self._results), environment=environment, log=folder / LOG, cwd=folder,
+            death_signal=signal.SIGTERM,
+        )  # fmt: skip
+        try:
+            message = self._wait(job, child)
+        finally:
+            status = child.end()
+            processes.end(self._store.instance, 0.0)
+        interrupted = self._stopping and message is not None
+        found = self.result_of(job)
+        self._store.finish(job.id, status, result=found, message=message, interrupted=interrupted)
+        return True
+
+    def _wait(self, job: Row, child: Child) -> str | None:
+        """Wait for the end of the process, or end it; gives the reason why it was ended."""
+        deadline = time.monotonic() + self._job_seconds
+        log = self.folder_of(job.id) / LOG
+        while child.poll() is None:
+            woken = self._event.is_set()
+            self._event.clear()
+            now = self._store.job(job.id) if woken else job
+            message = None
+            if now is not None and now.cancelled:
+                message = "cancelled"
+            elif self._stopping:
+                message = "the service ended during this job"
+            elif time.monotonic() > deadline:
+                message = f"ended at the time limit of {format_duration(self._job_seconds)}"
+            elif log.stat().st_size > _LONGEST_LOG:
+                message = "ended because its output was too long"
+            if message is not None:
+                child.send(signal.SIGINT)
+                child.wait(self._grace)
+                return message
+            self._event.wait(_POLL_SECONDS)
+        return None

@@ -1,0 +1,201 @@
+"""The `serve` command: opens the folder of the service, listens, and runs jobs until a signal ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import sqlite3
+import ssl
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tornado.httpserver import HTTPServer
+from tornado.ioloop import IOLoop
+
+from merge_bench.cluster import signals
+from merge_bench.errors import UsageError
+from merge_bench.host.addresses import free_port, in_url, is_loopback, origins
+from merge_bench.service.api import LOCAL, Limits, Service, application
+from merge_bench.service.rules import Rules
+from merge_bench.service.runner import Runner
+from merge_bench.service.store import Store
+from merge_bench.view.dashboard.campaign_index import Index
+
+FOLDER = ".service"
+"""In the folder of the results: whoever copies that has everything."""
+TOKEN_FILE = "token"
+_HOLD_SECONDS = 1.0
+_IDLE_SECONDS, _BODY_SECONDS, _HEADER_BYTES = 60.0, 30.0, 16 << 10
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the operator chose.
+
+    `tables`: folders whose tables jobs may read; `host_names`: by which clients reach the service, beside its address;
+    `tls`: the files of a certificate and its key; `insecure`: serve another address than loopback without them.
+    """
+
+    results: Path
+    port: int
+    address: str
+    tables: Sequence[Path] = ()
+    host_names: Sequence[str] = ()
+    tls: tuple[Path, Path] | None = None
+    insecure: bool = False
+    limits: Limits = field(default_factory=Limits)
+
+
+def open_store(results: Path) -> Store:
+    """The store of the service for these results; its folder is made if need be, and only its owner can read it.
+
+    Raises
+    ------
+    UsageError
+        If the folder cannot be used.
+    """
+    folder = results / FOLDER
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)
+        file = folder / "service.sqlite"
+        file.touch(mode=0o600)
+        return Store(file)
+    except (OSError, sqlite3.Error) as error:
+        raise UsageError(f"cannot use the folder {folder}: {error}") from None
+
+
+def serve(settings: Settings) -> int:
+    """Serve until a signal ends it. A job that runs then is interrupted, and found again at the next start.
+
+    Raises
+    ------
+    UsageError
+        If another service uses the folder, or this machine cannot listen there.
+    """
+    results = settings.results.resolve()
+    context = _checked(settings)
+    with _locked(results), contextlib.closing(open_store(results)) as store:
+        port = free_port(settings.address, settings.port)
+        token = _local_token(store, results / FOLDER / TOKEN_FILE)
+        runner = Runner(store, results / FOLDER / "jobs", results, job_seconds=settings.limits.job_seconds)
+        service = Service(
+            store=store, runner=runner, rules=Rules(results, settings.tables), limits=settings.limits,
+            hosts=_hosts(settings, port), scheme="https" if context else "http",
+            results=Index(results, hold_seconds=_HOLD_SECONDS).scan,
+        )  # fmt: skip
+        logging.getLogger("tornado.general").setLevel(logging.ERROR)  # what it says about malformed requests
+        server = HTTPServer(
+            application(service), ssl_options=context, max_body_size=settings.limits.body_bytes,
+            max_header_size=_HEADER_BYTES, idle_connection_timeout=_IDLE_SECONDS, body_timeout=_BODY_SECONDS,
+        )  # fmt: skip
+        server.listen(port, settings.address)
+        runner.start()
+        print(
+            f"Press Ctrl-C to stop the service of {settings.results}: "
+            f"{service.scheme}://{in_url(settings.address)}:{port}/ (your token is in {token})",
+            file=sys.stderr, flush=True,
+        )  # fmt: skip
+        try:
+            _until_a_signal()
+        finally:
+            server.stop()
+            runner.close()
+            service.threads.shutdown()
+    return 0
+
+
+def check(settings: Settings) -> list[str]:
+    """What is wrong with the settings and the folder; empty if `serve` would start."""
+    found = []
+    results = settings.results.resolve()
+    try:
+        _checked(settings)
+        with _locked(results), contextlib.closing(open_store(results)) as store:
+            if problem := store.problem():
+                found.append(f"the file of jobs is damaged: {problem}; restore a copy of {results / FOLDER}")
+            free_port(settings.address, settings.port)
+    except UsageError as error:
+        found.append(str(error))
+    return found
+
+
+def _checked(settings: Settings) -> ssl.SSLContext | None:
+    """The certificate, if there is one; raises UsageError for settings that do not work."""
+    for folder in settings.tables:
+        if not folder.is_dir():
+            raise UsageError(f"--tables {folder} is not a folder")
+    if settings.tls is None:
+        if not is_loopback(settings.address) and not settings.insecure:
+            raise UsageError(
+                f"other machines can reach {settings.address}, and tokens would cross the network unencrypted; give"
+                " --tls-cert and --tls-key, or --insecure if nobody else can read that network"
+            )
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(*settings.tls)
+    except (OSError, ssl.SSLError) as error:
+        raise UsageError(f"cannot use --tls-cert {settings.tls[0]} with its key: {error}") from None
+    return context
+
+
+def _hosts(settings: Settings, port: int) -> frozenset[str]:
+    """The values of ``Host`` in requests to this service; others come from pages that renamed this machine."""
+    named = [f"{name}:{port}" for name in settings.host_names]
+    found = {each.lower() for each in (*origins(settings.address, port), *named)}
+    usual = 443 if settings.tls else 80
+    return frozenset(found | {each.removesuffix(f":{port}") for each in found if port == usual})
+
+
+@contextlib.contextmanager
+def _locked(results: Path) -> Iterator[None]:
+    """Hold the folder: two services would run two jobs at a time. The kernel ends that with the process."""
+    folder = results / FOLDER
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise UsageError(f"cannot use the folder {folder}: {error.strerror}") from None
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            busy = isinstance(error, BlockingIOError)
+            why = "a service of these results is running already" if busy else f"cannot lock it: {error.strerror}"
+            raise UsageError(f"{folder}: {why}") from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _local_token(store: Store, file: Path) -> Path:
+    """The file with the token of who runs the service, made at the first start."""
+    with contextlib.suppress(OSError):
+        known = store.find_token(file.read_text(encoding="ascii", errors="replace").strip())
+        if known is not None and known.name == LOCAL and file.stat().st_mode & 0o077 == 0:
+            return file
+    draft = file.with_name(f"{TOKEN_FILE}.new")
+    draft.unlink(missing_ok=True)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as stream:
+        stream.write(store.add_token(LOCAL, "run", replace=True) + "\n")
+    draft.replace(file)
+    return file
+
+
+def _until_a_signal() -> None:
+    loop: Any = IOLoop.current()
+    ending = signals.ending_signals()
+    for number in ending:
+        loop.asyncio_loop.add_signal_handler(number, loop.stop)
+    try:
+        loop.start()
+    finally:
+        for number in ending:
+            loop.asyncio_loop.remove_signal_handler(number)

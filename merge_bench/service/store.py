@@ -1,0 +1,267 @@
+"""Jobs and tokens in one SQLite file. Every change is one transaction, so a kill leaves no half of it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import json
+import secrets
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from merge_bench.errors import MergeBenchError, UsageError
+
+QUEUED, RUNNING, DONE, FAILED, CANCELLED, INTERRUPTED = (
+    "queued", "running", "done", "failed", "cancelled", "interrupted",
+)  # fmt: skip
+_MIGRATIONS = (
+    """
+    CREATE TABLE instance (name TEXT NOT NULL);
+    CREATE TABLE jobs (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, who TEXT NOT NULL, key TEXT, words TEXT NOT NULL, settings TEXT NOT NULL,
+        resume INTEGER NOT NULL, attempts INTEGER NOT NULL DEFAULT 0, cancelled INTEGER NOT NULL DEFAULT 0,
+        state TEXT NOT NULL CHECK (state IN ('queued', 'running', 'done', 'failed', 'cancelled', 'interrupted')),
+        status INTEGER, result TEXT, message TEXT, created REAL NOT NULL, started REAL, ended REAL,
+        UNIQUE (who, key)
+    );
+    CREATE INDEX jobs_by_state ON jobs (state, id);
+    CREATE UNIQUE INDEX one_job_runs ON jobs (state) WHERE state = 'running';
+    CREATE TABLE tokens (
+        name TEXT PRIMARY KEY, role TEXT NOT NULL CHECK (role IN ('read', 'run')), hash TEXT NOT NULL UNIQUE,
+        created REAL NOT NULL
+    );
+    """,
+)
+"""Each brings the file from the version of its place to the next one; never change one that was released."""
+_MOST_ATTEMPTS = 10
+"""So often at most a job is queued again after the service was ended during it."""
+
+
+class QueueFull(MergeBenchError):
+    """No more jobs can be queued now."""
+
+    code = "queue-full"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A job as it is stored; names as in `documents.Job`."""
+
+    id: int
+    who: str
+    key: str | None
+    words: Sequence[str]
+    settings: Mapping[str, str]
+    resume: bool
+    attempts: int
+    cancelled: bool
+    state: str
+    status: int | None
+    result: str | None
+    message: str | None
+    created: float
+    started: float | None
+    ended: float | None
+
+
+@dataclass(frozen=True)
+class Token:
+    """Who asks, and what they may do."""
+
+    name: str
+    role: str
+
+
+class Store:
+    """The file of the service. Safe to use from several threads, and from several processes."""
+
+    def __init__(self, path: Path) -> None:
+        self._lock = threading.Lock()
+        self._connection = sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False)
+        self._connection.row_factory = sqlite3.Row
+        for pragma in ("journal_mode = WAL", "synchronous = FULL", "busy_timeout = 10000"):
+            self._connection.execute(f"PRAGMA {pragma}")
+        with self._change() as change:
+            (version,) = change.execute("PRAGMA user_version").fetchone()
+            if version > len(_MIGRATIONS):
+                raise UsageError(f"{path} was written by a newer version of merge_bench; use that one")
+            for number, migration in enumerate(_MIGRATIONS[version:], start=version + 1):
+                for statement in filter(str.strip, migration.split(";")):
+                    change.execute(statement)
+                change.execute(f"PRAGMA user_version = {number}")
+            if change.execute("SELECT * FROM instance").fetchone() is None:
+                change.execute("INSERT INTO instance VALUES (?)", (secrets.token_hex(6),))
+        self.instance: str = self._connection.execute("SELECT name FROM instance").fetchone()[0]
+        """A name that no other service has, so that its processes can be found."""
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._connection.close()
+
+    def problem(self) -> str | None:
+        """What SQLite finds wrong with the file; None if nothing."""
+        found = str(self._rows("PRAGMA quick_check")[0][0])
+        return None if found == "ok" else found
+
+    # Jobs.
+
+    def add(
+        self, who: str, words: Sequence[str], settings: Mapping[str, str], *, most: int, resume: bool = False,
+        key: str | None = None,
+    ) -> tuple[Row, bool]:  # fmt: skip
+        """Queue a job; gives it, and whether it is new: a second one with the same `key` is the first one.
+
+        Raises
+        ------
+        QueueFull
+            If `most` jobs wait already.
+        """
+        with self._change() as change:
+            if key is not None:
+                known = change.execute("SELECT * FROM jobs WHERE who = ? AND key = ?", (who, key)).fetchone()
+                if known is not None:
+                    return _row(known), False
+            (waiting,) = change.execute("SELECT count(*) FROM jobs WHERE state = 'queued'").fetchone()
+            if waiting >= most:
+                raise QueueFull(f"{waiting} jobs are waiting, which is the limit; try again later")
+            found = change.execute(
+                "INSERT INTO jobs (who, key, words, settings, resume, state, created)"
+                " VALUES (?, ?, ?, ?, ?, 'queued', ?) RETURNING *",
+                (who, key, json.dumps(list(words)), json.dumps(dict(settings)), resume, time.time()),
+            ).fetchone()
+            return _row(found), True
+
+    def job(self, number: int) -> Row | None:
+        """The job with this number."""
+        found = self._rows("SELECT * FROM jobs WHERE id = ?", number)
+        return _row(found[0]) if found else None
+
+    def jobs(self, *, limit: int = 100, offset: int = 0, state: str | None = None) -> list[Row]:
+        """Jobs, the newest first; of one `state` only, if given."""
+        where, values = ("WHERE state = ?", [state]) if state else ("", [])
+        found = self._rows(f"SELECT * FROM jobs {where} ORDER BY id DESC LIMIT ? OFFSET ?", *values, limit, offset)
+        return list(map(_row, found))
+
+    def ahead(self, number: int | None = None) -> int:
+        """How many jobs are queued; with `number`: how many of them, or running, before that one."""
+        if number is None:
+            return int(self._rows("SELECT count(*) FROM jobs WHERE state = 'queued'")[0][0])
+        found = self._rows("SELECT count(*) FROM jobs WHERE state IN ('queued', 'running') AND id < ?", number)
+        return int(found[0][0])
+
+    def take(self) -> Row | None:
+        """Make the oldest queued job the running one; None if there is none, or one is running."""
+        with self._change() as change:
+            if change.execute("SELECT 1 FROM jobs WHERE state = 'running'").fetchone():
+                return None
+            found = change.execute(
+                "UPDATE jobs SET state = 'running', attempts = attempts + 1, started = ?, message = NULL,"
+                " result = NULL WHERE id = (SELECT min(id) FROM jobs WHERE state = 'queued')"
+                " RETURNING *",
+                (time.time(),),
+            ).fetchone()
+            return None if found is None else _row(found)
+
+    def cancel(self, number: int) -> Row | None:
+        """Cancel a queued job, or ask for the end of the running one; a job that has ended stays as it is."""
+        with self._change() as change:
+            change.execute(
+                "UPDATE jobs SET state = 'cancelled', cancelled = 1, ended = ? WHERE id = ? AND state = 'queued'",
+                (time.time(), number),
+            )
+            change.execute("UPDATE jobs SET cancelled = 1 WHERE id = ? AND state = 'running'", (number,))
+            found = change.execute("SELECT * FROM jobs WHERE id = ?", (number,)).fetchone()
+            return None if found is None else _row(found)
+
+    def finish(
+        self, number: int, status: int | None, *, result: str | None = None, message: str | None = None,
+        interrupted: bool = False,
+    ) -> str:  # fmt: skip
+        """End the running job, whose processes are gone; gives its new state.
+
+        `result`: the name of its campaign; `interrupted`: because the service ended; then a job that asked for it is
+        queued again.
+        """
+        with self._change() as change:
+            job = _row(change.execute("SELECT * FROM jobs WHERE id = ? AND state = 'running'", (number,)).fetchone())
+            if job.cancelled and status != 0:
+                state = CANCELLED
+            elif interrupted:
+                state = QUEUED if job.resume and job.attempts < _MOST_ATTEMPTS else INTERRUPTED
+            else:
+                state = DONE if status == 0 else FAILED
+            change.execute(
+                "UPDATE jobs SET state = ?, status = ?, result = ?, message = ?, ended = ? WHERE id = ?",
+                (state, status, result, message, None if state == QUEUED else time.time(), number),
+            )
+            return state
+
+    # Tokens.
+
+    def add_token(self, name: str, role: str, *, replace: bool = False) -> str:
+        """A new token; only its hash is kept.
+
+        Raises
+        ------
+        UsageError
+            If there is one with that name, unless `replace`.
+        """
+        token = secrets.token_urlsafe(32)
+        with self._change() as change:
+            if not replace and change.execute("SELECT 1 FROM tokens WHERE name = ?", (name,)).fetchone():
+                raise UsageError(f"there is already a token named {name}; remove it first, or choose another name")
+            change.execute("INSERT OR REPLACE INTO tokens VALUES (?, ?, ?, ?)", (name, role, _hash(token), time.time()))
+        return token
+
+    def remove_token(self, name: str) -> None:
+        """Remove a token; raises UsageError if there is none of that name."""
+        with self._change() as change:
+            if change.execute("DELETE FROM tokens WHERE name = ?", (name,)).rowcount == 0:
+                raise UsageError(f"there is no token named {name}")
+
+    def tokens(self) -> list[tuple[Token, float]]:
+        """All tokens by name, with the time of their making."""
+        found = self._rows("SELECT * FROM tokens ORDER BY name")
+        return [(Token(row["name"], row["role"]), row["created"]) for row in found]
+
+    def find_token(self, given: str) -> Token | None:
+        """Whose token it is, in a time that does not depend on how much of it is right."""
+        wanted, match = _hash(given), None
+        for row in self._rows("SELECT * FROM tokens"):
+            if hmac.compare_digest(row["hash"], wanted):
+                match = Token(row["name"], row["role"])
+        return match
+
+    def _rows(self, query: str, *values: object) -> list[sqlite3.Row]:
+        with self._lock:
+            return self._connection.execute(query, values).fetchall()
+
+    @contextlib.contextmanager
+    def _change(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+
+
+def _hash(token: str) -> str:
+    return hashlib.sha256(token.encode(errors="replace")).hexdigest()
+
+
+def _row(found: sqlite3.Row) -> Row:
+    values = dict(found)
+    for name in ("words", "settings"):
+        values[name] = json.loads(values[name])
+    for name in ("resume", "cancelled"):
+        values[name] = bool(values[name])
+    return Row(**values)

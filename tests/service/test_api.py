@@ -1,0 +1,344 @@
+"""The HTTP interface: who may ask for what, and that nothing a client sends does harm."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import json
+import logging
+import re
+import socket
+import threading
+import urllib.parse
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+from tornado.httpserver import HTTPServer
+from tornado.testing import bind_unused_port
+
+from merge_bench.service.api import LOCAL, ROUTES, Limits, Service, application
+from merge_bench.service.openapi import document
+from merge_bench.service.rules import Rules
+from merge_bench.service.runner import Runner
+from merge_bench.service.store import Store
+from merge_bench.view.dashboard.campaign_index import Index
+from tests.helpers.examples import examples
+from tests.service.schemas import ANYTHING, HOSTILE, values
+
+DOCUMENT = document(ROUTES, "0")
+RUN = {"command": "run", "options": {"chunk": "1e4"}}
+
+
+@dataclass
+class Running:
+    """A service in a thread of this process; its jobs are `true`, so whatever is accepted is harmless."""
+
+    port: int
+    store: Store
+    tokens: Mapping[str, str]
+    folder: Path
+    mistakes: list[str]
+    """What it logged as an error."""
+
+    def ask(
+        self, method: str, path: str, body: object = None, *, token: str | None = "ci", **headers: str
+    ) -> tuple[int, dict[str, Any]]:
+        """Status and body of the answer; `headers` with underscores for dashes, and an empty one is not sent."""
+        sent = {"Host": f"127.0.0.1:{self.port}", "Content-Type": "application/json" if body is not None else ""}
+        if token is not None:
+            sent["Authorization"] = f"Bearer {self.tokens.get(token, token)}"
+        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+        data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        with contextlib.closing(connection):
+            connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+            for name, value in sent.items():
+                if value:
+                    connection.putheader(name, value)
+            if data is not None:
+                connection.putheader("Content-Length", str(len(data)))
+            connection.endheaders(data)
+            answer = connection.getresponse()
+            text = answer.read()
+        assert answer.headers["Server"] is None
+        return answer.status, json.loads(text)
+
+    def refused(self, status: int, method: str, path: str, body: object = None, **given: Any) -> dict[str, Any]:
+        """The same for a request that is refused with one sentence."""
+        found, answer = self.ask(method, path, body, **given)
+        assert found == status, answer
+        assert set(answer) == {"error"}
+        assert "\n" not in answer["error"]["message"]
+        assert "Traceback" not in answer["error"]["message"]
+        return answer["error"]
+
+    def raw(self, data: bytes, wait: float = 60.0) -> bytes:
+        """What the service answers to these bytes until it closes the connection, or sends nothing for that long."""
+        found = b""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=wait) as connection:
+            connection.sendall(data)
+            with contextlib.suppress(TimeoutError):
+                while part := connection.recv(65536):
+                    found += part
+        return found
+
+
+class Mistakes(logging.Handler):
+    """Keeps the texts of what is logged as an error."""
+
+    def __init__(self, level: int) -> None:
+        super().__init__(level)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(self.format(record))
+
+
+@contextlib.contextmanager
+def running(folder: Path, limits: Limits) -> Iterator[Running]:
+    (folder / "results").mkdir()
+    (folder / "tables").mkdir()
+    store = Store(folder / "service.sqlite")
+    tokens = {name: store.add_token(name, role) for name, role in (("ci", "run"), ("other", "run"), ("reader", "read"))}
+    tokens[LOCAL] = store.add_token(LOCAL, "run")
+    runner = Runner(store, folder / "jobs", folder / "results", job_seconds=60, command=lambda words, _: ["true"])
+    ports, ready, loops = [], threading.Event(), []
+
+    async def main() -> None:
+        listening, port = bind_unused_port(address="127.0.0.1")
+        service = Service(
+            store=store, runner=runner, rules=Rules(folder / "results", (folder / "tables",)), limits=limits,
+            hosts={f"127.0.0.1:{port}"}, scheme="http", results=Index(folder / "results").scan,
+        )  # fmt: skip
+        server = HTTPServer(application(service), max_body_size=limits.body_bytes)
+        server.add_sockets([listening])
+        ends = asyncio.Event()
+        loops.append((asyncio.get_running_loop(), ends))
+        ports.append(port)
+        ready.set()
+        await ends.wait()
+        server.stop()
+        await server.close_all_connections()
+        service.threads.shutdown()
+
+    mistakes = Mistakes(logging.ERROR)
+    logging.getLogger().addHandler(mistakes)
+    thread = threading.Thread(target=asyncio.run, args=(main(),))
+    thread.start()
+    assert ready.wait(60)
+    runner.start()
+    try:
+        yield Running(ports[0], store, tokens, folder, mistakes.texts)
+    finally:
+        logging.getLogger().removeHandler(mistakes)
+        loop, ends = loops[0]
+        loop.call_soon_threadsafe(ends.set)
+        thread.join()
+        runner.close()
+        store.close()
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running(tmp_path_factory.mktemp("service"), Limits(queue=10**6, requests=10**9)) as found:
+        yield found
+
+
+def test_without_a_token_there_is_nothing_but_health(service: Running) -> None:
+    assert service.ask("GET", "/api/health", token=None) == (200, {"ok": True})
+    for route in (*ROUTES, None):
+        if route is None or route.role is not None:
+            method, path = (route.method, route.path.replace("{id}", "1")) if route else ("GET", "/")
+            for token in (None, "", "wrong", service.tokens["ci"][:-1]):
+                assert service.refused(401, method, path, {} if method == "POST" else None, token=token)
+    assert service.refused(401, "GET", "/api/jobs", token=None, Authorization=f"Basic {service.tokens['ci']}")
+
+
+def test_hosts_and_origins_that_are_not_its_own_are_refused(service: Running) -> None:
+    own = f"127.0.0.1:{service.port}"
+    for host in ("evil.example", "127.0.0.1", f"{own}0", f"evil.example:{service.port}"):
+        assert service.refused(403, "GET", "/api/health", Host=host)["code"] == "wrong-host"
+    for origin in ("http://evil.example", "null", f"https://{own}", f"http://{own}.evil.example"):
+        assert service.refused(403, "POST", "/api/jobs", RUN, Origin=origin)["code"] == "wrong-origin"
+    assert service.ask("GET", "/api/jobs", Origin=f"http://{own}")[0] == 200
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "application/jsonp", ""])
+def test_a_body_is_json_and_says_so(service: Running, kind: str) -> None:
+    assert service.refused(415, "POST", "/api/jobs", RUN, Content_Type=kind)["code"] == "not-json"
+    assert service.refused(400, "POST", "/api/jobs", RUN, Content_Type="multipart/form-data; boundary=x")
+
+
+def test_a_token_of_the_role_read_changes_nothing(service: Running) -> None:
+    assert service.refused(403, "POST", "/api/jobs", RUN, token="reader")["code"] == "read-only"
+    assert service.refused(403, "DELETE", "/api/jobs/1", token="reader")["code"] == "read-only"
+    for path in ("/api/jobs", "/api/results", "/api/openapi.json"):
+        assert service.ask("GET", path, token="reader")[0] == 200
+
+
+def test_a_job_is_queued_shown_and_listed(service: Running) -> None:
+    status, job = service.ask("POST", "/api/jobs", {**RUN, "key": "once"})
+    assert (status, job["who"], job["command"]) == (201, "ci", "merge-bench run --chunk=1e4")
+    assert service.ask("POST", "/api/jobs", {**RUN, "key": "once"})[1]["id"] == job["id"]
+    shown = service.ask("GET", f"/api/jobs/{job['id']}")[1]
+    assert (shown["id"], shown["settings"], shown["log"]) == (job["id"], {}, "")
+    assert service.ask("GET", "/api/jobs?limit=1")[1]["jobs"][0]["id"] == job["id"]
+    assert service.ask("GET", "/api/jobs?offset=1000000")[1]["jobs"] == []
+    assert service.ask("GET", "/api/results")[1] == {"results": [], "total": 0}
+
+
+def test_a_token_cancels_its_own_jobs_and_the_local_one_all(service: Running) -> None:
+    number = service.ask("POST", "/api/jobs", RUN)[1]["id"]
+    assert service.refused(403, "DELETE", f"/api/jobs/{number}", token="other")["code"] == "not-yours"
+    assert service.ask("DELETE", f"/api/jobs/{number}")[0] == 200
+    assert service.ask("DELETE", f"/api/jobs/{number}", token=LOCAL)[0] == 200
+    assert service.refused(404, "DELETE", "/api/jobs/999999999999999999")["code"] == "no-such-job"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"{", b"[]", b"null", b"\xff", b'{"command":"run"}x', b'{"command":1}', b'{"command":"run","more":1}',
+        b'{"command":"run","options":[]}', b'{"command":"run","options":{"chunk":' + b"9" * 5000 + b"}}",
+        b'{"command":"run","options":{"chunk":' + b"[" * 20000 + b"]" * 20000 + b"}}", b"[" * 60000,
+        b'{"command":"\\ud800"}', b'{"command":"run","key":"\\u0000"}',
+        b'{"command":"run","key":"' + b"a" * 101 + b'"}',
+    ],
+    ids=range(15),
+)  # fmt: skip
+def test_bodies_that_are_no_jobs_are_refused(service: Running, body: bytes) -> None:
+    assert service.refused(400, "POST", "/api/jobs", body)["code"] in ("invalid", "refused")
+
+
+@pytest.mark.parametrize(
+    "query", ["limit=0", "limit=1001", "limit=x", "offset=-1", "x=1", "limit=%FF", "limit=1&limit=a"]
+)
+def test_parameters_are_checked(service: Running, query: str) -> None:
+    assert service.refused(400, "GET", f"/api/jobs?{query}")
+    assert service.refused(400, "GET", f"/api/jobs/1?{query}")
+
+
+def test_other_methods_and_addresses_are_refused(service: Running) -> None:
+    for path in ("/", "/api", "/api/jobs/", "/api/jobs/x", "/api/jobs/-1", "/api/jobs/1/..", "/api/jobs/%31",
+                 "//api/jobs", f"/api/jobs/{'1' * 19}", "/api/../api/jobs", "/etc/passwd", "/%00", "/%ff"):  # fmt: skip
+        assert service.refused(404, "GET", path)["code"] == "no-such-address"
+    assert service.refused(405, "PUT", "/api/jobs", RUN)["code"] == "no-such-method"
+    assert service.refused(405, "TRACE", "/api/jobs")
+    assert service.refused(400, "GET", "/api/jobs", RUN)["code"] == "body"
+
+
+def test_a_body_that_is_too_long_is_not_read(service: Running) -> None:
+    head = f"POST /api/jobs HTTP/1.1\r\nHost: 127.0.0.1:{service.port}\r\nContent-Length: 99999999\r\n\r\n".encode()
+    assert service.raw(head).startswith(b"HTTP/1.1 400 ")
+
+
+def test_requests_a_minute_and_the_queue_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("merge_bench.service.store.Store.take", lambda store: None)
+    with running(tmp_path, Limits(queue=2, requests=5)) as found:
+        monkeypatch.setattr("time.monotonic", lambda: 60.0)
+        assert [found.ask("POST", "/api/jobs", RUN)[0] for _ in range(3)] == [201, 201, 429]
+        assert [found.ask("GET", "/api/jobs")[0] for _ in range(3)] == [200, 200, 429]
+        assert [found.ask("GET", "/api/jobs", token=None)[0] for _ in range(6)] == [401] * 5 + [429]
+        assert found.ask("GET", "/api/jobs", token="reader")[0] == 200
+        monkeypatch.setattr("time.monotonic", lambda: 120.0)
+        assert found.ask("GET", "/api/jobs")[0] == 200
+
+
+def test_the_document_has_every_request_and_its_references_exist(service: Running) -> None:
+    status, found = service.ask("GET", "/api/openapi.json")
+    assert status == 200
+    assert {(method.upper(), path) for path, each in found["paths"].items() for method in each} == {
+        (route.method, route.path) for route in ROUTES
+    }
+    for name in re.findall(r"#/components/schemas/(\w+)", json.dumps(found)):
+        assert name in found["components"]["schemas"]
+
+
+def requests() -> st.SearchStrategy[tuple[str, str, bytes | None]]:
+    """Methods, addresses and bodies, made from the OpenAPI document, with mistakes."""
+    found: list[st.SearchStrategy[tuple[str, str, bytes | None]]] = []
+    for path, methods in DOCUMENT["paths"].items():
+        for method, operation in methods.items():
+            query = {}
+            address: st.SearchStrategy[str] = st.just(path)
+            for each in operation.get("parameters", ()):
+                value = values(each["schema"], DOCUMENT).map(_in_address)
+                if each["in"] == "path":
+                    address = value.map(lambda text, path=path: path.replace("{id}", text))
+                else:
+                    query[each["name"]] = value
+            queries = st.fixed_dictionaries({}, optional=query).map(
+                lambda given: "&".join(map("=".join, given.items()))
+            )
+            bodies: st.SearchStrategy[bytes | None] = st.none()
+            if "requestBody" in operation:
+                schema = operation["requestBody"]["content"]["application/json"]["schema"]
+                bodies = values(schema, DOCUMENT).map(lambda value: json.dumps(value).encode())
+                bodies = bodies | bodies | st.binary(max_size=60)
+            methods_of = st.sampled_from([method.upper()] * 6 + ["PATCH", "PUT", "OPTIONS"])
+            found.append(st.tuples(methods_of, st.builds("{}?{}".format, address, queries), bodies))
+    anywhere = (HOSTILE | st.text(max_size=30)).map(lambda text: "/" + _in_address(text))
+    found.append(
+        st.tuples(st.sampled_from(["GET", "POST", "DELETE"]), anywhere, ANYTHING.map(json.dumps).map(str.encode))
+    )
+    return st.one_of(found[0], found[0], *found)  # jobs more often
+
+
+def _in_address(value: object) -> str:
+    return urllib.parse.quote(str(value), errors="replace")
+
+
+@pytest.mark.slow
+@examples(1000)
+@hypothesis.given(requests(), st.sampled_from(["ci", "ci", "ci", "reader", None]))
+def test_no_request_is_a_mistake_of_the_service(
+    service: Running, request: tuple[str, str, bytes | None], token: str | None
+) -> None:
+    """With `--soak` 10,000 requests. Whatever is accepted is a job of the three commands with plain words."""
+    method, address, body = request
+    status, answer = service.ask(method, address, body, token=token)
+    assert status < 500, answer
+    assert "Traceback" not in json.dumps(answer)
+    assert service.mistakes == []
+    if token is None and status == 200:
+        assert answer == {"ok": True}
+    if status == 201:
+        words = service.store.jobs(limit=1)[0].words
+        assert words[0] in ("run", "tune", "probe")
+        assert all(word.startswith("--") for word in words[1 + (words[0] != "run") :])
+    assert {each.name for each in service.folder.iterdir()} <= {
+        "results", "tables", "jobs", "service.sqlite", "service.sqlite-wal", "service.sqlite-shm",
+    }  # fmt: skip
+    assert list((service.folder / "results").iterdir()) == []
+
+
+@pytest.mark.slow
+@examples(100)
+@hypothesis.given(
+    st.lists(
+        st.sampled_from(
+            [
+                b"GET /api/jobs HTTP/1.1\r\n", b"POST /api/jobs HTTP/1.1\r\n", b"Host: 127.0.0.1\r\n", b"\r\n",
+                b"Content-Length: -1\r\n", b"Content-Length: 5\r\n", b"Transfer-Encoding: chunked\r\n",
+                b"Content-Type: multipart/form-data\r\n", b"X" * 70000 + b": 1\r\n", b"GET http://x/ HTTP/9.9\r\n",
+                b"Content-Encoding: gzip\r\n", b"Expect: 100-continue\r\n", b"Cookie: \xff\xfe=\x00\r\n",
+                b"ffffffff\r\n", b"{}", b"\x16\x03\x01",
+            ]
+        )
+        | st.binary(max_size=20),
+        min_size=1, max_size=8,
+    ).map(b"".join)
+)  # fmt: skip
+def test_no_bytes_are_a_mistake_of_the_service(service: Running, data: bytes) -> None:
+    with contextlib.suppress(ConnectionError):
+        found = service.raw(data, 0.1)
+        assert not re.match(rb"HTTP/1.\d 5|HTTP/1.\d 2(?!00 OK\r\n.*ok)", found, re.S), found
+        assert b"Traceback" not in found
+    assert service.mistakes == []
+    assert service.ask("GET", "/api/health", token=None)[0] == 200

@@ -1,0 +1,188 @@
+"""Jobs run one at a time and are ended with everything that they started, also after the service was killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from merge_bench.service import processes
+from merge_bench.service.runner import LOG, Runner
+from merge_bench.service.store import Row, Store
+
+POLITE = "import signal, sys, time; signal.signal(2, lambda *_: sys.exit(3)); print(1, flush=True); time.sleep(600)"
+DEAF = "import signal, time; [signal.signal(n, signal.SIG_IGN) for n in (2, 15)]; print(1, flush=True); time.sleep(600)"
+PARENT = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {DEAF!r}], start_new_session=True); print(1)"
+"""Ends at once, and leaves a process in a session of its own."""
+TIMED = "import sys, time; open(sys.argv[1], 'a').write('('); time.sleep(0.05); open(sys.argv[1], 'a').write(')')"
+
+
+def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.02)
+
+
+class Service:
+    """A store, and a runner whose jobs are Python programs: the words are their arguments."""
+
+    def __init__(self, folder: Path, **given: float) -> None:
+        (folder / "results").mkdir(exist_ok=True)
+        self.store = Store(folder / "service.sqlite")
+        limits = {"job_seconds": 600.0, "grace_seconds": 0.5, **given}
+        self.runner = Runner(
+            self.store, folder / "jobs", folder / "results", command=lambda words, _: [sys.executable, "-c", *words],
+            **limits,
+        )  # fmt: skip
+
+    def add(self, *words: str, resume: bool = False) -> int:
+        row, _ = self.store.add("ci", words, {}, most=100, resume=resume)
+        self.runner.wake()
+        return row.id
+
+    def job(self, number: int) -> Row:
+        found = self.store.job(number)
+        assert found is not None
+        return found
+
+    def running(self, number: int) -> bool:
+        """Whether it runs and is ready for signals."""
+        log = self.runner.folder_of(number) / LOG
+        return self.job(number).state == "running" and log.exists() and log.read_text() != ""
+
+    def members(self) -> list[int]:
+        return processes.members(self.store.instance)
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    found = Service(tmp_path)
+    found.runner.start()
+    yield found
+    found.runner.close()
+    assert found.members() == []
+
+
+def test_jobs_run_one_after_the_other(service: Service, tmp_path: Path) -> None:
+    for _ in range(10):
+        last = service.add(TIMED, str(tmp_path / "times"))
+    until(lambda: service.job(last).state == "done")
+    assert (tmp_path / "times").read_text() == "()" * 10
+    assert {row.state for row in service.store.jobs()} == {"done"}
+
+
+def test_the_exit_status_is_kept_and_the_output(service: Service) -> None:
+    number = service.add("import os, sys; print(os.getcwd(), os.environ.get('MERGE_BENCH_TOKEN')); sys.exit(4)")
+    until(lambda: service.job(number).state == "failed")
+    assert service.job(number).status == 4
+    folder = service.runner.folder_of(number)
+    assert (folder / LOG).read_text() == f"{folder} None\n"
+    assert folder.stat().st_mode & 0o077 == 0
+
+
+def test_a_client_s_token_does_not_reach_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MERGE_BENCH_TOKEN", "secret")
+    service = Service(tmp_path)
+    service.runner.start()
+    number = service.add("import os; print(os.environ.get('MERGE_BENCH_TOKEN'))")
+    until(lambda: service.job(number).state == "done")
+    service.runner.close()
+    assert (service.runner.folder_of(number) / LOG).read_text() == "None\n"
+
+
+@pytest.mark.parametrize(("program", "status"), [(POLITE, 3), (DEAF, -signal.SIGKILL)])
+def test_a_running_job_is_cancelled_as_by_ctrl_c_and_killed_if_it_does_not_end(
+    service: Service, program: str, status: int
+) -> None:
+    number, after = service.add(program), service.add("pass")
+    until(lambda: service.running(number))
+    service.store.cancel(number)
+    service.runner.wake()
+    until(lambda: service.job(after).state == "done")
+    job = service.job(number)
+    assert (job.state, job.status, job.message) == ("cancelled", status, "cancelled")
+
+
+def test_what_a_job_leaves_is_ended_before_the_next_begins(service: Service) -> None:
+    number = service.add(PARENT)
+    after = service.add(
+        f"from merge_bench.service import processes; print(processes.members({service.store.instance!r}))"
+    )
+    until(lambda: service.job(after).state == "done")
+    assert service.job(number).state == "done"
+    assert (service.runner.folder_of(after) / LOG).read_text().count(",") == 0  # itself only
+
+
+def test_a_job_that_takes_too_long_fails(tmp_path: Path) -> None:
+    service = Service(tmp_path, job_seconds=0.5)
+    service.runner.start()
+    number = service.add(POLITE)
+    until(lambda: service.job(number).state == "failed")
+    service.runner.close()
+    assert service.job(number).message == "ended at the time limit of 1 second"
+
+
+@pytest.mark.parametrize(("resume", "state"), [(False, "interrupted"), (True, "queued")])
+def test_the_end_of_the_service_interrupts_the_job(tmp_path: Path, resume: bool, state: str) -> None:
+    service = Service(tmp_path)
+    service.runner.start()
+    number = service.add(POLITE, resume=resume)
+    until(lambda: service.running(number))
+    service.runner.close()
+    assert not service.runner.alive
+    assert service.job(number).state == state
+    assert service.members() == []
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from tests.service.test_runner import Service
+service = Service(Path(sys.argv[1]))
+service.runner.start()
+service.add(sys.argv[2], resume=sys.argv[3] == "True")
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "resume"), [(POLITE, False), (DEAF, False), (PARENT + "; import time; time.sleep(9)", True)]
+)
+def test_a_service_that_is_started_again_ends_what_a_killed_one_left(
+    tmp_path: Path, program: str, resume: bool
+) -> None:
+    words = [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path), program, str(resume)]
+    killed = subprocess.Popen(words, start_new_session=True)
+    service = Service(tmp_path)
+    until(lambda: service.store.jobs() and service.running(1))
+    assert service.members() != []
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.wait()
+    assert service.job(1).state == "running"
+    after = service.add("pass")
+    service.runner.start()
+    until(lambda: service.job(after).state == "done" or resume)
+    if resume:
+        until(lambda: service.job(1).attempts == 2)
+    else:
+        assert service.job(1).state == "interrupted"
+    service.runner.close()
+    assert service.members() == []
+
+
+def test_processes_of_another_service_are_left_alone(tmp_path: Path) -> None:
+    mark = {**os.environ, processes.VARIABLE: processes.mark("another", 1)}
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env=mark) as other:
+        until(lambda: processes.members("another") == [other.pid])
+        processes.end("anothe", 0.0)
+        assert other.poll() is None
+        processes.end("another", 0.0)
+        assert other.wait() == -signal.SIGKILL

@@ -1,0 +1,160 @@
+"""The `serve` command with real jobs: they run, are cancelled, and survive a service that is killed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from merge_bench.errors import UsageError
+from merge_bench.records.reader import read_campaign
+from merge_bench.service.serve import Settings, check, open_store
+from tests.helpers.runs import LIMIT
+from tests.service.services import RealService
+
+TINY = {"command": "run", "options": {"chunk": "1e4", "iterations": 1, "workers": 2, "link-rounds": 0}}
+LONG = {
+    "command": "run",
+    "options": {"chunk": "1e4", "iterations": 1_000_000, "workers": 2, "verify": "off", "launches": 2},
+}
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[RealService]:
+    found = RealService(tmp_path)
+    yield found
+    found.close()
+
+
+@pytest.mark.cluster
+def test_jobs_run_are_cancelled_and_survive_a_service_that_is_killed(service: RealService) -> None:
+    first = service.add({**TINY, "settings": {"UCX_TLS": "tcp"}})
+    probe = service.add({"command": "probe p2p", "configs": ["tcp"], "options": {"sizes": "8", "repetitions": 1}})
+    wrong = service.add({"command": "run", "options": {"exchange": "dask", "pipeline": "on"}})
+    long, resumed = service.add(LONG), service.add({**LONG, "resume": True})
+    done = service.until(first, "done")
+    assert done["status"] == 0
+    assert "Records: " in done["log"]
+    campaign = read_campaign(service.results / done["result"])
+    assert [config.variables for config in campaign.head.configs] == [{"UCX_TLS": "tcp"}]
+    assert service.until(probe, "done")["result"] != done["result"]
+    failed = service.until(wrong, "failed")
+    assert (failed["status"], failed["result"]) == (2, None)
+    assert "Traceback" not in failed["log"]
+
+    until_measured(service, long)
+    assert service.ask("DELETE", f"/api/jobs/{long}")[0] == 200
+    cancelled = service.until(long, "cancelled")
+    ended = read_campaign(service.results / cancelled["result"]).end
+    assert ended is not None
+    assert ended.status == 3
+
+    before = until_measured(service, resumed)
+    service.kill()
+    service.start()
+    deadline = time.monotonic() + LIMIT
+    while len(read_campaign(service.results / before).launches) < 2:  # the first one was interrupted
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    again = service.ask("GET", f"/api/jobs/{resumed}")[1]
+    assert (again["state"], again["result"]) == ("running", before)
+    service.ask("DELETE", f"/api/jobs/{resumed}")
+    service.until(resumed, "cancelled")
+
+    number = service.add(LONG)
+    until_measured(service, number)
+    service.kill()
+    service.start()
+    assert service.until(number, "interrupted")["result"] is not None
+    listed = service.ask("GET", "/api/results")[1]
+    assert listed["total"] == 5
+    assert service.stop() == 0
+    assert service.before.left_after(service.pids, 30) == []
+
+
+def until_measured(service: RealService, number: int) -> str:
+    """The name of the job's campaign, once an iteration was recorded."""
+    deadline = time.monotonic() + LIMIT
+    while True:
+        job = service.until(number, "running")
+        if job["result"] is not None and any(
+            launch.iterations for launch in read_campaign(service.results / job["result"]).launches
+        ):
+            return str(job["result"])
+        assert time.monotonic() < deadline, job
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_tokens_are_made_listed_and_removed_while_the_service_runs(service: RealService) -> None:
+    file = service.results / ".service/token"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert file.parent.stat().st_mode & 0o777 == 0o700
+    token = run(service, "token", "add", "--name", "ci", "--role", "read").stdout.strip()
+    assert service.ask("GET", "/api/jobs", token=token)[0] == 200
+    assert service.ask("POST", "/api/jobs", TINY, token=token)[0] == 403
+    listed = run(service, "token", "list").stdout
+    assert [line.split()[::2] for line in listed.splitlines()] == [["read", "ci"], ["run", "local"]]
+    assert token not in listed
+    run(service, "token", "remove", "ci")
+    assert service.ask("GET", "/api/jobs", token=token)[0] == 401
+    twice = run(service, "--port", "0", status=2)
+    assert "a service of these results is running already" in twice.stderr
+    assert service.stop() == 0
+    before = file.read_text()
+    service.start()
+    assert file.read_text() == before
+    file.chmod(0o644)  # others may have read it
+    service.stop()
+    service.start()
+    assert file.read_text() != before
+    assert service.ask("GET", "/api/jobs", token=before.strip())[0] == 401
+
+
+def run(service: RealService, *words: str, status: int = 0) -> subprocess.CompletedProcess[str]:
+    process = service.command(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    output, errors = process.communicate(timeout=LIMIT)
+    assert process.returncode == status, errors
+    return subprocess.CompletedProcess(words, status, output, errors)
+
+
+def test_other_addresses_need_tls_or_a_word_about_the_risk(tmp_path: Path) -> None:
+    settings = Settings(tmp_path, 0, "0.0.0.0")
+    (problem,) = check(settings)
+    assert "--tls-cert" in problem
+    assert "--insecure" in problem
+    assert check(Settings(tmp_path, 0, "0.0.0.0", insecure=True)) == []
+    assert check(Settings(tmp_path, 0, "127.0.0.1")) == []
+
+
+def test_what_is_wrong_is_found_before_the_service_starts(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for settings, word in (
+        (Settings(tmp_path, 0, "127.0.0.1", tables=(tmp_path / "no",)), "--tables"),
+        (Settings(tmp_path, 0, "127.0.0.1", tls=(tmp_path / "file", tmp_path / "file")), "--tls-cert"),
+        (Settings(tmp_path, 0, "no.such.host.invalid"), "no.such.host.invalid"),
+        (Settings(tmp_path / "file", 0, "127.0.0.1"), "cannot use the folder"),
+    ):
+        (problem,) = check(settings)
+        assert word in problem
+        assert "\n" not in problem
+    open_store(tmp_path / "damaged").close()
+    (tmp_path / "damaged/.service/service.sqlite").write_bytes(b"no database" * 999)
+    (problem,) = check(Settings(tmp_path / "damaged", 0, "127.0.0.1"))
+    assert "cannot use the folder" in problem
+    with pytest.raises(UsageError):
+        open_store(tmp_path / "damaged")
+
+
+@pytest.mark.slow
+def test_check_says_what_it_found(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "merge_bench", "serve", "--check", "--port", "0", "--results", str(tmp_path)]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert found.stdout == "The service can start.\n"
+    found = subprocess.run([*command, "--address", "0.0.0.0"], capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stdout) == (3, "")
+    assert "--insecure" in found.stderr

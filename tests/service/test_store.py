@@ -1,0 +1,144 @@
+"""Jobs and tokens in their file: each change is whole, one job runs at a time, and no token can be read from it."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+
+from merge_bench.errors import UsageError
+from merge_bench.service.store import QueueFull, Row, Store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "service.sqlite")
+
+
+def add(store: Store, who: str = "ci", **given: object) -> Row:
+    return store.add(who, ["run"], {}, **{"most": 100, **given})[0]  # type: ignore[arg-type]
+
+
+def test_jobs_are_taken_in_their_order_one_at_a_time(store: Store) -> None:
+    first, second = add(store), add(store)
+    assert (first.state, store.ahead(second.id), store.ahead()) == ("queued", 1, 2)
+    taken = store.take()
+    assert taken is not None
+    assert (taken.id, taken.state, taken.attempts) == (first.id, "running", 1)
+    assert store.take() is None
+    assert store.finish(first.id, 0) == "done"
+    after = store.take()
+    assert after is not None
+    assert after.id == second.id
+    assert store.finish(second.id, 4) == "failed"
+    assert [(row.id, row.state, row.status) for row in store.jobs()] == [
+        (second.id, "failed", 4), (first.id, "done", 0),
+    ]  # fmt: skip
+
+
+def test_the_file_itself_refuses_a_second_running_job(store: Store, tmp_path: Path) -> None:
+    add(store), add(store)
+    with pytest.raises(sqlite3.IntegrityError), sqlite3.connect(tmp_path / "service.sqlite") as other:
+        other.execute("UPDATE jobs SET state = 'running'")
+
+
+def test_threads_and_processes_take_each_job_once(store: Store, tmp_path: Path) -> None:
+    for _ in range(40):
+        add(store)
+    other, taken = Store(tmp_path / "service.sqlite"), []
+
+    def take(each: Store) -> None:
+        while (job := each.take()) is not None or each.ahead():
+            if job is not None:
+                taken.append(job.id)
+                each.finish(job.id, 0)
+
+    threads = [threading.Thread(target=take, args=(each,)) for each in (store, store, other, other)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(taken) == [row.id for row in reversed(store.jobs())]
+
+
+def test_a_queued_job_is_cancelled_and_a_running_one_asked_to_end(store: Store) -> None:
+    first, second = add(store), add(store)
+    store.take()
+    queued, running = store.cancel(second.id), store.cancel(first.id)
+    assert queued is not None
+    assert running is not None
+    assert (queued.state, running.state, running.cancelled) == ("cancelled", "running", True)
+    assert store.finish(first.id, 3) == "cancelled"
+    done = store.cancel(first.id)
+    assert done is not None
+    assert done.state == "cancelled"
+    assert store.cancel(99) is None
+
+
+def test_an_interrupted_job_goes_on_only_if_it_asked_for_that_and_not_for_ever(store: Store) -> None:
+    add(store)
+    store.take()
+    assert store.finish(1, None, interrupted=True) == "interrupted"
+    job = add(store, resume=True)
+    for _ in range(9):
+        store.take()
+        assert store.finish(job.id, None, interrupted=True) == "queued"
+    store.take()
+    assert store.finish(job.id, None, interrupted=True) == "interrupted"
+
+
+def test_the_queue_has_a_limit_and_a_key_is_one_job(store: Store) -> None:
+    first, new = store.add("ci", ["run"], {}, most=1, key="night")
+    assert new
+    assert store.add("ci", ["tune"], {}, most=1, key="night") == (first, False)
+    with pytest.raises(QueueFull):
+        add(store, most=1)
+    with pytest.raises(QueueFull):
+        add(store, "other", most=1, key="night")
+    store.take()
+    assert add(store, "other", most=1, key="night").id != first.id
+
+
+def test_only_the_hash_of_a_token_is_kept(store: Store, tmp_path: Path) -> None:
+    token = store.add_token("ci", "run")
+    assert len(token) >= 43
+    found = store.find_token(token)
+    assert found is not None
+    assert (found.name, found.role) == ("ci", "run")
+    for wrong in ("", token[:-1], token + "x", token.swapcase(), "\udcff"):
+        assert store.find_token(wrong) is None
+    store.close()
+    for file in tmp_path.iterdir():
+        assert token.encode() not in file.read_bytes()
+    store = Store(tmp_path / "service.sqlite")
+    with pytest.raises(UsageError, match="already a token"):
+        store.add_token("ci", "read")
+    store.remove_token("ci")
+    assert store.find_token(token) is None
+    with pytest.raises(UsageError, match="no token"):
+        store.remove_token("ci")
+
+
+def test_the_file_stays_the_same_when_it_is_opened_again_and_a_newer_one_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "service.sqlite"
+    first = Store(file)
+    add(first)
+    first.close()
+    second = Store(file)
+    assert second.instance == first.instance
+    assert len(second.jobs()) == 1
+    assert second.problem() is None
+    second.close()
+    with sqlite3.connect(file) as other:
+        other.execute("PRAGMA user_version = 99")
+    with pytest.raises(UsageError, match="newer version"):
+        Store(file)
+
+
+def test_a_change_that_fails_leaves_nothing(store: Store) -> None:
+    with pytest.raises(sqlite3.IntegrityError):
+        store.add_token("ci", "owner")
+    assert store.tokens() == []
+    assert store.add_token("ci", "read")
