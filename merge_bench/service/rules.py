@@ -80,14 +80,12 @@ class Rules:
         options = _options(request.command)
         given: list[str] = []
         for key, value in request.options.items():
-            if value is None or value is False:
-                continue
             option = _option(request.command, options, key)
             if option.flag:
-                if value is not True:
+                if not isinstance(value, bool | None):
                     raise UsageError(f"{key} must be true or false")
-                given.append(f"--{option.name}")
-            else:
+                given += [f"--{option.name}"] * bool(value)
+            elif value is not None:
                 given.append(f"--{option.name}={self._text(option, _plain(key, value))}")
         return [*request.command.split(), *self._configs(request), *given]
 
@@ -188,7 +186,7 @@ def _allowed(option: Option) -> Option:
 
 
 def _plain(key: str, value: object) -> str:
-    if value is True or (isinstance(value, list) and any(isinstance(each, bool | None) for each in value)):
+    if any(isinstance(each, bool | None) for each in (value if isinstance(value, list) else [value])):
         raise UsageError(f"{key} needs a number or text")
     text = as_text(value)
     if not text.isprintable() or len(text) > 1000:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from merge_bench.cluster.supervisor import Child
-from merge_bench.records.reader import read_head
+from merge_bench.errors import MergeBenchError, RunFailed
+from merge_bench.records.reader import read_campaign, read_head
 from merge_bench.records.writer import RECORDS
 from merge_bench.service import processes
 from merge_bench.service.rules import SETTINGS_FILE, settings_text
@@ -24,6 +25,7 @@ TOKEN_VARIABLE = "MERGE_BENCH_TOKEN"
 """Has a client's token; jobs do not inherit it, since records keep their environment."""
 _POLL_SECONDS = 0.2
 _RETRY_SECONDS = 2.0
+_SERVICE_ENDED = "the service ended during this job"
 _LONGEST_LOG = 256 << 20
 _LOGGER = logging.getLogger(__name__)
 
@@ -112,8 +114,17 @@ class Runner:
         processes.end(self._store.instance, self._grace)
         for job in self._store.jobs(state="running"):
             found = self.result_of(job)
-            message = "the service ended during this job"
-            self._store.finish(job.id, None, result=found, message=message, interrupted=True)
+            status = self._recorded_status(found)
+            message = None if status is not None else _SERVICE_ENDED
+            self._store.finish(job.id, status, result=found, message=message, interrupted=status is None)
+
+    def _recorded_status(self, result: str | None) -> int | None:
+        """The exit status of a job that was over when its service was killed; None if it was not, or had failed."""
+        try:
+            end = read_campaign(self._results / result / RECORDS).end if result else None
+        except MergeBenchError:
+            return None
+        return end.status if end is not None and end.status != RunFailed.exit_status else None
 
     def _run(self, job: Row) -> bool:
         """Run a job until its last process is gone; True if everything about it was stored."""
@@ -152,7 +163,7 @@ class Runner:
             if now is not None and now.cancelled:
                 message = "cancelled"
             elif self._stopping:
-                message = "the service ended during this job"
+                message = _SERVICE_ENDED
             elif time.monotonic() > deadline:
                 message = f"ended at the time limit of {format_duration(self._job_seconds)}"
             elif log.stat().st_size > _LONGEST_LOG:

@@ -54,7 +54,7 @@ def test_options_become_one_word_each(rules: Rules) -> None:
 @pytest.mark.parametrize("key", [*REFUSED, "ssh-config", "scheduler-address", "trust-config"])
 @pytest.mark.parametrize("command", ["run", "tune", "probe mpi"])
 def test_options_that_reach_beyond_the_job_are_refused(rules: Rules, command: str, key: str) -> None:
-    for value in (True, "x", 1):
+    for value in (True, False, None, "x", 1):
         with pytest.raises(UsageError, match="a job cannot have the option"):
             words(rules, command, options={key: value})
 
@@ -80,6 +80,7 @@ def test_every_option_with_free_text_was_decided_about(rules: Rules) -> None:
         ({"chunk": "1e6 --results=/etc"}, "chunk: "),
         ({"chunk": "-1"}, "chunk: "),
         ({"chunk": True}, "chunk needs a number or text"),
+        ({"chunk": False}, "chunk needs a number or text"),
         ({"chunk": [True]}, "chunk needs a number or text"),
         ({"chunk": [None]}, "chunk needs a number or text"),
         ({"on": "a\nb"}, "on can contain only printable characters"),
@@ -87,7 +88,7 @@ def test_every_option_with_free_text_was_decided_about(rules: Rules) -> None:
         ({"on": "\udcff"}, "on can contain only printable characters"),
         ({"chunk": ["1" * 600, "2" * 600]}, "at most 1000"),
         ({"check_link": "yes"}, "check_link must be true or false"),
-        ({"nothing": 1}, "run has no such option"),
+        ({"nothing": None}, "run has no such option"),
         ({"iteration": 1}, "did you mean iterations"),
         ({"--results": "x"}, "run has no such option"),
         ({"workers": 10**6}, "workers is at most 10,000"),

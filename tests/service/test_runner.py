@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from merge_bench.records.schema import CampaignLine, EndLine
+from merge_bench.records.writer import CampaignWriter
 from merge_bench.service import processes
 from merge_bench.service.runner import LOG, Runner
 from merge_bench.service.store import Row, Store
@@ -186,3 +188,22 @@ def test_processes_of_another_service_are_left_alone(tmp_path: Path) -> None:
         assert other.poll() is None
         processes.end("another", 0.0)
         assert other.wait() == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(("status", "state"), [(0, "done"), (5, "failed"), (3, "queued")])
+def test_a_job_that_was_over_when_its_service_was_killed_does_not_run_again(
+    tmp_path: Path, status: int, state: str
+) -> None:
+    service = Service(tmp_path)
+    number = service.add("pass", resume=True)
+    service.store.take()
+    mark = processes.mark(service.store.instance, number)
+    with_mark = {"environment": {processes.VARIABLE: mark}}
+    head = CampaignLine(campaign_id="x", argv=[], version="0", configs=[], plans=[], runs=[], surroundings=with_mark)
+    writer = CampaignWriter.create(tmp_path / "results", "x")
+    writer.write(head)
+    writer.write(EndLine(status=status))
+    writer.close()
+    service.runner._recover()
+    assert service.job(number).state == state
+    assert service.job(number).result == writer.campaign_id
