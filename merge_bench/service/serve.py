@@ -191,11 +191,6 @@ def _local_token(store: Store, file: Path) -> Path:
 
 def _until_a_signal() -> None:
     loop: Any = IOLoop.current()
-    ending = signals.ending_signals()
-    for number in ending:
+    for number in signals.ending_signals():
         loop.asyncio_loop.add_signal_handler(number, loop.stop)
-    try:
-        loop.start()
-    finally:
-        for number in ending:
-            loop.asyncio_loop.remove_signal_handler(number)
+    loop.start()

@@ -26,7 +26,7 @@ class RealService:
 
     def __init__(self, folder: Path, *options: str) -> None:
         self.folder, self.results, self.temp = folder, folder / "results", folder / "tmp"
-        self.temp.mkdir()
+        self.temp.mkdir(parents=True)
         self.before = Before(self.temp)
         self.options = options
         self.pids: set[int] = set()

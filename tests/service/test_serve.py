@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import http.client
+import ssl
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from merge_bench.cluster import certificate
 from merge_bench.errors import UsageError
 from merge_bench.records.reader import read_campaign
 from merge_bench.service.serve import Settings, check, open_store
@@ -158,3 +163,24 @@ def test_check_says_what_it_found(tmp_path: Path) -> None:
     found = subprocess.run([*command, "--address", "0.0.0.0"], capture_output=True, text=True, check=False)
     assert (found.returncode, found.stdout) == (3, "")
     assert "--insecure" in found.stderr
+
+
+@pytest.mark.slow
+def test_with_a_certificate_it_serves_https_only_by_the_names_that_it_was_given(tmp_path: Path) -> None:
+    files = certificate.write(tmp_path)
+    options = ("--tls-cert", files["cert"], "--tls-key", files["key"], "--host-name", "Bench.example")
+    service = RealService(tmp_path / "service", *options, "--address", "0.0.0.0")
+    try:
+        assert service.url.startswith("https://0.0.0.0:")
+        context = ssl.create_default_context(cafile=files["ca"])
+        context.check_hostname = False
+        for host, status in (("bench.example", 200), ("localhost", 200), ("evil.example", 403)):
+            connection = http.client.HTTPSConnection("127.0.0.1", int(service.port), timeout=60, context=context)
+            connection.request("GET", "/api/health", headers={"Host": f"{host}:{service.port}"})
+            assert connection.getresponse().status == status
+            connection.close()
+        with pytest.raises((urllib.error.URLError, ConnectionError)):
+            urllib.request.urlopen(f"http://127.0.0.1:{service.port}/api/health", timeout=60)
+        assert service.stop() == 0
+    finally:
+        service.close()
