@@ -276,12 +276,22 @@ def history(
         If there is no such result, or `ruptures` is not installed.
     """
     from merge_bench.analysis.history.document import history as history_of
-    from merge_bench.analysis.history.rows import rows_of
 
     if "chunk" in only:
         only["chunk"] = int(only["chunk"])
     document = history_of(folders or ("results",), metric=metric, threshold=threshold, **only)
-    return _frame(rows_of(document), frame)
+    rows = (
+        {
+            "series": number, **series.series, "path": result.path, "started": result.started, "metric": metric,
+            "value": result.value, "launches": len(result.launches), "verified": result.verified, "level": result.level,
+            "shift": shift.change if shift else None, "differs": "; ".join(shift.differs) if shift else None,
+        }
+        for number, series in enumerate(document.series)
+        for shifts in [{shift.result: shift for shift in series.shifts}]
+        for at, result in enumerate(series.results)
+        for shift in [shifts.get(at)]
+    )  # fmt: skip
+    return _frame(rows, frame)
 
 
 def predict(

@@ -10,13 +10,13 @@ from merge_bench.analysis.documents.error import Failure
 
 
 class HistoryResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One result of a series; `value` is the median of `launches`, which are one value each."""
+    """One result of a series; `value` is the median of its launches, `level` that of the results of its level."""
 
     path: str
     started: float
     value: float
+    level: float
     launches: list[float]
-    failed_launches: int
     verified: bool
 
 
@@ -40,6 +40,12 @@ class LevelShift(msgspec.Struct, frozen=True, kw_only=True):
     better: bool
     evidence: float
     differences: list[ShiftDifference]
+
+    @property
+    def differs(self) -> list[str]:
+        """``UCX version 1.20.0 → 1.21.0``: what differs between the result before and this one."""
+        here = (each for each in self.differences if each.result == self.result)
+        return [f"{each.kind} {each.name} {each.before or '-'} → {each.after or '-'}" for each in here]
 
 
 class HistorySeries(msgspec.Struct, frozen=True, kw_only=True):

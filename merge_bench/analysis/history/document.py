@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from merge_bench.analysis.compare.properties import differences, shown
 from merge_bench.analysis.compare.samples import METRICS, Metric
@@ -36,6 +36,8 @@ def history(
     """
     if importlib.util.find_spec("ruptures") is None:
         raise UsageError("history needs ruptures, which is not installed; run: pip install 'merge-bench[history]'")
+    if metric not in BY_NAME:
+        raise UsageError(f"metric {metric!r} is none of {', '.join(BY_NAME)}")
     index, what = Index(folders), BY_NAME[metric]
     asked_for = {
         "config": config, "rows_per_chunk": chunk, "workers": workers, "hosts": hosts, "engine": engine,
@@ -48,12 +50,10 @@ def history(
         if wanted.items() <= each.items() and (series := _series(index, each, what, threshold)) is not None
     ]
     if not found:
-        described = (
-            " with " + ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in wanted.items())
-            if wanted
-            else ""
+        described = " and ".join(
+            ["of a merge", *(f"{name.replace('_', ' ')} {value}" for name, value in wanted.items())]
         )
-        raise UsageError(f"no result in {', '.join(map(str, folders))} has a {metric} of a merge{described}")
+        raise UsageError(f"no result in {', '.join(map(str, folders))} has a {metric} {described}")
     return documents.HistoryDocument(
         folders=index.roots, metric=metric, unit=what.unit, threshold=threshold, series=found, notes=index.problems
     )
@@ -67,37 +67,32 @@ def _series(
     if not entries:
         return None
     values = [median(entry.values[metric.name]) for entry in entries]
-    floors = [entry.floors[metric.name] for entry in entries if metric.name in entry.floors]
-    floor = median(floors) if floors else None
-    shifts = find_shifts(values, max(threshold, floor or 0.0))
-    since = shifts[-1].at if shifts else 0
-    levels = _levels(values, shifts)
+    found = [[entry.floors[metric.name]] if metric.name in entry.floors else [] for entry in entries]
+    known = list(accumulate(found))  # with each result, so that one that comes later changes no shift
+    shifts = find_shifts(values, (max(threshold, median(floors or [0.0])) for floors in known))
+    begins = [0, *(shift.at for shift in shifts), len(values)]
+    since = begins[-2]
+    levels = [middle for a, b in pairwise(begins) for middle in [median(values[a:b])] * (b - a)]
     level = levels[-1]
     return documents.HistorySeries(
         series=dict(series),
         level=level,
         since=since,
         noise=1.4826 * median([abs(value / level - 1.0) for value in values[since:]]),
-        noise_floor=floor,
+        noise_floor=median(known[-1]) if known[-1] else None,
         judged=len(entries) >= LEAST,
         wrong_results=sum(entry.wrong for entry in every),
         results=[
             documents.HistoryResult(
-                path=entry.path, started=entry.started, value=value, launches=entry.values[metric.name],
-                failed_launches=entry.failed, verified=entry.verified,
+                path=entry.path, started=entry.started, value=values[at], level=levels[at],
+                launches=entry.values[metric.name], verified=entry.verified,
             )
-            for entry, value in zip(entries, values, strict=True)
+            for at, entry in enumerate(entries)
         ],
         shifts=[
-            _shift(index, entries, shift, after / before - 1.0, metric)
-            for shift, (before, after) in zip(shifts, pairwise(levels), strict=True)
+            _shift(index, entries, shift, levels[shift.at] / levels[shift.at - 1] - 1.0, metric) for shift in shifts
         ],
     )  # fmt: skip
-
-
-def _levels(values: Sequence[float], shifts: Sequence[Shift]) -> list[float]:
-    ends = [0, *(shift.at for shift in shifts), len(values)]
-    return [median(values[start:end]) for start, end in pairwise(ends)]
 
 
 def _shift(index: Index, entries: Sequence[Entry], shift: Shift, change: float, metric: Metric) -> documents.LevelShift:

@@ -32,7 +32,7 @@ _VERSION = 1
 _SCHEMA = f"""
 drop table if exists results; drop table if exists runs; drop table if exists properties;
 create table results (root text, name text, state text, primary key (root, name)) without rowid;
-create table runs (root text, name text, series text, properties text, entry blob);
+create table runs (root text, name text, series text, entry blob);
 create index of_series on runs (series, root);
 create index of_result on runs (root, name);
 create table properties (id text primary key, found blob) without rowid;
@@ -52,8 +52,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     floors: dict[str, float]
     verified: bool
     wrong: bool
-    failed: int
-    properties: str = ""
+    properties: str
 
 
 class Index:
@@ -93,16 +92,20 @@ class Index:
 
     def _update(self, root: str) -> None:
         try:
-            with os.scandir(root) as found:
-                names = {item.name for item in found if item.is_dir()}
+            with os.scandir(root) as items:
+                names = {item.name for item in items if item.is_dir()}
         except OSError as error:
             raise UsageError(f"cannot read the folder {root}: {error.strerror}") from error
         known = dict(self._base.execute("select name, state from results where root = ?", [root]))
         for name in known.keys() - names:
             self._forget(root, name)
-        for name in sorted(names):
-            if known.get(name) != _ENDED and (state := _state(Path(root, name))) not in (None, known.get(name)):
-                self._read(root, name, str(state))
+        for name in names:
+            if known.get(name) != _ENDED:
+                with contextlib.suppress(OSError):  # no result
+                    found = os.stat(Path(root, name, RECORDS))
+                    state = f"{found.st_size} {found.st_mtime_ns}"
+                    if state != known.get(name):
+                        self._read(root, name, state)
 
     def _forget(self, root: str, name: str) -> None:
         for table in ("results", "runs"):
@@ -115,12 +118,12 @@ class Index:
         except UsageError as error:
             self.problems.append(str(error))
             return
-        state = _ENDED if campaign.end is not None else state
-        self._base.execute("insert into results values (?, ?, ?)", [root, name, state])
+        ended = campaign.end is not None and campaign.end.status == 0  # another one may be resumed
+        self._base.execute("insert into results values (?, ?, ?)", [root, name, _ENDED if ended else state])
         for series, found, entry in _runs(campaign):
             self._base.execute("insert or ignore into properties values (?, ?)", [entry.properties, found])
-            row = [root, name, series, entry.properties, msgspec.msgpack.encode(entry)]
-            self._base.execute("insert into runs values (?, ?, ?, ?, ?)", row)
+            row = [root, name, series, msgspec.msgpack.encode(entry)]
+            self._base.execute("insert into runs values (?, ?, ?, ?)", row)
 
 
 def _opened() -> sqlite3.Connection:
@@ -135,15 +138,6 @@ def _opened() -> sqlite3.Connection:
     base = sqlite3.connect(":memory:")
     base.executescript(_SCHEMA)
     return base
-
-
-def _state(folder: Path) -> str | None:
-    """What changes when the records do; None without records."""
-    try:
-        found = (folder / RECORDS).stat()
-    except OSError:
-        return None
-    return f"{found.st_size} {found.st_mtime_ns}"
 
 
 def _runs(campaign: Campaign) -> Iterator[tuple[str, bytes, Entry]]:
@@ -162,8 +156,7 @@ def _runs(campaign: Campaign) -> Iterator[tuple[str, bytes, Entry]]:
         yield _text(series), found, Entry(
             path=str(campaign.folder.resolve()), started=campaign.head.time, values=values,
             floors=floors.get((run.config.name, run.plan_index), {}), verified=state is State.VERIFIED,
-            wrong=state is State.WRONG, failed=sum(launch.failed for launch in run.launches),
-            properties=hashlib.blake2b(found, digest_size=16).hexdigest(),
+            wrong=state is State.WRONG, properties=hashlib.blake2b(found, digest_size=16).hexdigest(),
         )  # fmt: skip
 
 
@@ -186,14 +179,13 @@ def _series(run: Run, known: dict[str, dict[str, str]]) -> dict[str, str]:
 def _floors(campaign: Campaign) -> dict[tuple[str, int], dict[str, float]]:
     """By run and metric, the noise floor that its A/A comparison shows, if it has one."""
     found: dict[tuple[str, int], dict[str, float]] = {}
-    for pair in planned_pairs(campaign):
-        for metric in METRICS if pair.same_config else ():
-            old, new = side(pair.baseline.run, metric), side(pair.candidate.run, metric)
-            effect, _ = match(old, new, metric, one_campaign=True)
+    for pair in (pair for pair in planned_pairs(campaign) if pair.same_config):
+        runs = (pair.baseline.run, pair.candidate.run)
+        for metric in METRICS:
+            effect, _ = match(side(runs[0], metric), side(runs[1], metric), metric, one_campaign=True)
             if effect is not None:
-                for run in (pair.baseline.run, pair.candidate.run):
-                    floors = found.setdefault((run.config.name, run.plan_index), {})
-                    floors[metric.name] = max(floors.get(metric.name, 0.0), noise_floor(effect))
+                for run in runs:
+                    found.setdefault((run.config.name, run.plan_index), {})[metric.name] = noise_floor(effect)
     return found
 
 

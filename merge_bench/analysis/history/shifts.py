@@ -7,8 +7,9 @@ was calibrated (`benchmarks/history_alarms.py`).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,19 +49,15 @@ class Shift:
 
 
 class Monitor:
-    """Looks for shifts in values above 0 that are fed one at a time; a shift that was reported stays.
+    """Looks for shifts in values above 0 that are fed one at a time; a shift that was reported stays."""
 
-    `threshold`: the least change that matters, 0.02 for 2 %.
-    """
-
-    def __init__(self, threshold: float = 0.02) -> None:
-        self._least = math.log1p(threshold)
+    def __init__(self) -> None:
         self._values: list[float] = []  # logarithms
         self._start = 0  # of the present level
         self._level = _Level()
 
-    def feed(self, value: float) -> Shift | None:
-        """The shift that is certain with this value, if any."""
+    def feed(self, value: float, threshold: float = 0.02) -> Shift | None:
+        """The shift that is certain with this value, if any; `threshold`: the least change that matters."""
         self._values.append(math.log(value))
         first = max(self._start, len(self._values) - _LONGEST - _REMEMBERED)
         level = np.array(self._values[first:])
@@ -76,7 +73,7 @@ class Monitor:
             return None
         evidence = float(self._level.evidence(len(level), np.array([count]))[0])
         change = float(np.median(level[before:]) - np.median(level[:before]))
-        if evidence < self._needed or abs(change) < self._least:
+        if evidence < self._needed or abs(change) < math.log1p(threshold):
             return None
         found = Shift(first + before, len(self._values) - 1, math.expm1(change), evidence)
         self._start, self._level = found.at, _Level()
@@ -143,7 +140,7 @@ class _Level:
         return before
 
 
-def find_shifts(values: Sequence[float], threshold: float = 0.02) -> list[Shift]:
-    """Every shift that a `Monitor` reports when it is fed with `values`."""
-    monitor = Monitor(threshold)
-    return [shift for value in values if (shift := monitor.feed(value)) is not None]
+def find_shifts(values: Iterable[float], thresholds: Iterable[float] = repeat(0.02)) -> list[Shift]:
+    """Every shift that a `Monitor` reports when it is fed with `values`, each with its threshold."""
+    monitor = Monitor()
+    return [found for each in zip(values, thresholds, strict=False) if (found := monitor.feed(*each)) is not None]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from merge_bench.analysis.documents.history import HistoryDocument, HistorySeries
-from merge_bench.analysis.history.rows import differs, levels
 from merge_bench.view.numbers import thin
 from merge_bench.view.plot.marks import Axis, Chart, Group, Line, Picture, Points
 from merge_bench.view.plot.style import GREY
@@ -32,11 +31,13 @@ def _chart(document: HistoryDocument, series: HistorySeries) -> Chart:
     scale = _SCALES[document.unit]
     values = [result.value * scale for result in series.results]
     days = [" ".join(short_time(result.started)[:2]) for result in series.results]
-    x: list[float] = []
-    y: list[float] = []
-    for start, end, level in levels(series):
-        x += [start - 0.5, end - 0.5, math.nan]
-        y += [level * scale, level * scale, math.nan]
+    begins = {shift.result for shift in series.shifts}
+    x = [at for result in range(len(values)) for at in ([math.nan] * (result in begins) + [result - 0.5, result + 0.5])]
+    y = [
+        level
+        for at, result in enumerate(series.results)
+        for level in [result.level * scale] * (3 if at in begins else 2)
+    ]
     details = {
         "result": [near(result.path) for result in series.results],
         "started": [when(result.started) for result in series.results],
@@ -48,7 +49,7 @@ def _chart(document: HistoryDocument, series: HistorySeries) -> Chart:
         at = [shift.result for shift in series.shifts]
         details = {
             "change": [f"{100 * shift.change:+.1f} %" for shift in series.shifts],
-            "differs": ["; ".join(differs(shift)) or "-" for shift in series.shifts],
+            "differs": ["; ".join(shift.differs) or "-" for shift in series.shifts],
         }
         marks = Points(at, [values[each] for each in at], size=12, details=details)
         groups.append(Group(1, (marks,), "shifts"))

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from typing import TextIO
 
 from merge_bench.analysis.documents.history import HistoryDocument, HistorySeries, LevelShift
 from merge_bench.analysis.history.document import LEAST
-from merge_bench.analysis.history.rows import differs, levels
 from merge_bench.analysis.verification_state import UNVERIFIED
 from merge_bench.view.numbers import cell
 from merge_bench.view.report.comparison import UNITS
@@ -72,43 +70,31 @@ def title(document: HistoryDocument, series: HistorySeries) -> str:
 def _shift(page: Page, series: HistorySeries, shift: LevelShift) -> None:
     style = "green" if shift.better else "red"
     page.unbroken(f"  {100 * shift.change:+.1f} % on {_day(series, shift.result)} at {near(shift.path)}", style)
-    found = [short(visible(text), 2 * _LETTERS) for text in differs(shift)]
-    more = f"and {len(found) - _MOST} more (--details)"
-    page.line("; ".join([*found[:_MOST], *[more] * (len(found) > _MOST)]) or _nothing(shift), indent=4)
-
-
-def _nothing(shift: LevelShift) -> str:
-    others = len(shift.differences)
-    beside = f"; {plural(others, 'difference')} one result away (--details)" if others else ""
-    return f"nothing in the records differs from the result before{beside}"
+    found = [short(visible(text), 2 * _LETTERS) for text in shift.differs]
+    more = len(found) - _MOST if found else len(shift.differences)
+    shown = found[:_MOST] or ["nothing in the records differs from the result before"]
+    shown += [f"{more} more {'' if found else 'one result away '}(--details)"] * (more > 0)
+    page.line("; ".join(shown), indent=4)
 
 
 def _details(page: Page, document: HistoryDocument, series: HistorySeries) -> None:
     unit, form = UNITS[document.unit]
-    begins = {start: level for start, _, level in levels(series)}
+    names = [os.path.basename(result.path) for result in series.results]
     rows = [
-        (
-            _day(series, at), form(result.value), form(begins.get(at)) if at in begins else "",
-            str(len(result.launches)), os.path.basename(result.path),
-        )
-        for at, result in enumerate(series.results)
-    ]  # fmt: skip
-    page.table(
-        *by_row(("Started\n(UTC)", f"Value\n({unit})", f"New level\n({unit})", "Launches", "Result"), rows, (0, 4))
-    )
-    if found := list(_differences(series)):
+        (_day(series, at), form(each.value), form(each.level), str(len(each.launches)), names[at])
+        for at, each in enumerate(series.results)
+    ]
+    heads = ("Started\n(UTC)", f"Value\n({unit})", f"Level\n({unit})", "Launches", "Result")
+    page.table(*by_row(heads, rows, (0, 4)))
+    found = [
+        [short(visible(cell(text)), _LETTERS) for text in (each.kind, each.name, each.before, each.after)]
+        + [names[each.result]]
+        for shift in series.shifts
+        for each in shift.differences
+    ]
+    if found:
         page.line("")
         page.table(*by_row(("Differs", "", "Before", "From here", "Result"), found, range(5)))
-
-
-def _differences(series: HistorySeries) -> Iterator[tuple[str, ...]]:
-    for shift in series.shifts:
-        for each in shift.differences:
-            texts = (each.kind, each.name, cell(each.before), cell(each.after))
-            yield (
-                *(short(visible(text), _LETTERS) for text in texts),
-                os.path.basename(series.results[each.result].path),
-            )
 
 
 def _day(series: HistorySeries, at: int) -> str:

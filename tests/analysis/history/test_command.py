@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -164,17 +165,34 @@ def test_a_wrong_result_has_no_value(tmp_path: Path) -> None:
 
 def test_an_a_a_comparison_gives_the_noise_floor(tmp_path: Path) -> None:
     walls = {"a": [0.1, 0.11, 0.1, 0.11, 0.1, 0.11], "b": [0.11, 0.1, 0.11, 0.1, 0.11, 0.1]}
-    scripts = [script.__class__(**{**vars(script), "variables": {}}) for script in interleaved(walls)]
+    scripts = [replace(script, variables={}) for script in interleaved(walls)]
     write_campaign(tmp_path / "aa", *scripts)
     floors = [each.noise_floor for each in document(tmp_path / "aa").series]
     assert floors == [pytest.approx(0.1, abs=0.01)] * 2
 
 
+def test_a_floor_that_is_shown_later_undoes_no_shift(results: Path) -> None:
+    (before,) = document(results).series
+    walls = {"tcp": [0.105, 0.2] * 3, "twin": [0.2, 0.105] * 3}
+    like = json.loads((results / "0039-tcp" / RECORDS).read_text().splitlines()[1])["workers"]
+    scripts = [replace(script, variables={}) for script in interleaved(walls)]
+    folder = write_campaign(results, *scripts)
+    lines = [json.loads(line) for line in (folder / RECORDS).read_text().splitlines()]
+    changed = [line | {"workers": like} if line["kind"] == "launch" else line for line in lines]
+    (folder / RECORDS).write_text("".join(json.dumps(line) + "\n" for line in changed))
+    after = document(results, config="tcp").series[0]
+    assert after.noise_floor is not None
+    assert after.noise_floor > 0.5
+    assert [shift.result for shift in after.shifts] == [shift.result for shift in before.shifts] == [30]
+
+
 def test_what_is_refused(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match=r"cannot read the folder .*nowhere"):
         document(tmp_path / "nowhere")
-    with pytest.raises(UsageError, match="has a throughput of a merge with config shm"):
+    with pytest.raises(UsageError, match="has a throughput of a merge and config shm"):
         document(results, config="shm")
+    with pytest.raises(UsageError, match="'speed' is none of throughput, bandwidth"):
+        document(results, metric="speed")
     monkeypatch.setattr(documents.importlib.util, "find_spec", lambda _: None)
     with pytest.raises(UsageError, match=r"pip install 'merge-bench\[history\]'"):
         document(results)

@@ -65,8 +65,8 @@ def test_a_shift_stays_whatever_comes_later() -> None:
 
 def test_a_shift_below_the_threshold_does_not_matter() -> None:
     results = steady(60) + [0.97 * value for value in steady(60, seed=2)]
-    assert [shift.at for shift in find_shifts(results, threshold=0.02)] == [60]
-    assert find_shifts(results, threshold=0.05) == []
+    assert [shift.at for shift in find_shifts(results)] == [60]
+    assert find_shifts(results, [0.05] * 120) == []
 
 
 def test_equal_results_are_no_reason_to_divide_by_zero() -> None:
