@@ -90,7 +90,9 @@ def compare(
 @results_option("Folder of the results, if no FOLDER is given.")
 @choice_option("--metric", METRICS, "Metric whose level is looked at.")
 @click.option("--config", metavar="NAME", help="Only results of this config.")
-@click.option("--chunk", type=Parsed("ROWS", parsers.count(1)), metavar="ROWS", help="Only merges of so many rows.")
+@click.option(
+    "--chunk", type=Parsed("ROWS", parsers.count(1)), metavar="ROWS", help="Only merges of so many rows per chunk."
+)
 @count_option("--workers", "W", "Only merges by so many workers.")
 @count_option("--hosts", "N", "Only merges on so many hosts.")
 @click.option("--engine", metavar="NAME", help="Only merges by this engine.")

@@ -134,6 +134,8 @@ def _opened() -> sqlite3.Connection:
         base.execute("pragma journal_mode = wal")
         if base.execute("pragma user_version").fetchone() != (_VERSION,):
             base.executescript(_SCHEMA)
+        base.execute("begin immediate")  # raises where it cannot be written
+        base.rollback()
         return base
     base = sqlite3.connect(":memory:")
     base.executescript(_SCHEMA)

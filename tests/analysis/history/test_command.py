@@ -104,6 +104,7 @@ def test_the_document_is_that_of_the_structures(
     assert [len(each["results"]) for each in found["series"]] == [40]
 
 
+@pytest.mark.slow
 def test_pictures(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = [tmp_path / f"history.{end}" for end in ("png", "svg", "html")]
     assert ended(monkeypatch, results, *(word for file in files for word in ("--plot", file))) == 0
@@ -153,6 +154,12 @@ def test_an_index_of_another_version_is_made_anew(results: Path, monkeypatch: py
 
 def test_without_a_cache_folder_all_is_read(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc")
+    assert len(document(results).series[0].results) == 40
+
+
+def test_a_damaged_index_is_not_used(results: Path, tmp_path: Path) -> None:
+    (tmp_path / "cache" / "merge_bench").mkdir(parents=True)
+    (tmp_path / "cache" / "merge_bench" / "history.sqlite").write_text("no database\n" * 1000)
     assert len(document(results).series[0].results) == 40
 
 
