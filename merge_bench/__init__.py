@@ -1,7 +1,8 @@
 """Measure, explain and tune distributed dataframe merges over UCX.
 
-`run`, `load`, `compare`, `predict` and `Result` are for Python; `docs/results.md` shows them at work. They are loaded
-when first asked for, so that importing the package stays quick. Readable for Python 3.6, as `interpreter.py` says.
+`run`, `load`, `compare`, `history`, `predict` and `Result` are for Python; `docs/results.md` shows them at work. They
+are loaded when first asked for, so that importing the package stays quick. Readable for Python 3.6, as
+`interpreter.py` says.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -9,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from merge_bench.config.version import __version__
 
 if TYPE_CHECKING:
-    from merge_bench.api import Result, compare, load, predict, run
+    from merge_bench.api import Result, compare, history, load, predict, run
 
-__all__ = ["Result", "__version__", "compare", "load", "predict", "run"]
+__all__ = ["Result", "__version__", "compare", "history", "load", "predict", "run"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("Result", "compare", "load", "predict", "run"):
+    if name in ("Result", "compare", "history", "load", "predict", "run"):
         from merge_bench import api
 
         return getattr(api, name)

@@ -1,4 +1,4 @@
-"""The Python functions: run a merge, load stored results, compare them, get data frames and plots.
+"""The Python functions: run a merge, load stored results, compare them, see their history, get data frames and plots.
 
 They are what ``import merge_bench`` offers; `docs/results.md` has examples.
 """
@@ -259,6 +259,39 @@ def compare(*results: Result | str | PathLike[str], threshold: float = 0.02, any
     if not results:
         raise UsageError("name at least one result to compare")
     return _plain(compare_campaigns(_campaigns(results), threshold=threshold, anyway=anyway))
+
+
+def history(
+    *folders: str | PathLike[str], metric: str = "throughput", threshold: float = 0.02, frame: Frame = "pandas",
+    **only: Any,
+) -> Any:  # fmt: skip
+    """A data frame with a row for every result in results folders: its value, its level, and whether that begins there.
+
+    `only`: ``config``, ``chunk``, ``workers``, ``hosts``, ``engine``, ``exchange``, as options of the command. In
+    ``shift`` is the change of the level, -0.05 for 5 % less, and in ``differs`` what else changed with that result.
+
+    Raises
+    ------
+    UsageError
+        If there is no such result, or `ruptures` is not installed.
+    """
+    from merge_bench.analysis.history.document import history as history_of
+
+    if "chunk" in only:
+        only["chunk"] = int(only["chunk"])
+    document = history_of(folders or ("results",), metric=metric, threshold=threshold, **only)
+    rows = (
+        {
+            "series": number, **series.series, "path": result.path, "started": result.started, "metric": metric,
+            "value": result.value, "launches": len(result.launches), "verified": result.verified, "level": result.level,
+            "shift": shift.change if shift else None, "differs": "; ".join(shift.differs) if shift else None,
+        }
+        for number, series in enumerate(document.series)
+        for shifts in [{shift.result: shift for shift in series.shifts}]
+        for at, result in enumerate(series.results)
+        for shift in [shifts.get(at)]
+    )  # fmt: skip
+    return _frame(rows, frame)
 
 
 def predict(

@@ -25,7 +25,7 @@ cu13=cluster/locks/cu13/requirements.lock
 before=$(sha256sum "$cu13")
 for stack in cpu cu12 cu13; do
     # setuptools: the project itself is installed without build isolation, so its backend must be here.
-    compile "$stack" pyproject.toml - --extra "$stack" --extra dashboard --extra mpi "${@}" <<<'setuptools>=77'
+    compile "$stack" pyproject.toml - --extra "$stack" --extra dashboard --extra history --extra mpi "${@}" <<<'setuptools>=77'
 done
 
 # The dev lock holds only what comes on top of a stack, so installing it never changes the stack.

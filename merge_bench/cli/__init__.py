@@ -26,6 +26,7 @@ COMMANDS: tuple[click.Command, ...] = (
     clusters.doctor,
     results.list_results,
     results.compare,
+    results.history,
     results.predict,
     results.import_,
     results.export,

@@ -1,4 +1,4 @@
-"""The commands about stored results: results, compare, predict, import, export, report, dashboard."""
+"""The commands about stored results: results, compare, history, predict, import, export, report, dashboard."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from merge_bench.view.report.full.build import References
 
 RESULTS = click.argument("results", nargs=-1, required=True, metavar="RESULT...")
+METRICS = ("throughput", "bandwidth", "wall", "partition", "exchange", "join")
 
 
 @click.command(context_settings=CONTEXT)
 @RESULTS
 @percent_option("--threshold", "2%", "Ignore differences below this.")
-@choice_option("--metric", ["throughput", "bandwidth", "wall", "partition", "exchange", "join"],
-               "Metric for --fail-on and for the conclusions.")  # fmt: skip
+@choice_option("--metric", METRICS, "Metric for --fail-on and for the conclusions.")
 @click.option(
     "--fail-on",
     multiple=True,
@@ -83,6 +83,53 @@ def compare(
     if document.error is not None:
         say(document.error.message)
     return status
+
+
+@click.command(context_settings=CONTEXT)
+@click.argument("folders", nargs=-1, metavar="[FOLDER...]")
+@results_option("Folder of the results, if no FOLDER is given.")
+@choice_option("--metric", METRICS, "Metric whose level is looked at.")
+@click.option("--config", metavar="NAME", help="Only results of this config.")
+@click.option(
+    "--chunk", type=Parsed("ROWS", parsers.count(1)), metavar="ROWS", help="Only merges of so many rows per chunk."
+)
+@count_option("--workers", "W", "Only merges by so many workers.")
+@count_option("--hosts", "N", "Only merges on so many hosts.")
+@click.option("--engine", metavar="NAME", help="Only merges by this engine.")
+@click.option("--exchange", metavar="NAME", help="Only merges with this exchange.")
+@percent_option("--threshold", "2%", "Ignore shifts below this.")
+@click.option("--details", is_flag=True, help="Print every result, and everything that differs across a shift.")
+@plot_option("each series with its levels")
+@json_option()
+def history(
+    folders: tuple[str, ...], results: str, details: bool, plots: Sequence[str], as_json: bool, **asked: Any
+) -> int:
+    """Show when the level of repeated merges changed, and what differs since then.
+
+    A FOLDER is a results folder. All results in it of the same problem and config are one series. A shift is found by
+    results that came after it, so that one bad night is none.
+    """
+    from msgspec.structs import replace
+
+    from merge_bench.analysis.documents.error import Failure
+    from merge_bench.analysis.history.document import history as history_of
+    from merge_bench.view.document import print_document
+    from merge_bench.view.plot.draw import check_plots, draw, write_each
+    from merge_bench.view.plot.history import charts_of
+    from merge_bench.view.report.history import print_history
+
+    files = check_plots(list(dict.fromkeys(plots)))
+    document = history_of(folders or (results,), **asked)
+    problems = write_each(dict.fromkeys(files, lambda file: draw(charts_of(document), file)))
+    if problems:
+        document = replace(document, error=Failure(RunFailed.code, "; ".join(problems)))
+    if as_json:
+        print_document(document)
+    else:
+        print_history(document, details=details)
+    for problem in problems:
+        say(problem)
+    return RunFailed.exit_status if problems else 0
 
 
 @click.command(context_settings=CONTEXT)

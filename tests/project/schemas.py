@@ -20,6 +20,7 @@ from merge_bench.analysis.documents.check import CheckDocument
 from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.analysis.documents.configs import ConfigsDocument
 from merge_bench.analysis.documents.doctor import DoctorDocument
+from merge_bench.analysis.documents.history import HistoryDocument
 from merge_bench.analysis.documents.predict import PredictDocument
 from merge_bench.analysis.documents.probe import ProbeDocument, ReferencesDocument
 from merge_bench.analysis.documents.run import RunDocument, SweepDocument
@@ -47,6 +48,7 @@ FILES: Mapping[str, Described] = {
     "timeline": Described("a line of timeline-N.jsonl", (TimelineHead, TimelineIteration, TimelineRound)),
     "run": Described("run --json, import --json", (RunDocument, SweepDocument)),
     "compare": Described("compare --json", (CompareDocument,)),
+    "history": Described("history --json", (HistoryDocument,)),
     "predict": Described("predict --json", (PredictDocument,)),
     "tune": Described("tune --json", (TuneDocument,)),
     "probe": Described("probe … --json", (ProbeDocument, ReferencesDocument)),

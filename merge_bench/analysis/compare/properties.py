@@ -64,7 +64,7 @@ def properties_of(campaign: Campaign, run: Run) -> Properties:
         UCX_SETTING: gathered(worker.ucx.config for worker in workers),
         UCX: gathered({"version": worker.ucx.version, "origin": worker.ucx.origin} for worker in workers),
         PROBLEM: problem(run),
-        OPTION: {name: _shown(value) for name, value in {**_BEFORE, **run.options}.items() if name not in _NO_OPTIONS},
+        OPTION: {name: shown(value) for name, value in {**_BEFORE, **run.options}.items() if name not in _NO_OPTIONS},
         MACHINE: _machine(workers),
         PACKAGE: gathered(worker.versions for worker in workers),
         ENVIRONMENT: gathered(worker.environment for worker in workers),
@@ -92,7 +92,7 @@ def problem(run: Run) -> dict[str, str]:
         if _belongs_to_problem(name):
             found["workload name" if name == "workload" else name] = f"unreadable: {text}"
     return {
-        name: _table(value) if isinstance(value, Table) else _shown(value)
+        name: _table(value) if isinstance(value, Table) else shown(value)
         for name, value in found.items()
         if value is not None
     }
@@ -148,7 +148,7 @@ def gathered(mappings: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     for mapping in mappings:
         for name, value in mapping.items():
             if value is not None:
-                values.setdefault(name, {})[_shown(value)] = None
+                values.setdefault(name, {})[shown(value)] = None
     return {name: " / ".join(sorted(each)) for name, each in values.items()}
 
 
@@ -172,14 +172,15 @@ def _program(campaign: Campaign) -> dict[str, str]:
 def _table(table: Table) -> str:
     """A table of files; which worker gets which row groups follows from the number of workers."""
     columns = ", ".join(column.name for column in table.columns)
-    return f"{table.path}, {_shown(table.rows)} rows of {columns}"
+    return f"{table.path}, {shown(table.rows)} rows of {columns}"
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """A value of a plan or of a machine as text."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "none"}[value]
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, (list, tuple)):
-        return ", ".join(map(_shown, value)) or "none"
+        return ", ".join(map(shown, value)) or "none"
     return str(value)

@@ -1,0 +1,78 @@
+"""The document of ``history --json``; `docs/reference/records.md` describes every key."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from merge_bench.analysis.documents.error import Failure
+
+
+class HistoryResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One result of a series; `value` is the median of its launches, `level` that of the results of its level."""
+
+    path: str
+    started: float
+    value: float
+    level: float
+    launches: list[float]
+    verified: bool
+
+
+class ShiftDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """What differs across a shift: `result` is the first one that has the new value; null: it is not there."""
+
+    kind: str
+    name: str
+    before: str | None
+    after: str | None
+    result: int
+
+
+class LevelShift(msgspec.Struct, frozen=True, kw_only=True):
+    """The level changed: `result`, `found_with` count the results from 0, `change` is -0.05 for 5 % less."""
+
+    result: int
+    path: str
+    found_with: int
+    change: float
+    better: bool
+    evidence: float
+    differences: list[ShiftDifference]
+
+    @property
+    def differs(self) -> list[str]:
+        """``UCX version 1.20.0 → 1.21.0``: what differs between the result before and this one."""
+        here = (each for each in self.differences if each.result == self.result)
+        return [f"{each.kind} {each.name} {each.before or '-'} → {each.after or '-'}" for each in here]
+
+
+class HistorySeries(msgspec.Struct, frozen=True, kw_only=True):
+    """The results of one config with one problem, the oldest first, and the shifts between them.
+
+    ``level`` is the median since the last shift, ``noise`` the robust standard deviation about it, as a share of it.
+    """
+
+    series: dict[str, str]
+    level: float
+    since: int
+    noise: float
+    noise_floor: float | None
+    judged: bool
+    wrong_results: int
+    results: list[HistoryResult]
+    shifts: list[LevelShift]
+
+
+class HistoryDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Every series that was asked for, those with the newest results first."""
+
+    document_version: Literal[1] = 1
+    folders: list[str]
+    metric: str
+    unit: str
+    threshold: float
+    series: list[HistorySeries]
+    notes: list[str]
+    error: Failure | None = None

@@ -1,0 +1,117 @@
+"""Results of many nights → the document that ``history --json`` prints."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
+
+from merge_bench.analysis.compare.properties import differences, shown
+from merge_bench.analysis.compare.samples import METRICS, Metric
+from merge_bench.analysis.documents import history as documents
+from merge_bench.analysis.history.index import Entry, Index
+from merge_bench.analysis.history.shifts import AFTER, FIRST, Shift, find_shifts
+from merge_bench.analysis.statistics import median
+from merge_bench.errors import UsageError
+
+BY_NAME = {metric.name: metric for metric in METRICS}
+LEAST = FIRST + AFTER
+"""Results with which a shift can be found."""
+
+
+def history(
+    folders: Sequence[str | os.PathLike[str]], *, metric: str = "throughput", threshold: float = 0.02,
+    config: str | None = None, chunk: int | None = None, workers: int | None = None, hosts: int | None = None,
+    engine: str | None = None, exchange: str | None = None,
+) -> documents.HistoryDocument:  # fmt: skip
+    """The series in `folders`, or those with this config, chunk, …, and their shifts in one metric.
+
+    `threshold`: the least change of the level that matters, 0.02 for 2 %.
+
+    Raises
+    ------
+    UsageError
+        If a folder cannot be read, or there is no such series, or `ruptures` is not installed.
+    """
+    if importlib.util.find_spec("ruptures") is None:
+        raise UsageError("history needs ruptures, which is not installed; run: pip install 'merge-bench[history]'")
+    if metric not in BY_NAME:
+        raise UsageError(f"metric {metric!r} is none of {', '.join(BY_NAME)}")
+    index, what = Index(folders), BY_NAME[metric]
+    asked_for = {
+        "config": config, "rows_per_chunk": chunk, "workers": workers, "hosts": hosts, "engine": engine,
+        "exchange": exchange,
+    }  # fmt: skip
+    wanted = {name: shown(value) for name, value in asked_for.items() if value is not None}
+    found = [
+        series
+        for each in index.series()
+        if wanted.items() <= each.items() and (series := _series(index, each, what, threshold)) is not None
+    ]
+    if not found:
+        described = " and ".join(
+            ["of a merge", *(f"{name.replace('_', ' ')} {value}" for name, value in wanted.items())]
+        )
+        raise UsageError(f"no result in {', '.join(map(str, folders))} has a {metric} {described}")
+    return documents.HistoryDocument(
+        folders=index.roots, metric=metric, unit=what.unit, threshold=threshold, series=found, notes=index.problems
+    )
+
+
+def _series(
+    index: Index, series: Mapping[str, str], metric: Metric, threshold: float
+) -> documents.HistorySeries | None:
+    every = index.entries(series)
+    entries = [entry for entry in every if entry.values.get(metric.name) and not entry.wrong]
+    if not entries:
+        return None
+    values = [median(entry.values[metric.name]) for entry in entries]
+    found = [[entry.floors[metric.name]] if metric.name in entry.floors else [] for entry in entries]
+    known = list(accumulate(found))  # with each result, so that one that comes later changes no shift
+    shifts = find_shifts(values, (max(threshold, median(floors or [0.0])) for floors in known))
+    begins = [0, *(shift.at for shift in shifts), len(values)]
+    since = begins[-2]
+    levels = [middle for a, b in pairwise(begins) for middle in [median(values[a:b])] * (b - a)]
+    level = levels[-1]
+    return documents.HistorySeries(
+        series=dict(series),
+        level=level,
+        since=since,
+        noise=1.4826 * median([abs(value / level - 1.0) for value in values[since:]]),
+        noise_floor=median(known[-1]) if known[-1] else None,
+        judged=len(entries) >= LEAST,
+        wrong_results=sum(entry.wrong for entry in every),
+        results=[
+            documents.HistoryResult(
+                path=entry.path, started=entry.started, value=values[at], level=levels[at],
+                launches=entry.values[metric.name], verified=entry.verified,
+            )
+            for at, entry in enumerate(entries)
+        ],
+        shifts=[
+            _shift(index, entries, shift, levels[shift.at] / levels[shift.at - 1] - 1.0, metric) for shift in shifts
+        ],
+    )  # fmt: skip
+
+
+def _shift(index: Index, entries: Sequence[Entry], shift: Shift, change: float, metric: Metric) -> documents.LevelShift:
+    """With what differs across it; then what differs one result later or earlier, as noise may hide the right one."""
+    found = []
+    for at in (shift.at, shift.at + 1, shift.at - 1):
+        old, new = (index.properties(entries[each]) for each in (at - 1, at))
+        found += [
+            documents.ShiftDifference(
+                kind=each.kind, name=each.name, before=each.baseline_value, after=each.candidate_value, result=at
+            )
+            for each in differences(old, new)
+        ]
+    return documents.LevelShift(
+        result=shift.at,
+        path=entries[shift.at].path,
+        found_with=shift.found,
+        change=change,
+        better=(change > 0) == metric.higher_is_better,
+        evidence=shift.evidence,
+        differences=found,
+    )

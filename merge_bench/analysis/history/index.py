@@ -1,0 +1,195 @@
+"""The merges of many results, quickly: what was read of a result that has ended is kept, and not read again.
+
+The index is one SQLite file in the user's cache; it can be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from merge_bench.analysis.aggregate import counted
+from merge_bench.analysis.compare import properties
+from merge_bench.analysis.compare.samples import METRICS, match, side
+from merge_bench.analysis.compare.select import planned_pairs
+from merge_bench.analysis.statistics.verdict import noise_floor
+from merge_bench.analysis.verification_state import State, state_of
+from merge_bench.errors import UsageError
+from merge_bench.host.files import cache_folder
+from merge_bench.records.campaign import Campaign, Run
+from merge_bench.records.reader import read_campaign
+from merge_bench.records.writer import RECORDS
+
+_VERSION = 1
+"""Of what is kept: an index of another version is made anew."""
+_SCHEMA = f"""
+drop table if exists results; drop table if exists runs; drop table if exists properties;
+create table results (root text, name text, state text, primary key (root, name)) without rowid;
+create table runs (root text, name text, series text, entry blob);
+create index of_series on runs (series, root);
+create index of_result on runs (root, name);
+create table properties (id text primary key, found blob) without rowid;
+pragma user_version = {_VERSION};
+"""
+_ENDED = "ended"
+_APART = ("distribution", "pipeline", "runtime_filter")
+"""Options that make another series, besides those that `compare` refuses between results."""
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """A run of a result, in one series. `values`: one a launch, by metric; `floors`: noise floors of A/A, by metric."""
+
+    path: str
+    started: float
+    values: dict[str, list[float]]
+    floors: dict[str, float]
+    verified: bool
+    wrong: bool
+    properties: str
+
+
+class Index:
+    """The results of `folders`, read as far as they were not known; `problems`: which could not be read, and why."""
+
+    def __init__(self, folders: Sequence[str | os.PathLike[str]]) -> None:
+        self.roots = list(dict.fromkeys(str(Path(folder).resolve()) for folder in folders))
+        self.problems: list[str] = []
+        self._base = _opened()
+        for root in self.roots:
+            self._update(root)
+        self._base.commit()
+
+    def series(self) -> list[dict[str, str]]:
+        """What tells each series from the others, those with the newest results first."""
+        found = self._base.execute(
+            f"select series from runs where root in ({self._marks}) group by series order by max(name) desc", self.roots
+        )
+        return [msgspec.json.decode(text, type=dict[str, str]) for (text,) in found]
+
+    def entries(self, series: Mapping[str, str]) -> list[Entry]:
+        """The runs of one of `series`, the oldest first."""
+        found = self._base.execute(
+            f"select entry from runs where series = ? and root in ({self._marks})", [_text(series), *self.roots]
+        )
+        decode = msgspec.msgpack.Decoder(Entry).decode
+        return sorted((decode(entry) for (entry,) in found), key=lambda each: (each.started, each.path))
+
+    def properties(self, entry: Entry) -> properties.Properties:
+        """What `compare` knows of the run."""
+        ((found,),) = self._base.execute("select found from properties where id = ?", [entry.properties])
+        return msgspec.json.decode(found, type=dict[str, dict[str, str]])
+
+    @property
+    def _marks(self) -> str:
+        return ", ".join("?" * len(self.roots))
+
+    def _update(self, root: str) -> None:
+        try:
+            with os.scandir(root) as items:
+                names = {item.name for item in items if item.is_dir()}
+        except OSError as error:
+            raise UsageError(f"cannot read the folder {root}: {error.strerror}") from error
+        known = dict(self._base.execute("select name, state from results where root = ?", [root]))
+        for name in known.keys() - names:
+            self._forget(root, name)
+        for name in names:
+            if known.get(name) != _ENDED:
+                with contextlib.suppress(OSError):  # no result
+                    found = os.stat(Path(root, name, RECORDS))
+                    state = f"{found.st_size} {found.st_mtime_ns}"
+                    if state != known.get(name):
+                        self._read(root, name, state)
+
+    def _forget(self, root: str, name: str) -> None:
+        for table in ("results", "runs"):
+            self._base.execute(f"delete from {table} where root = ? and name = ?", [root, name])
+
+    def _read(self, root: str, name: str, state: str) -> None:
+        self._forget(root, name)
+        try:
+            campaign = read_campaign(Path(root, name))
+        except UsageError as error:
+            self.problems.append(str(error))
+            return
+        ended = campaign.end is not None and campaign.end.status == 0  # another one may be resumed
+        self._base.execute("insert into results values (?, ?, ?)", [root, name, _ENDED if ended else state])
+        for series, found, entry in _runs(campaign):
+            self._base.execute("insert or ignore into properties values (?, ?)", [entry.properties, found])
+            row = [root, name, series, msgspec.msgpack.encode(entry)]
+            self._base.execute("insert into runs values (?, ?, ?, ?)", row)
+
+
+def _opened() -> sqlite3.Connection:
+    """The index, or an empty one in memory where there can be none on disk."""
+    with contextlib.suppress(OSError, RuntimeError, sqlite3.Error):
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        base = sqlite3.connect(cache_folder() / "history.sqlite", timeout=60)
+        base.execute("pragma journal_mode = wal")
+        if base.execute("pragma user_version").fetchone() != (_VERSION,):
+            base.executescript(_SCHEMA)
+        base.execute("begin immediate")  # raises where it cannot be written
+        base.rollback()
+        return base
+    base = sqlite3.connect(":memory:")
+    base.executescript(_SCHEMA)
+    return base
+
+
+def _runs(campaign: Campaign) -> Iterator[tuple[str, bytes, Entry]]:
+    """The series, the properties and the figures of each run; none of network measurements, tunings and imports."""
+    if campaign.probe is not None or campaign.head.imported_from is not None:
+        return
+    floors = _floors(campaign)
+    for run in campaign.runs:
+        state = state_of(run, counted(run))
+        values = {metric.name: side(run, metric).values for metric in METRICS}
+        if run.plan.tune is not None or not (any(values.values()) or state is State.WRONG):
+            continue
+        known = {kind: dict(found) for kind, found in properties.properties_of(campaign, run).items()}
+        series = _series(run, known)
+        found = msgspec.json.encode(known, order="deterministic")
+        yield _text(series), found, Entry(
+            path=str(campaign.folder.resolve()), started=campaign.head.time, values=values,
+            floors=floors.get((run.config.name, run.plan_index), {}), verified=state is State.VERIFIED,
+            wrong=state is State.WRONG, properties=hashlib.blake2b(found, digest_size=16).hexdigest(),
+        )  # fmt: skip
+
+
+def _series(run: Run, known: dict[str, dict[str, str]]) -> dict[str, str]:
+    """What two results must have in common to belong to one series. In `known`, the drivers of GPUs get their name."""
+    machine = known.setdefault(properties.MACHINE, {})
+    workers = [worker for launch in run.launches if launch.line is not None for worker in launch.line.workers]
+    gpus = [gpu for worker in workers for gpu in worker.hardware.gpus or ()]
+    machine.pop("gpus", None)
+    machine |= properties.gathered({"GPUs": gpu.name, "GPU driver": gpu.driver_version} for gpu in gpus)
+    options = {name: run.options.get(name) for name in ("engine", "exchange", *_APART)}
+    found: dict[str, Any] = {
+        "config": run.config.name, **properties.problem(run), "hosts": len({worker.host for worker in workers}),
+        **{name: value for name, value in options.items() if value not in (None, False, "shuffle")},
+        **{name: machine[name] for name in ("cpu_model", "GPUs") if name in machine},
+    }  # fmt: skip
+    return {name: properties.shown(value) for name, value in found.items()}
+
+
+def _floors(campaign: Campaign) -> dict[tuple[str, int], dict[str, float]]:
+    """By run and metric, the noise floor that its A/A comparison shows, if it has one."""
+    found: dict[tuple[str, int], dict[str, float]] = {}
+    for pair in (pair for pair in planned_pairs(campaign) if pair.same_config):
+        runs = (pair.baseline.run, pair.candidate.run)
+        for metric in METRICS:
+            effect, _ = match(side(runs[0], metric), side(runs[1], metric), metric, one_campaign=True)
+            if effect is not None:
+                for run in runs:
+                    found.setdefault((run.config.name, run.plan_index), {})[metric.name] = noise_floor(effect)
+    return found
+
+
+def _text(series: Mapping[str, str]) -> str:
+    return msgspec.json.encode(series, order="deterministic").decode()

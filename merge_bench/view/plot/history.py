@@ -1,0 +1,58 @@
+"""The series of a history as charts: a point for each result, in their order, and a line for each level."""
+
+from __future__ import annotations
+
+import math
+
+from merge_bench.analysis.documents.history import HistoryDocument, HistorySeries
+from merge_bench.view.numbers import thin
+from merge_bench.view.plot.marks import Axis, Chart, Group, Line, Picture, Points
+from merge_bench.view.plot.style import GREY
+from merge_bench.view.report.comparison import UNITS
+from merge_bench.view.report.history import near, title
+from merge_bench.view.text import capitalized
+from merge_bench.view.titles import short_time, when
+
+_MOST = 8
+_SCALES = {"B/s": 2.0**-30, "s": 1e3}
+_NOTE = (
+    "Points: results, medians over launches, in their order; lines: levels, medians over results; squares: the first"
+    " result of a new level."
+)
+
+
+def charts_of(document: HistoryDocument) -> list[Chart]:
+    """A chart for each of the first series that were judged; if there are none, of the first one."""
+    judged = [series for series in document.series if series.judged]
+    return [_chart(document, series) for series in (judged or document.series)[:_MOST]]
+
+
+def _chart(document: HistoryDocument, series: HistorySeries) -> Chart:
+    scale = _SCALES[document.unit]
+    values = [result.value * scale for result in series.results]
+    days = [" ".join(short_time(result.started)[:2]) for result in series.results]
+    begins = {shift.result for shift in series.shifts}
+    x = [at for result in range(len(values)) for at in ([math.nan] * (result in begins) + [result - 0.5, result + 0.5])]
+    y = [
+        level
+        for at, result in enumerate(series.results)
+        for level in [result.level * scale] * (3 if at in begins else 2)
+    ]
+    details = {
+        "result": [near(result.path) for result in series.results],
+        "started": [when(result.started) for result in series.results],
+        "value": [f"{value:,.4g} {UNITS[document.unit][0]}" for value in values],
+    }
+    groups = [Group(0, (Points(range(len(values)), values, size=6, details=details),), "results")]
+    groups.append(Group(GREY, (Line(x, y),), "level"))
+    if series.shifts:
+        at = [shift.result for shift in series.shifts]
+        details = {
+            "change": [f"{100 * shift.change:+.1f} %" for shift in series.shifts],
+            "differs": ["; ".join(shift.differs) or "-" for shift in series.shifts],
+        }
+        marks = Points(at, [values[each] for each in at], size=12, details=details)
+        groups.append(Group(1, (marks,), "shifts"))
+    ticks = {each: days[each] for each in thin(len(values), 6)}
+    heading = f"{capitalized(document.metric)} ({UNITS[document.unit][0]})"
+    return Chart(title(document, series), Picture(Axis("", ticks), Axis(heading), tuple(groups), height=300), _NOTE)

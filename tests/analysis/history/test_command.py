@@ -1,0 +1,205 @@
+"""The command, the document and the data frame; what the index reads again, and what it does not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+pytest.importorskip("ruptures", reason="the extra history is not installed")
+
+import merge_bench
+from merge_bench import cli
+from merge_bench.analysis.documents.history import HistoryDocument
+from merge_bench.analysis.history import document as documents
+from merge_bench.analysis.history import index
+from merge_bench.errors import UsageError
+from merge_bench.records.writer import RECORDS
+from merge_bench.view.report.history import print_history
+from tests.analysis.history.made_up import Nights, write
+from tests.helpers.synthetic_campaigns import Script, interleaved, write_campaign
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Forty results; from the thirtieth on merges take 5 % longer."""
+    folder = tmp_path_factory.mktemp("kept")
+    write(folder, Nights())
+    return folder
+
+
+@pytest.fixture
+def results(kept: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(kept, tmp_path / "results"))
+
+
+def document(*folders: Path, **options: Any) -> HistoryDocument:
+    return documents.history(folders, **options)
+
+
+def ended(monkeypatch: pytest.MonkeyPatch, *words: str | Path) -> int:
+    """The exit status of the command."""
+    monkeypatch.setattr(sys, "argv", ["merge-bench", "history", *map(str, words)])
+    with pytest.raises(SystemExit) as leaving:
+        cli.main()
+    return int(leaving.value.code or 0)
+
+
+def test_the_shift_names_its_result_and_what_differs(results: Path) -> None:
+    (series,) = document(results).series
+    (shift,) = series.shifts
+    assert (shift.result, shift.path, shift.better) == (30, str(results / "0030-tcp"), False)
+    assert shift.change == pytest.approx(1 / 1.05 - 1, abs=0.01)
+    assert series.since == 30
+    assert {(each.name, each.before, each.after) for each in shift.differences} == {
+        ("version", "1.20.0", "1.21.0"), ("kernel", "6.1", "6.8"), ("GPU driver", "570", "580")
+    }  # fmt: skip
+    assert {each.result for each in shift.differences} == {30}
+
+
+def test_the_conclusion_comes_first(
+    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(results.parent)
+    assert ended(monkeypatch, "results") == 0
+    _, _, first, second, third = capsys.readouterr().out.splitlines()
+    assert first.startswith("throughput of tcp: 1,000,000 rows per chunk, 2 workers over 40 results: level 0.5")
+    assert first.endswith("1 shift")
+    assert second.endswith("% on 8 Nov at results/0030-tcp")
+    assert "UCX version 1.20.0 → 1.21.0" in third
+
+
+def test_details_list_every_result(results: Path, tmp_path: Path) -> None:
+    with (tmp_path / "page").open("w+") as page:
+        print_history(document(results), details=True, file=page)
+        page.seek(0)
+        lines = page.read().splitlines()
+    assert sum("-tcp" in line and line[:1].isdigit() for line in lines) == 40
+    assert sum(line.split()[-1] == "0030-tcp" for line in lines if line) == 4
+
+
+def test_a_time_gets_better_when_it_gets_shorter(results: Path) -> None:
+    (shift,) = document(results, metric="wall").series[0].shifts
+    assert shift.change > 0
+    assert not shift.better
+
+
+def test_the_document_is_that_of_the_structures(
+    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(monkeypatch, results, "--json", "--config", "tcp", "--chunk", "1e6", "--workers", "2") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["metric"], found["unit"], found["error"]) == ("throughput", "B/s", None)
+    assert [len(each["results"]) for each in found["series"]] == [40]
+
+
+@pytest.mark.slow
+def test_pictures(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [tmp_path / f"history.{end}" for end in ("png", "svg", "html")]
+    assert ended(monkeypatch, results, *(word for file in files for word in ("--plot", file))) == 0
+    assert all(file.stat().st_size > 1000 for file in files)
+
+
+def test_a_data_frame_has_a_row_for_every_result(results: Path) -> None:
+    frame = merge_bench.history(results, chunk=1e6)
+    assert len(frame) == 40
+    assert list(frame["shift"].notna().to_numpy().nonzero()[0]) == [30]
+    assert frame["level"].nunique() == 2
+    assert "UCX version 1.20.0 → 1.21.0" in frame["differs"][30]
+
+
+def test_several_folders_and_configs_are_several_series(results: Path, tmp_path: Path) -> None:
+    write(tmp_path / "more", Nights(count=3, config="shm"))
+    assert [each.series["config"] for each in document(results, tmp_path / "more").series] == ["tcp", "shm"]
+    (only,) = document(results, tmp_path / "more", config="shm").series
+    assert not only.judged
+
+
+def test_a_result_that_ended_is_not_read_again(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = document(results)
+    monkeypatch.setattr(index, "read_campaign", lambda _: pytest.fail("read again"))
+    assert document(results) == before
+    shutil.rmtree(results / "0039-tcp")
+    assert len(document(results).series[0].results) == 39
+
+
+def test_a_result_that_grows_is_read_again(results: Path) -> None:
+    records = results / "0039-tcp" / RECORDS
+    whole = records.read_text()
+    head, *lines = whole.splitlines(keepends=True)
+    second = next(at for at, line in enumerate(lines) if '"launch":1' in line)
+    records.write_text(head + "".join(lines[:second]))
+    assert len(document(results).series[0].results[-1].launches) == 1
+    records.write_text(whole)
+    assert len(document(results).series[0].results[-1].launches) == 3
+
+
+def test_an_index_of_another_version_is_made_anew(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = document(results)
+    monkeypatch.setattr(index, "_VERSION", 99)
+    monkeypatch.setattr(index, "_SCHEMA", index._SCHEMA.replace("user_version = 1", "user_version = 99"))
+    assert document(results) == before
+
+
+def test_without_a_cache_folder_all_is_read(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc")
+    assert len(document(results).series[0].results) == 40
+
+
+def test_a_damaged_index_is_not_used(results: Path, tmp_path: Path) -> None:
+    (tmp_path / "cache" / "merge_bench").mkdir(parents=True)
+    (tmp_path / "cache" / "merge_bench" / "history.sqlite").write_text("no database\n" * 1000)
+    assert len(document(results).series[0].results) == 40
+
+
+def test_a_wrong_result_has_no_value(tmp_path: Path) -> None:
+    write_campaign(tmp_path / "few", Script())
+    write_campaign(tmp_path / "few", Script(check=lambda check: msgspec.structs.replace(check, ok=False)), end=4)
+    (series,) = document(tmp_path / "few").series
+    assert (series.wrong_results, len(series.results)) == (1, 1)
+
+
+def test_an_a_a_comparison_gives_the_noise_floor(tmp_path: Path) -> None:
+    walls = {"a": [0.1, 0.11, 0.1, 0.11, 0.1, 0.11], "b": [0.11, 0.1, 0.11, 0.1, 0.11, 0.1]}
+    scripts = [replace(script, variables={}) for script in interleaved(walls)]
+    write_campaign(tmp_path / "aa", *scripts)
+    floors = [each.noise_floor for each in document(tmp_path / "aa").series]
+    assert floors == [pytest.approx(0.1, abs=0.01)] * 2
+
+
+def test_a_floor_that_is_shown_later_undoes_no_shift(results: Path) -> None:
+    (before,) = document(results).series
+    walls = {"tcp": [0.105, 0.2] * 3, "twin": [0.2, 0.105] * 3}
+    like = json.loads((results / "0039-tcp" / RECORDS).read_text().splitlines()[1])["workers"]
+    scripts = [replace(script, variables={}) for script in interleaved(walls)]
+    folder = write_campaign(results, *scripts)
+    lines = [json.loads(line) for line in (folder / RECORDS).read_text().splitlines()]
+    changed = [line | {"workers": like} if line["kind"] == "launch" else line for line in lines]
+    (folder / RECORDS).write_text("".join(json.dumps(line) + "\n" for line in changed))
+    after = document(results, config="tcp").series[0]
+    assert after.noise_floor is not None
+    assert after.noise_floor > 0.5
+    assert [shift.result for shift in after.shifts] == [shift.result for shift in before.shifts] == [30]
+
+
+def test_what_is_refused(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match=r"cannot read the folder .*nowhere"):
+        document(tmp_path / "nowhere")
+    with pytest.raises(UsageError, match="has a throughput of a merge and config shm"):
+        document(results, config="shm")
+    with pytest.raises(UsageError, match="'speed' is none of throughput, bandwidth"):
+        document(results, metric="speed")
+    monkeypatch.setattr(documents.importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(UsageError, match=r"pip install 'merge-bench\[history\]'"):
+        document(results)
