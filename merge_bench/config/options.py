@@ -163,7 +163,8 @@ _MEASURING = _section(
     ),
     Option(
         "against", parsers.text, None,
-        "Earlier result to compare this run with, or a folder that contains only that one.", "RESULT", in_config=False,
+        "Earlier result to compare this run with, or a folder that contains only that one; history: the present level"
+        " of all results of this merge in --results.", "RESULT", in_config=False,
     ),
     Option(
         "fail-on", parsers.choices("slower", "inconclusive", "not-faster"), (),

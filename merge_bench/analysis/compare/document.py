@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from merge_bench.analysis.compare import properties
-from merge_bench.analysis.compare.judging import Judged, judge_metric
+from merge_bench.analysis.compare.judging import Earlier, Judged, judge_metric
 from merge_bench.analysis.compare.samples import METRICS, Side
 from merge_bench.analysis.compare.select import Pair, Source, letter, select
 from merge_bench.analysis.documents import compare as documents
@@ -26,8 +26,9 @@ _DOUBTS = {
 
 
 def compare(
-    campaigns: Sequence[Campaign], *, threshold: float = 0.02, anyway: bool = False
-) -> documents.CompareDocument:
+    campaigns: Sequence[Campaign], *, threshold: float = 0.02, anyway: bool = False,
+    earlier: Mapping[str, Earlier] | None = None,
+) -> documents.CompareDocument:  # fmt: skip
     """Compare every run with its baseline, in every metric.
 
     Parameters
@@ -38,6 +39,8 @@ def compare(
         The least ratio that matters, minus 1: 0.02 for 2 %.
     anyway
         Compare what is not comparable too.
+    earlier
+        By metric, what stands for the first campaign's values.
 
     Raises
     ------
@@ -55,7 +58,9 @@ def compare(
     notes = [*_busy(campaigns), *selection.notes]
     judged: dict[Pair, list[Judged]] = {pair: [] for pair in selection.pairs}
     for metric in METRICS:
-        found, absent = judge_metric(selection.pairs, metric, threshold=threshold)
+        found, absent = judge_metric(
+            selection.pairs, metric, threshold=threshold, earlier=(earlier or {}).get(metric.name)
+        )
         notes += absent
         for each in found:
             judged[each.row.pair].append(each)

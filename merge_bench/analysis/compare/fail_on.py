@@ -15,12 +15,14 @@ from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.analysis.documents.error import Failure
 from merge_bench.analysis.statistics.power import can_differ, least_launches
 from merge_bench.analysis.statistics.verdict import ALPHA
-from merge_bench.errors import GateNotMet, UsageError, WrongResult
+from merge_bench.errors import GateNotMet, UsageError, WrongResult, say
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign, read_head
 from merge_bench.records.writer import RECORDS
 
 METRIC = "throughput"
+HISTORY = "history"
+"""The value of ``--against`` that means the present level of all earlier results."""
 GATES = {
     "slower": ("SLOWER", "FAILED", "WRONG"),
     "inconclusive": ("INCONCLUSIVE", "FAILED", "WRONG"),
@@ -31,11 +33,15 @@ GATES = {
 
 @dataclass(frozen=True)
 class Gate:
-    """`against`: the earlier result, None where a campaign's configs are held against its first."""
+    """`against`: the earlier result, None where a campaign's configs are held against its first.
+
+    `history`: the folder of the results whose present level it is held against, instead of one result.
+    """
 
     against: Campaign | None
     fail_on: Sequence[str]
     threshold: float
+    history: Path | None = None
 
     def doubt(self, launches: int) -> str | None:
         """Why the gate is decided before anything is measured, where a run of `launches` can have no verdict."""
@@ -56,16 +62,32 @@ class Gate:
             return f"{found}, and {names} ends with status {GateNotMet.exit_status}"
         return f"{found}, and {names} cannot fail; with {names},inconclusive it ends with status 5"
 
-    def hold(self, campaign: Campaign) -> tuple[CompareDocument, int]:
+    def hold(self, campaign: Campaign) -> tuple[CompareDocument | None, int]:
         """The comparison's document, its ``error`` filled, and the exit status: 4, 5 or 0.
+
+        No document, if there are too few earlier results; that is said, and is inconclusive.
 
         Raises
         ------
         UsageError
             If the two cannot be compared; what was measured is kept.
         """
+        if self.history is not None:
+            return self._hold_level(campaign, self.history)
         campaigns = [self.against, campaign] if self.against is not None else [campaign]
         document = compare(campaigns, threshold=self.threshold)
+        return judged(document, metric=METRIC, fail_on=self.fail_on)
+
+    def _hold_level(self, campaign: Campaign, results: Path) -> tuple[CompareDocument | None, int]:
+        from merge_bench.analysis.history.level import LEAST, level_before
+
+        level = level_before(campaign, results, self.threshold)
+        if isinstance(level, int):
+            say(f"--against {HISTORY}: earlier results of this merge in {results}: {level}; {LEAST} are needed")
+            return None, GateNotMet.exit_status if "inconclusive" in self.fail_on else 0
+        document = compare([level.newest, campaign], threshold=self.threshold, anyway=True, earlier=level.earlier)
+        newest = msgspec.structs.replace(document.results[0], level_of=level.count)
+        document = msgspec.structs.replace(document, results=[newest, *document.results[1:]])
         return judged(document, metric=METRIC, fail_on=self.fail_on)
 
 
@@ -82,6 +104,13 @@ def asked_for(values: Mapping[str, Any], *, configs: int) -> Gate | None:
         raise UsageError("--fail-on needs a comparison; use --against RESULT, or name several configs with --configs")
     if not against and not fail_on:
         return None
+    if against == HISTORY:
+        from merge_bench.analysis.history.document import need_ruptures
+
+        need_ruptures()
+        if configs > 1:
+            raise UsageError(f"--against {HISTORY} takes one config; run each config by itself")
+        return Gate(None, fail_on, float(values["threshold"]), Path(values["results"]))
     earlier = read_campaign(_result(str(against))) if against else None
     return Gate(earlier, fail_on, float(values["threshold"]))
 

@@ -10,10 +10,14 @@ from merge_bench.analysis.documents.error import Failure
 
 
 class ComparedResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A campaign; `letter` stands for it in labels, null for the only one."""
+    """A campaign; `letter` stands for it in labels, null for the only one.
+
+    `level_of`: how many results of the present level it stands for, of which it is the newest; null: itself alone.
+    """
 
     letter: str | None
     path: str
+    level_of: int | None = None
 
 
 class Interval(msgspec.Struct, frozen=True, kw_only=True):

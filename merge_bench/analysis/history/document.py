@@ -34,8 +34,7 @@ def history(
     UsageError
         If a folder cannot be read, or there is no such series, or `ruptures` is not installed.
     """
-    if importlib.util.find_spec("ruptures") is None:
-        raise UsageError("history needs ruptures, which is not installed; run: pip install 'merge-bench[history]'")
+    need_ruptures()
     if metric not in BY_NAME:
         raise UsageError(f"metric {metric!r} is none of {', '.join(BY_NAME)}")
     index, what = Index(folders), BY_NAME[metric]
@@ -47,7 +46,7 @@ def history(
     found = [
         series
         for each in index.series()
-        if wanted.items() <= each.items() and (series := _series(index, each, what, threshold)) is not None
+        if wanted.items() <= each.items() and (series := series_of(index, each, what, threshold)) is not None
     ]
     if not found:
         described = " and ".join(
@@ -59,10 +58,17 @@ def history(
     )
 
 
-def _series(
-    index: Index, series: Mapping[str, str], metric: Metric, threshold: float
+def need_ruptures() -> None:
+    """Raise UsageError if `ruptures` is not installed."""
+    if importlib.util.find_spec("ruptures") is None:
+        raise UsageError("history needs ruptures, which is not installed; run: pip install 'merge-bench[history]'")
+
+
+def series_of(
+    index: Index, series: Mapping[str, str], metric: Metric, threshold: float, *, without: str = ""
 ) -> documents.HistorySeries | None:
-    every = index.entries(series)
+    """One series, None if nothing in it has the metric; `without`: the folder of a result to leave out."""
+    every = [entry for entry in index.entries(series) if entry.path != without]
     entries = [entry for entry in every if entry.values.get(metric.name) and not entry.wrong]
     if not entries:
         return None

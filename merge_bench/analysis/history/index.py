@@ -162,6 +162,11 @@ def _runs(campaign: Campaign) -> Iterator[tuple[str, bytes, Entry]]:
         )  # fmt: skip
 
 
+def series_in(campaign: Campaign) -> list[dict[str, str]]:
+    """What tells the series of each of its runs from others."""
+    return [msgspec.json.decode(text, type=dict[str, str]) for text, _, _ in _runs(campaign)]
+
+
 def _series(run: Run, known: dict[str, dict[str, str]]) -> dict[str, str]:
     """What two results must have in common to belong to one series. In `known`, the drivers of GPUs get their name."""
     machine = known.setdefault(properties.MACHINE, {})

@@ -95,9 +95,7 @@ class _Level:
     def add(self, level: NDArray[np.float64], count: int) -> None:
         """Clip the last of `count` results, those that are new, by the results before them; the first by each other."""
         new = level[len(self.clipped) - count :]
-        basis = level if len(new) == len(level) else level[: -len(new)]
-        middle = float(np.median(basis))
-        noise = max(1.4826 * float(np.median(np.abs(basis - middle))), _LEAST_NOISE)
+        middle, noise = _middle_and_noise(level if len(new) == len(level) else level[: -len(new)])
         for value in new.tolist():
             clipped, wide = (min(max(value, middle - far * noise), middle + far * noise) for far in (_CLIP, _WIDE))
             self.clipped.append(clipped)
@@ -138,6 +136,18 @@ class _Level:
             if before >= FIRST:
                 break
         return before
+
+
+def _middle_and_noise(values: NDArray[np.float64]) -> tuple[float, float]:
+    """The median, and the robust standard deviation."""
+    middle = float(np.median(values))
+    return middle, max(1.4826 * float(np.median(np.abs(values - middle))), _LEAST_NOISE)
+
+
+def within_limits(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The logarithms of a level's results as they count: outliers as if they were no further away than the limit."""
+    middle, noise = _middle_and_noise(values)
+    return np.clip(values, middle - _CLIP * noise, middle + _CLIP * noise)
 
 
 def find_shifts(values: Iterable[float], thresholds: Iterable[float] = repeat(0.02)) -> list[Shift]:

@@ -95,8 +95,13 @@ def about(comparisons: Sequence[Comparison], metric: str) -> Comparison:
 
 
 def lettered(document: CompareDocument) -> list[tuple[str, str]]:
-    """The letter of each result, where there are several, and its folder."""
-    return [(f"{each.letter}:" if each.letter else "Result", each.path) for each in document.results]
+    """The letter of each result, where there are several, and its folder; of a level, that of its newest result."""
+    return [
+        (f"{each.letter}:" if each.letter else "Result", each.path)
+        if each.level_of is None
+        else (f"{each.letter}:", f"level of {each.level_of} results, the newest in {each.path}")
+        for each in document.results
+    ]
 
 
 def title(comparison: Comparison) -> str:

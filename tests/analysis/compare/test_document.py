@@ -69,7 +69,7 @@ def test_every_key_of_a_faster_config(tmp_path: Path) -> None:
         "document_version", "results", "threshold", "alpha", "comparisons", "differences", "notes", "verified", "error",
     ]  # fmt: skip
     assert found["document_version"] == 2
-    assert found["results"] == [{"letter": None, "path": str(folder)}]
+    assert found["results"] == [{"letter": None, "path": str(folder), "level_of": None}]
     assert [each["metric"] for each in found["comparisons"]] == [
         "throughput", "bandwidth", "wall", "partition", "exchange", "join",
     ]  # fmt: skip

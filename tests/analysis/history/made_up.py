@@ -15,6 +15,8 @@ from merge_bench.records.writer import RECORDS
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 
 FIRST_NIGHT = 1_760_000_000.0
+NIGHT_NOISE = 0.0
+"""What all launches of a night have in common, beside 1 % of their own."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,8 @@ def write(results: Path, nights: Nights) -> list[Path]:
     for night in range(nights.count):
         changed = night >= nights.shift
         like = _machine(changed)
-        walls = (0.1 * (nights.factor if changed else 1.0) * np.exp(random.normal(0.0, 0.01, nights.launches))).tolist()
+        level = 0.1 * (nights.factor if changed else 1.0) * np.exp(NIGHT_NOISE * (night % 5 - 2) / 2)
+        walls = (level * np.exp(random.normal(0.0, 0.01, nights.launches))).tolist()
         scripts = [
             Script(
                 index=launch, block=launch, config=nights.config, plan=plan(launches=nights.launches),

@@ -1,0 +1,63 @@
+"""The present level of a merge, which `run --against history` holds a new result against."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from merge_bench.analysis.compare.judging import Earlier
+from merge_bench.analysis.compare.samples import METRICS
+from merge_bench.analysis.history.document import BY_NAME, series_of
+from merge_bench.analysis.history.index import Index, series_in
+from merge_bench.analysis.history.shifts import within_limits
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.reader import read_campaign
+
+LEAST = 3
+"""Results of a level with which something can be compared."""
+_MOST = 20
+_ALPHA = 0.01
+"""The chance that a night of an unchanged level lies further from it than its noise explains, to either side."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """`newest`: of its results; `count`: how many there are; `earlier`: by metric, what they are compared as."""
+
+    newest: Campaign
+    count: int
+    earlier: Mapping[str, Earlier]
+
+
+def level_before(campaign: Campaign, results: str | os.PathLike[str], threshold: float) -> Level | int:
+    """The level of the results in the folder `results` that are of the series of `campaign`, which has one run.
+
+    Only how many there are, if they are fewer than `LEAST`.
+    """
+    index, own = Index([results]), str(campaign.folder.resolve())
+    series = next(iter(series_in(campaign)), {})
+    found = series_of(index, series, BY_NAME["throughput"], threshold, without=own)
+    paths = {result.path for result in found.results[found.since :]} if found is not None else set()
+    if len(paths) < LEAST:
+        return len(paths)
+    entries = [entry for entry in index.entries(series) if entry.path in paths]
+    earlier = {}
+    for metric in METRICS:
+        every = [values for entry in entries if (values := entry.values.get(metric.name))]
+        if len(every) >= LEAST:
+            floors = [entry.floors[metric.name] for entry in entries if metric.name in entry.floors]
+            floor = max(_noise(every), float(np.median(floors)) if floors else 0.0)
+            earlier[metric.name] = Earlier(tuple(value for values in every[-_MOST:] for value in values), floor)
+    return Level(read_campaign(entries[-1].path), len(entries), earlier)
+
+
+def _noise(results: Sequence[Sequence[float]]) -> float:
+    """How far from the level one more result may lie: half its prediction interval by Student's t, 0.03 for 3 %."""
+    from scipy.stats import t
+
+    count = len(results)
+    spread = np.std(within_limits(np.log([np.median(values) for values in results])), ddof=1)
+    return float(np.expm1(t.isf(_ALPHA / 2.0, count - 1) * spread * np.sqrt(1.0 + 1.0 / count)))

@@ -1,0 +1,88 @@
+"""`run --against history`: a result against the present level of those before it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("ruptures", reason="the extra history is not installed")
+
+from merge_bench.analysis.compare.fail_on import Gate, asked_for
+from merge_bench.errors import UsageError
+from merge_bench.records.reader import read_campaign
+from tests.analysis.history.made_up import Nights, write
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def gate(results: Path, *fail_on: str) -> Gate:
+    values = {"against": "history", "fail_on": fail_on, "threshold": 0.02, "results": str(results)}
+    found = asked_for(values, configs=1)
+    assert found is not None
+    return found
+
+
+def held(results: Path, night: int, *fail_on: str) -> tuple[str, int]:
+    """The verdict on the result of that night, and the exit status, when it was the last one."""
+    for later in sorted(results.iterdir())[night + 1 :]:
+        shutil.rmtree(later)
+    document, status = gate(results, *fail_on).hold(read_campaign(next(results.glob(f"{night:04d}-*"))))
+    return "" if document is None else document.comparisons[0].verdict, status
+
+
+def test_the_night_of_a_loss_does_not_pass(tmp_path: Path) -> None:
+    write(tmp_path, Nights(shift=30, factor=1.08, launches=5))
+    assert held(tmp_path, 30, "slower") == ("SLOWER", 5)
+
+
+def test_nights_like_those_before_pass(tmp_path: Path) -> None:
+    write(tmp_path, Nights(count=21, shift=99, launches=5))
+    for night in range(20, 14, -1):
+        assert held(tmp_path, night, "slower")[1] == 0
+
+
+def test_a_loss_that_became_the_level_passes(tmp_path: Path) -> None:
+    write(tmp_path, Nights(count=40, shift=20, factor=1.08, launches=5))
+    verdict, status = held(tmp_path, 39, "slower")
+    assert (verdict in ("EQUIVALENT", "INCONCLUSIVE"), status) == (True, 0)
+
+
+def test_the_noise_from_night_to_night_is_no_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launches of one night agree far better with each other than nights do."""
+    import tests.analysis.history.made_up as made_up
+
+    monkeypatch.setattr(made_up, "NIGHT_NOISE", 0.03)
+    write(tmp_path, Nights(count=20, shift=99, launches=5))  # the last one is 3 % slower than the median night
+    document, status = gate(tmp_path, "slower").hold(read_campaign(tmp_path / "0019-tcp"))
+    assert document is not None
+    assert (document.comparisons[0].verdict, document.comparisons[0].reason, status) == (
+        "INCONCLUSIVE", "within-noise", 0
+    )  # fmt: skip
+    assert document.comparisons[0].noise_floor == pytest.approx(0.065, abs=0.02)
+
+
+def test_the_first_results_have_nothing_to_be_held_against(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, Nights(count=3, shift=99))
+    assert held(tmp_path, 2, "slower") == ("", 0)
+    assert "earlier results of this merge in" in (text := capsys.readouterr().err)
+    assert ": 2; 3 are needed" in text
+    assert held(tmp_path, 2, "slower", "inconclusive") == ("", 5)
+
+
+def test_a_result_is_not_held_against_itself(tmp_path: Path) -> None:
+    write(tmp_path, Nights(count=20, shift=99))
+    document, _ = gate(tmp_path).hold(read_campaign(tmp_path / "0019-tcp"))
+    assert document is not None
+    assert document.results[0].level_of == 19
+    assert document.results[0].path == str(tmp_path / "0018-tcp")
+    assert document.comparisons[0].baseline_value.launches == 19 * 3
+
+
+def test_several_configs_are_refused() -> None:
+    with pytest.raises(UsageError, match="takes one config"):
+        asked_for({"against": "history", "fail_on": (), "threshold": 0.02, "results": "results"}, configs=2)
