@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 import msgspec
 from tornado.web import Application, HTTPError, RequestHandler
 
+from merge_bench.analysis.documents.history import HistoryDocument
+from merge_bench.analysis.history.document import history
 from merge_bench.cluster.supervisor import last_bytes
 from merge_bench.config.version import __version__
 from merge_bench.errors import UsageError
@@ -141,6 +143,12 @@ def list_results(service: Service, asked: Asked) -> d.Results:
     return d.Results(results=list(map(_result, shown)), total=len(every))
 
 
+def show_history(service: Service, asked: Asked) -> HistoryDocument:
+    """Show the levels and shifts of repeated merges."""
+    query = msgspec.structs.asdict(asked.value)
+    return history([service.rules.results], most=query.pop("limit"), **query)
+
+
 def health(service: Service, asked: Asked) -> d.Health:
     """Say whether the service can run jobs. Needs no token."""
     if not service.runner.alive:
@@ -177,6 +185,7 @@ ROUTES = (
     Route("GET", "/api/jobs/{id}", "read", show_job, None, d.Job),
     Route("DELETE", "/api/jobs/{id}", "run", cancel_job, None, d.Job),
     Route("GET", "/api/results", "read", list_results, d.Page, d.Results),
+    Route("GET", "/api/history", "read", show_history, d.HistoryQuery, HistoryDocument),
     Route("GET", "/api/health", None, health, None, d.Health),
     Route("GET", "/api/openapi.json", "read", describe),
 )

@@ -95,6 +95,20 @@ class Refusal(Struct, frozen=True, kw_only=True):
     error: Problem
 
 
+class HistoryQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which results: only those with this `config`, rows per `chunk`, …; `limit`: series at most, the newest first."""
+
+    metric: Name = "throughput"
+    threshold: Annotated[float, Meta(ge=0.0, le=10.0)] = 0.02
+    config: Name | None = None
+    chunk: Annotated[int, Meta(ge=1, le=2**63 - 1)] | None = None
+    workers: Annotated[int, Meta(ge=1, le=10**6)] | None = None
+    hosts: Annotated[int, Meta(ge=1, le=10**6)] | None = None
+    engine: Name | None = None
+    exchange: Name | None = None
+    limit: Annotated[int, Meta(ge=1, le=20)] = 20
+
+
 class Page(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which part of a list: at most `limit`, without the first `offset`."""
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from merge_bench.analysis.compare.fail_on import HISTORY
 from merge_bench.campaign.registry_options import complete
 from merge_bench.config import parsers
 from merge_bench.config.catalogue import shipped_names
@@ -94,7 +95,7 @@ class Rules:
         if option.key in TABLES:
             return str(self._table(option.key, text))
         if option.key == "against":
-            return str(self._result(text))
+            return text if text == HISTORY else str(self._result(text))
         return _checked(option, text)
 
     def _table(self, key: str, text: str) -> Path:
@@ -112,7 +113,7 @@ class Rules:
     def _result(self, text: str) -> Path:
         if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}", text) and (self.results / text / RECORDS).is_file():
             return self.results / text
-        raise UsageError("against must be the name of a result of this service, as /api/results lists them")
+        raise UsageError(f"against must be {HISTORY}, or the name of a result as /api/results lists them")
 
     def _configs(self, request: JobRequest) -> list[str]:
         if request.configs and request.settings:

@@ -28,6 +28,7 @@ from merge_bench.service.rules import Rules
 from merge_bench.service.runner import Runner
 from merge_bench.service.store import Store
 from merge_bench.view.dashboard.campaign_index import Index
+from tests.analysis.history.made_up import Nights, write
 from tests.helpers.examples import examples
 from tests.service.schemas import ANYTHING, HOSTILE, values
 
@@ -191,6 +192,24 @@ def test_a_job_is_queued_shown_and_listed(service: Running) -> None:
     assert service.ask("GET", "/api/jobs?limit=1")[1]["jobs"][0]["id"] == job["id"]
     assert service.ask("GET", "/api/jobs?offset=1000000")[1]["jobs"] == []
     assert service.ask("GET", "/api/results")[1] == {"results": [], "total": 0}
+
+
+def test_the_history_is_that_of_the_command(
+    tmp_path_factory: pytest.TempPathFactory, service: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ruptures", reason="the extra history is not installed")
+    assert "no result in" in service.refused(400, "GET", "/api/history")["message"]
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+    with running(tmp_path_factory.mktemp("nights"), Limits()) as found:
+        write(found.folder / "results", Nights())
+        write(found.folder / "results", Nights(count=2, config="shm"))
+        status, answer = found.ask("GET", "/api/history?config=tcp&chunk=1000000&metric=wall&threshold=0.01")
+        assert (status, answer["metric"]) == (200, "wall")
+        assert [(len(each["results"]), [shift["result"] for shift in each["shifts"]]) for each in answer["series"]] == [
+            (40, [30])
+        ]
+        assert [each["series"]["config"] for each in found.ask("GET", "/api/history?limit=1")[1]["series"]] == ["tcp"]
+        assert "none of throughput" in found.refused(400, "GET", "/api/history?metric=speed")["message"]
 
 
 def test_a_token_cancels_its_own_jobs_and_the_local_one_all(service: Running) -> None:

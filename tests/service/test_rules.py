@@ -138,8 +138,9 @@ def test_tables_are_read_below_the_folders_of_the_operator_only(rules: Rules, tm
 def test_against_is_the_name_of_a_result(rules: Rules) -> None:
     name = "20260101T000000Z-a-1"
     assert words(rules, options={"against": name})[1].endswith(f"/results/{name}")
+    assert words(rules, options={"against": "history"})[1] == "--against=history"
     for given in ("..", "../results/" + name, ".service", "nothing", f"{name}/records.jsonl", "/etc"):
-        with pytest.raises(UsageError, match="against must be the name of a result"):
+        with pytest.raises(UsageError, match="against must be history, or the name of a result"):
             words(rules, options={"against": given})
 
 

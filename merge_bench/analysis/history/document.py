@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
 
 from merge_bench.analysis.compare.properties import differences, shown
 from merge_bench.analysis.compare.samples import METRICS, Metric
@@ -23,11 +23,12 @@ LEAST = FIRST + AFTER
 def history(
     folders: Sequence[str | os.PathLike[str]], *, metric: str = "throughput", threshold: float = 0.02,
     config: str | None = None, chunk: int | None = None, workers: int | None = None, hosts: int | None = None,
-    engine: str | None = None, exchange: str | None = None,
+    engine: str | None = None, exchange: str | None = None, most: int | None = None,
 ) -> documents.HistoryDocument:  # fmt: skip
     """The series in `folders`, or those with this config, chunk, …, and their shifts in one metric.
 
-    `threshold`: the least change of the level that matters, 0.02 for 2 %.
+    `threshold`: the least change of the level that matters, 0.02 for 2 %; `most`: series at most, those with the newest
+    results.
 
     Raises
     ------
@@ -43,11 +44,12 @@ def history(
         "exchange": exchange,
     }  # fmt: skip
     wanted = {name: shown(value) for name, value in asked_for.items() if value is not None}
-    found = [
+    every = (
         series
         for each in index.series()
         if wanted.items() <= each.items() and (series := series_of(index, each, what, threshold)) is not None
-    ]
+    )
+    found = list(islice(every, most))
     if not found:
         described = " and ".join(
             ["of a merge", *(f"{name.replace('_', ' ')} {value}" for name, value in wanted.items())]

@@ -99,13 +99,14 @@ class Index:
         known = dict(self._base.execute("select name, state from results where root = ?", [root]))
         for name in known.keys() - names:
             self._forget(root, name)
-        for name in names:
+        for name in sorted(names):
             if known.get(name) != _ENDED:
                 with contextlib.suppress(OSError):  # no result
                     found = os.stat(Path(root, name, RECORDS))
                     state = f"{found.st_size} {found.st_mtime_ns}"
                     if state != known.get(name):
                         self._read(root, name, state)
+                        self._base.commit()  # others may use the index meanwhile
 
     def _forget(self, root: str, name: str) -> None:
         for table in ("results", "runs"):
@@ -131,7 +132,7 @@ def _opened() -> sqlite3.Connection:
     with contextlib.suppress(OSError, RuntimeError, sqlite3.Error):
         cache_folder().mkdir(parents=True, exist_ok=True)
         base = sqlite3.connect(cache_folder() / "history.sqlite", timeout=60)
-        base.execute("pragma journal_mode = wal")
+        base.executescript("pragma journal_mode = wal; pragma synchronous = normal")
         if base.execute("pragma user_version").fetchone() != (_VERSION,):
             base.executescript(_SCHEMA)
         base.execute("begin immediate")  # raises where it cannot be written

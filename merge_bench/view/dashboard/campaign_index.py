@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
 import threading
@@ -9,8 +10,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
+
+import msgspec
 
 from merge_bench.analysis import published
 from merge_bench.records import schema as s
@@ -26,7 +28,7 @@ _SUBFOLDERS = {"curated": SHIPPED, "published": PUBLISHED}
 _LONGEST_HEAD = 1 << 20
 _TAIL = 4096
 _DAY = 86400.0
-_MOST = 20_000
+_MOST = 200_000
 """Folders that are listed at most."""
 
 MERGE, TUNE, IMPORTED, PROBE = "merge", "tune", "import", "probe"
@@ -38,9 +40,10 @@ _ENDED = {0: DONE, 2: "wrong usage", 3: "failed", 4: "wrong result", 5: "require
 class Entry:
     """A campaign in the list.
 
-    `origin`: yours, shipped or published. `modified`: seconds since the epoch. `head`: its first line, None if it
-    cannot be read. `ended`: the exit status in its last line, None if that is no end. `interrupted`: whether a signal
-    ended it, as Ctrl-C and Stop do. `written`: whether a process of this machine writes it.
+    `origin`: yours, shipped or published. `modified`: seconds since the epoch. `head`: its first line as far as lists
+    need it, None if it cannot be read. `ended`: the exit status in its last line, None if that is no end.
+    `interrupted`: whether a signal ended it, as Ctrl-C and Stop do. `written`: whether a process of this machine writes
+    it.
     """
 
     folder: Path
@@ -51,6 +54,7 @@ class Entry:
     ended: int | None = None
     interrupted: bool = False
     written: bool = False
+    plans: tuple[Plan, ...] = ()
 
     @property
     def id(self) -> str:
@@ -80,11 +84,6 @@ class Entry:
         probe = self.plans[0].probe if self.plans else None
         return f"{PROBE} {probe}" if probe else MERGE
 
-    @cached_property
-    def plans(self) -> tuple[Plan, ...]:
-        """Its plans."""
-        return tuple(map(Plan.of, self.head.plans)) if self.head else ()
-
     @property
     def configs(self) -> tuple[str, ...]:
         """The names of its configs."""
@@ -113,13 +112,16 @@ class Entry:
 class Index:
     """Lists the campaigns of one results folder. It reads a file again only after the file has changed.
 
+    Of a campaign that ended well the file cannot change, and is not looked at again.
+
     Safe to use from several threads. For `hold_seconds` after a listing, callers get the same listing again.
     """
 
     def __init__(self, results: str | os.PathLike[str], *, hold_seconds: float = 0.0) -> None:
         self.results = Path(results)
         self.problem: str | None = None
-        self._known: dict[Path, tuple[tuple[int, int], Entry]] = {}
+        self._known: dict[str, tuple[tuple[int, int], Entry]] = {}
+        self._plans: dict[bytes, tuple[Plan, ...]] = {}
         self._hold = hold_seconds
         self._last: tuple[tuple[Entry, ...], float] | None = None
         self._lock = threading.Lock()
@@ -134,19 +136,23 @@ class Index:
     def _scan(self) -> tuple[Entry, ...]:
         self.problem = None
         writers = _written_files()
-        known: dict[Path, tuple[tuple[int, int], Entry]] = {}
+        known: dict[str, tuple[tuple[int, int], Entry]] = {}
         entries: list[Entry] = []
         for folder, origin in self._folders():
+            before = self._known.get(folder)
+            if before is not None and before[1].ended == 0 and before[1].head is not None:
+                known[folder] = before
+                entries.append(before[1])
+                continue
             try:
-                found = (folder / RECORDS).stat()
+                found = os.stat(f"{folder}/{RECORDS}")
             except FileNotFoundError:
                 continue
             except OSError:
-                entries.append(Entry(folder, origin))
+                entries.append(Entry(Path(folder), origin))
                 continue
             key = found.st_size, found.st_mtime_ns
-            before = self._known.get(folder)
-            entry = before[1] if before is not None and before[0] == key else _read(folder, origin, found)
+            entry = before[1] if before is not None and before[0] == key else self._read(Path(folder), origin, found)
             known[folder] = key, entry
             if origin == SHIPPED and entry.head is None:
                 continue  # A result of one of this project's benchmarks, whose records are different.
@@ -154,7 +160,19 @@ class Index:
         self._known = known
         return tuple(sorted(entries, key=_order, reverse=True))
 
-    def _folders(self) -> Iterator[tuple[Path, str]]:
+    def _read(self, folder: Path, origin: str, found: os.stat_result) -> Entry:
+        """An entry as small as it can be, for there may be many: those with equal plans share them."""
+        entry = _read(folder, origin, found)
+        if entry.head is None:
+            return entry
+        names = [s.Config(name=config.name) for config in entry.head.configs]
+        recorded = msgspec.json.encode(entry.head.plans)
+        if (plans := self._plans.get(recorded)) is None:
+            plans = self._plans[recorded] = tuple(map(Plan.of, entry.head.plans))
+        head = msgspec.structs.replace(entry.head, argv=[], git=None, configs=names, plans=[], runs=[], surroundings={})
+        return replace(entry, head=head, plans=plans)
+
+    def _folders(self) -> Iterator[tuple[str, str]]:
         yield from self._inside(self.results, YOURS)
         shipped = published.FOLDER.parent
         places = {self.results / name: origin for name, origin in _SUBFOLDERS.items()}
@@ -164,7 +182,7 @@ class Index:
             if place.is_dir():
                 yield from self._inside(place, origin)
 
-    def _inside(self, place: Path, origin: str) -> Iterator[tuple[Path, str]]:
+    def _inside(self, place: Path, origin: str) -> Iterator[tuple[str, str]]:
         try:
             with os.scandir(place) as found:
                 names = [item.name for item, _ in zip(found, range(_MOST + 1), strict=False) if item.is_dir()]
@@ -175,7 +193,7 @@ class Index:
             return
         if len(names) > _MOST:
             self.problem = f"{place} has more than {_MOST:,} folders; the others are not listed"
-        yield from ((place / name, origin) for name in names[:_MOST] if origin != YOURS or name not in _SUBFOLDERS)
+        yield from ((f"{place}/{name}", origin) for name in names[:_MOST] if origin != YOURS or name not in _SUBFOLDERS)
 
 
 def _order(entry: Entry) -> tuple[bool, float, str]:
@@ -209,9 +227,9 @@ def offered(entries: Sequence[Entry], name: Callable[[Entry], str] = _label) -> 
 
 def newest_running(entries: Sequence[Entry]) -> Entry | None:
     """The campaign to watch: the newest that runs, or else the newest of yours."""
-    running = [entry for entry in entries if entry.status == RUNNING]
-    yours = [entry for entry in entries if entry.origin == YOURS and entry.head is not None]
-    return next(iter(running or yours), None)
+    running = (entry for entry in entries if entry.written and entry.status == RUNNING)
+    yours = (entry for entry in entries if entry.origin == YOURS and entry.head is not None)
+    return next(itertools.chain(running, yours), None)
 
 
 def _read(folder: Path, origin: str, found: os.stat_result) -> Entry:

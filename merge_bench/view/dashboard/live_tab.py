@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -110,9 +111,9 @@ class LiveView:
         return cards
 
     def _offer(self, entries: Sequence[Entry]) -> None:
-        mine = [entry for entry in entries if entry.head is not None and entry.origin == YOURS]
+        mine = (entry for entry in entries if entry.head is not None and entry.origin == YOURS)
         options = {"the newest": _NEWEST}
-        options |= offered(mine[:_MOST_LISTED])
+        options |= offered(list(itertools.islice(mine, _MOST_LISTED)))
         if self.choice.value not in options.values():
             options |= offered([entry for entry in entries if entry.id == self.choice.value])
         ui.offer(self.choice, options, _NEWEST)

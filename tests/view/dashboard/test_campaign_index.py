@@ -122,7 +122,7 @@ def test_the_newest_campaign_comes_first(tmp_path: Path) -> None:
 
 
 def test_unchanged_files_are_not_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = write_campaign(tmp_path)
+    first = write_campaign(tmp_path, end=3)
     write_campaign(tmp_path)
     index = Index(tmp_path)
     before = index.scan()
