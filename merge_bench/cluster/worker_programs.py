@@ -225,5 +225,6 @@ def _failed(side: str, output: Output) -> RunFailed:
 def _take(pid: int) -> Tool:
     tool = worker.current_plugin().children.pop(_key(pid), None)
     if not isinstance(tool, Tool):
+        worker.current_plugin().abort.check()
         raise RunFailed("the ucx_perftest server ended before its client connected")
     return tool

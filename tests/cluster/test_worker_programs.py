@@ -170,6 +170,12 @@ def test_an_abort_ends_both_sides_at_once_with_its_own_reason(plugin: worker.Mer
     until(lambda: not tools(tmp_path) and not list(tmp_path.iterdir()), "nothing left")
 
 
+def test_an_abort_before_a_step_waits_for_the_server_has_its_own_reason(plugin: worker.MergeWorker) -> None:
+    plugin.abort.set("interrupted by SIGINT")
+    with pytest.raises(RunFailed, match="interrupted by SIGINT"):
+        worker_programs._take(1)
+
+
 @pytest.mark.parametrize("status", [1, -signal.SIGPIPE])
 def test_a_side_that_ended_because_of_its_peer_leaves_it_to_the_peer_to_say_why(
     status: int, plugin: worker.MergeWorker
