@@ -27,7 +27,7 @@ from merge_bench.records.campaign import Campaign, Run
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import RECORDS
 
-_VERSION = 1
+_VERSION = 2
 """Of what is kept: an index of another version is made anew."""
 _SCHEMA = f"""
 drop table if exists results; drop table if exists runs; drop table if exists properties;
@@ -39,7 +39,11 @@ create table properties (id text primary key, found blob) without rowid;
 pragma user_version = {_VERSION};
 """
 _ENDED = "ended"
-_APART = ("distribution", "pipeline", "runtime_filter")
+"""With the inode of the folder, the state of a result that is not looked at again."""
+_FILE = "history.sqlite"
+_APART = (
+    "distribution", "pipeline", "runtime_filter", "error_handling", "message_bytes", "stores", "shuffle", "threads",
+)  # fmt: skip
 """Options that make another series, besides those that `compare` refuses between results."""
 
 
@@ -62,9 +66,14 @@ class Index:
         self.roots = list(dict.fromkeys(str(Path(folder).resolve()) for folder in folders))
         self.problems: list[str] = []
         self._base = _opened()
-        for root in self.roots:
-            self._update(root)
-        self._base.commit()
+        try:
+            self._update_all()
+        except sqlite3.DatabaseError as error:
+            if not isinstance(error, sqlite3.OperationalError):  # it is damaged
+                with contextlib.suppress(OSError):
+                    (cache_folder() / _FILE).unlink()
+            self._base = _in_memory()
+            self._update_all()
 
     def series(self) -> list[dict[str, str]]:
         """What tells each series from the others, those with the newest results first."""
@@ -90,37 +99,44 @@ class Index:
     def _marks(self) -> str:
         return ", ".join("?" * len(self.roots))
 
+    def _update_all(self) -> None:
+        self.problems.clear()
+        for root in self.roots:
+            self._update(root)
+        self._base.commit()
+
     def _update(self, root: str) -> None:
         try:
             with os.scandir(root) as items:
-                names = {item.name for item in items if item.is_dir()}
+                names = {item.name: f"{_ENDED} {item.inode()}" for item in items if item.is_dir()}
         except OSError as error:
             raise UsageError(f"cannot read the folder {root}: {error.strerror}") from error
         known = dict(self._base.execute("select name, state from results where root = ?", [root]))
-        for name in known.keys() - names:
+        for name in known.keys() - names.keys():
             self._forget(root, name)
-        for name in sorted(names):
-            if known.get(name) != _ENDED:
+        for name, ended in sorted(names.items()):
+            if known.get(name) != ended:
                 with contextlib.suppress(OSError):  # no result
                     found = os.stat(Path(root, name, RECORDS))
                     state = f"{found.st_size} {found.st_mtime_ns}"
                     if state != known.get(name):
-                        self._read(root, name, state)
+                        self._read(root, name, state, ended)
                         self._base.commit()  # others may use the index meanwhile
 
     def _forget(self, root: str, name: str) -> None:
         for table in ("results", "runs"):
             self._base.execute(f"delete from {table} where root = ? and name = ?", [root, name])
 
-    def _read(self, root: str, name: str, state: str) -> None:
+    def _read(self, root: str, name: str, state: str, ended: str) -> None:
         self._forget(root, name)
         try:
             campaign = read_campaign(Path(root, name))
         except UsageError as error:
             self.problems.append(str(error))
             return
-        ended = campaign.end is not None and campaign.end.status == 0  # another one may be resumed
-        self._base.execute("insert into results values (?, ?, ?)", [root, name, _ENDED if ended else state])
+        if campaign.end is not None and campaign.end.status == 0:  # another one may be resumed
+            state = ended
+        self._base.execute("insert into results values (?, ?, ?)", [root, name, state])
         for series, found, entry in _runs(campaign):
             self._base.execute("insert or ignore into properties values (?, ?)", [entry.properties, found])
             row = [root, name, series, msgspec.msgpack.encode(entry)]
@@ -131,13 +147,17 @@ def _opened() -> sqlite3.Connection:
     """The index, or an empty one in memory where there can be none on disk."""
     with contextlib.suppress(OSError, RuntimeError, sqlite3.Error):
         cache_folder().mkdir(parents=True, exist_ok=True)
-        base = sqlite3.connect(cache_folder() / "history.sqlite", timeout=60)
+        base = sqlite3.connect(cache_folder() / _FILE, timeout=60)
         base.executescript("pragma journal_mode = wal; pragma synchronous = normal")
         if base.execute("pragma user_version").fetchone() != (_VERSION,):
             base.executescript(_SCHEMA)
         base.execute("begin immediate")  # raises where it cannot be written
         base.rollback()
         return base
+    return _in_memory()
+
+
+def _in_memory() -> sqlite3.Connection:
     base = sqlite3.connect(":memory:")
     base.executescript(_SCHEMA)
     return base

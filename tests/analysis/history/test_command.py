@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from merge_bench.analysis.history import index
 from merge_bench.errors import UsageError
 from merge_bench.records.writer import RECORDS
 from merge_bench.view.report.history import print_history
-from tests.analysis.history.made_up import Nights, write
+from tests.analysis.history.made_up import FIRST_NIGHT, Nights, dated, write
 from tests.helpers.synthetic_campaigns import Script, interleaved, write_campaign
 
 
@@ -161,6 +162,43 @@ def test_a_damaged_index_is_not_used(results: Path, tmp_path: Path) -> None:
     (tmp_path / "cache" / "merge_bench").mkdir(parents=True)
     (tmp_path / "cache" / "merge_bench" / "history.sqlite").write_text("no database\n" * 1000)
     assert len(document(results).series[0].results) == 40
+
+
+def test_an_index_that_is_damaged_later_is_made_anew(results: Path, tmp_path: Path) -> None:
+    before = document(results)
+    file = tmp_path / "cache" / "merge_bench" / "history.sqlite"
+    content = bytearray(file.read_bytes())
+    content[4096:] = b"\xff" * (len(content) - 4096)  # all but the first page
+    file.write_bytes(content)
+    assert document(results) == before
+    assert document(results) == before
+
+
+def test_an_index_that_cannot_grow_ends_nothing(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = index._opened
+
+    def small() -> sqlite3.Connection:
+        base = opened()
+        base.execute("pragma max_page_count = 10")
+        return base
+
+    monkeypatch.setattr(index, "_opened", small)
+    assert len(document(results).series[0].results) == 40
+
+
+def test_a_result_that_was_replaced_is_read_again(results: Path) -> None:
+    before = document(results).series[0].results[0].value
+    shutil.copytree(results / "0039-tcp", results / "new")
+    shutil.rmtree(results / "0000-tcp")
+    (results / "new").rename(results / "0000-tcp")
+    dated(results / "0000-tcp", FIRST_NIGHT)
+    assert document(results).series[0].results[0].value != before
+
+
+def test_options_of_the_data_plane_make_another_series(results: Path) -> None:
+    records = results / "0000-tcp" / RECORDS
+    records.write_text(records.read_text().replace('"exchange":', '"error_handling":true,"exchange":'))
+    assert sorted(len(each.results) for each in document(results).series) == [1, 39]
 
 
 def test_a_wrong_result_has_no_value(tmp_path: Path) -> None:
