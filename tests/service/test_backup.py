@@ -18,7 +18,7 @@ from tests.service.services import RealService
 from tests.service.test_serve import LONG, TINY, run, until_measured
 
 PAGE = (ROOT / "docs/nightly.md").read_text()
-COMMANDS = re.findall(r"^    ((?:sqlite3|cp|rm|mv) .*)$", PAGE, re.MULTILINE)
+COMMANDS = re.findall(r"^    ((?:sqlite3|cp|rm|mv) .*)$", PAGE.partition("## Back up")[2], re.MULTILINE)
 """Those of the page, which copy results/ to copy/ and make the copy one that can be served."""
 
 
