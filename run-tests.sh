@@ -33,6 +33,8 @@ system_packages=(
     "cc gcc"
     "cc libc6-dev"
     "chromium chromium"
+    "systemd-analyze systemd"
+    "sqlite3 sqlite3"
 )
 
 install_system_packages() {

@@ -28,8 +28,8 @@ def _names(ctx: click.Context, param: click.Parameter, value: str) -> str:
 )
 @click.option("--address", default="127.0.0.1", show_default=True, metavar="ADDRESS",
               help="Address to listen on; any other than loopback needs --tls-cert or --insecure.")  # fmt: skip
-@click.option("--host-name", "host_names", multiple=True, metavar="NAME",
-              help="Name by which clients reach this machine, beside its address; may be repeated.")  # fmt: skip
+@click.option("--host-name", "host_names", multiple=True, metavar="NAME[:PORT]",
+              help="Name by which clients reach it, with the port of a proxy; may be repeated.")  # fmt: skip
 @click.option("--tls-cert", metavar="FILE", help="Certificate, as PEM; serves https.")
 @click.option("--tls-key", metavar="FILE", help="Private key of the certificate, as PEM.")
 @click.option("--insecure", is_flag=True,
@@ -71,7 +71,9 @@ def serve(ctx: click.Context, /, **values: Any) -> int | None:
     for problem in problems:
         say(problem)
     if not problems:
-        print("The service can start.")
+        with contextlib.closing(service.open_store(settings.results)) as store:
+            newest = [f"job {job.id}" for job in store.jobs(limit=1)]
+        print(f"The service can start; its newest job: {(newest or ['none'])[0]}.")
     return RunFailed.exit_status if problems else 0
 
 

@@ -249,7 +249,9 @@ class Api(RequestHandler):
         if request.headers.get("Host", "").lower() not in service.hosts:
             raise Refused(403, "wrong-host", "this name is not one of the service's own; see serve --host-name")
         origin = request.headers.get("Origin")
-        if origin is not None and origin.lower() not in {f"{service.scheme}://{host}" for host in service.hosts}:
+        scheme, _, host = (origin or "").lower().partition("://")
+        # A proxy may speak TLS for a service that does not.
+        if origin is not None and (host not in service.hosts or scheme not in (service.scheme, "https")):
             raise Refused(403, "wrong-origin", "pages of other sites cannot use this service")
         matches = [(route, match) for route in ROUTES if (match := route.pattern.fullmatch(request.path))]
         found = next(((route, match) for route, match in matches if route.method == request.method), None)

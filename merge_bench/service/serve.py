@@ -6,6 +6,8 @@ import contextlib
 import fcntl
 import logging
 import os
+import re
+import socket
 import sqlite3
 import ssl
 import sys
@@ -29,6 +31,7 @@ from merge_bench.view.dashboard.campaign_index import Index
 FOLDER = ".service"
 """In the folder of the results: whoever copies that has everything."""
 TOKEN_FILE = "token"
+_HOST_NAME = re.compile(r"([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?", re.ASCII)
 _HOLD_SECONDS = 1.0
 _IDLE_SECONDS, _BODY_SECONDS, _HEADER_BYTES = 60.0, 30.0, 16 << 10
 
@@ -37,8 +40,9 @@ _IDLE_SECONDS, _BODY_SECONDS, _HEADER_BYTES = 60.0, 30.0, 16 << 10
 class Settings:
     """What the operator chose.
 
-    `tables`: folders whose tables jobs may read; `host_names`: by which clients reach the service, beside its address;
-    `tls`: the files of a certificate and its key; `insecure`: serve another address than loopback without them.
+    `tables`: folders whose tables jobs may read; `host_names`: by which clients reach the service, beside its address,
+    each with the port of a proxy if there is one; `tls`: the files of a certificate and its key; `insecure`: serve
+    another address than loopback without them.
     """
 
     results: Path
@@ -63,9 +67,9 @@ def open_store(results: Path) -> Store:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
-        file = folder / "service.sqlite"
-        file.touch(mode=0o600)
-        return Store(file)
+        for name in ("service.sqlite", "lock"):
+            (folder / name).touch(mode=0o600)
+        return Store(folder / "service.sqlite")
     except (OSError, sqlite3.Error) as error:
         raise UsageError(f"cannot use the folder {folder}: {error}") from None
 
@@ -80,7 +84,7 @@ def serve(settings: Settings) -> int:
     """
     results = settings.results.resolve()
     context = _checked(settings)
-    with _locked(results), contextlib.closing(open_store(results)) as store:
+    with _opened(results, to_serve=True) as store:
         port = free_port(settings.address, settings.port)
         token = _local_token(store, results / FOLDER / TOKEN_FILE)
         runner = Runner(store, results / FOLDER / "jobs", results, job_seconds=settings.limits.job_seconds)
@@ -116,7 +120,7 @@ def check(settings: Settings) -> list[str]:
     results = settings.results.resolve()
     try:
         _checked(settings)
-        with _locked(results), contextlib.closing(open_store(results)) as store:
+        with _opened(results, to_serve=False) as store:
             if problem := store.problem():
                 found.append(f"the file of jobs is damaged: {problem}; restore a copy of {results / FOLDER}")
             free_port(settings.address, settings.port)
@@ -130,6 +134,9 @@ def _checked(settings: Settings) -> ssl.SSLContext | None:
     for folder in settings.tables:
         if not folder.is_dir():
             raise UsageError(f"--tables {folder} is not a folder")
+    for name in settings.host_names:
+        if not _HOST_NAME.fullmatch(name):
+            raise UsageError(f"--host-name {name} is not a name of a host; give NAME, or NAME:PORT for a proxy")
     if settings.tls is None:
         if not is_loopback(settings.address) and not settings.insecure:
             raise UsageError(
@@ -147,31 +154,30 @@ def _checked(settings: Settings) -> ssl.SSLContext | None:
 
 def _hosts(settings: Settings, port: int) -> frozenset[str]:
     """The values of ``Host`` in requests to this service; others come from pages that renamed this machine."""
-    named = [f"{name}:{port}" for name in settings.host_names]
+    named = [name if re.search(r":\d+$", name) else f"{name}:{port}" for name in settings.host_names]
     found = {each.lower() for each in (*origins(settings.address, port), *named)}
-    usual = 443 if settings.tls else 80
-    return frozenset(found | {each.removesuffix(f":{port}") for each in found if port == usual})
+    return frozenset(found | {each.removesuffix(usual) for each in found for usual in (":80", ":443")})
 
 
 @contextlib.contextmanager
-def _locked(results: Path) -> Iterator[None]:
-    """Hold the folder: two services would run two jobs at a time. The kernel ends that with the process."""
-    folder = results / FOLDER
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise UsageError(f"cannot use the folder {folder}: {error.strerror}") from None
-    try:
+def _opened(results: Path, *, to_serve: bool) -> Iterator[Store]:
+    """The store, which no other service uses: two would run two jobs at a time. The kernel ends that with the process.
+
+    `to_serve`: nor does one that serves a copy of the folder on this machine; it would end the other's jobs as its own.
+    """
+    with (
+        contextlib.closing(open_store(results)) as store,
+        open(results / FOLDER / "lock", "ab") as lock,
+        socket.socket(socket.AF_UNIX) as name,
+    ):
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if to_serve:
+                name.bind(f"\0merge-bench-{store.instance}")
         except OSError as error:
-            busy = isinstance(error, BlockingIOError)
-            why = "a service of these results is running already" if busy else f"cannot lock it: {error.strerror}"
-            raise UsageError(f"{folder}: {why}") from None
-        yield
-    finally:
-        os.close(descriptor)
+            why = f"cannot lock it ({error.strerror}): a service of these results, or of a copy, is running already"
+            raise UsageError(f"{results / FOLDER}: {why}") from None
+        yield store
 
 
 def _local_token(store: Store, file: Path) -> Path:

@@ -106,7 +106,10 @@ class Store:
 
     def problem(self) -> str | None:
         """What SQLite finds wrong with the file; None if nothing."""
-        found = str(self._rows("PRAGMA quick_check")[0][0])
+        try:
+            found = str(self._rows("PRAGMA integrity_check")[0][0])
+        except sqlite3.DatabaseError as error:
+            found = str(error)
         return None if found == "ok" else found
 
     # Jobs.

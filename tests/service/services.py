@@ -22,10 +22,10 @@ ENDED = ("done", "failed", "cancelled", "interrupted")
 
 
 class RealService:
-    """`merge-bench serve` on a free port of loopback, whose results lie in `folder`."""
+    """`merge-bench serve` on a free port of loopback, whose results lie in `folder`, if not elsewhere."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
-        self.folder, self.results, self.temp = folder, folder / "results", folder / "tmp"
+    def __init__(self, folder: Path, *options: str, results: Path | None = None) -> None:
+        self.folder, self.results, self.temp = folder, results or folder / "results", folder / "tmp"
         self.temp.mkdir(parents=True)
         self.before = Before(self.temp)
         self.options = options

@@ -165,7 +165,7 @@ def test_hosts_and_origins_that_are_not_its_own_are_refused(service: Running) ->
     own = f"127.0.0.1:{service.port}"
     for host in ("evil.example", "127.0.0.1", f"{own}0", f"evil.example:{service.port}"):
         assert service.refused(403, "GET", "/api/health", Host=host)["code"] == "wrong-host"
-    for origin in ("http://evil.example", "null", f"https://{own}", f"http://{own}.evil.example"):
+    for origin in ("http://evil.example", "null", f"ftp://{own}", "https://evil.example", f"http://{own}.evil.example"):
         assert service.refused(403, "POST", "/api/jobs", RUN, Origin=origin)["code"] == "wrong-origin"
     assert service.ask("GET", "/api/jobs", Origin=f"http://{own}")[0] == 200
 

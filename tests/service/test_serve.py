@@ -108,7 +108,7 @@ def test_tokens_are_made_listed_and_removed_while_the_service_runs(service: Real
     run(service, "token", "remove", "ci")
     assert service.ask("GET", "/api/jobs", token=token)[0] == 401
     twice = run(service, "--port", "0", status=2)
-    assert "a service of these results is running already" in twice.stderr
+    assert "is running already" in twice.stderr
     assert service.stop() == 0
     before = file.read_text()
     service.start()
@@ -141,6 +141,8 @@ def test_what_is_wrong_is_found_before_the_service_starts(tmp_path: Path) -> Non
     for settings, word in (
         (Settings(tmp_path, 0, "127.0.0.1", tables=(tmp_path / "no",)), "--tables"),
         (Settings(tmp_path, 0, "127.0.0.1", tls=(tmp_path / "file", tmp_path / "file")), "--tls-cert"),
+        (Settings(tmp_path, 0, "127.0.0.1", host_names=("https://bench.example",)), "--host-name"),
+        (Settings(tmp_path, 0, "127.0.0.1", host_names=("bench.example:port",)), "--host-name"),
         (Settings(tmp_path, 0, "no.such.host.invalid"), "no.such.host.invalid"),
         (Settings(tmp_path / "file", 0, "127.0.0.1"), "cannot use the folder"),
     ):
@@ -159,7 +161,7 @@ def test_what_is_wrong_is_found_before_the_service_starts(tmp_path: Path) -> Non
 def test_check_says_what_it_found(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "merge_bench", "serve", "--check", "--port", "0", "--results", str(tmp_path)]
     found = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert found.stdout == "The service can start.\n"
+    assert found.stdout == "The service can start; its newest job: none.\n"
     found = subprocess.run([*command, "--address", "0.0.0.0"], capture_output=True, text=True, check=False)
     assert (found.returncode, found.stdout) == (3, "")
     assert "--insecure" in found.stderr
@@ -181,6 +183,34 @@ def test_with_a_certificate_it_serves_https_only_by_the_names_that_it_was_given(
             connection.close()
         with pytest.raises((urllib.error.URLError, ConnectionError)):
             urllib.request.urlopen(f"http://127.0.0.1:{service.port}/api/health", timeout=60)
+        assert service.stop() == 0
+    finally:
+        service.close()
+
+
+@pytest.mark.slow
+def test_behind_a_proxy_it_is_reached_by_the_names_and_ports_of_the_proxy(tmp_path: Path) -> None:
+    names = ("Bench.example:443", "plain.example:80", "own.example", "[2001:db8::1]:8443")
+    service = RealService(tmp_path, *(word for name in names for word in ("--host-name", name)))
+    try:
+        for host, origin, status in (
+            ("bench.example", "https://bench.example", 200),
+            ("bench.example:443", "https://Bench.example", 200),
+            ("bench.example", "https://other.example", 403),
+            (f"bench.example:{service.port}", None, 403),
+            ("plain.example", "http://plain.example", 200),
+            ("own.example", None, 403),
+            (f"own.example:{service.port}", f"http://own.example:{service.port}", 200),
+            (f"own.example:{service.port}", "https://own.example", 403),
+            ("[2001:db8::1]:8443", "https://[2001:db8::1]:8443", 200),
+            ("[2001:db8::1]", None, 403),
+            (f"127.0.0.1:{service.port}", None, 200),
+            (f"127.0.0.1:{service.port}", "ftp://bench.example", 403),
+        ):
+            connection = http.client.HTTPConnection("127.0.0.1", int(service.port), timeout=60)
+            connection.request("GET", "/api/health", headers={"Host": host} | ({"Origin": origin} if origin else {}))
+            assert connection.getresponse().status == status, (host, origin)
+            connection.close()
         assert service.stop() == 0
     finally:
         service.close()

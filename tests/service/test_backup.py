@@ -1,0 +1,100 @@
+"""A copy of the results folder of a service that runs: it has every job that was accepted before, and can be served."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from merge_bench.service.serve import FOLDER, Settings, check, open_store
+from tests.helpers.runs import ROOT
+from tests.service.services import RealService
+from tests.service.test_serve import LONG, TINY, run, until_measured
+
+PAGE = (ROOT / "docs/nightly.md").read_text()
+COMMANDS = re.findall(r"^    ((?:sqlite3|cp|rm|mv) .*)$", PAGE.partition("## Back up")[2], re.MULTILINE)
+"""Those of the page, which copy results/ to copy/ and make the copy one that can be served."""
+
+
+def copy(service: RealService, folder: Path) -> Path:
+    """Copy it as the page says."""
+    (folder / "results").symlink_to(service.results)
+    for command in COMMANDS:
+        command = command.replace("-a results ", "-a results/. ")  # through the link
+        subprocess.run(command, shell=True, cwd=folder, check=True, timeout=60)
+    return folder / "copy"
+
+
+@pytest.mark.skipif(shutil.which("sqlite3") is None, reason="sqlite3 is not installed")
+@pytest.mark.cluster
+def test_a_copy_made_while_jobs_are_added_has_all_that_were_accepted_before(tmp_path: Path) -> None:
+    assert [command.split()[0] for command in COMMANDS] == ["sqlite3", "cp", "rm", "mv"]
+    service = RealService(tmp_path / "service")
+    copied = None
+    accepted: list[int] = []
+    stop = threading.Event()
+
+    def add() -> None:
+        while not stop.is_set():
+            accepted.append(service.add(TINY))
+
+    adding = threading.Thread(target=add)
+    try:
+        done = service.until(service.add(TINY), "done")
+        running = service.add(LONG)
+        until_measured(service, running)
+        adding.start()
+        for number in range(5):  # a copy that is torn by chance is not torn each time
+            time.sleep(0.1)
+            before = accepted[-1]
+            (tmp_path / str(number)).mkdir()
+            results = copy(service, tmp_path / str(number))
+            # While the service runs: --check takes nothing from it.
+            assert check(Settings(results, 0, "127.0.0.1")) == []
+            with_all = open_store(results)
+            assert {job.id for job in with_all.jobs(limit=10**6)} >= set(range(1, before + 1))
+            with_all.close()
+        stop.set()
+        adding.join()
+        # A service of a copy beside the first one would end the first one's job as its own.
+        beside = RealService.__new__(RealService)
+        beside.temp, beside.results = service.temp, results
+        assert "or of a copy, is running already" in run(beside, "--port", "0", status=2).stderr
+        assert service.ask("GET", f"/api/jobs/{running}")[1]["state"] == "running"
+
+        service.process.send_signal(signal.SIGTERM)
+        assert service.process.wait(60) == 0
+        copied = RealService(tmp_path / "copied", results=results)
+        assert copied.token == service.token
+        assert copied.ask("GET", f"/api/jobs/{done['id']}")[1]["result"] == done["result"]
+        assert (results / done["result"] / "records.jsonl").read_bytes() == (
+            service.results / done["result"] / "records.jsonl"
+        ).read_bytes()
+        assert copied.until(running, "interrupted")["result"] is not None
+        assert copied.until(running + 1, "done")["status"] == 0
+        assert copied.stop() == 0
+        assert service.before.left_after(service.pids, 30) == []
+    finally:
+        stop.set()
+        for each in filter(None, (service, copied)):
+            each.close()
+
+
+def test_a_damaged_copy_is_found(tmp_path: Path) -> None:
+    with_jobs = open_store(tmp_path)
+    for number in range(2000):
+        with_jobs.add("ci", ["run"], {}, most=10**6, key=str(number))
+    with_jobs.close()
+    file = tmp_path / FOLDER / "service.sqlite"
+    assert check(Settings(tmp_path, 0, "127.0.0.1")) == []
+    whole = file.read_bytes()
+    for page in range(1, len(whole) // 4096):
+        file.write_bytes(whole[: page * 4096] + bytes(4096) + whole[(page + 1) * 4096 :])
+        (problem,) = check(Settings(tmp_path, 0, "127.0.0.1"))
+        assert str(tmp_path) in problem
