@@ -1,18 +1,24 @@
-"""The commands of the service: `serve`, and the tokens of its clients."""
+"""The commands of the service: `serve`, its schedules, and the tokens of its clients."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from merge_bench.cli.parameters import CONTEXT, ListedGroup, Parsed, count_option, results_option
+from merge_bench.cli.parameters import CONTEXT, ListedGroup, Parsed, choice_option, count_option, results_option
 from merge_bench.config import parsers
 from merge_bench.errors import RunFailed, UsageError, say
+
+if TYPE_CHECKING:
+    from merge_bench.service.documents import JobRequest
+    from merge_bench.service.store import Store
 
 
 def _names(ctx: click.Context, param: click.Parameter, value: str) -> str:
@@ -49,7 +55,7 @@ def serve(ctx: click.Context, /, **values: Any) -> int | None:
     RESULTS/.service/token.
     """
     if ctx.invoked_subcommand is not None:
-        ctx.obj = values["results"]
+        ctx.obj = values
         return None
     from merge_bench.service import serve as service
     from merge_bench.service.api import Limits
@@ -77,6 +83,19 @@ def serve(ctx: click.Context, /, **values: Any) -> int | None:
     return RunFailed.exit_status if problems else 0
 
 
+def _with_store(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command below `serve` the store of the service, which may be running, as its first argument."""
+
+    @click.pass_obj
+    def opened(serve_values: Mapping[str, Any], /, **values: Any) -> None:
+        from merge_bench.service.serve import open_store
+
+        with contextlib.closing(open_store(Path(serve_values["results"]))) as store:
+            command(store, **values)
+
+    return functools.update_wrapper(opened, command)
+
+
 @serve.group(cls=ListedGroup, context_settings=CONTEXT)
 def token() -> None:
     """Add, list or remove the tokens of clients; give --results before `token`."""
@@ -86,33 +105,94 @@ def token() -> None:
 @click.option("--name", required=True, metavar="NAME", callback=_names, help="Whose token it is.")
 @click.option("--role", type=click.Choice(["read", "run"]), default="read", show_default=True,
               help="read: look at jobs and results; run: also queue jobs and cancel its own.")  # fmt: skip
-@click.pass_obj
-def add(results: str, name: str, role: str) -> None:
+@_with_store
+def add(store: Store, name: str, role: str) -> None:
     """Make a token and print it, once: only its hash is kept."""
-    from merge_bench.service.serve import open_store
-
-    with contextlib.closing(open_store(Path(results))) as store:
-        print(store.add_token(name, role))
+    print(store.add_token(name, role))
     print("Keep it in a file that only its user can read; it is not shown again.", file=sys.stderr)
 
 
 @token.command("list", context_settings=CONTEXT)
-@click.pass_obj
-def list_tokens(results: str) -> None:
+@_with_store
+def list_tokens(store: Store) -> None:
     """List names and roles of all tokens."""
-    from merge_bench.service.serve import open_store
-
-    with contextlib.closing(open_store(Path(results))) as store:
-        for found, created in store.tokens():
-            print(f"{found.role:4}  {time.strftime('%Y-%m-%d', time.gmtime(created))}  {found.name}")
+    for found, created in store.tokens():
+        print(f"{found.role:4}  {time.strftime('%Y-%m-%d', time.gmtime(created))}  {found.name}")
 
 
 @token.command(context_settings=CONTEXT)
 @click.argument("name")
-@click.pass_obj
-def remove(results: str, name: str) -> None:
-    """Remove the token named NAME; it is refused from then on."""
-    from merge_bench.service.serve import open_store
+@_with_store
+def remove(store: Store, name: str) -> None:
+    """Remove the token named NAME and its schedules; it is refused from then on."""
+    store.remove_token(name)
 
-    with contextlib.closing(open_store(Path(results))) as store:
-        store.remove_token(name)
+
+@serve.group(cls=ListedGroup, context_settings=CONTEXT)
+def schedule() -> None:
+    """Add, list or remove schedules; give --results and --tables as for the service, before `schedule`."""
+
+
+@schedule.command("add", context_settings=CONTEXT)
+@click.option("--name", required=True, metavar="NAME", help="Name of the schedule.")
+@click.option("--at", required=True, metavar="HH:MM", help="Time of day, such as 02:30.")
+@click.option("--days", default="daily", show_default=True, metavar="DAYS", help="Days, such as mon-fri or sat,sun.")
+@click.option("--zone", default="UTC", show_default=True, metavar="ZONE", help="Time zone, such as Europe/Berlin.")
+@choice_option("--missed", ["skip", "run"], "If the service did not run then: wait for the next time (skip), or run the"
+               " job once when it runs again (run).")  # fmt: skip
+@click.argument("words", nargs=-1, required=True, metavar="-- COMMAND [OPTION]...")
+@_with_store
+def add_schedule(store: Store, words: tuple[str, ...], **values: Any) -> None:
+    """Queue COMMAND again and again: `run`, `tune` or a `probe`, with the options that a job may have."""
+    from merge_bench.service import schedules
+    from merge_bench.service.documents import ScheduleRequest
+    from merge_bench.service.rules import Rules
+    from merge_bench.service.store import LOCAL
+
+    ctx = click.get_current_context()
+    request = ScheduleRequest(job=job_request(ctx.find_root().command, words), **values)
+    rules = Rules(Path(ctx.obj["results"]).resolve(), [Path(each) for each in ctx.obj["tables"]])
+    added = schedules.add(store, rules, LOCAL, request)
+    print(f"{added.name} begins at {_utc(added.next)}.")
+
+
+def job_request(root: click.Command, words: Sequence[str]) -> JobRequest:
+    """The job that the words of a command below `root` ask for, its values as text; the service's rules judge them."""
+    from merge_bench.service.documents import JobRequest
+
+    command, names, rest, context = root, list[str](), list(words), click.Context(root)
+    while isinstance(command, click.Group) and rest:
+        name, found, rest = command.resolve_command(context, rest)
+        command, names = found or command, [*names, name or ""]
+        context = click.Context(command, parent=context)
+    given, _, _ = command.make_parser(context).parse_args(rest)
+    texts = {key: ",".join(each) if isinstance(each, list | tuple) else each for key, each in given.items()}
+    named = (texts.pop(key, None) for key in ("named", "baseline", "config", "configs"))
+    configs = [part for each in named if isinstance(each, str) for part in each.split(",")]
+    # What was not given is None, or an object of click.
+    options = {key: each for key, each in texts.items() if isinstance(each, str | bool)}
+    return JobRequest(command=" ".join(names), options=dict(options), configs=configs)
+
+
+@schedule.command("list", context_settings=CONTEXT)
+@_with_store
+def list_schedules(store: Store) -> None:
+    """List all schedules, with their next times and why no job was queued the last time."""
+    for each in store.schedules():
+        when = f"{each.at} {each.days} {each.zone}, next {_utc(each.next)}"
+        print(f"{each.name}  {when}  {each.who}  {each.command}")
+        if each.message is not None:
+            print(f"  no job the last time: {each.message}")
+
+
+@schedule.command("remove", context_settings=CONTEXT)
+@click.argument("name")
+@_with_store
+def remove_schedule(store: Store, name: str) -> None:
+    """Remove the schedule named NAME; a job that it has queued stays."""
+    if not store.remove_schedule(name):
+        raise UsageError(f"there is no schedule named {name}")
+
+
+def _utc(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))

@@ -23,14 +23,12 @@ from merge_bench.cluster.supervisor import last_bytes
 from merge_bench.config.version import __version__
 from merge_bench.errors import UsageError
 from merge_bench.service import documents as d
-from merge_bench.service import openapi
+from merge_bench.service import openapi, schedules
 from merge_bench.service.rules import Rules
 from merge_bench.service.runner import LOG, Runner
-from merge_bench.service.store import QueueFull, Row, Store, Token
+from merge_bench.service.store import LOCAL, QueueFull, Store, Token
 from merge_bench.view.dashboard.campaign_index import YOURS, Entry
 
-LOCAL = "local"
-"""The token of who started the service: it cancels jobs of others as well."""
 _LOG_BYTES = 16 << 10
 _LOGGER = logging.getLogger(__name__)
 
@@ -90,10 +88,10 @@ class Service:
 
 
 class Asked(NamedTuple):
-    """A request that passed the checks: who asks, the number in its path, its body or query."""
+    """A request that passed the checks: who asks, the number or name in its path, its body or query."""
 
     token: Token
-    number: int
+    key: str
     value: Any
 
 
@@ -136,6 +134,23 @@ def cancel_job(service: Service, asked: Asked) -> d.Job:
     return _job(service, changed or row)
 
 
+def add_schedule(service: Service, asked: Asked) -> d.Schedule:
+    """Add a schedule."""
+    return schedules.add(service.store, service.rules, asked.token.name, asked.value)
+
+
+def list_schedules(service: Service, asked: Asked) -> d.Schedules:
+    """List schedules by name."""
+    return d.Schedules(schedules=service.store.schedules())
+
+
+def remove_schedule(service: Service, asked: Asked) -> d.Schedules:
+    """Remove a schedule, and list the others. A job that it has queued stays."""
+    if not service.store.remove_schedule(asked.key, asked.token.name):
+        raise Refused(404, "no-such-schedule", "this token has no schedule with this name")
+    return list_schedules(service, asked)
+
+
 def list_results(service: Service, asked: Asked) -> d.Results:
     """List stored results, the newest first."""
     every = [entry for entry in service.results() if entry.origin == YOURS and entry.head is not None]
@@ -176,7 +191,7 @@ class Route:
     @functools.cached_property
     def pattern(self) -> re.Pattern[str]:
         """Matches its path."""
-        return re.compile(self.path.replace("{id}", "([0-9]{1,18})"))
+        return re.compile(self.path.replace("{id}", "([0-9]{1,18})").replace("{name}", f"({schedules.NAME})"))
 
 
 ROUTES = (
@@ -184,6 +199,9 @@ ROUTES = (
     Route("GET", "/api/jobs", "read", list_jobs, d.Page, d.Jobs),
     Route("GET", "/api/jobs/{id}", "read", show_job, None, d.Job),
     Route("DELETE", "/api/jobs/{id}", "run", cancel_job, None, d.Job),
+    Route("POST", "/api/schedules", "run", add_schedule, d.ScheduleRequest, d.Schedule, 201),
+    Route("GET", "/api/schedules", "read", list_schedules, None, d.Schedules),
+    Route("DELETE", "/api/schedules/{name}", "run", remove_schedule, None, d.Schedules),
     Route("GET", "/api/results", "read", list_results, d.Page, d.Results),
     Route("GET", "/api/history", "read", show_history, d.HistoryQuery, HistoryDocument),
     Route("GET", "/api/health", None, health, None, d.Health),
@@ -191,17 +209,17 @@ ROUTES = (
 )
 
 
-def _existing(service: Service, asked: Asked) -> Row:
-    row = service.store.job(asked.number)
+def _existing(service: Service, asked: Asked) -> d.Row:
+    row = service.store.job(int(asked.key))
     if row is None:
         raise Refused(404, "no-such-job", "there is no job with this number")
     return row
 
 
-def _job(service: Service, row: Row) -> d.Job:
-    fields = {name: getattr(row, name) for name in d.Job.__struct_fields__ if hasattr(row, name)}
+def _job(service: Service, row: d.Row) -> d.Job:
     ahead = service.store.ahead(row.id) if row.state == "queued" else 0
-    return d.Job(command=shlex.join(["merge-bench", *row.words]), ahead=ahead, **fields)
+    command = shlex.join(["merge-bench", *row.words])
+    return d.Job(command=command, ahead=ahead, **msgspec.structs.asdict(row))
 
 
 def _result(entry: Entry) -> d.ResultRow:
@@ -256,7 +274,7 @@ class Api(RequestHandler):
         matches = [(route, match) for route in ROUTES if (match := route.pattern.fullmatch(request.path))]
         found = next(((route, match) for route, match in matches if route.method == request.method), None)
         if found is not None and found[0].role is None:
-            return found[0], Asked(Token("", "read"), 0, None)
+            return found[0], Asked(Token("", "read"), "", None)
         token = self._token()
         if found is None:
             if matches:
@@ -266,7 +284,7 @@ class Api(RequestHandler):
         route, match = found
         if route.role == "run" and token.role != "run":
             raise Refused(403, "read-only", "this token can only read; ask for one with the role run")
-        return route, Asked(token, int(match[1]) if match.groups() else 0, self._value(route))
+        return route, Asked(token, "".join(match.groups()), self._value(route))
 
     def _token(self) -> Token:
         """Whose token the request has."""

@@ -29,24 +29,33 @@ class JobRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     key: Name | None = None
 
 
-class Job(Struct, frozen=True, kw_only=True):
-    """A job. Times are seconds since the epoch.
+class Row(Struct, frozen=True, kw_only=True):
+    """A job as it is stored; times are seconds since the epoch.
 
-    `command`: as a person would type it; `status`: the exit status; `result`: the name of its campaign; `message`: why
-    it ended, if not by itself; `ahead`: jobs before it; `log`: the end of its output, only if one job was asked for.
+    `status`: the exit status; `result`: the name of its campaign; `message`: why it ended, if not by itself.
     """
 
     id: int
     who: str
-    state: State
-    command: str
+    key: str | None
+    words: list[str]
     settings: dict[str, str]
+    resume: bool
+    attempts: int
+    cancelled: bool
+    state: State
     status: int | None
     result: str | None
     message: str | None
     created: float
     started: float | None
     ended: float | None
+
+
+class Job(Row, frozen=True, kw_only=True):
+    """A job; `command`: as a person would type it; `ahead`: jobs before it; `log`: the end of the output of one job."""
+
+    command: str
     ahead: int = 0
     log: str | None = None
 
@@ -56,6 +65,38 @@ class Jobs(Struct, frozen=True, kw_only=True):
 
     jobs: list[Job]
     queued: int
+
+
+class ScheduleRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A job that is queued again and again, with keys of its own.
+
+    `at`: the time of day, such as 02:30; `days`: daily, or days such as mon,wed or mon-fri; `zone`: the time zone of
+    both, such as Europe/Berlin; `missed`: if the service did not run then, wait for the next time (skip), or run once.
+    """
+
+    name: Annotated[str, Meta(max_length=60)]
+    at: Name
+    job: JobRequest
+    days: Name = "daily"
+    zone: Name = "UTC"
+    missed: Literal["skip", "run"] = "skip"
+
+
+class Schedule(ScheduleRequest, frozen=True, kw_only=True):
+    """A schedule. `last_job`: the number of its last job; `message`: why there was none the last time."""
+
+    who: str
+    command: str
+    created: float
+    next: float
+    last_job: int | None = None
+    message: str | None = None
+
+
+class Schedules(Struct, frozen=True, kw_only=True):
+    """All schedules by name."""
+
+    schedules: list[Schedule]
 
 
 class ResultRow(Struct, frozen=True, kw_only=True):

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from merge_bench.service.api import Route
 
 _REFERENCE = "#/components/schemas/{name}"
+_IN_PATHS: dict[str, dict[str, Any]] = {
+    "id": {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}, "name": {"type": "string", "maxLength": 60},
+}  # fmt: skip
 
 
 def document(routes: Sequence[Route], version: str) -> dict[str, Any]:
@@ -29,10 +32,8 @@ def document(routes: Sequence[Route], version: str) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": "merge_bench", "version": version},
         "paths": paths,
-        "components": {
-            "schemas": schemas, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-        },
-    }  # fmt: skip
+        "components": {"schemas": schemas, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+    }
 
 
 def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
@@ -47,10 +48,10 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
             "default": {"description": "The request was refused.", "content": _content(Refusal.__name__)},
         },
     }
-    parameters = []
-    if "{id}" in route.path:
-        schema = {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}
-        parameters.append({"name": "id", "in": "path", "required": True, "schema": schema})
+    parameters = [
+        {"name": name, "in": "path", "required": True, "schema": schema}
+        for name, schema in _IN_PATHS.items() if f"{{{name}}}" in route.path
+    ]  # fmt: skip
     if route.takes is not None and route.method == "POST":
         found["requestBody"] = {"required": True, "content": _content(route.takes.__name__)}
     elif route.takes is not None:

@@ -71,12 +71,7 @@ class Rules:
     def words(self, request: JobRequest) -> list[str]:
         """The arguments of `python -m merge_bench` without ``--results``, in the folder of the job.
 
-        Each value is one word with its option, so that none can become another option.
-
-        Raises
-        ------
-        UsageError
-            With one sentence about the first thing that is refused.
+        Each value is one word with its option, so that none can become another option. Raises UsageError.
         """
         options = _options(request.command)
         given: list[str] = []

@@ -16,8 +16,9 @@ from merge_bench.errors import MergeBenchError, RunFailed
 from merge_bench.records.reader import read_campaign, read_head
 from merge_bench.records.writer import RECORDS
 from merge_bench.service import processes
+from merge_bench.service.documents import Row
 from merge_bench.service.rules import SETTINGS_FILE, settings_text
-from merge_bench.service.store import Row, Store
+from merge_bench.service.store import Store
 from merge_bench.units import format_duration
 
 LOG = "log"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import logging
 import os
 import re
@@ -17,15 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from tornado.httpserver import HTTPServer
-from tornado.ioloop import IOLoop
+from tornado.ioloop import IOLoop, PeriodicCallback
 
 from merge_bench.cluster import signals
 from merge_bench.errors import UsageError
 from merge_bench.host.addresses import free_port, in_url, is_loopback, origins
-from merge_bench.service.api import LOCAL, Limits, Service, application
+from merge_bench.service.api import Limits, Service, application
 from merge_bench.service.rules import Rules
 from merge_bench.service.runner import Runner
-from merge_bench.service.store import Store
+from merge_bench.service.schedules import LOOK_SECONDS, queue_due
+from merge_bench.service.store import LOCAL, Store
 from merge_bench.view.dashboard.campaign_index import Index
 
 FOLDER = ".service"
@@ -56,13 +58,7 @@ class Settings:
 
 
 def open_store(results: Path) -> Store:
-    """The store of the service for these results; its folder is made if need be, and only its owner can read it.
-
-    Raises
-    ------
-    UsageError
-        If the folder cannot be used.
-    """
+    """The store of the service for these results, in a folder that only its owner can read; raises UsageError."""
     folder = results / FOLDER
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -100,6 +96,9 @@ def serve(settings: Settings) -> int:
         )  # fmt: skip
         server.listen(port, settings.address)
         runner.start()
+        look = functools.partial(queue_due, store, service.rules, settings.limits.queue, runner.wake)
+        loop = IOLoop.current()
+        PeriodicCallback(lambda: loop.run_in_executor(service.threads, look), LOOK_SECONDS * 1000).start()
         print(
             f"Press Ctrl-C to stop the service of {settings.results}: "
             f"{service.scheme}://{in_url(settings.address)}:{port}/ (your token is in {token})",

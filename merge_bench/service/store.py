@@ -1,4 +1,4 @@
-"""Jobs and tokens in one SQLite file. Every change is one transaction, so a kill leaves no half of it."""
+"""Jobs, schedules and tokens in one SQLite file. Every change is one transaction, so a kill leaves no half of it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from merge_bench.errors import MergeBenchError, UsageError
+from merge_bench.service.documents import Row, Schedule
 
 QUEUED, RUNNING, DONE, FAILED, CANCELLED, INTERRUPTED = (
     "queued", "running", "done", "failed", "cancelled", "interrupted",
 )  # fmt: skip
+LOCAL = "local"
+"""The token of who started the service: it cancels jobs of others as well."""
 _MIGRATIONS = (
     """
     CREATE TABLE instance (name TEXT NOT NULL);
@@ -31,6 +36,7 @@ _MIGRATIONS = (
     );
     CREATE INDEX jobs_by_state ON jobs (state, id);
     CREATE UNIQUE INDEX one_job_runs ON jobs (state) WHERE state = 'running';
+    CREATE TABLE schedules (name TEXT PRIMARY KEY, who TEXT NOT NULL, document TEXT NOT NULL);
     CREATE TABLE tokens (
         name TEXT PRIMARY KEY, role TEXT NOT NULL CHECK (role IN ('read', 'run')), hash TEXT NOT NULL UNIQUE,
         created REAL NOT NULL
@@ -49,27 +55,6 @@ class QueueFull(MergeBenchError):
 
 
 @dataclass(frozen=True)
-class Row:
-    """A job as it is stored; names as in `documents.Job`."""
-
-    id: int
-    who: str
-    key: str | None
-    words: Sequence[str]
-    settings: Mapping[str, str]
-    resume: bool
-    attempts: int
-    cancelled: bool
-    state: str
-    status: int | None
-    result: str | None
-    message: str | None
-    created: float
-    started: float | None
-    ended: float | None
-
-
-@dataclass(frozen=True)
 class Token:
     """Who asks, and what they may do."""
 
@@ -81,12 +66,12 @@ class Store:
     """The file of the service. Safe to use from several threads, and from several processes."""
 
     def __init__(self, path: Path) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._connection = sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False)
         self._connection.row_factory = sqlite3.Row
         for pragma in ("journal_mode = WAL", "synchronous = FULL", "busy_timeout = 10000"):
             self._connection.execute(f"PRAGMA {pragma}")
-        with self._change() as change:
+        with self.change() as change:
             (version,) = change.execute("PRAGMA user_version").fetchone()
             if version > len(_MIGRATIONS):
                 raise UsageError(f"{path} was written by a newer version of merge_bench; use that one")
@@ -120,12 +105,9 @@ class Store:
     ) -> tuple[Row, bool]:  # fmt: skip
         """Queue a job; gives it, and whether it is new: a second one with the same `key` is the first one.
 
-        Raises
-        ------
-        QueueFull
-            If `most` jobs wait already.
+        Raises QueueFull if `most` jobs wait already.
         """
-        with self._change() as change:
+        with self.change() as change:
             if key is not None:
                 known = change.execute("SELECT * FROM jobs WHERE who = ? AND key = ?", (who, key)).fetchone()
                 if known is not None:
@@ -160,7 +142,7 @@ class Store:
 
     def take(self) -> Row | None:
         """Make the oldest queued job the running one; None if there is none, or one is running."""
-        with self._change() as change:
+        with self.change() as change:
             if change.execute("SELECT 1 FROM jobs WHERE state = 'running'").fetchone():
                 return None
             found = change.execute(
@@ -173,7 +155,7 @@ class Store:
 
     def cancel(self, number: int) -> Row | None:
         """Cancel a queued job, or ask for the end of the running one; a job that has ended stays as it is."""
-        with self._change() as change:
+        with self.change() as change:
             change.execute(
                 "UPDATE jobs SET state = 'cancelled', cancelled = 1, ended = ? WHERE id = ? AND state = 'queued'",
                 (time.time(), number),
@@ -191,40 +173,53 @@ class Store:
         `result`: the name of its campaign; `interrupted`: because the service ended; then a job that asked for it is
         queued again.
         """
-        with self._change() as change:
+        with self.change() as change:
             job = _row(change.execute("SELECT * FROM jobs WHERE id = ? AND state = 'running'", (number,)).fetchone())
+            state = DONE if status == 0 else FAILED
             if job.cancelled and status != 0:
                 state = CANCELLED
             elif interrupted:
                 state = QUEUED if job.resume and job.attempts < _MOST_ATTEMPTS else INTERRUPTED
-            else:
-                state = DONE if status == 0 else FAILED
             change.execute(
                 "UPDATE jobs SET state = ?, status = ?, result = ?, message = ?, ended = ? WHERE id = ?",
                 (state, status, result, message, None if state == QUEUED else time.time(), number),
             )
             return state
 
+    # Schedules.
+
+    def schedules(self) -> list[Schedule]:
+        """All schedules by name."""
+        found = self._rows("SELECT document FROM schedules ORDER BY name")
+        return [msgspec.json.decode(row["document"], type=Schedule) for row in found]
+
+    def put_schedule(self, schedule: Schedule) -> None:
+        """Keep a schedule, instead of one with its name."""
+        values = (schedule.name, schedule.who, msgspec.json.encode(schedule).decode())
+        with self.change() as change:
+            change.execute("INSERT OR REPLACE INTO schedules VALUES (?, ?, ?)", values)
+
+    def remove_schedule(self, name: str, who: str = LOCAL) -> bool:
+        """Remove a schedule of `who`, or of anybody if that is `LOCAL`; False if there is none."""
+        query = "DELETE FROM schedules WHERE name = ? AND ? IN (who, ?)"
+        with self.change() as change:
+            return change.execute(query, (name, who, LOCAL)).rowcount > 0
+
     # Tokens.
 
     def add_token(self, name: str, role: str, *, replace: bool = False) -> str:
-        """A new token; only its hash is kept.
-
-        Raises
-        ------
-        UsageError
-            If there is one with that name, unless `replace`.
-        """
+        """A new token, whose hash is kept; raises UsageError if there is one with that name, unless `replace`."""
         token = secrets.token_urlsafe(32)
-        with self._change() as change:
+        with self.change() as change:
             if not replace and change.execute("SELECT 1 FROM tokens WHERE name = ?", (name,)).fetchone():
                 raise UsageError(f"there is already a token named {name}; remove it first, or choose another name")
             change.execute("INSERT OR REPLACE INTO tokens VALUES (?, ?, ?, ?)", (name, role, _hash(token), time.time()))
         return token
 
     def remove_token(self, name: str) -> None:
-        """Remove a token; raises UsageError if there is none of that name."""
-        with self._change() as change:
+        """Remove a token and its schedules; raises UsageError if there is none of that name."""
+        with self.change() as change:
+            change.execute("DELETE FROM schedules WHERE who = ?", (name,))
             if change.execute("DELETE FROM tokens WHERE name = ?", (name,)).rowcount == 0:
                 raise UsageError(f"there is no token named {name}")
 
@@ -246,8 +241,12 @@ class Store:
             return self._connection.execute(query, values).fetchall()
 
     @contextlib.contextmanager
-    def _change(self) -> Iterator[sqlite3.Connection]:
+    def change(self) -> Iterator[sqlite3.Connection]:
+        """A transaction; changes that are made during it are part of it."""
         with self._lock:
+            if self._connection.in_transaction:
+                yield self._connection
+                return
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection
@@ -263,8 +262,6 @@ def _hash(token: str) -> str:
 
 def _row(found: sqlite3.Row) -> Row:
     values = dict(found)
-    for name in ("words", "settings"):
-        values[name] = json.loads(values[name])
-    for name in ("resume", "cancelled"):
-        values[name] = bool(values[name])
+    values |= {name: json.loads(values[name]) for name in ("words", "settings")}
+    values |= {name: bool(values[name]) for name in ("resume", "cancelled")}
     return Row(**values)

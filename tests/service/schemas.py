@@ -11,6 +11,7 @@ HOSTILE = st.sampled_from(
         "../../etc/passwd", "/etc/passwd", "$(touch /tmp/owned)", "`id`", "; reboot", "--results=/tmp/owned", "\0",
         "' OR 1=1 --", "<script>alert(1)</script>", "%00", "\u202e", "{{7*7}}", "1e309", "NaN", "-1", "9" * 400,
         "\ud800", "\n", "run", "tune", "probe p2p", "tcp.cfg", "UCX_TLS", "chunk", "left", "hosts", "on",
+        "02:30", "mon-fri", "Europe/Berlin", "Europe", "..",
     ]
 )  # fmt: skip
 NUMBERS = st.integers(-(10**20), 10**20) | st.floats(allow_nan=False, allow_infinity=False)
@@ -31,6 +32,8 @@ def _fitting(schema: dict[str, Any], document: dict[str, Any]) -> st.SearchStrat
         return values(document["components"]["schemas"][schema["$ref"].rpartition("/")[2]], document)
     if "anyOf" in schema:
         return st.one_of([values(each, document) for each in schema["anyOf"]])
+    if "enum" in schema:
+        return st.sampled_from(schema["enum"]) | HOSTILE
     match schema["type"]:
         case "string":
             return HOSTILE | st.text(max_size=min(schema.get("maxLength", 40) + 1, 40))

@@ -1,0 +1,139 @@
+"""Schedules over HTTP and on the command line."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import hypothesis
+import msgspec
+import pytest
+from hypothesis import strategies as st
+
+from merge_bench.cli import cli
+from merge_bench.cli.serve import job_request
+from merge_bench.service import schedules
+from merge_bench.service.api import Limits
+from merge_bench.service.documents import JobRequest
+from merge_bench.service.rules import Rules
+from merge_bench.service.schedules import queue_due
+from merge_bench.service.store import LOCAL, Store
+from tests.helpers.examples import examples
+from tests.helpers.runs import LIMIT
+from tests.service.schemas import ANYTHING, HOSTILE
+from tests.service.services import RealService
+from tests.service.test_api import Running, running
+
+RUN = {"command": "run", "options": {"chunk": "1e4"}}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (
+            "run optimized.cfg --chunk 25e6 --launches=8 --fail-on slower --check-link --question 1 --question 2,3",
+            JobRequest(
+                command="run", configs=["optimized.cfg"],
+                options={
+                    "chunk": "25e6", "launches": "8", "fail_on": "slower", "check_link": True, "question": "1,2,3",
+                },
+            ),
+        ),
+        ("run --configs tcp,default", JobRequest(command="run", configs=["tcp", "default"])),
+        (
+            "probe p2p --config tcp --baseline default --config ethernet --sizes 8,1M",
+            JobRequest(command="probe p2p", configs=["default", "tcp", "ethernet"], options={"sizes": "8,1M"}),
+        ),
+        (
+            "tune tcp --only UCX_TLS --only UCX_RNDV_THRESH --budget 5m",
+            JobRequest(command="tune", configs=["tcp"], options={"only": "UCX_TLS,UCX_RNDV_THRESH", "budget": "5m"}),
+        ),
+        ("probe", JobRequest(command="probe")),
+        ("serve token list", JobRequest(command="serve token list")),
+    ],
+)  # fmt: skip
+def test_words_become_a_request(words: str, expected: JobRequest) -> None:
+    assert job_request(cli, words.split()) == expected
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running(tmp_path_factory.mktemp("service"), Limits(queue=10**6, requests=10**9)) as found:
+        yield found
+
+
+def test_the_interface_adds_lists_and_removes(service: Running) -> None:
+    body = {"name": "api", "at": "02:30", "zone": "Europe/Berlin", "days": "mon-fri", "missed": "run", "job": RUN}
+    assert service.refused(403, "POST", "/api/schedules", body, token="reader")["code"] == "read-only"
+    status, added = service.ask("POST", "/api/schedules", body)
+    assert (status, added["who"], added["command"]) == (201, "ci", "merge-bench run --chunk=1e4")
+    assert added["next"] > added["created"]
+    assert service.refused(400, "POST", "/api/schedules", body)["code"] == "refused"
+    for wrong in ({"missed": "never"}, {"more": 1}, {"job": {}}, {"name": "x" * 61}, {"at": 230}):
+        assert service.refused(400, "POST", "/api/schedules", {**body, **wrong})["code"] == "invalid"
+    assert service.ask("GET", "/api/schedules", token="reader") == (200, {"schedules": [added]})
+    for token in ("reader", "other"):
+        assert service.refused(403 if token == "reader" else 404, "DELETE", "/api/schedules/api", token=token)
+    assert service.ask("DELETE", "/api/schedules/api") == (200, {"schedules": []})
+    assert service.refused(404, "DELETE", "/api/schedules/api")["code"] == "no-such-schedule"
+    assert service.ask("POST", "/api/schedules", body)[0] == 201
+    assert service.ask("DELETE", "/api/schedules/api", token=LOCAL)[0] == 200
+    for path in ("", "/", "/..", "/a/b", "/-a", "/%61", "/" + "a" * 61):
+        found, _ = service.ask("DELETE", f"/api/schedules{path}")
+        assert found == (405 if path == "" else 404)
+
+
+@pytest.mark.slow
+@examples(300)
+@hypothesis.given(
+    st.sampled_from(["name", "at", "days", "zone", "missed", "job"]), ANYTHING | HOSTILE, st.integers(0, 10**10)
+)
+def test_no_schedule_is_a_mistake_of_the_service(service: Running, field: str, value: object, now: int) -> None:
+    body = {"name": "fuzz", "at": "02:30", "job": RUN, field: value}
+    status, answer = service.ask("POST", "/api/schedules", body)
+    assert status in (201, 400), answer
+    assert service.mistakes == []
+    if status == 201:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(schedules, "clock", SimpleNamespace(time=lambda: now))
+            queue_due(service.store, Rules(service.folder), 1000, lambda: None)
+        assert service.ask("DELETE", f"/api/schedules/{answer['name']}") == (200, {"schedules": []})
+
+
+@pytest.mark.slow
+def test_a_running_service_finds_what_another_process_added(tmp_path: Path) -> None:
+    service = RealService(tmp_path)
+    try:
+        words = ("schedule", "add", "--name", "nightly", "--at", "02:30", "--zone", "Europe/Berlin", "--missed", "run")
+        job = ("--", "run", "--exchange", "dask", "--pipeline", "on")  # ends at once, with a refusal
+        assert command(service, *words, *job).startswith("nightly begins at 20")
+        assert command(service, *words, *job, status=2) == ""
+        store = Store(service.results / ".service/service.sqlite")
+        (schedule,) = store.schedules()
+        store.put_schedule(msgspec.structs.replace(schedule, next=schedule.created))  # as if it was added yesterday
+        deadline = time.monotonic() + LIMIT
+        while not (jobs := service.ask("GET", "/api/jobs")[1]["jobs"]):
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        assert (jobs[0]["who"], jobs[0]["command"]) == (LOCAL, schedule.command)
+        assert service.until(jobs[0]["id"], "failed")["status"] == 2
+        assert str(schedule.next)[:9] in str(store.schedules()[0].next)
+        store.close()
+        assert "merge-bench run --exchange=dask --pipeline=on" in command(service, "schedule", "list")
+        command(service, "schedule", "remove", "nightly")
+        command(service, "schedule", "remove", "nightly", status=2)
+        assert service.ask("GET", "/api/schedules")[1] == {"schedules": []}
+        assert service.stop() == 0
+        assert service.before.left_after(service.pids, 30) == []
+    finally:
+        service.close()
+
+
+def command(service: RealService, *words: str, status: int = 0) -> str:
+    process = service.command(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    output, errors = process.communicate(timeout=LIMIT)
+    assert process.returncode == status, errors
+    return str(output)
