@@ -15,6 +15,7 @@ from merge_bench.campaign.planned_launches import Job
 from merge_bench.cluster import host_agent
 from merge_bench.cluster.environment import THREAD_COUNTS
 from merge_bench.config.options import BY_VARIABLE
+from merge_bench.config.tokens import TOKENS
 from merge_bench.errors import Caution, MergeBenchError, RunFailed, say
 from merge_bench.host import machine
 from merge_bench.host.memory import show_cores
@@ -48,7 +49,7 @@ def surroundings(jobs: Sequence[Job]) -> dict[str, Any]:
     environment = {
         name: value
         for name, value in sorted(os.environ.items())
-        if (name.startswith(PREFIXES) or name in NAMES) and name not in BY_VARIABLE
+        if (name.startswith(PREFIXES) or name in NAMES) and name not in (*BY_VARIABLE, *TOKENS)
     }
     clusters = {f"{job.config}/{job.plan}": job for job in jobs}
     return {

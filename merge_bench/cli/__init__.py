@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import click
 
-from merge_bench.cli import clusters, configs, probe, results, serve, tune
+from merge_bench.cli import clusters, configs, jobs, probe, results, serve, tune
 from merge_bench.cli.parameters import CONTEXT, ListedGroup
 from merge_bench.config.version import __version__
 from merge_bench.errors import MergeBenchError, UsageError, say
@@ -33,6 +33,7 @@ COMMANDS: tuple[click.Command, ...] = (
     results.report,
     results.dashboard,
     serve.serve,
+    jobs.jobs,
     tune.tune,
     probe.probe,
 )

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from merge_bench.cli.jobs import gate_at_home, on_service, service_of
 from merge_bench.cli.parameters import CONTEXT, AsTyped, SectionedCommand, add_options, count_option, json_option
 from merge_bench.cluster.launcher_choice import batches, with_storage
 from merge_bench.config.options import CLUSTER_OPTIONS, OPTIONS
@@ -36,16 +37,24 @@ def run(named: tuple[str, ...], **values: Any) -> int:
     from merge_bench.view.messages import say_warnings
 
     _refuse_several(named, values)
-    sweep = load_all(values | {"config": named[0] if named else values["config"]})
-    say_warnings(warning for prepared in sweep.prepared.values() for warning in prepared.warnings)
-    if values["dry_run"]:
-        print(dry_run(sweep))
-        return 0
-    result, verdict, status = api.launch(sweep, values, caller, quiet=bool(values["json"]))
-    document = summarize(result.campaign)
+    if url := service_of(values):
+        configs = [*named, *filter(None, [values["config"]]), *(values["configs"] or ())]
+        campaign, error, status = on_service(url, "run", configs, values)
+        verdict = gate_at_home(campaign, values, configs) if status in (0, 5) else None
+        details = bool(values["details"])
+    else:
+        sweep = load_all(values | {"config": named[0] if named else values["config"]})
+        say_warnings(warning for prepared in sweep.prepared.values() for warning in prepared.warnings)
+        if values["dry_run"]:
+            print(dry_run(sweep))
+            return 0
+        result, verdict, status = api.launch(sweep, values, caller, quiet=bool(values["json"]))
+        campaign, error, details = result.campaign, None, bool(sweep.options["details"])
+    document = summarize(campaign)
     if verdict is not None:
-        error = document.error or verdict.error
-        document = replace(document, comparisons=verdict.comparisons, error=error)
+        document = replace(document, comparisons=verdict.comparisons, error=document.error or verdict.error)
+    if error is not None:
+        document = replace(document, error=document.error or error)
     if values["json"]:
         print_document(document)
     else:
@@ -53,16 +62,15 @@ def run(named: tuple[str, ...], **values: Any) -> int:
         from merge_bench.view.report.comparison import print_comparison, printed_below
         from merge_bench.view.report.run import print_report
 
-        details = bool(sweep.options["details"])
         gates = passed(verdict, metric=METRIC, fail_on=values["fail_on"]) if verdict is not None else ""
         below = printed_below(verdict, gates) if verdict is not None else ""
-        print_report(result.campaign, document, details=details, above=printed_above(), below=below)
+        print_report(campaign, document, details=details, above=printed_above(), below=below)
         if verdict is not None:
             print_comparison(verdict, metric=METRIC, details=details, gates=gates)
     if verdict is not None and verdict.error is not None:
         say(verdict.error.message)
     printed = () if values["json"] else [one.error.message for one in runs_of(document) if one.error]
-    say_failures(failures_of([result.campaign]), printed=printed)
+    say_failures(failures_of([campaign]), printed=printed)
     return status
 
 

@@ -124,7 +124,14 @@ class ListedGroup(click.Group):
 
 
 class SectionedCommand(click.Command):
-    """A command whose help lists options by section, and those of no section last."""
+    """A command whose help lists options by section, and those of no section last.
+
+    Its context's object has the options as they were typed.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.obj = self.make_parser(ctx).parse_args(list(args))[0]
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}

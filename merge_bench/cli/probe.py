@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from merge_bench.cli.jobs import on_service, service_of
 from merge_bench.cli.parameters import (
     CONTEXT,
     ListedGroup,
@@ -38,6 +39,7 @@ _OUTPUT_OPTIONS = decorated(
                  help="Published results to show beside the measured ones; `--reference list` prints their names."),
 )  # fmt: skip
 _PROBE_OPTIONS = decorated(
+    click.option("--on", metavar="URL", help="Address of a service that measures instead of this machine."),
     click.option("--baseline", metavar="CFG", help="Baseline config of the comparison; shown first."),
     click.option("--config", "configs", multiple=True, metavar="CFG", help="Config to measure; may be repeated."),
     count_option("--repetitions", "N",
@@ -94,18 +96,21 @@ def measure(kind: ProbeKind, values: Mapping[str, Any]) -> int:
     output = asked_for(values)
     made = kind.make(values)
     baseline = [values["baseline"]] if values["baseline"] else []
-    configs = [*baseline, *(config for config in values["configs"] if config not in baseline)] or [None]
-    head, jobs = campaigns.prepare(made, configs, values, blocks=values["repetitions"])
-    say_warnings(warning for job in jobs for warning in job.prepared.warnings)
-    if values["dry_run"]:
-        print(campaigns.dry_run(made, head, jobs))
-        return 0
-    with contextlib.closing(progress_for(sys.stderr, quiet=as_json)) as progress:
-        fresh = bool(values["fresh"])
-        folder, status = campaigns.run(
-            made, head, jobs, progress, fresh=fresh, caller=this_command(), wait_for_quiet=values["wait_for_quiet"]
-        )
-    campaign = read_campaign(folder)
+    configs = [*baseline, *(config for config in values["configs"] if config not in baseline)]
+    if url := service_of(values) or values["on"]:
+        campaign, _, status = on_service(url, f"probe {kind.name}", configs, values)
+    else:
+        head, jobs = campaigns.prepare(made, configs or [None], values, blocks=values["repetitions"])
+        say_warnings(warning for job in jobs for warning in job.prepared.warnings)
+        if values["dry_run"]:
+            print(campaigns.dry_run(made, head, jobs))
+            return 0
+        with contextlib.closing(progress_for(sys.stderr, quiet=as_json)) as progress:
+            fresh = bool(values["fresh"])
+            folder, status = campaigns.run(
+                made, head, jobs, progress, fresh=fresh, caller=this_command(), wait_for_quiet=values["wait_for_quiet"]
+            )
+        campaign = read_campaign(folder)
     return max(
         status, _show([campaign], in_order(campaign), output, as_json=as_json, whole=values.get("details", True))
     )

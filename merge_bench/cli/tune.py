@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from merge_bench.cli.jobs import on_service, service_of
 from merge_bench.cli.parameters import (
     CONTEXT,
     Parsed,
@@ -23,11 +24,12 @@ from merge_bench.cli.parameters import (
 )
 from merge_bench.config import parsers
 from merge_bench.config.options import TUNE_OPTIONS
-from merge_bench.config.shipped import SPACE
-from merge_bench.errors import say
+from merge_bench.config.shipped import SPACE, find_config
+from merge_bench.errors import RunFailed, say
 from merge_bench.tune.strategies import strategies
 
 if TYPE_CHECKING:
+    from merge_bench.analysis.documents.tune import PrunedValue
     from merge_bench.tune.tuning_plan import Task
 
 
@@ -66,6 +68,7 @@ def tune(**values: Any) -> int:
     from merge_bench.cli.campaigns import this_command
     from merge_bench.tune import tune_campaign as campaigns
     from merge_bench.tune.result import result_of
+    from merge_bench.tune.space import read_space
     from merge_bench.tune.tuning_plan import make_task
     from merge_bench.view.document import print_document
     from merge_bench.view.messages import say_warnings
@@ -75,26 +78,41 @@ def tune(**values: Any) -> int:
     from merge_bench.view.report.tuning import print_tuning
     from merge_bench.view.report.tuning_time import enough
     from merge_bench.view.text import visible
+    from merge_bench.view.titles import size_of
     from merge_bench.view.tune_figures import draw_figures
 
     output = Path(values["output"] or f"tuned-{_host()}.cfg")
     plots = check_plots(values["plots"], [("--output", output)])
-    task = make_task(values)
-    say_warnings(warning for each in task.prepared for warning in each.warnings)
-    if values["dry_run"]:
-        _print_space(task, values)
-        return 0
-    with contextlib.closing(progress_for(sys.stderr, quiet=bool(values["json"]))) as progress:
-        campaign, status, problem = campaigns.run(task, values, output, progress, this_command())
+    pruned: Sequence[PrunedValue] = ()
+    if url := service_of(values):
+        configs = [name for name in [values["baseline"]] if name]
+        campaign, ended, status = on_service(url, "tune", configs, values)
+        problem = ended.message if ended else ""
+        sizes = [size_of(campaign, plan) for plan in range(len(campaign.plans))]
+        if status == 0:
+            text = "".join(find_config(name).read_text() for name in configs)
+            try:
+                campaigns.write_config(campaign, read_space(SPACE), text, sizes, values["metric"], output)
+            except KeyError:
+                raise RunFailed(f"{output} was not written: the service has another tuning space") from None
+    else:
+        task = make_task(values)
+        sizes, pruned = task.sizes, task.pruned
+        say_warnings(warning for each in task.prepared for warning in each.warnings)
+        if values["dry_run"]:
+            _print_space(task, values)
+            return 0
+        with contextlib.closing(progress_for(sys.stderr, quiet=bool(values["json"]))) as progress:
+            campaign, status, problem = campaigns.run(task, values, output, progress, this_command())
     result = result_of(campaign)
     written = output if status == 0 and result.winner is not None else None
     remarks = [f"Written: {written}"] if written else [f"Not written: {output}"] * (status == 0)
     remarks.append(f"Records: {campaign.records}")
     if status == 0:
-        remarks += draw_figures(result, campaign, plots, task.sizes, values["metric"])
+        remarks += draw_figures(result, campaign, plots, sizes, values["metric"])
     if values["json"]:
         error = Failure("unfinished", problem) if status else None
-        print_document(result.document(campaign.records, written, task.pruned, error))
+        print_document(result.document(campaign.records, written, pruned, error))
     elif status:
         say(problem)
         print(*map(visible, remarks), sep="\n")
@@ -102,7 +120,7 @@ def tune(**values: Any) -> int:
         long = enough(campaign, Path(values["space"] or SPACE))
         step = after_tuning(campaign, result, written=written, enough=long).here()
         print_tuning(
-            result, sizes=task.sizes, metric=values["metric"], pruned=task.pruned, details=bool(values["details"]),
+            result, sizes=sizes, metric=values["metric"], pruned=pruned, details=bool(values["details"]),
             step=step, remarks=remarks,
         )  # fmt: skip
     return status

@@ -1,8 +1,8 @@
 """Starts processes and ends them so that nothing of them is left, named semaphores included.
 
 Every process leads a session of its own: what it starts ends with it, and Ctrl-C reaches the driver alone. If the
-driver is killed, the kernel ends the process. This module imports Python's own modules only: the agent of a host
-(`host_agent.py`) imports it first.
+driver is killed, the kernel ends the process. This module imports only what Python has and `config.tokens`: the agent
+of a host (`host_agent.py`) imports it first.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
+
+from merge_bench.config.tokens import TOKENS
 
 TIDY_SECONDS = 2.0
 """Time for Python's resource trackers to remove what killed processes left in /dev/shm, and to end."""
@@ -59,8 +61,9 @@ class Child:
         with contextlib.ExitStack() as opened:
             written: int | IO[bytes] = opened.enter_context(log.open("ab")) if isinstance(log, Path) else log
             self._process = subprocess.Popen(
-                argv, env=dict(environment), cwd=cwd, stdin=stdin, stdout=written if stdout is None else stdout,
-                stderr=written, start_new_session=True, preexec_fn=_before_exec(death_signal, cores),
+                argv, env={name: value for name, value in environment.items() if name not in TOKENS}, cwd=cwd,
+                stdin=stdin, stdout=written if stdout is None else stdout, stderr=written, start_new_session=True,
+                preexec_fn=_before_exec(death_signal, cores),
             )  # fmt: skip
         self.pid = self._process.pid
 

@@ -105,7 +105,14 @@ _TABLES = _section(
     "Real tables",
     Option("left", parsers.text, None, "Parquet file or folder of the left table.", "PATH"),
     Option("right", parsers.text, None, "Parquet file or folder of the right table.", "PATH"),
-    Option("on", parsers.names, None, "Key column or columns (a,b), with the same names in both tables.", "KEY[,KEY]"),
+    Option(
+        "on",
+        parsers.names,
+        None,
+        "Key column or columns (a,b), with the same names in both tables; or the address of a service (https://…) that"
+        " runs the command instead of this machine, while --left-on and --right-on name columns.",
+        "KEY[,KEY]|URL",
+    ),
     Option("left-on", parsers.names, None, "Key columns of the left table.", "KEY[,KEY]"),
     Option("right-on", parsers.names, None, "Key columns of the right table.", "KEY[,KEY]"),
     Option("scale", parsers.number(0, 1e5, above=True), 1.0, "Scale factor of --workload tpch.", "S"),

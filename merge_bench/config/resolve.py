@@ -130,6 +130,10 @@ def _check_combinations(found: Mapping[str, object], sources: Mapping[str, str])
         if found[one] is not None and found[other] is None:
             raise UsageError(f"{_given(one, sources)} also needs --{other.replace('_', '-')}")
 
+    on = found["on"]
+    if isinstance(on, tuple) and any("://" in name for name in on) and not sources["on"].startswith("environment"):
+        why = "only the commands run, probe and tune can use a service, whose address begins with https:// or http://"
+        raise UsageError(f"{_given('on', sources)} {','.join(on)} names no columns; {why}")
     both("config", "configs")
     both("scheduler_address", "scheduler_file")
     both("on", "left_on")

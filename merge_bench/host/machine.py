@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 
 from merge_bench.config.libraries import library_path
+from merge_bench.config.tokens import TOKENS
 from merge_bench.host import files, gpu, network
 from merge_bench.host.description import Hardware, Interface, ProcessFacts, Ucx
 from merge_bench.host.memory import available_bytes, quota_cores, show_cores, usable_cores
@@ -44,7 +45,9 @@ def versions() -> dict[str, str]:
 def environment(also: Collection[str] = ()) -> dict[str, str]:
     """The variables that affect a run, and those named in `also`; other variables are not recorded."""
     return {
-        name: value for name, value in sorted(os.environ.items()) if name.startswith(RECORDED_PREFIXES) or name in also
+        name: value
+        for name, value in sorted(os.environ.items())
+        if (name.startswith(RECORDED_PREFIXES) or name in also) and name not in TOKENS
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import re
@@ -12,9 +13,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+from tornado.iostream import StreamClosedError
 from tornado.web import Application, HTTPError, RequestHandler
 
 from merge_bench.analysis.documents.history import HistoryDocument
@@ -22,6 +25,7 @@ from merge_bench.analysis.history.document import history
 from merge_bench.cluster.supervisor import last_bytes
 from merge_bench.config.version import __version__
 from merge_bench.errors import UsageError
+from merge_bench.records.writer import RECORDS
 from merge_bench.service import documents as d
 from merge_bench.service import openapi, schedules
 from merge_bench.service.rules import Rules
@@ -29,7 +33,7 @@ from merge_bench.service.runner import LOG, Runner
 from merge_bench.service.store import LOCAL, QueueFull, Store, Token
 from merge_bench.view.dashboard.campaign_index import YOURS, Entry
 
-_LOG_BYTES = 16 << 10
+_LOG_BYTES, _CHUNK_BYTES = 16 << 10, 256 << 10
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -124,6 +128,14 @@ def show_job(service: Service, asked: Asked) -> d.Job:
     return msgspec.structs.replace(job, log=log, result=result)
 
 
+def show_records(service: Service, asked: Asked) -> Path:
+    """Send the records of a job's campaign, as far as they are written: one JSON document a line."""
+    name = show_job(service, asked).result
+    if name is None or not (file := service.rules.results / name / RECORDS).is_file():
+        raise Refused(404, "no-records", "this job has no records")
+    return file
+
+
 def cancel_job(service: Service, asked: Asked) -> d.Job:
     """Cancel a job: a running one is interrupted as Ctrl-C does, and keeps what it measured."""
     row = _existing(service, asked)
@@ -187,6 +199,7 @@ class Route:
     takes: type[msgspec.Struct] | None = None
     gives: type[msgspec.Struct] | None = None
     status: int = 200
+    content: str = "application/json"
 
     @functools.cached_property
     def pattern(self) -> re.Pattern[str]:
@@ -198,6 +211,7 @@ ROUTES = (
     Route("POST", "/api/jobs", "run", add_job, d.JobRequest, d.Job, 201),
     Route("GET", "/api/jobs", "read", list_jobs, d.Page, d.Jobs),
     Route("GET", "/api/jobs/{id}", "read", show_job, None, d.Job),
+    Route("GET", "/api/jobs/{id}/records", "read", show_records, content="application/x-ndjson"),
     Route("DELETE", "/api/jobs/{id}", "run", cancel_job, None, d.Job),
     Route("POST", "/api/schedules", "run", add_schedule, d.ScheduleRequest, d.Schedule, 201),
     Route("GET", "/api/schedules", "read", list_schedules, None, d.Schedules),
@@ -253,13 +267,25 @@ class Api(RequestHandler):
             route, asked = self._asked()
             found = await get_running_loop().run_in_executor(self.service.threads, route.answer, self.service, asked)
             self.set_status(route.status)
-            await self.finish(msgspec.json.encode(found))
+            self.set_header("Content-Type", route.content)
+            if isinstance(found, Path):
+                await self._send(found)
+            else:
+                await self.finish(msgspec.json.encode(found))
         except Refused as refused:
             self._refuse(refused.status, refused.code, str(refused))
         except QueueFull as full:
             self._refuse(429, full.code, str(full))
         except UsageError as error:
             self._refuse(400, "refused", str(error))
+
+    async def _send(self, file: Path) -> None:
+        """Send a file in chunks, so that it may have any size and grow meanwhile."""
+        with file.open("rb") as stream, contextlib.suppress(StreamClosedError):
+            while piece := stream.read(_CHUNK_BYTES):
+                self.write(piece)
+                await self.flush()
+        self.finish()
 
     def _asked(self) -> tuple[Route, Asked]:
         """The route and what it needs; raises `Refused`."""

@@ -38,7 +38,8 @@ def document(routes: Sequence[Route], version: str) -> dict[str, Any]:
 
 def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
     described = (route.answer.__doc__ or "").strip()
-    given = _content(route.gives.__name__) if route.gives else {"application/json": {"schema": {"type": "object"}}}
+    kind = "object" if route.content == "application/json" else "string"
+    given = _content(route.gives.__name__) if route.gives else {route.content: {"schema": {"type": kind}}}
     found: dict[str, Any] = {
         "operationId": route.answer.__name__,
         "summary": described,

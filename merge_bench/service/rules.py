@@ -33,6 +33,7 @@ TEXT = frozenset(
 )  # fmt: skip
 """Options with free text that the command only compares with names that it knows, or with names of columns."""
 TABLES = frozenset(("left", "right"))
+RESULT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 _CLUSTER = "the service decides on which cluster its jobs run"
 _OUTPUT = "the service decides where results go and how they are kept"
 REFUSED: Mapping[str, str] = {
@@ -106,7 +107,7 @@ class Rules:
         raise UsageError(f"{key} must be in one of the service's folders of tables{allowed}")
 
     def _result(self, text: str) -> Path:
-        if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}", text) and (self.results / text / RECORDS).is_file():
+        if RESULT_NAME.fullmatch(text) and (self.results / text / RECORDS).is_file():
             return self.results / text
         raise UsageError(f"against must be {HISTORY}, or the name of a result as /api/results lists them")
 
@@ -193,6 +194,8 @@ def _plain(key: str, value: object) -> str:
 def _checked(option: Option, text: str) -> str:
     if option.key in TABLES or option.key == "against":
         raise UsageError(f"{option.key} is an option of the job, not a setting")
+    if option.key == "on" and "://" in text:
+        raise UsageError("on names key columns in a job, which cannot queue another one elsewhere")
     value = parse_text(option.parse, text, option.key)
     most = _MOST.get(option.key)
     counts = value if isinstance(value, tuple) else (value,)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from merge_bench.cluster.supervisor import Child
+from merge_bench.config.options import BY_KEY
 from merge_bench.errors import MergeBenchError, RunFailed
 from merge_bench.records.reader import read_campaign, read_head
 from merge_bench.records.writer import RECORDS
@@ -22,8 +23,6 @@ from merge_bench.service.store import Store
 from merge_bench.units import format_duration
 
 LOG = "log"
-TOKEN_VARIABLE = "MERGE_BENCH_TOKEN"
-"""Has a client's token; jobs do not inherit it, since records keep their environment."""
 _POLL_SECONDS = 0.2
 _RETRY_SECONDS = 2.0
 _SERVICE_ENDED = "the service ended during this job"
@@ -133,8 +132,8 @@ class Runner:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if job.settings:
             (folder / SETTINGS_FILE).write_text(settings_text(job.settings), encoding="ascii")
-        environment = {name: value for name, value in os.environ.items() if name != TOKEN_VARIABLE}
-        environment |= {"PYTHONUNBUFFERED": "1", "COLUMNS": "110", "NO_COLOR": "1"}
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "110", "NO_COLOR": "1"}
+        environment.pop(BY_KEY["on"].variable, None)  # a job runs here, and does not queue another one
         environment[processes.VARIABLE] = processes.mark(self._store.instance, job.id)
         # SIGTERM, so that a job whose service is killed ends its own processes. The kernel sends it when this thread
         # ends.

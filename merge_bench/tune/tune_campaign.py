@@ -37,7 +37,7 @@ from merge_bench.tune.evaluator import (
     Options,
 )
 from merge_bench.tune.result import STOPPED, result_of
-from merge_bench.tune.space import Value
+from merge_bench.tune.space import Space, Value
 from merge_bench.tune.strategies import strategies
 from merge_bench.tune.timing import Timing, left_out
 from merge_bench.tune.tuned_config import tuned_text
@@ -76,7 +76,8 @@ def run(
                 with signals.interruptible():
                     check_host(jobs[0].prepared.settings, writer, wait=values["wait_for_quiet"], first=caller.look)
                     _search(task, timing, values, writer, progress)
-                    _write(read_campaign(writer.folder), task, values["metric"], output)
+                    whole = read_campaign(writer.folder)
+                    write_config(whole, task.space, task.text, task.sizes, values["metric"], output)
             except (RunFailed, WrongResult) as error:
                 status, problem = error.exit_status, str(error)
                 if isinstance(error, signals.Interrupted):
@@ -198,12 +199,14 @@ def best_so_far(campaign: Campaign, values: Sequence[Value], found: Candidate | 
     return first + [each for each in alone if not first or each.values[0] not in first[0].values]
 
 
-def _write(campaign: Campaign, task: Task, metric: str, output: Path) -> None:
-    """Write the config that was found, if there is one."""
+def write_config(
+    campaign: Campaign, space: Space, baseline: str, sizes: Sequence[str], metric: str, output: Path
+) -> None:
+    """Write the config that was found, if there is one; arguments as of `tuned_text`."""
     result = result_of(campaign)
     if result.winner is None:
         return
-    text = tuned_text(campaign, result, task.space, baseline=task.text, sizes=task.sizes, metric=metric)
+    text = tuned_text(campaign, result, space, baseline=baseline, sizes=sizes, metric=metric)
     try:
         with replacing(output) as draft:
             draft.write_text(text, encoding="utf-8")

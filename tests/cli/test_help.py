@@ -11,7 +11,7 @@ import pytest
 from merge_bench.probe import probes
 
 COMMANDS = [
-    [], ["run"], ["submit"], ["tune"], ["configs"], ["probe"], ["probe", "show"],
+    [], ["run"], ["submit"], ["tune"], ["configs"], ["probe"], ["probe", "show"], ["jobs"], ["jobs", "list"],
     *(["probe", name] for name in probes()),
 ]  # fmt: skip
 

@@ -115,11 +115,16 @@ def test_a_wrong_environment_names_the_variable() -> None:
         ("--left a --right b", "--left needs --on"),
         ("--left a --right b --on k --workload tpch", "--left cannot be combined with --workload tpch"),
         ("--workload tables", "--workload tables needs --left and --right"),
+        ("--on https://bench.example", "only the commands run, probe and tune can use a service"),
     ],
 )
 def test_options_that_contradict_each_other(arguments: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         resolve(on_the_command_line(*arguments.split()), None, {})
+
+
+def test_a_service_in_the_environment_is_not_in_the_way_of_other_commands() -> None:
+    assert resolve({}, None, {"MERGE_BENCH_ON": "https://bench.example"}).values["left"] is None
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from merge_bench.analysis.documents.tune import TuneDocument
 from merge_bench.records.recorded_plan import Plan
 from merge_bench.records.schema import Record
 from merge_bench.records.timeline import TimelineHead, TimelineIteration, TimelineRound
+from merge_bench.service.documents import Job, Jobs
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "schema"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -56,6 +57,7 @@ FILES: Mapping[str, Described] = {
     "doctor": Described("doctor --json", (DoctorDocument,)),
     "check": Described("check --json", (CheckDocument,)),
     "configs": Described("configs --json", (ConfigsDocument,)),
+    "jobs": Described("jobs … --json", (Jobs, Job)),
 }
 
 

@@ -24,7 +24,7 @@ OF_COMMANDS = {
     "run": "run", "import": "run", "compare": "compare", "history": "history", "predict": "predict", "tune": "tune",
     "transports": "transports", "doctor": "doctor", "check": "check", "configs": "configs", "probe p2p": "probe",
     "probe rma": "probe", "probe mpi": "probe", "probe reduce-scatter": "probe", "probe show": "probe",
-    "probe all-to-all": "probe",
+    "probe all-to-all": "probe", "jobs list": "jobs", "jobs show": "jobs", "jobs cancel": "jobs",
 }  # fmt: skip
 
 

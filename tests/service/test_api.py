@@ -10,7 +10,9 @@ import logging
 import re
 import shlex
 import socket
+import sqlite3
 import threading
+import time
 import urllib.parse
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -278,6 +280,32 @@ def test_the_document_has_every_request_and_its_references_exist(service: Runnin
     }
     for name in re.findall(r"#/components/schemas/(\w+)", json.dumps(found)):
         assert name in found["components"]["schemas"]
+
+
+def test_records_of_any_size_are_sent_as_they_are(tmp_path: Path) -> None:
+    with running(tmp_path, Limits()) as found:
+        number = found.ask("POST", "/api/jobs", RUN)[1]["id"]
+        path = f"/api/jobs/{number}/records"
+        assert found.refused(404, "GET", path, token="reader")["code"] == "no-records"
+        assert found.refused(404, "GET", "/api/jobs/99/records")["code"] == "no-such-job"
+        while found.ask("GET", f"/api/jobs/{number}")[1]["state"] != "done":
+            pass
+        with sqlite3.connect(tmp_path / "service.sqlite") as other:
+            other.execute("UPDATE jobs SET result = 'result'")
+        records = b"x" * 30_000_000 + b"\xff\n"
+        (tmp_path / "results/result").mkdir()
+        (tmp_path / "results/result/records.jsonl").write_bytes(records)
+        head = f"GET {path} HTTP/1.0\r\nHost: 127.0.0.1:{found.port}\r\n"
+        request = f"{head}Authorization: Bearer {found.tokens['reader']}\r\n\r\n".encode()
+        answer, _, body = found.raw(request).partition(b"\r\n\r\n")
+        assert b"Content-Type: application/x-ndjson" in answer
+        assert body == records
+        with socket.create_connection(("127.0.0.1", found.port)) as leaving:
+            leaving.sendall(request)
+            leaving.recv(1)
+        time.sleep(0.5)  # the service notices that later
+        assert found.ask("GET", "/api/health", token=None)[0] == 200
+        assert found.mistakes == []
 
 
 def requests() -> st.SearchStrategy[tuple[str, str, bytes | None]]:

@@ -79,6 +79,8 @@ def test_every_option_with_free_text_was_decided_about(rules: Rules) -> None:
     [
         ({"chunk": "1e6 --results=/etc"}, "chunk: "),
         ({"chunk": "-1"}, "chunk: "),
+        ({"on": "http://127.0.0.1:5007"}, "on names key columns"),
+        ({"on": ["id", "https://evil.example"]}, "on names key columns"),
         ({"chunk": True}, "chunk needs a number or text"),
         ({"chunk": False}, "chunk needs a number or text"),
         ({"chunk": [True]}, "chunk needs a number or text"),

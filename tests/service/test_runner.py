@@ -94,14 +94,15 @@ def test_the_exit_status_is_kept_and_the_output(service: Service) -> None:
     assert folder.stat().st_mode & 0o077 == 0
 
 
-def test_a_client_s_token_does_not_reach_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MERGE_BENCH_TOKEN", "secret")
+def test_a_client_s_token_and_service_do_not_reach_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MERGE_BENCH_TOKEN", "MERGE_BENCH_TOKEN_FILE", "MERGE_BENCH_ON"):
+        monkeypatch.setenv(name, "secret")
     service = Service(tmp_path)
     service.runner.start()
-    number = service.add("import os; print(os.environ.get('MERGE_BENCH_TOKEN'))")
+    number = service.add("import os; print([name for name, value in os.environ.items() if value == 'secret'])")
     until(lambda: service.job(number).state == "done")
     service.runner.close()
-    assert (service.runner.folder_of(number) / LOG).read_text() == "None\n"
+    assert (service.runner.folder_of(number) / LOG).read_text() == "[]\n"
 
 
 @pytest.mark.parametrize(("program", "status"), [(POLITE, 3), (DEAF, -signal.SIGKILL)])

@@ -156,6 +156,8 @@ class Runner:
         UsageError
             If one is going on, or the config is none of the shipped ones or brings code: who asks may be anybody.
         """
+        if "://" in request.on:
+            raise UsageError("the dashboard runs merges on its own machine only")
         paths = []
         for config in request.configs:
             if config not in config_names():

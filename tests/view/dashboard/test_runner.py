@@ -120,6 +120,11 @@ def test_no_other_command_is_started(command: str, tmp_path: Path) -> None:
         Runner(tmp_path).start(Request(command))
 
 
+def test_no_service_is_asked_by_the_dashboard(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="on its own machine"):
+        Runner(tmp_path).start(Request(on="http://127.0.0.1:5007"))
+
+
 def test_the_shipped_configs_are_offered() -> None:
     assert {"default.cfg", "optimized.cfg", "tcp.cfg"} <= set(config_names())
 

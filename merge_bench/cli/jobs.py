@@ -1,0 +1,207 @@
+"""The jobs of a service: commands about them, and `run`, `probe` and `tune` on a service (``--on URL``)."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import secrets
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from merge_bench.cli.parameters import CONTEXT, ListedGroup, decorated, json_option, results_option
+from merge_bench.config.options import BY_KEY, OPTIONS, as_text
+from merge_bench.errors import GateNotMet, RunFailed, UsageError, WrongResult, one_stream, say
+
+if TYPE_CHECKING:
+    from merge_bench.analysis.documents.compare import CompareDocument
+    from merge_bench.analysis.documents.error import Failure
+    from merge_bench.records.campaign import Campaign
+    from merge_bench.service.client import Client
+    from merge_bench.service.documents import Job, JobRequest, Jobs
+
+_VARIABLE, _RESULTS = BY_KEY["on"].variable, BY_KEY["results"]
+_HERE = ("on", "results", "json", "details", "output", "csv_file", "plots", "references")
+_CONFIGS = ("config", "configs", "baseline", "named")
+_POLL_SECONDS = 2.0
+_SERVICE = decorated(
+    click.option(
+        "--on", "url", required=True, envvar=_VARIABLE, show_envvar=True, metavar="URL", help="Address of the service."
+    ),
+    results_option("Results folder of a service on this machine; its token is used if the environment has none."),
+    json_option(),
+)
+
+
+@click.group(cls=ListedGroup, context_settings=CONTEXT)
+def jobs() -> None:
+    """List, show or cancel the jobs of a service; `run --on URL` queues one.
+
+    Your token is read from MERGE_BENCH_TOKEN, or from the file that MERGE_BENCH_TOKEN_FILE names.
+    """
+
+
+@jobs.command("list", context_settings=CONTEXT)
+@_SERVICE
+def list_jobs(**values: Any) -> None:
+    """List the newest jobs: number, state, how long it waits or ran, who queued it, and the command."""
+    _print(_client(values).jobs(), values)
+
+
+@jobs.command(context_settings=CONTEXT)
+@click.argument("number", type=click.IntRange(0))
+@_SERVICE
+def show(number: int, **values: Any) -> None:
+    """Show job NUMBER, with the end of its output."""
+    _print(_client(values).job(number), values)
+
+
+@jobs.command(context_settings=CONTEXT)
+@click.argument("number", type=click.IntRange(0))
+@_SERVICE
+def cancel(number: int, **values: Any) -> None:
+    """Cancel job NUMBER, as Ctrl-C does: what it measured is kept."""
+    _print(_client(values).cancel(number), values)
+
+
+def _client(values: Mapping[str, Any]) -> Client:
+    from merge_bench.service.client import Client
+
+    return Client(values["url"], results=Path(values["results"]))
+
+
+def _print(found: Job | Jobs, values: Mapping[str, Any]) -> None:
+    from merge_bench.service.documents import Jobs
+    from merge_bench.units import format_duration
+    from merge_bench.view.document import print_document
+    from merge_bench.view.text import short, visible
+
+    if values["as_json"]:
+        print_document(found)
+        return
+    print("  Job  State             Time  Queued by       Command")
+    for job in found.jobs if isinstance(found, Jobs) else [found]:
+        lasted = format_duration((job.ended or time.time()) - (job.started or job.created))
+        command = visible(job.command.removeprefix("merge-bench "))
+        print(f"{job.id:5}  {job.state:11}  {lasted:>10}  {short(visible(job.who), 14):14}  {short(command, 32)}")
+        if job.message and job.message != job.state:
+            print(" " * 6, short(visible(job.message), 73))
+        if job is found:
+            print(f"{command}\n{_lines(job.log or '')}", end="")
+
+
+def _lines(text: str) -> str:
+    from merge_bench.view.text import visible
+
+    return "".join(f"{visible(line)}\n" for line in text.splitlines())
+
+
+def service_of(values: Mapping[str, Any]) -> str | None:
+    """The address of the service, if ``--on`` or its variable names one instead of columns."""
+    named = as_text(values["on"] or os.environ.get(_VARIABLE, ""))
+    return named if re.search(r"(^|,)https?://", named) else None
+
+
+def on_service(
+    url: str, command: str, configs: Sequence[str], values: Mapping[str, Any]
+) -> tuple[Campaign, Failure | None, int]:
+    """Queue a job, follow it, and bring its records home; gives them, why it failed, and its exit status.
+
+    Where the job's output has been printed already, standard output stays closed until the command ends.
+    """
+    from merge_bench.analysis.documents.error import Failure
+    from merge_bench.cluster import signals
+    from merge_bench.records.reader import read_campaign
+    from merge_bench.service.client import Client
+    from merge_bench.view.text import visible
+
+    if values["dry_run"]:
+        raise UsageError("--dry-run shows what this machine would start; it cannot be combined with a service")
+    results = Path(values["results"] or os.environ.get(_RESULTS.variable) or str(_RESULTS.default))
+    client, request, printed = Client(url, results=results), _request(command, configs), [""]
+    try:
+        with signals.raising():
+            job = _follow(client, client.add(request).id, printed)
+    except signals.Interrupted as interrupted:
+        number = client.add(request).id  # the same job, by its key
+        later = f"python -m merge_bench jobs cancel {number} --on {url}"
+        say(f"{interrupted}; cancelling job {number}; Ctrl-C again leaves at once, and this cancels it later: {later}")
+        job = _follow(client, client.cancel(number).id, printed)
+    status, error = 0, None
+    if job.state != "done":
+        kinds = {each.exit_status: each for each in (UsageError, WrongResult, GateNotMet) if job.state == "failed"}
+        kind = kinds.get(job.status or 0, RunFailed)
+        error = Failure(kind.code, visible(f"job {job.id} of {url}: {job.message or job.state}"))
+        if job.result is None:
+            raise kind(error.message)
+        status = kind.exit_status
+        say(error.message)
+    campaign = read_campaign(client.records(job, results))
+    if one_stream() and not values["json"] and not values.get("details"):
+        print(f"Records: {campaign.records}")
+        click.get_current_context().with_resource(contextlib.redirect_stdout(io.StringIO()))
+    return campaign, error, status
+
+
+def gate_at_home(campaign: Campaign, values: Mapping[str, Any], configs: Sequence[str]) -> CompareDocument | None:
+    """The comparison that a job's gate made, unless the earlier result has never been brought home."""
+    from merge_bench.analysis.compare.fail_on import asked_for
+
+    against = values["against"] and str(campaign.folder.parent / values["against"])
+    if against and not Path(against).is_dir():
+        return None
+    given = {"against": against, "fail_on": values["fail_on"] or (), "threshold": values["threshold"] or 0.02}
+    gate = asked_for(given, configs=len(configs))
+    return gate.hold(campaign)[0] if gate else None
+
+
+def _follow(client: Client, number: int, printed: list[str]) -> Job:
+    """Print on standard error what is new about a job until it ends; `printed`: the end of its log so far."""
+    ahead = -1
+    while True:
+        job = client.job(number)
+        if job.state == "queued" and job.ahead != ahead:
+            ahead = job.ahead
+            say(f"job {job.id} is queued; jobs before it: {ahead}")
+        before, log = printed[0], "".join((job.log or "").rpartition("\n")[:2])  # whole lines
+        if not log.startswith(before):
+            log = log.partition("\n")[2]  # the first line may be cut
+            before = next(log[:size] for size in range(len(log), -1, -1) if before.endswith(log[:size]))
+        print(_lines(log[len(before) :]), end="", file=sys.stderr, flush=True)
+        printed[0] = log
+        if job.state not in ("queued", "running"):
+            return job
+        time.sleep(_POLL_SECONDS)
+
+
+def _request(command: str, configs: Sequence[str]) -> JobRequest:
+    """The job with the options as they were typed, or are in the environment."""
+    from merge_bench.config.old_names import translate_config
+    from merge_bench.config.reader import read_config
+    from merge_bench.config.shipped import FOLDER, find_config
+    from merge_bench.service.documents import JobRequest
+
+    context = click.get_current_context()
+    known = {param.name for param in context.command.params}
+    options = {
+        option.key: option.parse(text) if option.flag else text
+        for option in OPTIONS
+        if option.in_config and option.key in known and (text := os.environ.get(option.variable))
+    } | context.obj
+    paths, found = [find_config(name) for name in configs], None
+    if not all(path.resolve().parent == FOLDER for path in paths):
+        if len(paths) > 1:
+            raise UsageError("a service compares shipped configs only; name those, or one file")
+        found = translate_config(read_config(paths[0], os.environ))
+    return JobRequest(
+        command=command, configs=[] if found else [path.name for path in paths],
+        options={name: value for name, value in options.items() if name not in (*_HERE, *_CONFIGS)},
+        settings={each.name: each.value for each in {**found.options, **found.environment}.values()} if found else {},
+        resume=True, key=secrets.token_hex(16),
+    )  # fmt: skip

@@ -1,0 +1,150 @@
+"""A client of the service: every failure becomes one sentence, and records are brought home."""
+
+from __future__ import annotations
+
+import filecmp
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from http.client import HTTPException, HTTPResponse, IncompleteRead
+from pathlib import Path
+from ssl import SSLCertVerificationError
+from typing import TypeVar
+from urllib.request import HTTPErrorProcessor, ProxyHandler, Request, build_opener, getproxies
+
+import msgspec
+
+from merge_bench.config.tokens import TOKENS
+from merge_bench.errors import MergeBenchError, RunFailed, UsageError, first_line, say
+from merge_bench.host.addresses import is_loopback
+from merge_bench.records.writer import RECORDS
+from merge_bench.service.documents import Job, JobRequest, Jobs, Refusal
+from merge_bench.service.rules import RESULT_NAME
+from merge_bench.view.text import cut, visible
+
+_PATIENCE = 120.0
+"""Seconds for which a request is repeated while the service is started again or has too much to do."""
+_AGAIN = (0, 429, 502, 503, 504)
+_TIMEOUT, _PAUSE, _LONGEST, _CHUNK = 60.0, 1.0, 64 << 20, 1 << 20
+_T = TypeVar("_T")
+
+
+class _AsAnswered(HTTPErrorProcessor):
+    """Follows no redirect: another host would get the token."""
+
+    def http_response(self, request: Request, response: HTTPResponse) -> HTTPResponse:
+        return response
+
+    https_response = http_response
+
+
+class Client:
+    """The service at `url`. `token`: by default that of the environment, or of the service of `results` on loopback."""
+
+    def __init__(self, url: str, token: str | None = None, *, results: Path = Path("results")) -> None:
+        match = re.fullmatch(r"(https?)://(\[[0-9a-fA-F:.]+\]|[\w.-]+)(:\d{1,5})?/?", url)
+        if match is None:
+            raise UsageError("--on needs the address of one service, such as https://bench.example:5007")
+        self.url, local = url.rstrip("/"), is_loopback(match[2].strip("[]"))
+        token = token or _token(results / ".service/token" if local else None)
+        if match[1] == "http" and not local:
+            say(f"warning: whoever can read the traffic to {self.url} gets your token; use https if it offers that")
+        self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        # Without TLS a proxy could read the token.
+        proxies = {name: proxy for name, proxy in getproxies().items() if name == "https"}
+        self._open = build_opener(_AsAnswered, ProxyHandler(proxies)).open
+
+    def add(self, request: JobRequest) -> Job:
+        """Queue a job; with a `key`, the same request again gives the same job."""
+        return self._ask("POST", "/api/jobs", _decoder(Job), msgspec.json.encode(request))
+
+    def job(self, number: int) -> Job:
+        """A job, with the end of its output."""
+        return self._ask("GET", f"/api/jobs/{number}", _decoder(Job))
+
+    def jobs(self) -> Jobs:
+        """The newest jobs."""
+        return self._ask("GET", "/api/jobs", _decoder(Jobs))
+
+    def cancel(self, number: int) -> Job:
+        """Cancel a job."""
+        return self._ask("DELETE", f"/api/jobs/{number}", _decoder(Job))
+
+    def records(self, job: Job, results: Path) -> Path:
+        """Bring the records of a job into its folder in `results`, and give that; other records there are kept."""
+        if not RESULT_NAME.fullmatch(job.result or ""):
+            raise RunFailed(f"{self.url} names no result of job {job.id}, or one that cannot be stored")
+        folder = results / str(job.result)
+        try:
+            results.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=results, prefix=".") as draft:
+                file = Path(draft, "new", RECORDS)
+                file.parent.mkdir()
+                self._ask("GET", f"/api/jobs/{job.id}/records", lambda answer: _write(answer, file))
+                if not folder.exists():
+                    file.parent.rename(folder)
+                elif not filecmp.cmp(file, folder / RECORDS, shallow=False):
+                    raise RunFailed(f"{folder} has other records, which are kept; choose another folder with --results")
+        except OSError as error:
+            raise RunFailed(f"cannot write the records to {folder}: {error.strerror}") from None
+        return folder
+
+    def _ask(self, method: str, path: str, read: Callable[[HTTPResponse], _T], body: bytes | None = None) -> _T:
+        deadline = time.monotonic() + _PATIENCE
+        problem: MergeBenchError | None = None
+        while True:
+            status, first = 0, problem is None
+            try:
+                request = Request(self.url + path, body, self._headers, method=method)
+                with self._open(request, timeout=_TIMEOUT) as answer:
+                    status = answer.status
+                    if status < 300:
+                        return read(answer)
+                    why = _decoder(Refusal)(answer).error.message + f"; set {' or '.join(TOKENS)}" * (status == 401)
+                    problem = (UsageError if status < 500 else RunFailed)(f"{self.url}: {visible(cut(why))}")
+            except (ValueError, RecursionError):
+                status = 0 if answer.length else status  # the connection ended early
+                problem = RunFailed(f"{self.url} is no merge_bench service, or one of another version")
+            except (OSError, HTTPException) as error:
+                status, reason = 0, getattr(error, "reason", error)
+                if isinstance(reason, SSLCertVerificationError):
+                    why = f"{reason.verify_message}; SSL_CERT_FILE can name the certificate of its authority"
+                    raise UsageError(f"the certificate of {self.url} is not trusted: {why}") from None
+                why = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+                problem = RunFailed(f"the request to {self.url} failed: {visible(cut(why))}")
+            if status not in _AGAIN or time.monotonic() > deadline:
+                raise problem
+            if first:
+                say(f"{problem}; trying again for {_PATIENCE / 60:.0f} minutes")
+            time.sleep(_PAUSE)
+
+
+def _decoder(kind: type[_T]) -> Callable[[HTTPResponse], _T]:
+    return lambda answer: msgspec.json.decode(answer.read(_LONGEST), type=kind)  # what is longer is no JSON then
+
+
+def _write(answer: HTTPResponse, file: Path) -> None:
+    with file.open("wb") as stream:
+        shutil.copyfileobj(answer, stream, _CHUNK)
+    if answer.length:
+        raise IncompleteRead(b"", answer.length)
+
+
+def _token(own: Path | None) -> str:
+    """The token in the environment, or in the file that it names, or in `own`."""
+    token, file = os.environ.get(TOKENS[0], ""), os.environ.get(TOKENS[1]) or own
+    how = f"set {TOKENS[0]}, or {TOKENS[1]} to a file that has it"
+    if not token and file is not None:
+        try:
+            with open(file, encoding="ascii") as stream:
+                if os.fstat(stream.fileno()).st_mode & 0o077:
+                    raise UsageError(f"others can read the token in {file}; run: chmod 600 {file}")
+                token = stream.read(1000)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"cannot read a token from {file}: {first_line(error)}; {how}") from None
+    if not re.fullmatch(r"[!-~]+", token.strip()):
+        raise UsageError(f"the service needs a token: {how}")
+    return token.strip()
