@@ -33,7 +33,8 @@ class Job(Struct, frozen=True, kw_only=True):
     """A job. Times are seconds since the epoch.
 
     `command`: as a person would type it; `status`: the exit status; `result`: the name of its campaign; `message`: why
-    it ended, if not by itself; `ahead`: jobs before it; `log`: the end of its output, only if one job was asked for.
+    it ended, if not by itself; `ahead`: jobs before it; `cancellable`: whether this token can cancel it now; `log`: the
+    end of its output, only if one job was asked for.
     """
 
     id: int
@@ -48,6 +49,7 @@ class Job(Struct, frozen=True, kw_only=True):
     started: float | None
     ended: float | None
     ahead: int = 0
+    cancellable: bool = False
     log: str | None = None
 
 
