@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+from tornado.httputil import HTTPServerRequest
 from tornado.iostream import StreamClosedError
 from tornado.web import Application, HTTPError, RequestHandler
 
@@ -24,13 +25,13 @@ from merge_bench.analysis.documents.history import HistoryDocument
 from merge_bench.analysis.history.document import history
 from merge_bench.cluster.supervisor import last_bytes
 from merge_bench.config.version import __version__
-from merge_bench.errors import UsageError
+from merge_bench.errors import MergeBenchError, UsageError
 from merge_bench.records.writer import RECORDS
 from merge_bench.service import documents as d
 from merge_bench.service import openapi, schedules
 from merge_bench.service.rules import Rules
 from merge_bench.service.runner import LOG, Runner
-from merge_bench.service.store import LOCAL, QueueFull, Store, Token
+from merge_bench.service.store import LOCAL, QUEUED, RUNNING, QueueFull, Store, Token
 from merge_bench.view.dashboard.campaign_index import YOURS, Entry
 
 _LOG_BYTES, _CHUNK_BYTES = 16 << 10, 256 << 10
@@ -64,7 +65,7 @@ class Rate:
         return self._counts[client]
 
 
-class Refused(Exception):
+class Refused(MergeBenchError):
     """The answer is an error: an HTTP status, a word for programs, and a sentence."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
@@ -90,6 +91,10 @@ class Service:
     rate: Rate = field(default_factory=Rate)
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(4, "api"))
 
+    def over_limit(self, client: object) -> bool:
+        """Count a request of this client; whether it made too many in this minute."""
+        return self.rate.count(client) > self.limits.requests
+
 
 class Asked(NamedTuple):
     """A request that passed the checks: who asks, the number or name in its path, its body or query."""
@@ -110,20 +115,20 @@ def add_job(service: Service, asked: Asked) -> d.Job:
     )
     if new:
         service.runner.wake()
-    return _job(service, row)
+    return _job(service, row, asked)
 
 
 def list_jobs(service: Service, asked: Asked) -> d.Jobs:
     """List jobs, the newest first."""
     rows = service.store.jobs(limit=asked.value.limit, offset=asked.value.offset)
-    return d.Jobs(jobs=[_job(service, row) for row in rows], queued=service.store.ahead())
+    return d.Jobs(jobs=[_job(service, row, asked) for row in rows], queued=service.store.ahead())
 
 
 def show_job(service: Service, asked: Asked) -> d.Job:
     """Show a job, with the end of its output."""
     row = _existing(service, asked)
-    job = _job(service, row)
-    result = service.runner.result_of(row) if row.state == "running" else row.result
+    job = _job(service, row, asked)
+    result = service.runner.result_of(row) if row.state == RUNNING else row.result
     log = last_bytes(service.runner.folder_of(row.id) / LOG, _LOG_BYTES)
     return msgspec.structs.replace(job, log=log, result=result)
 
@@ -139,11 +144,11 @@ def show_records(service: Service, asked: Asked) -> Path:
 def cancel_job(service: Service, asked: Asked) -> d.Job:
     """Cancel a job: a running one is interrupted as Ctrl-C does, and keeps what it measured."""
     row = _existing(service, asked)
-    if asked.token.name not in (row.who, LOCAL):
+    if not _owns(asked.token, row):
         raise Refused(403, "not-yours", "this job belongs to another token")
     changed = service.store.cancel(row.id)
     service.runner.wake()
-    return _job(service, changed or row)
+    return _job(service, changed or row, asked)
 
 
 def add_schedule(service: Service, asked: Asked) -> d.Schedule:
@@ -230,10 +235,15 @@ def _existing(service: Service, asked: Asked) -> d.Row:
     return row
 
 
-def _job(service: Service, row: d.Row) -> d.Job:
-    ahead = service.store.ahead(row.id) if row.state == "queued" else 0
+def _owns(token: Token, row: d.Row) -> bool:
+    return token.role == "run" and token.name in (row.who, LOCAL)
+
+
+def _job(service: Service, row: d.Row, asked: Asked) -> d.Job:
+    ahead = service.store.ahead(row.id) if row.state == QUEUED else 0
+    can = row.state in (QUEUED, RUNNING) and not row.cancelled and _owns(asked.token, row)
     command = shlex.join(["merge-bench", *row.words])
-    return d.Job(command=command, ahead=ahead, **msgspec.structs.asdict(row))
+    return d.Job(command=command, ahead=ahead, cancellable=can, **msgspec.structs.asdict(row))
 
 
 def _result(entry: Entry) -> d.ResultRow:
@@ -290,13 +300,7 @@ class Api(RequestHandler):
     def _asked(self) -> tuple[Route, Asked]:
         """The route and what it needs; raises `Refused`."""
         service, request = self.service, self.request
-        if request.headers.get("Host", "").lower() not in service.hosts:
-            raise Refused(403, "wrong-host", "this name is not one of the service's own; see serve --host-name")
-        origin = request.headers.get("Origin")
-        scheme, _, host = (origin or "").lower().partition("://")
-        # A proxy may speak TLS for a service that does not.
-        if origin is not None and (host not in service.hosts or scheme not in (service.scheme, "https")):
-            raise Refused(403, "wrong-origin", "pages of other sites cannot use this service")
+        check_place(service, request)
         matches = [(route, match) for route in ROUTES if (match := route.pattern.fullmatch(request.path))]
         found = next(((route, match) for route, match in matches if route.method == request.method), None)
         if found is not None and found[0].role is None:
@@ -316,7 +320,7 @@ class Api(RequestHandler):
         """Whose token the request has."""
         kind, _, given = self.request.headers.get("Authorization", "").partition(" ")
         token = self.service.store.find_token(given.strip()) if kind.lower() == "bearer" and given else None
-        if self.service.rate.count(token or self.request.remote_ip) > self.service.limits.requests:
+        if self.service.over_limit(token or self.request.remote_ip):
             self.set_header("Retry-After", "60")
             raise Refused(429, "too-many-requests", "too many requests in this minute; wait for the next one")
         if token is None:
@@ -358,6 +362,17 @@ class Api(RequestHandler):
         """Log mistakes of this program only."""
         if not isinstance(value, HTTPError):
             _LOGGER.error("a request failed", exc_info=(kind, value, trace))
+
+
+def check_place(service: Service, request: HTTPServerRequest) -> None:
+    """Raise `Refused` for a name that is not the service's own, and for pages of other sites."""
+    if request.headers.get("Host", "").lower() not in service.hosts:
+        raise Refused(403, "wrong-host", "this name is not one of the service's own; see serve --host-name")
+    origin = request.headers.get("Origin")
+    scheme, _, host = (origin or "").lower().partition("://")
+    # A proxy may speak TLS for a service that does not.
+    if origin is not None and (host not in service.hosts or scheme not in (service.scheme, "https")):
+        raise Refused(403, "wrong-origin", "pages of other sites cannot use this service")
 
 
 def application(service: Service) -> Application:

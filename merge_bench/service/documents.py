@@ -57,6 +57,7 @@ class Job(Row, frozen=True, kw_only=True):
 
     command: str
     ahead: int = 0
+    cancellable: bool = False
     log: str | None = None
 
 

@@ -39,7 +39,8 @@ class Runner:
     """A thread that runs the jobs of `store`.
 
     `folder`: has a folder for each job; `job_seconds`: the longest time of a job; `grace_seconds`: for which a job that
-    was interrupted may clean up before it is killed; `command`: the command line for the words of a job.
+    was interrupted may clean up before it is killed; `command`: the command line for the words of a job; `current`: the
+    job that runs.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Runner:
         command: Callable[[Sequence[str], Path], list[str]] = _command,
     ) -> None:  # fmt: skip
         self._store, self._folder, self._results = store, folder, results
+        self.current: Row | None = None
         self._job_seconds, self._grace, self._command = job_seconds, grace_seconds, command
         self._event = threading.Event()
         self._stopping = False
@@ -100,7 +102,8 @@ class Runner:
                 self._event.clear()
                 if self._stopping:
                     break
-                if (job := self._store.take()) is None:
+                self.current = job = self._store.take()
+                if job is None:
                     self._event.wait()
                 else:
                     recovered = False

@@ -17,24 +17,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bokeh.server.server import BaseServer
 from tornado.httpserver import HTTPServer
 from tornado.ioloop import IOLoop, PeriodicCallback
 
 from merge_bench.cluster import signals
 from merge_bench.errors import UsageError
 from merge_bench.host.addresses import free_port, in_url, is_loopback, origins
-from merge_bench.service.api import Limits, Service, application
+from merge_bench.service.api import Limits, Service
+from merge_bench.service.pages import Gate, QuietIndex
 from merge_bench.service.rules import Rules
 from merge_bench.service.runner import Runner
 from merge_bench.service.schedules import LOOK_SECONDS, queue_due
 from merge_bench.service.store import LOCAL, Store
-from merge_bench.view.dashboard.campaign_index import Index
 
 FOLDER = ".service"
 """In the folder of the results: whoever copies that has everything."""
 TOKEN_FILE = "token"
 _HOST_NAME = re.compile(r"([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?", re.ASCII)
-_HOLD_SECONDS = 1.0
 _IDLE_SECONDS, _BODY_SECONDS, _HEADER_BYTES = 60.0, 30.0, 16 << 10
 
 
@@ -84,17 +84,21 @@ def serve(settings: Settings) -> int:
         port = free_port(settings.address, settings.port)
         token = _local_token(store, results / FOLDER / TOKEN_FILE)
         runner = Runner(store, results / FOLDER / "jobs", results, job_seconds=settings.limits.job_seconds)
+        index = QuietIndex(results, runner)
         service = Service(
             store=store, runner=runner, rules=Rules(results, settings.tables), limits=settings.limits,
             hosts=_hosts(settings, port), scheme="https" if context else "http",
-            results=Index(results, hold_seconds=_HOLD_SECONDS).scan,
+            results=index.scan,
         )  # fmt: skip
         logging.getLogger("tornado.general").setLevel(logging.ERROR)  # what it says about malformed requests
+        gate = Gate(service, index)
         server = HTTPServer(
-            application(service), ssl_options=context, max_body_size=settings.limits.body_bytes,
+            gate, ssl_options=context, max_body_size=settings.limits.body_bytes,
             max_header_size=_HEADER_BYTES, idle_connection_timeout=_IDLE_SECONDS, body_timeout=_BODY_SECONDS,
         )  # fmt: skip
+        pages = BaseServer(IOLoop.current(), gate.pages, server)
         server.listen(port, settings.address)
+        pages.start()
         runner.start()
         look = functools.partial(queue_due, store, service.rules, settings.limits.queue, runner.wake)
         loop = IOLoop.current()
@@ -107,7 +111,7 @@ def serve(settings: Settings) -> int:
         try:
             _until_a_signal()
         finally:
-            server.stop()
+            pages.stop()
             runner.close()
             service.threads.shutdown()
     return 0

@@ -16,6 +16,7 @@ import pytest
 from tests.browser.conftest import Open, Window, started
 from tests.browser.scenario import compare_with_an_earlier_run, start_a_run, watch_it_to_its_end
 from tests.helpers.runs import ROOT
+from tests.service.services import RealService
 
 
 def free_port() -> int:
@@ -73,3 +74,33 @@ def test_a_run_is_started_from_the_notebook_watched_to_its_end_and_compared(
     view.picture("lab-live", full=False)
     compare_with_an_earlier_run(view, tmp_path / "results")
     view.picture("lab-results", full=False)
+
+
+def test_the_queue_of_a_service_is_seen_in_the_notebook(lab: str, window: Open, tmp_path: Path) -> None:
+    pytest.importorskip("merge_bench.service.client")
+    service = RealService(tmp_path / "service")
+    try:
+        job = {"command": "run", "options": {"chunk": "2e4", "iterations": 4, "workers": 2, "link-rounds": 0}}
+        number = service.add(job)
+        book = tmp_path / "notebooks" / "dashboard.ipynb"
+        call = f"show('../service/results', queue=Client('{service.url}', '{service.token}'))"
+        imported = "from merge_bench.service.client import Client\\n"
+        book.write_text(book.read_text().replace('show(\\"../results\\")', imported + call))
+        view = window(lab)
+        run_all_cells(view)
+        view.turn_to("Queue")
+        view.wait_for_text(f"{number} done")
+        view.wait_for_text("Records: ")
+        view.picture("lab-queue", full=False)
+        view.page.get_by_role("button", name=f"Result {number}").click()
+        view.wait_for_text("Throughput of every iteration")
+        view.turn_to("History")
+        view.wait_for_text("15 results are needed to find a shift")
+        view.picture("lab-history", full=False)
+        other = service.add({**job, "options": {**job["options"], "iterations": 100_000}})  # type: ignore[dict-item]
+        view.turn_to("Queue")
+        view.page.get_by_role("button", name=f"Cancel {other}").click()
+        view.wait_for_text(f"{other} cancelled")
+        assert service.stop() == 0
+    finally:
+        service.close()

@@ -6,10 +6,11 @@ import os
 from typing import Any
 
 
-def show(results: str | os.PathLike[str] = "results") -> Any:
+def show(results: str | os.PathLike[str] = "results", *, queue: Any = None) -> Any:
     """The view of `results`, to end a notebook's cell with; it brings its scripts along and needs no network.
 
-    It holds the newest result from the start, so that an executed notebook shows it without a kernel, too.
+    It holds the newest result from the start, so that an executed notebook shows it without a kernel, too. `queue`: a
+    `merge_bench.service.client.Client`, whose jobs a tab shows.
     """
     import panel
 
@@ -17,6 +18,6 @@ def show(results: str | os.PathLike[str] = "results") -> Any:
 
     from merge_bench.view.dashboard.app import Dashboard
 
-    view = Dashboard(results)
+    view = Dashboard(results, queue=queue)
     view.live.show(view.live.refresh())
     return view

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -14,8 +15,10 @@ from merge_bench.view.dashboard.background import Session
 from merge_bench.view.dashboard.campaign_cache import CampaignCache
 from merge_bench.view.dashboard.campaign_index import YOURS, Entry, Index
 from merge_bench.view.dashboard.components import complaints, html
+from merge_bench.view.dashboard.history_tab import HistoryView
 from merge_bench.view.dashboard.live_tab import LiveView
 from merge_bench.view.dashboard.network_tab import NetworkView
+from merge_bench.view.dashboard.queue_tab import Queue, QueueView
 from merge_bench.view.dashboard.results_tab import ResultsView
 from merge_bench.view.dashboard.run_tab import RunView
 from merge_bench.view.dashboard.runner import IDLE, OVER, Permission, Runner
@@ -26,7 +29,7 @@ READ_SECONDS = 0.25
 LIVE_SECONDS = 0.05
 """Between two reads of the watched campaign; a read costs little while nothing is new."""
 
-_TABS = ("Live", "Results", "Tuning", "Network", "Run")
+_TABS = ("Live", "Results", "History", "Tuning", "Network", "Queue", "Run")
 
 
 class _Page(pn.Column):  # type: ignore[misc]  # Panel is not typed.
@@ -50,7 +53,8 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
     """The view of `results`, a folder of campaigns; a notebook shows it as the value of a cell.
 
     Several pages can share `index`, `cache`, `runner` and `permission`. Without them the view makes its own, and a run
-    started from it ends with this process at the latest.
+    started from it ends with this process at the latest. With the `queue` of a service there is a tab for it instead,
+    because a run that is started here would disturb the service's. `pace`: see `Session`.
     """
 
     def __init__(
@@ -61,21 +65,26 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         cache: CampaignCache | None = None,
         runner: Runner | None = None,
         permission: Permission | None = None,
+        queue: Queue | None = None,
+        pace: Callable[[], float] = lambda: 0.0,
     ) -> None:
         super().__init__()
         if runner is None:
             runner = Runner(results)
-            atexit.register(runner.close)
+            if queue is None:  # otherwise it starts nothing
+                atexit.register(runner.close)
         self._index = index or Index(results)
-        self._session = Session()
+        self._session = Session(pace)
         self._entries: tuple[Entry, ...] = ()
         self._cache, self._runner, self._permission = cache or CampaignCache(), runner, permission or Permission()
         self._begun: set[str] = set()
         self._before: set[str] | None = None
+        self._queue = queue
+        self._tabs = [name for name in _TABS if name != ("Run" if queue else "Queue")]
         self._problem = html(height=24, visible=False)
         # Buttons, because Bokeh's tabs cannot be used with the keyboard.
         self.tabs = pn.widgets.RadioButtonGroup(
-            options=list(_TABS), value=_TABS[0], stylesheets=[style_sheets.TABS], margin=0, sizing_mode="stretch_width"
+            options=self._tabs, value=_TABS[0], stylesheets=[style_sheets.TABS], margin=0, sizing_mode="stretch_width"
         )
         self._body = pn.Column(sizing_mode="stretch_width", min_height=600, margin=0)
         self.tabs.param.watch(lambda event: self._open(event.new), "value")
@@ -92,11 +101,16 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
     results = cached_property(lambda self: ResultsView(self._campaigns, self._cache))
     tuning = cached_property(lambda self: TuningView(self._campaigns, self._cache))
     network = cached_property(lambda self: NetworkView(self._campaigns, self._cache))
+    history = cached_property(lambda self: HistoryView(self._index.results, self._campaigns, self._compare))
     run = cached_property(lambda self: RunView(self._runner, self._permission, self._await_start))
+    queue = cached_property(
+        lambda self: QueueView(self._session, self._queue, self._campaigns, self._cache, self._compare)
+    )
 
     def _open(self, name: str) -> None:
-        if name not in _TABS:
+        if name not in self._tabs:
             return
+        self._session.touch()
         view: Any = getattr(self, name.lower())
         if name == "Results":
             self.results.renew()
@@ -104,7 +118,7 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         if name not in self._begun:
             self._begun.add(name)
             # A hidden tab is not in the page; it is updated when it is chosen.
-            seconds = LIVE_SECONDS if name == "Live" else READ_SECONDS
+            seconds = {"Live": LIVE_SECONDS, "Queue": SCAN_SECONDS}.get(name, READ_SECONDS)
             self._session.every(seconds, view.refresh, view.show, lambda: bool(self.tabs.value == name))
 
     def __panel__(self) -> Any:
@@ -119,6 +133,22 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         self._problem.param.update(value=complaints([problem] if problem else []), visible=bool(problem))
         self._entries = entries
         self._show_started()
+
+    def show_while(self, allowed: Callable[[], bool], problem: str) -> None:
+        """Show and read nothing any more, but this sentence, once it is not `allowed`."""
+
+        def check(fine: bool) -> None:
+            if not fine:
+                self._layout.objects = [html(complaints([problem]))]
+                self._session.close()
+
+        self._session.every(SCAN_SECONDS, allowed, check)
+
+    def _compare(self, names: Sequence[str]) -> None:
+        """Show the results in these folders in the Results tab."""
+        self._entries = self._index.look_at(names)  # they can be newer than the last listing
+        self.results.choose(names)
+        self.tabs.value = "Results"
 
     def _await_start(self) -> None:
         """A run was started from this page: the Live tab is to open when its first record is there."""

@@ -8,9 +8,11 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import panel as pn
+from bokeh.models import LayoutDOM, Plot, Selection
+from bokeh.models.widgets import NumericInput
 from panel.io.resources import LOCAL_DIST
 
 from merge_bench.view.dashboard.content_security import restrict
@@ -19,6 +21,8 @@ from merge_bench.view.dashboard.page_ready import PageReady
 _READERS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="results")
 DRAWN_SECONDS = 0.5
 """The least pause after something was drawn."""
+LOOK_SECONDS = 0.25
+"""The longest pause between two looks at whether something is to be done."""
 ANSWER_SECONDS = 10.0
 """How long an answer of the page is waited for."""
 _LOG = logging.getLogger(__name__)
@@ -31,9 +35,14 @@ class Session:
     They run on the event loop that was running when the session was made, and so do events of the page: JupyterLab lets
     widgets send events to the kernel in other threads, and neither Panel nor the views expect several threads. Without
     a running event loop, as in tests, work is done and shown at once.
+
+    Nothing is done for a served page while it is hidden, or no browser shows it. `pace`: the least seconds between two
+    updates at this time; one that follows on something that a person did in the page does not wait.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pace: Callable[[], float] = lambda: 0.0) -> None:
+        self._pace = pace
+        self._touches = 0
         self._document = pn.state.curdoc if pn.state.curdoc and pn.state.curdoc.session_context else None
         self._loop: asyncio.AbstractEventLoop | None = None
         with contextlib.suppress(RuntimeError):
@@ -46,6 +55,7 @@ class Session:
             self._document.template_variables.setdefault("dist_url", LOCAL_DIST)
             restrict(self._document)
             self._document.on_session_destroyed(lambda _: self.close())
+            self._document.on_change(self._changed)
 
     def every(
         self,
@@ -68,6 +78,27 @@ class Session:
         elif when():
             show(work())
 
+    def touch(self) -> None:
+        """A person did something: what is seen is updated at once."""
+        self._touches += 1
+
+    def _changed(self, event: Any) -> None:
+        """Note changes that the browser reports, but not those of figures, nor the answers of `PageReady`."""
+        if getattr(event, "setter", None) is not None and isinstance(event.model, LayoutDOM | Selection):
+            answer = isinstance(event.model, NumericInput) and event.attr == "value"
+            self._touches += not answer and not isinstance(event.model, Plot)
+
+    async def _seen(self) -> bool:
+        """Whether a browser shows the page, or loads it: what is read before then comes with the page."""
+        context: Any = self._document and self._document.session_context
+        if not context:
+            return True
+        if not (context.session and context.session.connection_count):
+            return not self.page_ready.answered
+        if not (self.page_ready.answered or self._silent):
+            await self._answer_seconds()  # changes while the page is being built can be lost
+        return not self.page_ready.hidden
+
     def on_loop(self, handle: Callable[[], None]) -> None:
         """Handle an event of the page on the event loop, in the order of events."""
         if self._loop is None:
@@ -89,9 +120,14 @@ class Session:
     async def _again(
         self, seconds: float, work: Callable[[], Found], show: Callable[[Found], object], when: Callable[[], bool]
     ) -> None:
+        before, done = None, 0.0
         while True:
-            drawn = when() and await self._once(work, show, when)
-            await asyncio.sleep(max(seconds, DRAWN_SECONDS) if drawn else seconds)
+            pace, wanted, drawn = max(self._pace(), seconds), when() and await self._seen(), False
+            if wanted and (before != (pace, self._touches) or time.monotonic() >= done + pace):
+                before = pace, self._touches
+                drawn = await self._once(work, show, when)
+                done = time.monotonic()
+            await asyncio.sleep(DRAWN_SECONDS if drawn else min(pace, LOOK_SECONDS) if wanted else LOOK_SECONDS)
             if drawn:
                 await asyncio.sleep(await self._answer_seconds())
 

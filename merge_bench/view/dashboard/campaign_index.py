@@ -133,32 +133,41 @@ class Index:
                 self._last = self._scan(), time.monotonic()
             return self._last[0]
 
+    def look_at(self, names: Sequence[str]) -> tuple[Entry, ...]:
+        """The last listing, in which only the campaigns in these folders are new, the oldest first."""
+        with self._lock:
+            entries, when = self._last or (self._scan(), time.monotonic())
+            writers = _written_files()
+            looked = [self._entry(f"{self.results}/{name}", YOURS, writers) for name in names]
+            new = {entry.id: entry for entry in reversed(looked) if entry is not None}
+            entries = tuple((new | {entry.id: new.get(entry.id, entry) for entry in entries}).values())
+            self._last = entries, when
+            return entries
+
     def _scan(self) -> tuple[Entry, ...]:
         self.problem = None
         writers = _written_files()
-        known: dict[str, tuple[tuple[int, int], Entry]] = {}
-        entries: list[Entry] = []
-        for folder, origin in self._folders():
-            before = self._known.get(folder)
-            if before is not None and before[1].ended == 0 and before[1].head is not None:
-                known[folder] = before
-                entries.append(before[1])
-                continue
-            try:
-                found = os.stat(f"{folder}/{RECORDS}")
-            except FileNotFoundError:
-                continue
-            except OSError:
-                entries.append(Entry(Path(folder), origin))
-                continue
-            key = found.st_size, found.st_mtime_ns
-            entry = before[1] if before is not None and before[0] == key else self._read(Path(folder), origin, found)
-            known[folder] = key, entry
-            if origin == SHIPPED and entry.head is None:
-                continue  # A result of one of this project's benchmarks, whose records are different.
-            entries.append(replace(entry, written=found.st_ino in writers))
-        self._known = known
-        return tuple(sorted(entries, key=_order, reverse=True))
+        folders = dict(self._folders())
+        self._known = {folder: known for folder, known in self._known.items() if folder in folders}
+        found = (self._entry(folder, origin, writers) for folder, origin in folders.items())
+        return tuple(sorted(filter(None, found), key=_order, reverse=True))
+
+    def _entry(self, folder: str, origin: str, writers: Collection[int]) -> Entry | None:
+        before = self._known.get(folder)
+        if before is not None and before[1].ended == 0 and before[1].head is not None:
+            return before[1]
+        try:
+            found = os.stat(f"{folder}/{RECORDS}")
+        except FileNotFoundError:
+            return None
+        except OSError:
+            return Entry(Path(folder), origin)
+        key = found.st_size, found.st_mtime_ns
+        entry = before[1] if before is not None and before[0] == key else self._read(Path(folder), origin, found)
+        self._known[folder] = key, entry
+        if origin == SHIPPED and entry.head is None:
+            return None  # A result of one of this project's benchmarks, whose records are different.
+        return replace(entry, written=found.st_ino in writers)
 
     def _read(self, folder: Path, origin: str, found: os.stat_result) -> Entry:
         """An entry as small as it can be, for there may be many: those with equal plans share them."""

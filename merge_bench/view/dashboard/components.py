@@ -53,7 +53,7 @@ def html(content: str = "", **options: Any) -> pn.widgets.StaticText:
 def nothing(what: str, command: str) -> str:
     """What stands where a folder has no `what` yet: the command that makes one."""
     return (
-        f"<p>This folder contains no {escape(what)} yet. Start one in the <b>Run</b> tab, or with "
+        f"<p>This folder contains no {escape(what)} yet. Start one with "
         f"<code>python -m merge_bench {escape(command)}</code>; it appears here automatically.</p>"
     )
 
@@ -211,6 +211,12 @@ def stage(progress: Progress) -> str:
     if progress.stage is None:
         return ""
     return f"<p>Now {as_html(progress.stage.doing)}; {as_html(progress.doing)}.</p>"
+
+
+def log(text: str, label: str) -> str:
+    """The end of a log as HTML; line by line, so that newlines stay."""
+    lines = "\n".join(map(as_html, text.split("\n")))
+    return f'<div class="scroll log" tabindex="0" role="log" aria-label="{label}"><pre>{lines}</pre></div>'
 
 
 def number(name: str, value: str) -> str:

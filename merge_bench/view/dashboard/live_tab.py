@@ -158,6 +158,8 @@ class LiveView:
     def show(self, update: Update) -> bool:
         """Show what `refresh` returned, under the document's lock; returns whether anything was new."""
         self._offer(update.entries)
+        if update.read < update.size and not update.problem:
+            self._session.touch()  # read the rest at once, whatever the pace
         key = update.entry and update.entry.status, update.points, update.read, update.problem, update.now
         if key == self._shown:
             return False

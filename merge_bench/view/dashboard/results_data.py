@@ -135,16 +135,22 @@ def _charts(sources: Sequence[Source], metric: str, axis: str, cells: Sequence[p
 
 
 def _compared(content: Content, campaigns: Sequence[Campaign], looks: Mapping[str, int], metric: str) -> Content:
-    """`content` with verdicts, and with what differs; why not, where `campaigns` cannot be compared."""
+    """`content` with what differs, and with verdicts; why not, where `campaigns` cannot be compared."""
     try:
         document = compare(campaigns)
     except MergeBenchError as reason:
         why = str(reason).removeprefix("not comparable: ").partition("; use --anyway")[0]
-        return replace(content, unjudged=f"Not compared: {why}.")
+        content = replace(content, unjudged=f"Not compared: {why}.")
+        if "; use --anyway" not in str(reason):
+            return content
+        document = compare(campaigns, anyway=True)
     chosen = [comparison.about(each, metric) for each in comparison.by_pair(document)]
     titles = [comparison.title(one) for one in chosen]
     speedups = merge.speedups(document, metric, looks)
     differences = [(name, comparison.of_pair(document, one)) for name, one in zip(titles, chosen, strict=True)]
+    shown = tuple((name, tuple(comparison.difference_columns(each))) for name, each in differences if each)
+    if content.unjudged:
+        return replace(content, differences=shown)
     return replace(
         content,
         charts=content.charts if speedups.empty else (*content.charts, speedups),
@@ -153,7 +159,7 @@ def _compared(content: Content, campaigns: Sequence[Campaign], looks: Mapping[st
             for name, one in zip(titles, chosen, strict=True)
         ),
         judged=(Column("Compared", titles, text=True), *comparison.judged_columns(chosen)),
-        differences=tuple((name, tuple(comparison.difference_columns(each))) for name, each in differences if each),
+        differences=shown,
         notes=(*content.notes, *document.notes),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,6 +90,12 @@ class ResultsView:
         chosen = [self._placed[place] for place in self.table.selection if 0 <= place < len(self._placed)]
         return sorted(chosen, key=lambda entry: entry.started or entry.modified)
 
+    def choose(self, names: Sequence[str]) -> None:
+        """Choose the campaigns in these folders and no others, however old they are."""
+        self._rows = self._read(tuple(self._entries()), names)
+        places = [place for place, entry in enumerate(self._placed) if entry.folder.name in names]
+        self._shown_rows, self.table.selection = self._rows, places
+
     def renew(self) -> None:
         """Make a new table, as a browser does whenever the tab comes into the page; what is chosen stays."""
         self._shown_rows = self._rows
@@ -131,11 +137,12 @@ class ResultsView:
             self._known = ()  # because the figures of large campaigns may be known now
         return Update(self._rows, content, len(entries), any(entry.origin == YOURS for entry in entries))
 
-    def _read(self, entries: Sequence[Entry]) -> pd.DataFrame:
+    def _read(self, entries: Sequence[Entry], names: Collection[str] = ()) -> pd.DataFrame:
         """The table's rows: campaigns that are new get the next places, and those that are gone keep theirs."""
         current = {entry.id: entry for entry in entries}
         known = {entry.id for entry in self._placed}
-        new = tuple(entry for entry in entries[:MOST_LISTED] if entry.id not in known)
+        listed = (entry for place, entry in enumerate(entries) if place < MOST_LISTED or entry.folder.name in names)
+        new = tuple(entry for entry in listed if entry.id not in known)
         self._placed = (*(current.get(entry.id, entry) for entry in self._placed), *new)
         return campaign_table(self._placed, self._cache.figures, gone=known - current.keys())
 

@@ -125,9 +125,7 @@ class RunView:
         self.kill.disabled = not going
         self._describe()
         self._output.visible = state.what != IDLE
-        label = "Log of the run, newest lines last"
-        log = "\n".join(map(as_html, state.log.split("\n")))  # line by line: newlines stay
-        self._log.value = f'<div class="scroll log" tabindex="0" role="log" aria-label="{label}"><pre>{log}</pre></div>'
+        self._log.value = ui.log(state.log, "Log of the run, newest lines last")
 
     def _act(self, act: Callable[[], None]) -> None:
         try:

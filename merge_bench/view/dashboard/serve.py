@@ -37,9 +37,7 @@ def serve(results: Path, *, port: int, address: str, open_browser: bool, allow_r
     """
     permission = permission_for(address, allow_run=allow_run)
     port = free_port(address, port)
-    pn.extension("tabulator", raw_css=[style_sheets.PAGE])
-    # Bokeh warns if a browser sends a part that the server already has, as it does when a tab is shown again.
-    warnings.filterwarnings("ignore", message="reference already known", category=BokehUserWarning)
+    prepare()
     index, cache, runner = Index(results, hold_seconds=HOLD_SECONDS), CampaignCache(), Runner(results)
     server: Any = pn.serve(
         lambda: Dashboard(results, index=index, cache=cache, runner=runner, permission=permission),
@@ -51,7 +49,6 @@ def serve(results: Path, *, port: int, address: str, open_browser: bool, allow_r
     if permission.token is not None:
         print(f"Enter this token in the dashboard to start runs: {permission.token}", file=sys.stderr, flush=True)
     loop: Any = IOLoop.current()
-    loop.asyncio_loop.set_exception_handler(log_exception)
     loop.run_in_executor(None, index.scan)  # so that the first page does not wait for it
     ending = signals.ending_signals()
     for number in ending:
@@ -67,6 +64,15 @@ def serve(results: Path, *, port: int, address: str, open_browser: bool, allow_r
         for number in ending:
             loop.asyncio_loop.remove_signal_handler(number)
     return 0
+
+
+def prepare() -> None:
+    """Prepare this process, whose event loop is the current one, for serving pages."""
+    pn.extension("tabulator", raw_css=[style_sheets.PAGE])
+    # Bokeh warns if a browser sends a part that the server already has, as it does when a tab is shown again.
+    warnings.filterwarnings("ignore", message="reference already known", category=BokehUserWarning)
+    loop: Any = IOLoop.current()
+    loop.asyncio_loop.set_exception_handler(log_exception)
 
 
 def log_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from typing import TextIO
 
 from merge_bench.analysis.documents.history import HistoryDocument, HistorySeries, LevelShift
@@ -42,7 +43,7 @@ def sentence(document: HistoryDocument, series: HistorySeries) -> str:
     """``throughput of default: 1,000,000 rows per chunk, 2 workers over 61 results: level 2.31 GiB/s since 12 Nov``."""
     unit, form = UNITS[document.unit]
     parts = [
-        f"level {form(series.level)} {unit} since {_day(series, series.since)}, noise {100 * series.noise:.1f} %",
+        f"level {form(series.level)} {unit} since {day(series, series.since)}, noise {100 * series.noise:.1f} %",
         plural(len(series.shifts), "shift") if series.judged else f"{LEAST} results are needed to find a shift",
     ]
     if series.noise_floor is not None:
@@ -57,19 +58,24 @@ def sentence(document: HistoryDocument, series: HistorySeries) -> str:
 
 def title(document: HistoryDocument, series: HistorySeries) -> str:
     """The config and the size, and what else tells it from the other series."""
-    own = dict(series.series)
+    return title_among(series.series, [other.series for other in document.series])
+
+
+def title_among(series: Mapping[str, str], others: Sequence[Mapping[str, str]]) -> str:
+    """The same from what tells the series apart."""
+    own = dict(series)
     config, rows, workers = (own.pop(name, None) for name in ("config", "rows_per_chunk", "workers"))
     parts = [f"{rows} rows per chunk"] if rows else []
     parts += [f"{workers} worker{'s' * (workers != '1')}"] if workers else []
     for name, value in own.items():
-        if any(other.series.get(name) != value for other in document.series):
+        if any(other.get(name) != value for other in others):
             parts.append(f"{name.replace('_', ' ')} {short(value)}")
     return visible(f"{config}: {', '.join(parts)}")
 
 
 def _shift(page: Page, series: HistorySeries, shift: LevelShift) -> None:
     style = "green" if shift.better else "red"
-    page.unbroken(f"  {100 * shift.change:+.1f} % on {_day(series, shift.result)} at {near(shift.path)}", style)
+    page.unbroken(f"  {100 * shift.change:+.1f} % on {day(series, shift.result)} at {near(shift.path)}", style)
     found = [short(visible(text), 2 * _LETTERS) for text in shift.differs]
     more = len(found) - _MOST if found else len(shift.differences)
     shown = found[:_MOST] or ["nothing in the records differs from the result before"]
@@ -81,7 +87,7 @@ def _details(page: Page, document: HistoryDocument, series: HistorySeries) -> No
     unit, form = UNITS[document.unit]
     names = [os.path.basename(result.path) for result in series.results]
     rows = [
-        (_day(series, at), form(each.value), form(each.level), str(len(each.launches)), names[at])
+        (day(series, at), form(each.value), form(each.level), str(len(each.launches)), names[at])
         for at, each in enumerate(series.results)
     ]
     heads = ("Started\n(UTC)", f"Value\n({unit})", f"Level\n({unit})", "Launches", "Result")
@@ -97,7 +103,7 @@ def _details(page: Page, document: HistoryDocument, series: HistorySeries) -> No
         page.table(*by_row(("Differs", "", "Before", "From here", "Result"), found, range(5)))
 
 
-def _day(series: HistorySeries, at: int) -> str:
+def day(series: HistorySeries, at: int) -> str:
     """``12 Nov``, with the year if the series has several."""
     day, year, _ = short_time(series.results[at].started)
     ends = {short_time(series.results[end].started)[1] for end in (0, -1)}

@@ -118,7 +118,7 @@ def test_a_click_in_a_notebook_counts_although_it_comes_with_a_change_of_a_remov
     assert page.get_model_by_id(gone.id) is None
     changes = [
         {"kind": "ModelChanged", "model": {"id": gone.id}, "attr": "visible", "new": False},
-        {"kind": "ModelChanged", "model": {"id": buttons.id}, "attr": "active", "new": 2},
+        {"kind": "ModelChanged", "model": {"id": buttons.id}, "attr": "active", "new": 3},
     ]
     message = {"header": {"msgid": "1", "msgtype": "PATCH-DOC"}, "metadata": {}, "content": {"events": changes}}
     view._layout._on_msg(reference, CommManager(), {**message, "_buffers": {}})

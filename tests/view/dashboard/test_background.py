@@ -123,3 +123,31 @@ def test_a_page_that_cannot_answer_is_waited_for_once(monkeypatch: pytest.Monkey
             await asyncio.sleep(0.01)
 
     draw_while(page_does, monkeypatch)
+
+
+def test_updates_keep_their_pace_unless_a_person_does_something_or_the_pace_changes() -> None:
+    read: list[float] = []
+    looked: list[int] = []
+    pace = [3600.0]
+
+    async def main() -> None:
+        session = Session(lambda: pace[0])
+        session.every(0.01, lambda: pace[0], read.append)
+        session.every(0.01, lambda: 0, looked.append, lambda: bool(looked.append(0)))
+
+        async def wait(count: int) -> None:
+            before = len(looked)
+            while len(looked) < before + count or not read:
+                await asyncio.sleep(0.01)
+
+        await wait(3)
+        assert read == [3600.0]
+        session.touch()
+        await wait(3)
+        assert read == [3600.0, 3600.0]
+        pace[0] = 1800.0
+        await wait(3)
+        assert read == [3600.0, 3600.0, 1800.0]
+        session.close()
+
+    asyncio.run(asyncio.wait_for(main(), 60))

@@ -1,0 +1,212 @@
+"""The pages of the service: who gets them, what a token that only reads can do there, and what they do meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import http.client
+import json
+import re
+import types
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tornado.httpclient import HTTPClientError, HTTPRequest
+from tornado.websocket import WebSocketClientConnection, websocket_connect
+
+from merge_bench.errors import MergeBenchError
+from merge_bench.records.writer import RECORDS
+from merge_bench.service.api import ROUTES, Limits
+from merge_bench.service.pages import Queue, QuietIndex
+from merge_bench.view.dashboard.campaign_index import YOURS, Index
+from tests.helpers.synthetic_campaigns import write_campaign
+from tests.service.test_api import RUN, Running, running
+
+PAGES = ("/", "/ws", "/static/js/bokeh.min.js", "/static/extensions/panel/panel.min.js", "/favicon.ico")
+FORBIDDEN = ("/metadata", "/autoload.js?bokeh-autoload-element=1", "/static", "/index", "/login/x", "/.service/token")
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running(tmp_path_factory.mktemp("service"), Limits(queue=10**6, requests=10**9)) as found:
+        yield found
+
+
+def get(
+    service: Running, path: str = "/", token: str | None = None, method: str = "GET", body: str | None = None,
+    **headers: str,
+) -> tuple[int, dict[str, str], str]:  # fmt: skip
+    """Status, headers and body of the answer; `token`: in the cookie."""
+    sent = {"Host": f"127.0.0.1:{service.port}"} | {name.replace("_", "-"): value for name, value in headers.items()}
+    if token is not None:
+        sent["Cookie"] = f"merge-bench-{service.port}={service.tokens.get(token, token)}"
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
+    try:
+        connection.request(method, path, body, sent)
+        answer = connection.getresponse()
+        return answer.status, dict(answer.getheaders()), answer.read().decode(errors="replace")
+    finally:
+        connection.close()
+
+
+def log_in(service: Running, token: str, **headers: str) -> tuple[int, dict[str, str], str]:
+    kind = {"Content_Type": "application/x-www-form-urlencoded"} | headers
+    return get(service, "/login", method="POST", body=f"token={service.tokens.get(token, token)}", **kind)
+
+
+def test_a_token_becomes_a_cookie_that_scripts_cannot_read_and_other_sites_cannot_send(service: Running) -> None:
+    for status, headers, _ in (
+        log_in(service, "reader"),
+        get(service, "/login", method="POST", body=json.dumps({"token": service.tokens["reader"]})),
+    ):
+        assert (status, headers["Location"]) == (303, "/")
+        cookie, *words = headers["Set-Cookie"].split("; ")
+        assert cookie == f"merge-bench-{service.port}={service.tokens['reader']}"
+        assert set(words) == {"HttpOnly", "Path=/", "SameSite=Strict"}
+    for body in ("wrong", "", "\x00", "%ff", "{", "[1]", '{"token": 1}', "<script>"):
+        status, headers, page = log_in(service, body)
+        assert status in (400, 401)
+        assert "Set-Cookie" not in headers
+        assert "<script" not in page
+    assert log_in(service, "reader", Origin="http://evil.example")[0] == 403
+    assert "frame-ancestors 'none'" in get(service)[1]["Content-Security-Policy"]
+
+
+def test_without_a_token_there_is_nothing_but_health_and_the_form(service: Running) -> None:
+    assert 'name="token"' in get(service)[2]
+    assert 'name="token"' in get(service, "/login")[2]
+    for path in (*PAGES[1:], *FORBIDDEN, *(route.path.replace("{id}", "1") for route in ROUTES if route.role)):
+        for token in (None, "wrong", service.tokens["ci"][:-1]):
+            assert get(service, path, token)[0] == 401, path
+    assert service.ask("GET", "/api/health", token=None) == (200, {"ok": True})
+
+
+def test_with_a_token_there_are_pages_and_nothing_else_and_the_page_does_not_contain_the_token(
+    service: Running,
+) -> None:
+    for path in PAGES:
+        status, _, page = get(service, path, "reader")
+        assert status == (400 if path == "/ws" else 200), path  # a websocket needs an upgrade
+        assert service.tokens["reader"] not in page
+    session = re.search(r'"token":"([\w.-]+)"', get(service, "/", "reader")[2])
+    assert session is not None
+    assert b"merge-bench-" not in _decoded(session[1])
+    assert b"SameSite" not in _decoded(session[1])
+    for path in FORBIDDEN:
+        assert get(service, path, "reader")[0] in (401, 404), path
+    for method in ("POST", "PUT", "DELETE", "OPTIONS", "HEAD"):
+        assert get(service, "/", "reader", method)[0] == 401
+    assert get(service, "/api/jobs", "reader")[0] == 401  # the API takes no cookies
+
+
+def _decoded(token: str) -> bytes:
+    payload = token.partition(".")[0]
+    found = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    packed = found.get("__bk__zlib_", "")
+    return json.dumps(found).encode() + zlib.decompress(base64.urlsafe_b64decode(packed + "=" * (-len(packed) % 4)))
+
+
+def test_pages_have_the_hosts_of_the_service_and_nobody_elses(service: Running) -> None:
+    for host in ("evil.example", f"evil.example:{service.port}", "127.0.0.1"):
+        for path in (*PAGES, "/login"):
+            assert get(service, path, "ci", Host=host)[0] == 403, (host, path)
+    for origin in ("null", "http://evil.example", f"https://127.0.0.1:{service.port}"):
+        assert get(service, "/", "ci", Origin=origin)[0] == 403
+
+
+def test_the_websocket_needs_the_cookie_and_the_origin_of_the_service(service: Running) -> None:
+    own = f"http://127.0.0.1:{service.port}"
+    session = re.search(r'"token":"([\w.-]+)"', get(service, "/", "ci")[2])
+    assert session is not None
+
+    async def connect(**headers: str) -> WebSocketClientConnection:
+        request = HTTPRequest(f"ws://127.0.0.1:{service.port}/ws", headers=headers, request_timeout=30)
+        return await websocket_connect(request, subprotocols=["bokeh", session[1]])
+
+    async def check() -> None:
+        cookie = f"merge-bench-{service.port}={service.tokens['ci']}"
+        for headers, status in (
+            ({"Origin": own}, 401),
+            ({"Origin": own, "Cookie": f"{cookie}x"}, 401),
+            ({"Origin": "http://evil.example", "Cookie": cookie}, 403),
+        ):
+            with pytest.raises(HTTPClientError) as refused:
+                await connect(**headers)
+            assert refused.value.code == status
+        connection = await connect(Origin=own, Cookie=cookie)
+        assert "ACK" in str(await connection.read_message())
+        connection.close()
+
+    asyncio.run(check())
+
+
+def test_what_is_asked_of_the_form_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(tmp_path, Limits(requests=5)) as found:
+        monkeypatch.setattr("time.monotonic", lambda: 60.0)
+        assert [log_in(found, "wrong")[0] for _ in range(6)] == [401] * 5 + [429]
+        assert log_in(found, "ci")[0] == 429
+        monkeypatch.setattr("time.monotonic", lambda: 120.0)
+        assert log_in(found, "ci")[0] == 303
+
+
+def test_while_a_job_runs_no_result_but_that_of_the_job_and_of_the_one_before_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class FakeRunner:
+        current: Any = None
+
+        def result_of(self, job: Any) -> str | None:
+            return job.result
+
+    def job(number: int, result: str | None) -> Any:
+        return types.SimpleNamespace(id=number, attempts=1, result=result)
+
+    def listed() -> dict[str, str]:
+        return {entry.folder.name: entry.status for entry in index.scan() if entry.origin == YOURS}
+
+    old, first, second, foreign = (write_campaign(tmp_path, end=None) for _ in range(4))
+    moved = [folder.rename(tmp_path / f"later-{folder.name}") for folder in (first, second, foreign)]
+    runner = FakeRunner()
+    index = QuietIndex(tmp_path, runner)  # type: ignore[arg-type]
+    monkeypatch.setattr("merge_bench.service.pages._HOLD_SECONDS", 0.0)
+    assert len(listed()) == 4
+    for folder in moved:
+        folder.rename(tmp_path / folder.name.removeprefix("later-"))
+    runner.current = job(1, None)
+    scans = []
+    monkeypatch.setattr(Index, "_scan", lambda index: scans.append(index))
+    assert first.name not in listed()
+    runner.current = job(1, first.name)
+    assert listed()[first.name] == "unfinished"
+    runner.current = job(2, second.name)
+    with (first / RECORDS).open("ab") as stream:
+        stream.write(b'{"schema":1,"kind":"end","time":1.0,"status":0}\n')
+    found = listed()
+    assert (found[first.name], found[second.name]) == ("done", "unfinished")
+    assert old.name in found
+    assert foreign.name not in found
+    assert scans == []
+
+
+def test_a_token_that_only_reads_sees_jobs_and_cancels_none_and_one_that_was_removed_sees_nothing(
+    service: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("merge_bench.service.store.Store.take", lambda store: None)
+    number = service.ask("POST", "/api/jobs", RUN)[1]["id"]
+    api: Any = service.service
+    for name, may in (("reader", False), ("other", False), ("ci", True), ("local", True)):
+        assert Queue(api, service.tokens[name]).job(number).cancellable is may
+        assert service.ask("GET", f"/api/jobs/{number}", token=name)[1]["cancellable"] is may
+    for name in ("reader", "other"):
+        with pytest.raises(MergeBenchError, match="another token"):
+            Queue(api, service.tokens[name]).cancel(number)
+    queue = Queue(api, service.store.add_token("guest", "read"))
+    assert queue.jobs().jobs[0].id == number
+    service.store.remove_token("guest")
+    for ask in (queue.jobs, lambda: queue.job(number), lambda: queue.cancel(number)):
+        with pytest.raises(MergeBenchError, match="was removed"):
+            ask()
+    assert Queue(api, service.tokens["ci"]).cancel(number).state == "cancelled"
