@@ -7,6 +7,7 @@ import functools
 import logging
 import re
 import shlex
+import sqlite3
 import time
 from asyncio import get_running_loop
 from collections import Counter
@@ -34,6 +35,8 @@ from merge_bench.service.runner import LOG, Runner
 from merge_bench.service.store import LOCAL, QUEUED, RUNNING, QueueFull, Store, Token
 from merge_bench.view.dashboard.campaign_index import YOURS, Entry
 
+_MOST_WAITING = 8
+"""Requests for results that wait for each other."""
 _LOG_BYTES, _CHUNK_BYTES = 16 << 10, 256 << 10
 _LOGGER = logging.getLogger(__name__)
 
@@ -90,6 +93,8 @@ class Service:
     results: Callable[[], Sequence[Entry]]
     rate: Rate = field(default_factory=Rate)
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(4, "api"))
+    slow: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "results"))
+    waiting: list[object] = field(default_factory=list)
 
     def over_limit(self, client: object) -> bool:
         """Count a request of this client; whether it made too many in this minute."""
@@ -205,6 +210,7 @@ class Route:
     gives: type[msgspec.Struct] | None = None
     status: int = 200
     content: str = "application/json"
+    slow: bool = False
 
     @functools.cached_property
     def pattern(self) -> re.Pattern[str]:
@@ -221,8 +227,8 @@ ROUTES = (
     Route("POST", "/api/schedules", "run", add_schedule, d.ScheduleRequest, d.Schedule, 201),
     Route("GET", "/api/schedules", "read", list_schedules, None, d.Schedules),
     Route("DELETE", "/api/schedules/{name}", "run", remove_schedule, None, d.Schedules),
-    Route("GET", "/api/results", "read", list_results, d.Page, d.Results),
-    Route("GET", "/api/history", "read", show_history, d.HistoryQuery, HistoryDocument),
+    Route("GET", "/api/results", "read", list_results, d.Page, d.Results, slow=True),
+    Route("GET", "/api/history", "read", show_history, d.HistoryQuery, HistoryDocument, slow=True),
     Route("GET", "/api/health", None, health, None, d.Health),
     Route("GET", "/api/openapi.json", "read", describe),
 )
@@ -275,7 +281,7 @@ class Api(RequestHandler):
         """Check the request and answer it; tornado's methods by name are not used."""
         try:
             route, asked = self._asked()
-            found = await get_running_loop().run_in_executor(self.service.threads, route.answer, self.service, asked)
+            found = await self._answer(route, asked)
             self.set_status(route.status)
             self.set_header("Content-Type", route.content)
             if isinstance(found, Path):
@@ -288,6 +294,23 @@ class Api(RequestHandler):
             self._refuse(429, full.code, str(full))
         except UsageError as error:
             self._refuse(400, "refused", str(error))
+        except sqlite3.OperationalError as error:  # a full disk, for example
+            self._refuse(503, "storage", f"the service cannot store anything now: {error}")
+
+    async def _answer(self, route: Route, asked: Asked) -> Any:
+        """In a thread, and of what takes long one at a time: health is answered at once, whatever others ask for."""
+        service = self.service
+        if route.role is None:
+            return route.answer(service, asked)
+        if not route.slow:
+            return await get_running_loop().run_in_executor(service.threads, route.answer, service, asked)
+        if len(service.waiting) >= _MOST_WAITING:
+            raise Refused(429, "busy", "others wait for results already; try again later")
+        service.waiting.append(self)
+        try:
+            return await get_running_loop().run_in_executor(service.slow, route.answer, service, asked)
+        finally:
+            service.waiting.remove(self)
 
     async def _send(self, file: Path) -> None:
         """Send a file in chunks, so that it may have any size and grow meanwhile."""

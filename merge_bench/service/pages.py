@@ -44,17 +44,16 @@ class QuietIndex(Index):
     def __init__(self, results: Path, runner: Runner) -> None:
         super().__init__(results, hold_seconds=_HOLD_SECONDS)
         self._runner = runner
-        self._names: dict[tuple[int, int], str] = {}
+        self._names: list[str] = []
 
     def scan(self) -> tuple[Entry, ...]:
         """Every campaign, the newest first."""
         job = self._runner.current
         if job is None:
             return super().scan()
-        key = job.id, job.attempts
-        if key not in self._names and (name := self._runner.result_of(job)) is not None:
-            self._names[key] = name
-        return self.look_at(list(self._names.values())[-2:])
+        if (name := self._runner.result_of(job)) is not None and name not in self._names:
+            self._names = [*self._names[-1:], name]
+        return self.look_at(self._names)
 
 
 class Queue:
@@ -85,7 +84,7 @@ class Login(Api):
             self.set_status(429)
             problem = "Too many requests in this minute; wait for the next one."
         elif self.service.store.find_token(secret) is not None:
-            secure = self.service.scheme == "https"
+            secure = self.request.headers.get("Origin", self.service.scheme).startswith("https")  # a proxy's, too
             self.set_cookie(cookie_name(self.request), secret, httponly=True, samesite="Strict", secure=secure)
             self.redirect("/", status=303)
             return

@@ -6,6 +6,7 @@ are refused unless they are listed here, so a new one is refused until somebody 
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -45,10 +46,9 @@ REFUSED: Mapping[str, str] = {
     "space": "it names a file",
     "mpirun": "it names a program",
 }
-_MOST = {"launches": 10_000, "blocks": 10_000, "repetitions": 10_000, "workers": 10_000, "max_launches": 10_000}
+_MOST = {"launches": 10_000, "blocks": 10_000, "repetitions": 10_000, "workers": 256, "max_launches": 10_000}
 _SETTING_VALUE = re.compile(r"[A-Za-z0-9_.,:;=+*^?@%~()\[\] -]*")
 """Values of settings contain no slash, so no path, and nothing that a shell expands."""
-SETTINGS_FILE = f"job{SUFFIX}"
 _OF_TUNE = (
     Option("only", parsers.names, None, ""),
     Option("strategy", parsers.choice(*strategies()), None, ""),
@@ -122,7 +122,7 @@ class Rules:
             paths.append(str(find_shipped(name)))
         if request.settings:
             check_settings(request.settings)
-            paths = [SETTINGS_FILE]
+            paths = [settings_file(request.settings)]
         if request.command == "tune":
             if len(paths) > 1:
                 raise UsageError("tune begins with one config; name only one")
@@ -146,6 +146,12 @@ def check_settings(settings: Mapping[str, str]) -> None:
                 "a job can set only settings of UCX that name no file, folder or command, and MERGE_BENCH_… variables"
                 " of options that it may have"
             )
+
+
+def settings_file(settings: Mapping[str, str]) -> str:
+    """The name of that config: the same settings have the same name, and so one history."""
+    text = "".join(sorted(settings_text({name: value}) for name, value in settings.items()))
+    return f"job-{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}{SUFFIX}"
 
 
 def settings_text(settings: Mapping[str, str]) -> str:

@@ -18,13 +18,15 @@ from merge_bench.records.reader import read_campaign, read_head
 from merge_bench.records.writer import RECORDS
 from merge_bench.service import processes
 from merge_bench.service.documents import Row
-from merge_bench.service.rules import SETTINGS_FILE, settings_text
+from merge_bench.service.rules import settings_file, settings_text
 from merge_bench.service.store import Store
 from merge_bench.units import format_duration
 
 LOG = "log"
 _POLL_SECONDS = 0.2
 _RETRY_SECONDS = 2.0
+_CLOCK_SECONDS = 86400.0
+"""So far the clock may have been set back since a job was queued."""
 _SERVICE_ENDED = "the service ended during this job"
 _LONGEST_LOG = 256 << 20
 _LOGGER = logging.getLogger(__name__)
@@ -49,6 +51,8 @@ class Runner:
     ) -> None:  # fmt: skip
         self._store, self._folder, self._results = store, folder, results
         self.current: Row | None = None
+        self._found: dict[tuple[int, int], str] = {}
+        self._failing = False
         self._job_seconds, self._grace, self._command = job_seconds, grace_seconds, command
         self._event = threading.Event()
         self._stopping = False
@@ -71,7 +75,7 @@ class Runner:
     @property
     def alive(self) -> bool:
         """Whether it can run jobs."""
-        return self._thread.is_alive() and not self._stopping
+        return self._thread.is_alive() and not self._stopping and not self._failing
 
     def folder_of(self, number: int) -> Path:
         """The folder of a job, with its log."""
@@ -79,7 +83,9 @@ class Runner:
 
     def result_of(self, job: Row) -> str | None:
         """The name of the newest campaign that the job has written, found by the job's mark in its first line."""
-        since = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(job.created))
+        if (known := self._found.get((job.id, job.attempts))) is not None:
+            return known
+        since = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(job.created - _CLOCK_SECONDS))
         mark = processes.mark(self._store.instance, job.id)
         try:
             names = sorted((each for each in os.listdir(self._results) if each >= since), reverse=True)
@@ -89,6 +95,8 @@ class Runner:
             head = read_head(self._results / name / RECORDS)
             surroundings = (head.surroundings if head else None) or {}
             if surroundings.get("environment", {}).get(processes.VARIABLE) == mark:
+                if self.current is not None and job.id == self.current.id:
+                    self._found = {(job.id, job.attempts): name}  # for those who ask again while it runs
                 return name
         return None
 
@@ -103,12 +111,14 @@ class Runner:
                 if self._stopping:
                     break
                 self.current = job = self._store.take()
+                self._failing = False
                 if job is None:
                     self._event.wait()
                 else:
                     recovered = False
                     recovered = self._run(job)
-            except Exception:  # A full disk, for example. Then the job is found again as interrupted.
+            except Exception:  # A full disk, for example. A job that has begun is found again as interrupted.
+                self._failing = True
                 _LOGGER.exception("the service cannot run jobs now; it tries again")
                 time.sleep(_RETRY_SECONDS)
 
@@ -131,19 +141,11 @@ class Runner:
 
     def _run(self, job: Row) -> bool:
         """Run a job until its last process is gone; True if everything about it was stored."""
-        folder = self.folder_of(job.id)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if job.settings:
-            (folder / SETTINGS_FILE).write_text(settings_text(job.settings), encoding="ascii")
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "110", "NO_COLOR": "1"}
-        environment.pop(BY_KEY["on"].variable, None)  # a job runs here, and does not queue another one
-        environment[processes.VARIABLE] = processes.mark(self._store.instance, job.id)
-        # SIGTERM, so that a job whose service is killed ends its own processes. The kernel sends it when this thread
-        # ends.
-        child = Child(
-            self._command(job.words, self._results), environment=environment, log=folder / LOG, cwd=folder,
-            death_signal=signal.SIGTERM,
-        )  # fmt: skip
+        try:
+            child = self._begin(job)
+        except Exception:
+            self._store.put_back(job.id)
+            raise
         try:
             message = self._wait(job, child)
         finally:
@@ -153,6 +155,21 @@ class Runner:
         found = self.result_of(job)
         self._store.finish(job.id, status, result=found, message=message, interrupted=interrupted)
         return True
+
+    def _begin(self, job: Row) -> Child:
+        folder = self.folder_of(job.id)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if job.settings:
+            (folder / settings_file(job.settings)).write_text(settings_text(job.settings), encoding="ascii")
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "110", "NO_COLOR": "1"}
+        environment.pop(BY_KEY["on"].variable, None)  # a job runs here, and does not queue another one
+        environment[processes.VARIABLE] = processes.mark(self._store.instance, job.id)
+        # SIGTERM, so that a job whose service is killed ends its own processes. The kernel sends it when this thread
+        # ends.
+        return Child(
+            self._command(job.words, self._results), environment=environment, log=folder / LOG, cwd=folder,
+            death_signal=signal.SIGTERM,
+        )  # fmt: skip
 
     def _wait(self, job: Row, child: Child) -> str | None:
         """Wait for the end of the process, or end it; gives the reason why it was ended."""

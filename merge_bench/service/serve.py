@@ -8,6 +8,7 @@ import functools
 import logging
 import os
 import re
+import resource
 import socket
 import sqlite3
 import ssl
@@ -20,6 +21,7 @@ from typing import Any
 from bokeh.server.server import BaseServer
 from tornado.httpserver import HTTPServer
 from tornado.ioloop import IOLoop, PeriodicCallback
+from tornado.iostream import IOStream
 
 from merge_bench.cluster import signals
 from merge_bench.errors import UsageError
@@ -35,7 +37,7 @@ FOLDER = ".service"
 """In the folder of the results: whoever copies that has everything."""
 TOKEN_FILE = "token"
 _HOST_NAME = re.compile(r"([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?", re.ASCII)
-_IDLE_SECONDS, _BODY_SECONDS, _HEADER_BYTES = 60.0, 30.0, 16 << 10
+_IDLE_SECONDS, _BODY_SECONDS, _HEADER_BYTES, _MOST_CONNECTIONS = 10.0, 30.0, 16 << 10, 256
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,16 @@ def open_store(results: Path) -> Store:
         raise UsageError(f"cannot use the folder {folder}: {error}") from None
 
 
+class _Server(HTTPServer):
+    """Takes so many connections at a time: anybody can open them, and files are left for jobs."""
+
+    def handle_stream(self, stream: IOStream, address: tuple[Any, ...]) -> None:
+        if len(self._connections) < min(_MOST_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4):
+            super().handle_stream(stream, address)
+        else:
+            stream.close()
+
+
 def serve(settings: Settings) -> int:
     """Serve until a signal ends it. A job that runs then is interrupted, and found again at the next start.
 
@@ -92,7 +104,7 @@ def serve(settings: Settings) -> int:
         )  # fmt: skip
         logging.getLogger("tornado.general").setLevel(logging.ERROR)  # what it says about malformed requests
         gate = Gate(service, index)
-        server = HTTPServer(
+        server = _Server(
             gate, ssl_options=context, max_body_size=settings.limits.body_bytes,
             max_header_size=_HEADER_BYTES, idle_connection_timeout=_IDLE_SECONDS, body_timeout=_BODY_SECONDS,
         )  # fmt: skip
@@ -114,6 +126,7 @@ def serve(settings: Settings) -> int:
             pages.stop()
             runner.close()
             service.threads.shutdown()
+            service.slow.shutdown()
     return 0
 
 

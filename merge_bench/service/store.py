@@ -111,7 +111,9 @@ class Store:
             if key is not None:
                 known = change.execute("SELECT * FROM jobs WHERE who = ? AND key = ?", (who, key)).fetchone()
                 if known is not None:
-                    return _row(known), False
+                    if (found := _row(known)).words != list(words) or found.settings != dict(settings):
+                        raise UsageError(f"another job, {found.id}, has this key; choose one that is new")
+                    return found, False
             (waiting,) = change.execute("SELECT count(*) FROM jobs WHERE state = 'queued'").fetchone()
             if waiting >= most:
                 raise QueueFull(f"{waiting} jobs are waiting, which is the limit; try again later")
@@ -152,6 +154,12 @@ class Store:
                 (time.time(),),
             ).fetchone()
             return None if found is None else _row(found)
+
+    def put_back(self, number: int) -> None:
+        """Queue the running job again, whose process could not be started."""
+        with self.change() as change:
+            query = "UPDATE jobs SET state = 'queued', attempts = attempts - 1, started = NULL"
+            change.execute(f"{query} WHERE id = ? AND state = 'running'", (number,))
 
     def cancel(self, number: int) -> Row | None:
         """Cancel a queued job, or ask for the end of the running one; a job that has ended stays as it is."""

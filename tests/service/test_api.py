@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import http.client
 import json
 import logging
@@ -15,6 +16,7 @@ import threading
 import time
 import urllib.parse
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -277,6 +279,39 @@ def test_requests_a_minute_and_the_queue_are_limited(tmp_path: Path, monkeypatch
         assert [found.ask("GET", "/api/jobs", token=None)[0] for _ in range(6)] == [401] * 5 + [429]
         assert found.ask("GET", "/api/jobs", token="reader")[0] == 200
         monkeypatch.setattr("time.monotonic", lambda: 120.0)
+        assert found.ask("GET", "/api/jobs")[0] == 200
+
+
+def test_health_is_answered_while_results_are_read_and_only_some_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, go_on = threading.Semaphore(0), threading.Event()
+
+    def slow(service: Service, asked: object) -> dict[str, object]:
+        reading.release()
+        assert go_on.wait(60)
+        return {}
+
+    routes = [dataclasses.replace(route, answer=slow) if route.slow else route for route in ROUTES]
+    monkeypatch.setattr("merge_bench.service.api.ROUTES", routes)
+    with running(tmp_path, Limits()) as found, ThreadPoolExecutor(30) as clients:
+        asked = [clients.submit(found.ask, "GET", "/api/history") for _ in range(30)]
+        assert reading.acquire(timeout=60)
+        assert found.ask("GET", "/api/health", token=None) == (200, {"ok": True})
+        assert found.ask("GET", "/api/jobs")[0] == 200
+        refused = next(as_completed(asked)).result()
+        assert (refused[0], refused[1]["error"]["code"]) == (429, "busy")
+        go_on.set()
+        assert {each.result()[0] for each in asked} == {200, 429}
+
+
+def test_a_full_disk_is_no_mistake_of_the_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(tmp_path, Limits()) as found:
+        found.store._connection.execute("PRAGMA max_page_count = 1")  # as full as it gets
+        body = {"command": "run", "settings": {"UCX_TLS": "tcp," * 200}}
+        answers = [found.ask("POST", "/api/jobs", body) for _ in range(60)]
+        assert answers[-1][0] == 503
+        assert "the service cannot store anything now" in answers[-1][1]["error"]["message"]
         assert found.ask("GET", "/api/jobs")[0] == 200
 
 

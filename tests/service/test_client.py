@@ -35,6 +35,7 @@ RECORDED = Path(__file__).parents[1] / "data" / "campaigns"
 
 
 JOB = {
+    "key": None, "words": ["run"], "resume": True, "attempts": 1, "cancelled": False,
     "id": 7, "who": "ci", "state": "done", "command": "merge-bench run", "settings": {}, "status": 0, "message": None,
     "result": "20260101T000000Z-x-000000", "created": 0.0, "started": 0.0, "ended": 0.0, "ahead": 0, "log": "",
 }  # fmt: skip

@@ -48,7 +48,7 @@ def test_options_become_one_word_each(rules: Rules) -> None:
         f"{FOLDER}/tcp.cfg", "--budget=5m",
     ]  # fmt: skip
     assert words(rules, configs=["tcp", "default.cfg"])[1:] == [f"--configs={FOLDER}/tcp.cfg,{FOLDER}/default.cfg"]
-    assert words(rules, settings={"UCX_TLS": "tcp"}) == ["run", "--config=job.cfg"]
+    assert words(rules, settings={"UCX_TLS": "tcp"}) == ["run", "--config=job-2286e30f.cfg"]
 
 
 @pytest.mark.parametrize("key", [*REFUSED, "ssh-config", "scheduler-address", "trust-config"])
@@ -93,7 +93,7 @@ def test_every_option_with_free_text_was_decided_about(rules: Rules) -> None:
         ({"nothing": None}, "run has no such option"),
         ({"iteration": 1}, "did you mean iterations"),
         ({"--results": "x"}, "run has no such option"),
-        ({"workers": 10**6}, "workers is at most 10,000"),
+        ({"workers": 10**6}, "workers is at most 256"),
         ({"engine": "/tmp/engine.py"}, "engine: "),
         ({"budget": "5m"}, "run has no such option"),
     ],
@@ -135,6 +135,13 @@ def test_tables_are_read_below_the_folders_of_the_operator_only(rules: Rules, tm
             words(rules, options={"left": given})
     with pytest.raises(UsageError, match="this service has none"):
         words(Rules(tmp_path), options={"right": inside})
+
+
+def test_other_settings_are_another_config(rules: Rules) -> None:
+    """A history is that of one config: settings of others do not move its level."""
+    one = words(rules, settings={"UCX_TLS": "tcp", "UCX_LOG_LEVEL": "info"})
+    assert one == words(rules, settings={"UCX_LOG_LEVEL": "info", "UCX_TLS": "tcp"})
+    assert one != words(rules, settings={"UCX_LOG_LEVEL": "info", "UCX_TLS": "sm,tcp"})
 
 
 def test_against_is_the_name_of_a_result(rules: Rules) -> None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from merge_bench.records.schema import CampaignLine, EndLine
@@ -210,3 +211,35 @@ def test_a_job_that_was_over_when_its_service_was_killed_does_not_run_again(
     service.runner._recover()
     assert service.job(number).state == state
     assert service.job(number).result == writer.campaign_id
+
+
+def test_a_job_that_cannot_be_started_stays_in_the_queue(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("merge_bench.service.runner._RETRY_SECONDS", 0.05)
+    real, tried = Path.mkdir, []
+
+    def full(folder: Path, *given: object, **named: object) -> None:
+        tried.append(folder)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    first, second = service.add("print(1)"), service.add("print(2)")
+    until(lambda: len(tried) >= 3)
+    assert not service.runner.alive
+    monkeypatch.setattr(Path, "mkdir", real)
+    until(lambda: service.job(second).state == "done")
+    assert [(each.state, each.attempts) for each in map(service.job, (first, second))] == [("done", 1)] * 2
+    assert service.runner.alive
+
+
+def test_the_campaign_of_a_job_is_found_though_the_clock_was_set_back(tmp_path: Path) -> None:
+    service = Service(tmp_path)
+    job = service.job(service.add("print(1)"))
+    mark = processes.mark(service.store.instance, job.id)
+    with CampaignWriter.create(tmp_path / "results", "tcp") as writer:
+        head = CampaignLine(
+            campaign_id="x", argv=[], version="0", configs=[], plans=[], runs=[],
+            surroundings={"environment": {processes.VARIABLE: mark}},
+        )  # fmt: skip
+        writer.write(head)
+    queued_later = msgspec.structs.replace(job, created=job.created + 3600)
+    assert service.runner.result_of(queued_later) == writer.folder.name

@@ -117,14 +117,17 @@ def test_what_is_wrong_is_refused_with_one_sentence(nights: Nights, wrong: dict[
 def test_a_night_is_queued_once_with_its_next_time(nights: Nights) -> None:
     given = JobRequest(command="run", settings={"UCX_TLS": "tcp"}, resume=True, key="its own")
     added = nights.add("2026-11-26T12:00:00+00:00", job=given, zone="Europe/Berlin")
-    assert (added.next, added.command) == (seconds("2026-11-27T01:30:00+00:00"), "merge-bench run --config=job.cfg")
+    assert (added.next, added.command) == (
+        seconds("2026-11-27T01:30:00+00:00"),
+        "merge-bench run --config=job-2286e30f.cfg",
+    )
     assert nights.look("2026-11-27T01:29:59+00:00") == added
     assert nights.keys == []
     for _ in range(3):
         found = nights.look("2026-11-27T01:30:10+00:00")
     (job,) = nights.store.jobs()
     assert (job.who, job.key) == ("ci", "schedule nightly 2026-11-27 02:30")
-    assert (job.words, job.settings, job.resume) == (["run", "--config=job.cfg"], {"UCX_TLS": "tcp"}, True)
+    assert (job.words, job.settings, job.resume) == (["run", "--config=job-2286e30f.cfg"], {"UCX_TLS": "tcp"}, True)
     assert (found.next, found.last_job, found.message) == (seconds("2026-11-28T01:30:00+00:00"), job.id, None)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import os
+import socket
 import ssl
 import subprocess
 import sys
@@ -33,6 +36,23 @@ def service(tmp_path: Path) -> Iterator[RealService]:
     found = RealService(tmp_path)
     yield found
     found.close()
+
+
+@pytest.mark.slow
+def test_idle_connections_leave_files_for_jobs(service: RealService) -> None:
+    host, port = "127.0.0.1", int(service.port)
+    held = [socket.create_connection((host, port), timeout=LIMIT) for _ in range(400)]
+    closed = [each for each in held[256:] if each.recv(1) == b""]
+    assert len(closed) == len(held) - 256
+    assert len(os.listdir(f"/proc/{service.process.pid}/fd")) < 400
+    for each in held:
+        each.close()
+    deadline = time.monotonic() + LIMIT
+    while True:
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            assert service.ask("GET", "/api/health")[0] == 200
+            break
+        assert time.monotonic() < deadline
 
 
 @pytest.mark.cluster

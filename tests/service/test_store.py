@@ -92,13 +92,20 @@ def test_an_interrupted_job_goes_on_only_if_it_asked_for_that_and_not_for_ever(s
 def test_the_queue_has_a_limit_and_a_key_is_one_job(store: Store) -> None:
     first, new = store.add("ci", ["run"], {}, most=1, key="night")
     assert new
-    assert store.add("ci", ["tune"], {}, most=1, key="night") == (first, False)
+    assert store.add("ci", ["run"], {}, most=1, key="night") == (first, False)
     with pytest.raises(QueueFull):
         add(store, most=1)
     with pytest.raises(QueueFull):
         add(store, "other", most=1, key="night")
     store.take()
     assert add(store, "other", most=1, key="night").id != first.id
+
+
+def test_a_key_is_not_used_for_another_job(store: Store) -> None:
+    store.add("ci", ["run", "--chunk=1e3"], {}, most=10, key="nightly")
+    for words, settings in ((["run", "--chunk=1e4"], {}), (["run", "--chunk=1e3"], {"UCX_TLS": "tcp"})):
+        with pytest.raises(UsageError, match="another job, 1, has this key"):
+            store.add("ci", words, settings, most=10, key="nightly")
 
 
 def test_only_the_hash_of_a_token_is_kept(store: Store, tmp_path: Path) -> None:
