@@ -171,7 +171,7 @@ def job_request(root: click.Command, words: Sequence[str]) -> JobRequest:
     configs = [part for each in named if isinstance(each, str) for part in each.split(",")]
     # What was not given is None, or an object of click.
     options = {key: each for key, each in texts.items() if isinstance(each, str | bool)}
-    return JobRequest(command=" ".join(names), options=dict(options), configs=configs)
+    return JobRequest(command=" ".join(names), options=dict(options), configs=configs, resume=True)
 
 
 @schedule.command("list", context_settings=CONTEXT)
