@@ -1,15 +1,11 @@
-"""The HTTP interface: host, origin, token and size of a request are checked before anything else is done with it."""
+"""The HTTP interface: the table of its routes, and the answer of each. `handler` has what comes before an answer."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import logging
 import re
 import shlex
-import sqlite3
 import time
-from asyncio import get_running_loop
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,9 +14,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from tornado.httputil import HTTPServerRequest
-from tornado.iostream import StreamClosedError
-from tornado.web import Application, HTTPError, RequestHandler
 
 from merge_bench.analysis.documents.history import HistoryDocument
 from merge_bench.analysis.history.document import history
@@ -32,13 +25,10 @@ from merge_bench.service import documents as d
 from merge_bench.service import openapi, schedules
 from merge_bench.service.rules import Rules
 from merge_bench.service.runner import LOG, Runner
-from merge_bench.service.store import LOCAL, QUEUED, RUNNING, QueueFull, Store, Token
+from merge_bench.service.store import LOCAL, QUEUED, RUNNING, Store, Token
 from merge_bench.view.dashboard.campaign_index import YOURS, Entry
 
-_MOST_WAITING = 8
-"""Requests for results that wait for each other."""
-_LOG_BYTES, _CHUNK_BYTES = 16 << 10, 256 << 10
-_LOGGER = logging.getLogger(__name__)
+_LOG_BYTES = 16 << 10
 
 
 @dataclass(frozen=True)
@@ -257,152 +247,3 @@ def _result(entry: Entry) -> d.ResultRow:
         name=entry.folder.name, kind=entry.kind, title=entry.title, status=entry.status, started=entry.started,
         configs=list(entry.configs),
     )  # fmt: skip
-
-
-class Api(RequestHandler):
-    """Answers every request, to whatever path."""
-
-    def initialize(self, service: Service) -> None:
-        """Called by tornado with what the application has for this handler."""
-        self.service = service
-
-    def set_default_headers(self) -> None:
-        """Called by tornado before each answer."""
-        self.clear_header("Server")
-        self.set_header("Content-Type", "application/json")
-        self.set_header("Cache-Control", "no-store")
-        self.set_header("X-Content-Type-Options", "nosniff")
-        self.set_header("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
-
-    def compute_etag(self) -> None:
-        """No answer is cached."""
-
-    async def prepare(self) -> None:
-        """Check the request and answer it; tornado's methods by name are not used."""
-        try:
-            route, asked = self._asked()
-            found = await self._answer(route, asked)
-            self.set_status(route.status)
-            self.set_header("Content-Type", route.content)
-            if isinstance(found, Path):
-                await self._send(found)
-            else:
-                await self.finish(msgspec.json.encode(found))
-        except Refused as refused:
-            self._refuse(refused.status, refused.code, str(refused))
-        except QueueFull as full:
-            self._refuse(429, full.code, str(full))
-        except UsageError as error:
-            self._refuse(400, "refused", str(error))
-        except sqlite3.OperationalError as error:  # a full disk, for example
-            self._refuse(503, "storage", f"the service cannot store anything now: {error}")
-
-    async def _answer(self, route: Route, asked: Asked) -> Any:
-        """In a thread, and of what takes long one at a time: health is answered at once, whatever others ask for."""
-        service = self.service
-        if route.role is None:
-            return route.answer(service, asked)
-        if not route.slow:
-            return await get_running_loop().run_in_executor(service.threads, route.answer, service, asked)
-        if len(service.waiting) >= _MOST_WAITING:
-            raise Refused(429, "busy", "others wait for results already; try again later")
-        service.waiting.append(self)
-        try:
-            return await get_running_loop().run_in_executor(service.slow, route.answer, service, asked)
-        finally:
-            service.waiting.remove(self)
-
-    async def _send(self, file: Path) -> None:
-        """Send a file in chunks, so that it may have any size and grow meanwhile."""
-        with file.open("rb") as stream, contextlib.suppress(StreamClosedError):
-            while piece := stream.read(_CHUNK_BYTES):
-                self.write(piece)
-                await self.flush()
-        self.finish()
-
-    def _asked(self) -> tuple[Route, Asked]:
-        """The route and what it needs; raises `Refused`."""
-        service, request = self.service, self.request
-        check_place(service, request)
-        matches = [(route, match) for route in ROUTES if (match := route.pattern.fullmatch(request.path))]
-        found = next(((route, match) for route, match in matches if route.method == request.method), None)
-        if found is not None and found[0].role is None:
-            return found[0], Asked(Token("", "read"), "", None)
-        token = self._token()
-        if found is None:
-            if matches:
-                self.set_header("Allow", ", ".join(route.method for route, _ in matches))
-                raise Refused(405, "no-such-method", "this address does not have that method")
-            raise Refused(404, "no-such-address", "there is nothing at this address; see /api/openapi.json")
-        route, match = found
-        if route.role == "run" and token.role != "run":
-            raise Refused(403, "read-only", "this token can only read; ask for one with the role run")
-        return route, Asked(token, "".join(match.groups()), self._value(route))
-
-    def _token(self) -> Token:
-        """Whose token the request has."""
-        kind, _, given = self.request.headers.get("Authorization", "").partition(" ")
-        token = self.service.store.find_token(given.strip()) if kind.lower() == "bearer" and given else None
-        if self.service.over_limit(token or self.request.remote_ip):
-            self.set_header("Retry-After", "60")
-            raise Refused(429, "too-many-requests", "too many requests in this minute; wait for the next one")
-        if token is None:
-            self.set_header("WWW-Authenticate", "Bearer")
-            raise Refused(401, "no-token", "this needs a token: Authorization: Bearer TOKEN")
-        return token
-
-    def _value(self, route: Route) -> Any:
-        """The body or the query, checked."""
-        if route.method == "POST":
-            kind = self.request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-            if kind != "application/json":
-                raise Refused(415, "not-json", "the body must have the Content-Type application/json")
-        elif self.request.body:
-            raise Refused(400, "body", "this request takes no body")
-        try:
-            if route.method == "POST":
-                return msgspec.json.decode(self.request.body, type=route.takes)
-            query = {name: values[-1].decode() for name, values in self.request.query_arguments.items()}
-            if route.takes is not None:
-                return msgspec.convert(query, route.takes, strict=False)
-        except (ValueError, RecursionError) as error:
-            raise Refused(400, "invalid", f"the request is not valid: {_sentence(error)}") from None
-        if query:
-            raise Refused(400, "invalid", "this request takes no parameters")
-        return None
-
-    def _refuse(self, status: int, code: str, message: str) -> None:
-        self.set_status(status)
-        self.finish(msgspec.json.encode(d.Refusal(error=d.Problem(code=code, message=message))))
-
-    def write_error(self, status_code: int, **given: Any) -> None:
-        """Tornado's own refusals, and mistakes of this program, which are logged."""
-        known = {400: "the request cannot be understood", 405: "this method does not exist"}
-        message = known.get(status_code, "the service made a mistake; its log has more")
-        self._refuse(status_code, f"http-{status_code}", message)
-
-    def log_exception(self, kind: Any, value: Any, trace: Any) -> None:
-        """Log mistakes of this program only."""
-        if not isinstance(value, HTTPError):
-            _LOGGER.error("a request failed", exc_info=(kind, value, trace))
-
-
-def check_place(service: Service, request: HTTPServerRequest) -> None:
-    """Raise `Refused` for a name that is not the service's own, and for pages of other sites."""
-    if request.headers.get("Host", "").lower() not in service.hosts:
-        raise Refused(403, "wrong-host", "this name is not one of the service's own; see serve --host-name")
-    origin = request.headers.get("Origin")
-    scheme, _, host = (origin or "").lower().partition("://")
-    # A proxy may speak TLS for a service that does not.
-    if origin is not None and (host not in service.hosts or scheme not in (service.scheme, "https")):
-        raise Refused(403, "wrong-origin", "pages of other sites cannot use this service")
-
-
-def application(service: Service) -> Application:
-    """The application that answers requests to `service`."""
-    return Application([(".*", Api, {"service": service})], log_function=lambda handler: None)
-
-
-def _sentence(error: Exception) -> str:
-    text = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-    return "".join(each if each.isprintable() else "?" for each in text)[:300]

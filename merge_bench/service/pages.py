@@ -23,7 +23,8 @@ from tornado.web import Application
 
 from merge_bench.service import api
 from merge_bench.service import documents as d
-from merge_bench.service.api import Api, Asked, Refused, Service, application, check_place
+from merge_bench.service.api import Asked, Refused, Service
+from merge_bench.service.handler import Api, application, check_place
 from merge_bench.service.runner import Runner
 from merge_bench.view.dashboard.app import Dashboard
 from merge_bench.view.dashboard.campaign_cache import CampaignCache
