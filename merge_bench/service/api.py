@@ -25,7 +25,7 @@ from merge_bench.service import documents as d
 from merge_bench.service import openapi, schedules
 from merge_bench.service.rules import Rules
 from merge_bench.service.runner import LOG, Runner
-from merge_bench.service.store import LOCAL, QUEUED, RUNNING, Store, Token
+from merge_bench.service.store import LOCAL, Store, Token
 from merge_bench.view.dashboard.campaign_index import YOURS, Entry
 
 _LOG_BYTES = 16 << 10
@@ -123,7 +123,7 @@ def show_job(service: Service, asked: Asked) -> d.Job:
     """Show a job, with the end of its output."""
     row = _existing(service, asked)
     job = _job(service, row, asked)
-    result = service.runner.result_of(row) if row.state == RUNNING else row.result
+    result = service.runner.result_of(row) if row.state == "running" else row.result
     log = last_bytes(service.runner.folder_of(row.id) / LOG, _LOG_BYTES)
     return msgspec.structs.replace(job, log=log, result=result)
 
@@ -236,8 +236,8 @@ def _owns(token: Token, row: d.Row) -> bool:
 
 
 def _job(service: Service, row: d.Row, asked: Asked) -> d.Job:
-    ahead = service.store.ahead(row.id) if row.state == QUEUED else 0
-    can = row.state in (QUEUED, RUNNING) and not row.cancelled and _owns(asked.token, row)
+    ahead = service.store.ahead(row.id) if row.state == "queued" else 0
+    can = row.state in ("queued", "running") and not row.cancelled and _owns(asked.token, row)
     command = shlex.join(["merge-bench", *row.words])
     return d.Job(command=command, ahead=ahead, cancellable=can, **msgspec.structs.asdict(row))
 

@@ -125,7 +125,7 @@ class Runner:
     def _recover(self) -> None:
         """End what is left of a job whose service was killed: the kernel has sent it SIGTERM."""
         processes.end(self._store.instance, self._grace)
-        for job in self._store.jobs(state="running"):
+        if (job := self._store.running()) is not None:
             found = self.result_of(job)
             status = self._recorded_status(found)
             message = None if status is not None else _SERVICE_ENDED

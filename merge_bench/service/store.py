@@ -11,22 +11,19 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from merge_bench.errors import MergeBenchError, UsageError
-from merge_bench.service.documents import Row, Schedule
+from merge_bench.service.documents import Row, Schedule, State
 
-QUEUED, RUNNING, DONE, FAILED, CANCELLED, INTERRUPTED = (
-    "queued", "running", "done", "failed", "cancelled", "interrupted",
-)  # fmt: skip
 LOCAL = "local"
 """The token of who started the service: it cancels jobs of others as well."""
 _MIGRATIONS = (
     """
     CREATE TABLE instance (name TEXT NOT NULL);
+    INSERT INTO instance VALUES (lower(hex(randomblob(6))));
     CREATE TABLE jobs (
         id INTEGER PRIMARY KEY AUTOINCREMENT, who TEXT NOT NULL, key TEXT, words TEXT NOT NULL, settings TEXT NOT NULL,
         resume INTEGER NOT NULL, attempts INTEGER NOT NULL DEFAULT 0, cancelled INTEGER NOT NULL DEFAULT 0,
@@ -54,8 +51,7 @@ class QueueFull(MergeBenchError):
     code = "queue-full"
 
 
-@dataclass(frozen=True)
-class Token:
+class Token(msgspec.Struct, frozen=True):
     """Who asks, and what they may do."""
 
     name: str
@@ -69,19 +65,16 @@ class Store:
         self._lock = threading.RLock()
         self._connection = sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False)
         self._connection.row_factory = sqlite3.Row
-        for pragma in ("journal_mode = WAL", "synchronous = FULL", "busy_timeout = 10000"):
-            self._connection.execute(f"PRAGMA {pragma}")
-        with self.change() as change:
-            (version,) = change.execute("PRAGMA user_version").fetchone()
+        for pragma in ("journal_mode = WAL", "synchronous = FULL"):
+            self._rows(f"PRAGMA {pragma}")
+        with self.change():
+            (version,) = self._rows("PRAGMA user_version")[0]
             if version > len(_MIGRATIONS):
                 raise UsageError(f"{path} was written by a newer version of merge_bench; use that one")
             for number, migration in enumerate(_MIGRATIONS[version:], start=version + 1):
-                for statement in filter(str.strip, migration.split(";")):
-                    change.execute(statement)
-                change.execute(f"PRAGMA user_version = {number}")
-            if change.execute("SELECT * FROM instance").fetchone() is None:
-                change.execute("INSERT INTO instance VALUES (?)", (secrets.token_hex(6),))
-        self.instance: str = self._connection.execute("SELECT name FROM instance").fetchone()[0]
+                for statement in (*migration.split(";"), f"PRAGMA user_version = {number}"):
+                    self._rows(statement)
+        self.instance = str(self._rows("SELECT name FROM instance")[0][0])
         """A name that no other service has, so that its processes can be found."""
 
     def close(self) -> None:
@@ -107,91 +100,82 @@ class Store:
 
         Raises QueueFull if `most` jobs wait already.
         """
-        with self.change() as change:
-            if key is not None:
-                known = change.execute("SELECT * FROM jobs WHERE who = ? AND key = ?", (who, key)).fetchone()
-                if known is not None:
-                    if (found := _row(known)).words != list(words) or found.settings != dict(settings):
-                        raise UsageError(f"another job, {found.id}, has this key; choose one that is new")
-                    return found, False
-            (waiting,) = change.execute("SELECT count(*) FROM jobs WHERE state = 'queued'").fetchone()
-            if waiting >= most:
+        with self.change():
+            for known in self._jobs("SELECT * FROM jobs WHERE who = ? AND key = ?", who, key):
+                if known.words != list(words) or known.settings != dict(settings):
+                    raise UsageError(f"another job, {known.id}, has this key; choose one that is new")
+                return known, False
+            if (waiting := self.ahead()) >= most:
                 raise QueueFull(f"{waiting} jobs are waiting, which is the limit; try again later")
-            found = change.execute(
+            (new,) = self._jobs(
                 "INSERT INTO jobs (who, key, words, settings, resume, state, created)"
                 " VALUES (?, ?, ?, ?, ?, 'queued', ?) RETURNING *",
-                (who, key, json.dumps(list(words)), json.dumps(dict(settings)), resume, time.time()),
-            ).fetchone()
-            return _row(found), True
+                who, key, json.dumps(list(words)), json.dumps(dict(settings)), resume, time.time(),
+            )  # fmt: skip
+            return new, True
 
     def job(self, number: int) -> Row | None:
         """The job with this number."""
-        found = self._rows("SELECT * FROM jobs WHERE id = ?", number)
-        return _row(found[0]) if found else None
+        return next(iter(self._jobs("SELECT * FROM jobs WHERE id = ?", number)), None)
 
-    def jobs(self, *, limit: int = 100, offset: int = 0, state: str | None = None) -> list[Row]:
-        """Jobs, the newest first; of one `state` only, if given."""
-        where, values = ("WHERE state = ?", [state]) if state else ("", [])
-        found = self._rows(f"SELECT * FROM jobs {where} ORDER BY id DESC LIMIT ? OFFSET ?", *values, limit, offset)
-        return list(map(_row, found))
+    def jobs(self, *, limit: int = 100, offset: int = 0) -> list[Row]:
+        """Jobs, the newest first."""
+        return self._jobs("SELECT * FROM jobs ORDER BY id DESC LIMIT ? OFFSET ?", limit, offset)
+
+    def running(self) -> Row | None:
+        """The job that runs."""
+        return next(iter(self._jobs("SELECT * FROM jobs WHERE state = 'running'")), None)
 
     def ahead(self, number: int | None = None) -> int:
         """How many jobs are queued; with `number`: how many of them, or running, before that one."""
-        if number is None:
-            return int(self._rows("SELECT count(*) FROM jobs WHERE state = 'queued'")[0][0])
-        found = self._rows("SELECT count(*) FROM jobs WHERE state IN ('queued', 'running') AND id < ?", number)
-        return int(found[0][0])
+        query = "SELECT count(*) FROM jobs WHERE state IN ('queued', ?) AND id < ?"
+        values = ("queued", 2**63 - 1) if number is None else ("running", number)
+        return int(self._rows(query, *values)[0][0])
 
     def take(self) -> Row | None:
         """Make the oldest queued job the running one; None if there is none, or one is running."""
-        with self.change() as change:
-            if change.execute("SELECT 1 FROM jobs WHERE state = 'running'").fetchone():
-                return None
-            found = change.execute(
-                "UPDATE jobs SET state = 'running', attempts = attempts + 1, started = ?, message = NULL,"
-                " result = NULL WHERE id = (SELECT min(id) FROM jobs WHERE state = 'queued')"
-                " RETURNING *",
-                (time.time(),),
-            ).fetchone()
-            return None if found is None else _row(found)
+        taken = self._jobs(
+            "UPDATE jobs SET state = 'running', attempts = attempts + 1, started = ?, message = NULL, result = NULL"
+            " WHERE id = (SELECT min(id) FROM jobs WHERE state = 'queued')"
+            " AND NOT EXISTS (SELECT 1 FROM jobs WHERE state = 'running') RETURNING *",
+            time.time(),
+        )
+        return next(iter(taken), None)
 
     def put_back(self, number: int) -> None:
         """Queue the running job again, whose process could not be started."""
-        with self.change() as change:
-            query = "UPDATE jobs SET state = 'queued', attempts = attempts - 1, started = NULL"
-            change.execute(f"{query} WHERE id = ? AND state = 'running'", (number,))
+        query = "UPDATE jobs SET state = 'queued', attempts = attempts - 1, started = NULL"
+        self._rows(f"{query} WHERE id = ? AND state = 'running'", number)
 
     def cancel(self, number: int) -> Row | None:
         """Cancel a queued job, or ask for the end of the running one; a job that has ended stays as it is."""
-        with self.change() as change:
-            change.execute(
-                "UPDATE jobs SET state = 'cancelled', cancelled = 1, ended = ? WHERE id = ? AND state = 'queued'",
-                (time.time(), number),
-            )
-            change.execute("UPDATE jobs SET cancelled = 1 WHERE id = ? AND state = 'running'", (number,))
-            found = change.execute("SELECT * FROM jobs WHERE id = ?", (number,)).fetchone()
-            return None if found is None else _row(found)
+        self._rows(
+            "UPDATE jobs SET cancelled = 1, state = iif(state = 'queued', 'cancelled', state),"
+            " ended = iif(state = 'queued', ?, NULL) WHERE id = ? AND state IN ('queued', 'running')",
+            time.time(), number,
+        )  # fmt: skip
+        return self.job(number)
 
     def finish(
         self, number: int, status: int | None, *, result: str | None = None, message: str | None = None,
         interrupted: bool = False,
-    ) -> str:  # fmt: skip
+    ) -> State:  # fmt: skip
         """End the running job, whose processes are gone; gives its new state.
 
         `result`: the name of its campaign; `interrupted`: because the service ended; then a job that asked for it is
         queued again.
         """
-        with self.change() as change:
-            job = _row(change.execute("SELECT * FROM jobs WHERE id = ? AND state = 'running'", (number,)).fetchone())
-            state = DONE if status == 0 else FAILED
+        with self.change():
+            (job,) = self._jobs("SELECT * FROM jobs WHERE id = ? AND state = 'running'", number)
+            state: State = "done" if status == 0 else "failed"
             if job.cancelled and status != 0:
-                state = CANCELLED
+                state = "cancelled"
             elif interrupted:
-                state = QUEUED if job.resume and job.attempts < _MOST_ATTEMPTS else INTERRUPTED
-            change.execute(
+                state = "queued" if job.resume and job.attempts < _MOST_ATTEMPTS else "interrupted"
+            self._rows(
                 "UPDATE jobs SET state = ?, status = ?, result = ?, message = ?, ended = ? WHERE id = ?",
-                (state, status, result, message, None if state == QUEUED else time.time(), number),
-            )
+                state, status, result, message, None if state == "queued" else time.time(), number,
+            )  # fmt: skip
             return state
 
     # Schedules.
@@ -203,32 +187,30 @@ class Store:
 
     def put_schedule(self, schedule: Schedule) -> None:
         """Keep a schedule, instead of one with its name."""
-        values = (schedule.name, schedule.who, msgspec.json.encode(schedule).decode())
-        with self.change() as change:
-            change.execute("INSERT OR REPLACE INTO schedules VALUES (?, ?, ?)", values)
+        document = msgspec.json.encode(schedule).decode()
+        self._rows("INSERT OR REPLACE INTO schedules VALUES (?, ?, ?)", schedule.name, schedule.who, document)
 
     def remove_schedule(self, name: str, who: str = LOCAL) -> bool:
         """Remove a schedule of `who`, or of anybody if that is `LOCAL`; False if there is none."""
-        query = "DELETE FROM schedules WHERE name = ? AND ? IN (who, ?)"
-        with self.change() as change:
-            return change.execute(query, (name, who, LOCAL)).rowcount > 0
+        query = "DELETE FROM schedules WHERE name = ? AND ? IN (who, ?) RETURNING 1"
+        return self._rows(query, name, who, LOCAL) != []
 
     # Tokens.
 
     def add_token(self, name: str, role: str, *, replace: bool = False) -> str:
         """A new token, whose hash is kept; raises UsageError if there is one with that name, unless `replace`."""
         token = secrets.token_urlsafe(32)
-        with self.change() as change:
-            if not replace and change.execute("SELECT 1 FROM tokens WHERE name = ?", (name,)).fetchone():
+        with self.change():
+            if not replace and self._rows("SELECT 1 FROM tokens WHERE name = ?", name):
                 raise UsageError(f"there is already a token named {name}; remove it first, or choose another name")
-            change.execute("INSERT OR REPLACE INTO tokens VALUES (?, ?, ?, ?)", (name, role, _hash(token), time.time()))
+            self._rows("INSERT OR REPLACE INTO tokens VALUES (?, ?, ?, ?)", name, role, _hash(token), time.time())
         return token
 
     def remove_token(self, name: str) -> None:
         """Remove a token and its schedules; raises UsageError if there is none of that name."""
-        with self.change() as change:
-            change.execute("DELETE FROM schedules WHERE who = ?", (name,))
-            if change.execute("DELETE FROM tokens WHERE name = ?", (name,)).rowcount == 0:
+        with self.change():
+            self._rows("DELETE FROM schedules WHERE who = ?", name)
+            if not self._rows("DELETE FROM tokens WHERE name = ? RETURNING 1", name):
                 raise UsageError(f"there is no token named {name}")
 
     def tokens(self) -> list[tuple[Token, float]]:
@@ -238,30 +220,25 @@ class Store:
 
     def find_token(self, given: str) -> Token | None:
         """Whose token it is, in a time that does not depend on how much of it is right."""
-        wanted, match = _hash(given), None
-        for row in self._rows("SELECT * FROM tokens"):
-            if hmac.compare_digest(row["hash"], wanted):
-                match = Token(row["name"], row["role"])
-        return match
+        wanted, rows = _hash(given), self._rows("SELECT * FROM tokens")
+        matches = [Token(row["name"], row["role"]) for row in rows if hmac.compare_digest(row["hash"], wanted)]
+        return matches[0] if matches else None
 
     def _rows(self, query: str, *values: object) -> list[sqlite3.Row]:
         with self._lock:
             return self._connection.execute(query, values).fetchall()
 
+    def _jobs(self, query: str, *values: object) -> list[Row]:
+        return list(map(_row, self._rows(query, *values)))
+
     @contextlib.contextmanager
-    def change(self) -> Iterator[sqlite3.Connection]:
+    def change(self) -> Iterator[None]:
         """A transaction; changes that are made during it are part of it."""
-        with self._lock:
-            if self._connection.in_transaction:
-                yield self._connection
-                return
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._connection
-            except BaseException:
-                self._connection.execute("ROLLBACK")
-                raise
-            self._connection.execute("COMMIT")
+        with self._lock, contextlib.ExitStack() as stack:
+            if not self._connection.in_transaction:
+                stack.enter_context(self._connection)  # commits it, or rolls it back after an error
+                self._connection.execute("BEGIN IMMEDIATE")
+            yield
 
 
 def _hash(token: str) -> str:
@@ -269,7 +246,5 @@ def _hash(token: str) -> str:
 
 
 def _row(found: sqlite3.Row) -> Row:
-    values = dict(found)
-    values |= {name: json.loads(values[name]) for name in ("words", "settings")}
-    values |= {name: bool(values[name]) for name in ("resume", "cancelled")}
-    return Row(**values)
+    parsed = {name: json.loads(found[name]) for name in ("words", "settings")}
+    return Row(**{**found, **parsed, "resume": bool(found["resume"]), "cancelled": bool(found["cancelled"])})
