@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +39,7 @@ def _names(ctx: click.Context, param: click.Parameter, value: str) -> str:
 @click.option("--tls-key", metavar="FILE", help="Private key of the certificate, as PEM.")
 @click.option("--insecure", is_flag=True,
               help="Serve other machines without TLS. Anyone who can read the traffic gets the tokens.")  # fmt: skip
-@click.option("--tables", multiple=True, metavar="DIR",
+@click.option("--tables", multiple=True, type=click.Path(path_type=Path), metavar="DIR",
               help="Folder of Parquet tables that jobs may merge; may be repeated.")  # fmt: skip
 @count_option("--queue-limit", "N", "Number of jobs that can wait.", default=1000)
 @click.option("--job-time", type=Parsed("DURATION", parsers.duration), default="4h", show_default=True,
@@ -62,16 +61,10 @@ def serve(ctx: click.Context, /, **values: Any) -> int | None:
 
     if bool(values["tls_cert"]) != bool(values["tls_key"]):
         raise UsageError("--tls-cert and --tls-key belong together; give both")
-    tls = (Path(values["tls_cert"]), Path(values["tls_key"])) if values["tls_cert"] else None
-    settings = service.Settings(
-        Path(values["results"]), port=values["port"], address=values["address"],
-        tables=[Path(each) for each in values["tables"]], host_names=values["host_names"], tls=tls,
-        insecure=values["insecure"],
-        limits=Limits(
-            queue=values["queue_limit"], job_seconds=values["job_time"], requests=values["request_limit"]
-        ),
-    )  # fmt: skip
-    if not values["check"]:
+    check = values.pop("check")
+    limits = Limits(values.pop("queue_limit"), values.pop("job_time"), values.pop("request_limit"))
+    settings = service.Settings(Path(values.pop("results")), limits=limits, **values)
+    if not check:
         return service.serve(settings)
     problems = service.check(settings)
     for problem in problems:
@@ -83,17 +76,12 @@ def serve(ctx: click.Context, /, **values: Any) -> int | None:
     return RunFailed.exit_status if problems else 0
 
 
-def _with_store(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command below `serve` the store of the service, which may be running, as its first argument."""
+def _store(serve_values: Mapping[str, Any]) -> Store:
+    """The store of the service, which may be running, until the command ends."""
+    from merge_bench.service.serve import open_store
 
-    @click.pass_obj
-    def opened(serve_values: Mapping[str, Any], /, **values: Any) -> None:
-        from merge_bench.service.serve import open_store
-
-        with contextlib.closing(open_store(Path(serve_values["results"]))) as store:
-            command(store, **values)
-
-    return functools.update_wrapper(opened, command)
+    opened = contextlib.closing(open_store(Path(serve_values["results"])))
+    return click.get_current_context().with_resource(opened)
 
 
 @serve.group(cls=ListedGroup, context_settings=CONTEXT)
@@ -105,27 +93,27 @@ def token() -> None:
 @click.option("--name", required=True, metavar="NAME", callback=_names, help="Whose token it is.")
 @click.option("--role", type=click.Choice(["read", "run"]), default="read", show_default=True,
               help="read: look at jobs and results; run: also queue jobs and cancel its own.")  # fmt: skip
-@_with_store
-def add(store: Store, name: str, role: str) -> None:
+@click.pass_obj
+def add(given: Mapping[str, Any], name: str, role: str) -> None:
     """Make a token and print it, once: only its hash is kept."""
-    print(store.add_token(name, role))
+    print(_store(given).add_token(name, role))
     print("Keep it in a file that only its user can read; it is not shown again.", file=sys.stderr)
 
 
 @token.command("list", context_settings=CONTEXT)
-@_with_store
-def list_tokens(store: Store) -> None:
+@click.pass_obj
+def list_tokens(given: Mapping[str, Any]) -> None:
     """List names and roles of all tokens."""
-    for found, created in store.tokens():
+    for found, created in _store(given).tokens():
         print(f"{found.role:4}  {time.strftime('%Y-%m-%d', time.gmtime(created))}  {found.name}")
 
 
 @token.command(context_settings=CONTEXT)
 @click.argument("name")
-@_with_store
-def remove(store: Store, name: str) -> None:
+@click.pass_obj
+def remove(given: Mapping[str, Any], name: str) -> None:
     """Remove the token named NAME and its schedules; it is refused from then on."""
-    store.remove_token(name)
+    _store(given).remove_token(name)
 
 
 @serve.group(cls=ListedGroup, context_settings=CONTEXT)
@@ -141,18 +129,18 @@ def schedule() -> None:
 @choice_option("--missed", ["skip", "run"], "If the service did not run then: wait for the next time (skip), or run the"
                " job once when it runs again (run).")  # fmt: skip
 @click.argument("words", nargs=-1, required=True, metavar="-- COMMAND [OPTION]...")
-@_with_store
-def add_schedule(store: Store, words: tuple[str, ...], **values: Any) -> None:
+@click.pass_obj
+def add_schedule(given: Mapping[str, Any], /, words: tuple[str, ...], **values: Any) -> None:
     """Queue COMMAND again and again: `run`, `tune` or a `probe`, with the options that a job may have."""
     from merge_bench.service import schedules
     from merge_bench.service.documents import ScheduleRequest
     from merge_bench.service.rules import Rules
     from merge_bench.service.store import LOCAL
 
-    ctx = click.get_current_context()
-    request = ScheduleRequest(job=job_request(ctx.find_root().command, words), **values)
-    rules = Rules(Path(ctx.obj["results"]).resolve(), [Path(each) for each in ctx.obj["tables"]])
-    added = schedules.add(store, rules, LOCAL, request)
+    root = click.get_current_context().find_root().command
+    request = ScheduleRequest(job=job_request(root, words), **values)
+    rules = Rules(Path(given["results"]).resolve(), given["tables"])
+    added = schedules.add(_store(given), rules, LOCAL, request)
     print(f"{added.name} begins at {_utc(added.next)}.")
 
 
@@ -175,10 +163,10 @@ def job_request(root: click.Command, words: Sequence[str]) -> JobRequest:
 
 
 @schedule.command("list", context_settings=CONTEXT)
-@_with_store
-def list_schedules(store: Store) -> None:
+@click.pass_obj
+def list_schedules(given: Mapping[str, Any]) -> None:
     """List all schedules, with their next times and why no job was queued the last time."""
-    for each in store.schedules():
+    for each in _store(given).schedules():
         when = f"{each.at} {each.days} {each.zone}, next {_utc(each.next)}"
         print(f"{each.name}  {when}  {each.who}  {each.command}")
         if each.message is not None:
@@ -187,10 +175,10 @@ def list_schedules(store: Store) -> None:
 
 @schedule.command("remove", context_settings=CONTEXT)
 @click.argument("name")
-@_with_store
-def remove_schedule(store: Store, name: str) -> None:
+@click.pass_obj
+def remove_schedule(given: Mapping[str, Any], name: str) -> None:
     """Remove the schedule named NAME; a job that it has queued stays."""
-    if not store.remove_schedule(name):
+    if not _store(given).remove_schedule(name):
         raise UsageError(f"there is no schedule named {name}")
 
 

@@ -19,13 +19,13 @@ from merge_bench.analysis.documents.history import HistoryDocument
 from merge_bench.analysis.history.document import history
 from merge_bench.cluster.supervisor import last_bytes
 from merge_bench.config.version import __version__
-from merge_bench.errors import MergeBenchError, UsageError
+from merge_bench.errors import UsageError
 from merge_bench.records.writer import RECORDS
 from merge_bench.service import documents as d
 from merge_bench.service import openapi, schedules
 from merge_bench.service.rules import Rules
 from merge_bench.service.runner import LOG, Runner
-from merge_bench.service.store import LOCAL, Store, Token
+from merge_bench.service.store import LOCAL, Refused, Store, Token
 from merge_bench.view.dashboard.campaign_index import YOURS, Entry
 
 _LOG_BYTES = 16 << 10
@@ -39,31 +39,6 @@ class Limits:
     job_seconds: float = 4 * 3600.0
     requests: int = 600
     body_bytes: int = 64 << 10
-
-
-class Rate:
-    """Counts what each client did in this minute."""
-
-    def __init__(self) -> None:
-        self._minute = 0
-        self._counts: Counter[object] = Counter()
-
-    def count(self, client: object) -> int:
-        """Count once more; gives how often that was."""
-        minute = int(time.monotonic() // 60)
-        if minute != self._minute:
-            self._minute = minute
-            self._counts.clear()
-        self._counts[client] += 1
-        return self._counts[client]
-
-
-class Refused(MergeBenchError):
-    """The answer is an error: an HTTP status, a word for programs, and a sentence."""
-
-    def __init__(self, status: int, code: str, message: str) -> None:
-        super().__init__(message)
-        self.status, self.code = status, code
 
 
 @dataclass(frozen=True)
@@ -81,14 +56,18 @@ class Service:
     hosts: Collection[str]
     scheme: str
     results: Callable[[], Sequence[Entry]]
-    rate: Rate = field(default_factory=Rate)
+    counts: Counter[object] = field(default_factory=Counter)
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(4, "api"))
     slow: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "results"))
     waiting: list[object] = field(default_factory=list)
 
     def over_limit(self, client: object) -> bool:
         """Count a request of this client; whether it made too many in this minute."""
-        return self.rate.count(client) > self.limits.requests
+        minute = time.monotonic() // 60
+        if minute not in self.counts:
+            self.counts.clear()
+        self.counts.update((minute, client))
+        return self.counts[client] > self.limits.requests
 
 
 class Asked(NamedTuple):

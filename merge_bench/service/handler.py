@@ -16,8 +16,8 @@ from tornado.web import Application, HTTPError, RequestHandler
 
 from merge_bench.errors import UsageError
 from merge_bench.service import documents as d
-from merge_bench.service.api import ROUTES, Asked, Refused, Route, Service
-from merge_bench.service.store import QueueFull, Token
+from merge_bench.service.api import ROUTES, Asked, Route, Service
+from merge_bench.service.store import Refused, Token
 
 _MOST_WAITING = 8
 """Requests for results that wait for each other."""
@@ -56,8 +56,6 @@ class Api(RequestHandler):
                 await self.finish(msgspec.json.encode(found))
         except Refused as refused:
             self._refuse(refused.status, refused.code, str(refused))
-        except QueueFull as full:
-            self._refuse(429, full.code, str(full))
         except UsageError as error:
             self._refuse(400, "refused", str(error))
         except sqlite3.OperationalError as error:  # a full disk, for example
@@ -90,20 +88,20 @@ class Api(RequestHandler):
         """The route and what it needs; raises `Refused`."""
         service, request = self.service, self.request
         check_place(service, request)
-        matches = [(route, match) for route in ROUTES if (match := route.pattern.fullmatch(request.path))]
-        found = next(((route, match) for route, match in matches if route.method == request.method), None)
-        if found is not None and found[0].role is None:
-            return found[0], Asked(Token("", "read"), "", None)
+        matches = ((route, route.pattern.fullmatch(request.path)) for route in ROUTES)
+        routes = {route.method: (route, "".join(match.groups())) for route, match in matches if match}
+        route, key = routes.get(request.method or "", (None, ""))
+        if route is not None and route.role is None:
+            return route, Asked(Token("", "read"), "", None)
         token = self._token()
-        if found is None:
-            if matches:
-                self.set_header("Allow", ", ".join(route.method for route, _ in matches))
-                raise Refused(405, "no-such-method", "this address does not have that method")
+        if not routes:
             raise Refused(404, "no-such-address", "there is nothing at this address; see /api/openapi.json")
-        route, match = found
+        if route is None:
+            self.set_header("Allow", ", ".join(routes))
+            raise Refused(405, "no-such-method", "this address does not have that method")
         if route.role == "run" and token.role != "run":
             raise Refused(403, "read-only", "this token can only read; ask for one with the role run")
-        return route, Asked(token, "".join(match.groups()), self._value(route))
+        return route, Asked(token, key, self._value(route))
 
     def _token(self) -> Token:
         """Whose token the request has."""

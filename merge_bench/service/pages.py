@@ -23,9 +23,10 @@ from tornado.web import Application
 
 from merge_bench.service import api
 from merge_bench.service import documents as d
-from merge_bench.service.api import Asked, Refused, Service
+from merge_bench.service.api import Asked, Service
 from merge_bench.service.handler import Api, application, check_place
 from merge_bench.service.runner import Runner
+from merge_bench.service.store import Refused
 from merge_bench.view.dashboard.app import Dashboard
 from merge_bench.view.dashboard.campaign_cache import CampaignCache
 from merge_bench.view.dashboard.campaign_index import Entry, Index

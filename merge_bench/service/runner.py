@@ -101,29 +101,25 @@ class Runner:
         return None
 
     def _loop(self) -> None:
-        recovered = False
-        while not self._stopping:
+        while True:
+            self._event.clear()
+            if self._stopping:
+                break
             try:
-                if not recovered:
-                    self._recover()
-                    recovered = True
-                self._event.clear()
-                if self._stopping:
-                    break
+                self._recover()
                 self.current = job = self._store.take()
                 self._failing = False
                 if job is None:
                     self._event.wait()
                 else:
-                    recovered = False
-                    recovered = self._run(job)
+                    self._run(job)
             except Exception:  # A full disk, for example. A job that has begun is found again as interrupted.
                 self._failing = True
                 _LOGGER.exception("the service cannot run jobs now; it tries again")
                 time.sleep(_RETRY_SECONDS)
 
     def _recover(self) -> None:
-        """End what is left of a job whose service was killed: the kernel has sent it SIGTERM."""
+        """End what is left of a job whose service was killed, or could not store its end."""
         processes.end(self._store.instance, self._grace)
         if (job := self._store.running()) is not None:
             found = self.result_of(job)
@@ -139,8 +135,8 @@ class Runner:
             return None
         return end.status if end is not None and end.status != RunFailed.exit_status else None
 
-    def _run(self, job: Row) -> bool:
-        """Run a job until its last process is gone; True if everything about it was stored."""
+    def _run(self, job: Row) -> None:
+        """Run a job until its last process is gone."""
         try:
             child = self._begin(job)
         except Exception:
@@ -152,9 +148,7 @@ class Runner:
             status = child.end()
             processes.end(self._store.instance, 0.0)
         interrupted = self._stopping and message is not None
-        found = self.result_of(job)
-        self._store.finish(job.id, status, result=found, message=message, interrupted=interrupted)
-        return True
+        self._store.finish(job.id, status, result=self.result_of(job), message=message, interrupted=interrupted)
 
     def _begin(self, job: Row) -> Child:
         folder = self.folder_of(job.id)

@@ -45,8 +45,8 @@ class Settings:
     """What the operator chose.
 
     `tables`: folders whose tables jobs may read; `host_names`: by which clients reach the service, beside its address,
-    each with the port of a proxy if there is one; `tls`: the files of a certificate and its key; `insecure`: serve
-    another address than loopback without them.
+    each with the port of a proxy if there is one; `tls_cert`, `tls_key`: files; `insecure`: serve another address than
+    loopback without them.
     """
 
     results: Path
@@ -54,7 +54,8 @@ class Settings:
     address: str
     tables: Sequence[Path] = ()
     host_names: Sequence[str] = ()
-    tls: tuple[Path, Path] | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
     insecure: bool = False
     limits: Limits = field(default_factory=Limits)
 
@@ -113,7 +114,7 @@ def serve(settings: Settings) -> int:
         pages.start()
         runner.start()
         look = functools.partial(queue_due, store, service.rules, settings.limits.queue, runner.wake)
-        loop = IOLoop.current()
+        loop: Any = IOLoop.current()
         PeriodicCallback(lambda: loop.run_in_executor(service.threads, look), LOOK_SECONDS * 1000).start()
         print(
             f"Press Ctrl-C to stop the service of {settings.results}: "
@@ -121,7 +122,9 @@ def serve(settings: Settings) -> int:
             file=sys.stderr, flush=True,
         )  # fmt: skip
         try:
-            _until_a_signal()
+            for number in signals.ending_signals():
+                loop.asyncio_loop.add_signal_handler(number, loop.stop)
+            loop.start()
         finally:
             pages.stop()
             runner.close()
@@ -153,7 +156,7 @@ def _checked(settings: Settings) -> ssl.SSLContext | None:
     for name in settings.host_names:
         if not _HOST_NAME.fullmatch(name):
             raise UsageError(f"--host-name {name} is not a name of a host; give NAME, or NAME:PORT for a proxy")
-    if settings.tls is None:
+    if not settings.tls_cert:
         if not is_loopback(settings.address) and not settings.insecure:
             raise UsageError(
                 f"other machines can reach {settings.address}, and tokens would cross the network unencrypted; give"
@@ -162,9 +165,9 @@ def _checked(settings: Settings) -> ssl.SSLContext | None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
-        context.load_cert_chain(*settings.tls)
+        context.load_cert_chain(settings.tls_cert, settings.tls_key)
     except (OSError, ssl.SSLError) as error:
-        raise UsageError(f"cannot use --tls-cert {settings.tls[0]} with its key: {error}") from None
+        raise UsageError(f"cannot use --tls-cert {settings.tls_cert} with its key: {error}") from None
     return context
 
 
@@ -209,10 +212,3 @@ def _local_token(store: Store, file: Path) -> Path:
         stream.write(store.add_token(LOCAL, "run", replace=True) + "\n")
     draft.replace(file)
     return file
-
-
-def _until_a_signal() -> None:
-    loop: Any = IOLoop.current()
-    for number in signals.ending_signals():
-        loop.asyncio_loop.add_signal_handler(number, loop.stop)
-    loop.start()

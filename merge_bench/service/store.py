@@ -45,10 +45,12 @@ _MOST_ATTEMPTS = 10
 """So often at most a job is queued again after the service was ended during it."""
 
 
-class QueueFull(MergeBenchError):
-    """No more jobs can be queued now."""
+class Refused(MergeBenchError):
+    """The answer is an error: an HTTP status, a word for programs, and a sentence."""
 
-    code = "queue-full"
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status, self.code = status, code
 
 
 class Token(msgspec.Struct, frozen=True):
@@ -98,7 +100,7 @@ class Store:
     ) -> tuple[Row, bool]:  # fmt: skip
         """Queue a job; gives it, and whether it is new: a second one with the same `key` is the first one.
 
-        Raises QueueFull if `most` jobs wait already.
+        Raises Refused if `most` jobs wait already.
         """
         with self.change():
             for known in self._jobs("SELECT * FROM jobs WHERE who = ? AND key = ?", who, key):
@@ -106,7 +108,7 @@ class Store:
                     raise UsageError(f"another job, {known.id}, has this key; choose one that is new")
                 return known, False
             if (waiting := self.ahead()) >= most:
-                raise QueueFull(f"{waiting} jobs are waiting, which is the limit; try again later")
+                raise Refused(429, "queue-full", f"{waiting} jobs are waiting, which is the limit; try again later")
             (new,) = self._jobs(
                 "INSERT INTO jobs (who, key, words, settings, resume, state, created)"
                 " VALUES (?, ?, ?, ?, ?, 'queued', ?) RETURNING *",

@@ -160,7 +160,7 @@ def test_what_is_wrong_is_found_before_the_service_starts(tmp_path: Path) -> Non
     (tmp_path / "file").touch()
     for settings, word in (
         (Settings(tmp_path, 0, "127.0.0.1", tables=(tmp_path / "no",)), "--tables"),
-        (Settings(tmp_path, 0, "127.0.0.1", tls=(tmp_path / "file", tmp_path / "file")), "--tls-cert"),
+        (Settings(tmp_path, 0, "127.0.0.1", tls_cert=str(tmp_path / "file"), tls_key="no"), "--tls-cert"),
         (Settings(tmp_path, 0, "127.0.0.1", host_names=("https://bench.example",)), "--host-name"),
         (Settings(tmp_path, 0, "127.0.0.1", host_names=("bench.example:port",)), "--host-name"),
         (Settings(tmp_path, 0, "no.such.host.invalid"), "no.such.host.invalid"),

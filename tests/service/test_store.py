@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from merge_bench.errors import UsageError
-from merge_bench.service.store import QueueFull, Row, Store
+from merge_bench.service.store import Refused, Row, Store
 
 
 @pytest.fixture
@@ -93,9 +93,9 @@ def test_the_queue_has_a_limit_and_a_key_is_one_job(store: Store) -> None:
     first, new = store.add("ci", ["run"], {}, most=1, key="night")
     assert new
     assert store.add("ci", ["run"], {}, most=1, key="night") == (first, False)
-    with pytest.raises(QueueFull):
+    with pytest.raises(Refused, match="which is the limit"):
         add(store, most=1)
-    with pytest.raises(QueueFull):
+    with pytest.raises(Refused, match="which is the limit"):
         add(store, "other", most=1, key="night")
     store.take()
     assert add(store, "other", most=1, key="night").id != first.id
