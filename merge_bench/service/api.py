@@ -59,7 +59,7 @@ class Service:
     counts: Counter[object] = field(default_factory=Counter)
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(4, "api"))
     slow: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "results"))
-    waiting: list[object] = field(default_factory=list)
+    waiting: set[object] = field(default_factory=set)
 
     def over_limit(self, client: object) -> bool:
         """Count a request of this client; whether it made too many in this minute."""

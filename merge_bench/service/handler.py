@@ -18,11 +18,13 @@ from merge_bench.errors import UsageError
 from merge_bench.service import documents as d
 from merge_bench.service.api import ROUTES, Asked, Route, Service
 from merge_bench.service.store import Refused, Token
+from merge_bench.view.text import visible
 
 _MOST_WAITING = 8
 """Requests for results that wait for each other."""
 _CHUNK_BYTES = 256 << 10
 _LOGGER = logging.getLogger(__name__)
+_Nothing = msgspec.defstruct("_Nothing", (), forbid_unknown_fields=True)
 
 
 class Api(RequestHandler):
@@ -66,15 +68,14 @@ class Api(RequestHandler):
         service = self.service
         if route.role is None:
             return route.answer(service, asked)
-        if not route.slow:
-            return await get_running_loop().run_in_executor(service.threads, route.answer, service, asked)
-        if len(service.waiting) >= _MOST_WAITING:
+        if route.slow and len(service.waiting) >= _MOST_WAITING:
             raise Refused(429, "busy", "others wait for results already; try again later")
-        service.waiting.append(self)
-        try:
-            return await get_running_loop().run_in_executor(service.slow, route.answer, service, asked)
-        finally:
-            service.waiting.remove(self)
+        pool = service.slow if route.slow else service.threads
+        found = get_running_loop().run_in_executor(pool, route.answer, service, asked)
+        if route.slow:
+            service.waiting.add(found)
+            found.add_done_callback(service.waiting.discard)
+        return await found
 
     async def _send(self, file: Path) -> None:
         """Send a file in chunks, so that it may have any size and grow meanwhile."""
@@ -127,13 +128,10 @@ class Api(RequestHandler):
             if route.method == "POST":
                 return msgspec.json.decode(self.request.body, type=route.takes)
             query = {name: values[-1].decode() for name, values in self.request.query_arguments.items()}
-            if route.takes is not None:
-                return msgspec.convert(query, route.takes, strict=False)
+            return msgspec.convert(query, route.takes or _Nothing, strict=False)
         except (ValueError, RecursionError) as error:
-            raise Refused(400, "invalid", f"the request is not valid: {_sentence(error)}") from None
-        if query:
-            raise Refused(400, "invalid", "this request takes no parameters")
-        return None
+            why = "nested too deeply" if isinstance(error, RecursionError) else visible(str(error))[:300]
+            raise Refused(400, "invalid", f"the request is not valid: {why}") from None
 
     def _refuse(self, status: int, code: str, message: str) -> None:
         self.set_status(status)
@@ -165,8 +163,3 @@ def check_place(service: Service, request: HTTPServerRequest) -> None:
 def application(service: Service) -> Application:
     """The application that answers requests to `service`."""
     return Application([(".*", Api, {"service": service})], log_function=lambda handler: None)
-
-
-def _sentence(error: Exception) -> str:
-    text = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-    return "".join(each if each.isprintable() else "?" for each in text)[:300]

@@ -37,9 +37,8 @@ def document(routes: Sequence[Route], version: str) -> dict[str, Any]:
 
 
 def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
-    described = (route.answer.__doc__ or "").strip()
-    kind = "object" if route.content == "application/json" else "string"
-    given = _content(route.gives.__name__) if route.gives else {route.content: {"schema": {"type": kind}}}
+    described = inspect.getdoc(route.answer)
+    given = _content(route.gives.__name__) if route.gives else {route.content: {}}
     found: dict[str, Any] = {
         "operationId": route.answer.__name__,
         "summary": described,
@@ -58,7 +57,7 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
     elif route.takes is not None:
         fields = schemas[route.takes.__name__]["properties"].items()
         parameters += [{"name": name, "in": "query", "schema": schema} for name, schema in fields]
-    return {**found, "parameters": parameters} if parameters else found
+    return {**found, "parameters": parameters}
 
 
 def _content(name: str) -> dict[str, Any]:

@@ -11,6 +11,8 @@ import signal
 import time
 from pathlib import Path
 
+import psutil
+
 VARIABLE = "MERGE_BENCH_JOB"
 _POLL_SECONDS = 0.05
 
@@ -24,12 +26,10 @@ def members(instance: str) -> list[int]:
     """Processes on this machine that belong to a job of the service named `instance`."""
     wanted = f"{VARIABLE}={instance}-".encode()
     found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                environment = (entry / "environ").read_bytes()
-                if environment.startswith(wanted) or b"\0" + wanted in environment:
-                    found.append(int(entry.name))
+    for pid in psutil.pids():
+        with contextlib.suppress(OSError):
+            if b"\0" + wanted in b"\0" + Path(f"/proc/{pid}/environ").read_bytes():
+                found.append(pid)
     return found
 
 

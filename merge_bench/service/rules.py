@@ -6,6 +6,7 @@ are refused unless they are listed here, so a new one is refused until somebody 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
@@ -97,12 +98,10 @@ class Rules:
     def _table(self, key: str, text: str) -> Path:
         """The real path of a file or folder below one that the operator named."""
         for folder in self.tables:
-            try:
+            with contextlib.suppress(OSError, RuntimeError):
                 found = (folder / text).resolve()
                 if found.is_relative_to(folder.resolve()) and found.exists():
                     return found
-            except (OSError, RuntimeError):
-                continue
         allowed = f" ({', '.join(map(str, self.tables))})" if self.tables else "; this service has none"
         raise UsageError(f"{key} must be in one of the service's folders of tables{allowed}")
 
@@ -150,24 +149,20 @@ def check_settings(settings: Mapping[str, str]) -> None:
 
 def settings_file(settings: Mapping[str, str]) -> str:
     """The name of that config: the same settings have the same name, and so one history."""
-    text = "".join(sorted(settings_text({name: value}) for name, value in settings.items()))
-    return f"job-{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}{SUFFIX}"
+    return f"job-{hashlib.blake2b(settings_text(settings).encode(), digest_size=4).hexdigest()}{SUFFIX}"
 
 
 def settings_text(settings: Mapping[str, str]) -> str:
     """The config with these settings, which `check_settings` allowed."""
-    return "".join(f"{name}='{value}'\n" for name, value in settings.items())
+    return "".join(f"{name}='{value}'\n" for name, value in sorted(settings.items()))
 
 
 def _options(command: str) -> Sequence[Option]:
-    if command == "run":
-        return OPTIONS
-    if command == "tune":
-        return (*_OF_TUNE, *TUNE_OPTIONS)
-    if command.removeprefix("probe ") in probes() and command.startswith("probe "):
-        return (*_OF_PROBE, *probes()[command.removeprefix("probe ")].options, *PROBE_OPTIONS)
-    names = ", ".join(["run", "tune", *(f"probe {name}" for name in probes())])
-    raise UsageError(f"the command of a job is one of {names}")
+    every = {"run": OPTIONS, "tune": (*_OF_TUNE, *TUNE_OPTIONS)}
+    every |= {f"probe {name}": (*_OF_PROBE, *kind.options, *PROBE_OPTIONS) for name, kind in probes().items()}
+    if command not in every:
+        raise UsageError(f"the command of a job is one of {', '.join(every)}")
+    return every[command]
 
 
 def _option(command: str, options: Sequence[Option], key: str) -> Option:

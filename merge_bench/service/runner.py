@@ -29,6 +29,7 @@ _CLOCK_SECONDS = 86400.0
 """So far the clock may have been set back since a job was queued."""
 _SERVICE_ENDED = "the service ended during this job"
 _LONGEST_LOG = 256 << 20
+_ENVIRONMENT = {"PYTHONUNBUFFERED": "1", "COLUMNS": "110", "NO_COLOR": "1"}
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -93,10 +94,9 @@ class Runner:
             return None
         for name in names:
             head = read_head(self._results / name / RECORDS)
-            surroundings = (head.surroundings if head else None) or {}
+            surroundings = (head and head.surroundings) or {}
             if surroundings.get("environment", {}).get(processes.VARIABLE) == mark:
-                if self.current is not None and job.id == self.current.id:
-                    self._found = {(job.id, job.attempts): name}  # for those who ask again while it runs
+                self._found = {(job.id, job.attempts): name}  # for those who ask again while it runs
                 return name
         return None
 
@@ -155,9 +155,9 @@ class Runner:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if job.settings:
             (folder / settings_file(job.settings)).write_text(settings_text(job.settings), encoding="ascii")
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "110", "NO_COLOR": "1"}
+        mark = processes.mark(self._store.instance, job.id)
+        environment = {**os.environ, processes.VARIABLE: mark, **_ENVIRONMENT}
         environment.pop(BY_KEY["on"].variable, None)  # a job runs here, and does not queue another one
-        environment[processes.VARIABLE] = processes.mark(self._store.instance, job.id)
         # SIGTERM, so that a job whose service is killed ends its own processes. The kernel sends it when this thread
         # ends.
         return Child(
@@ -170,11 +170,11 @@ class Runner:
         deadline = time.monotonic() + self._job_seconds
         log = self.folder_of(job.id) / LOG
         while child.poll() is None:
-            woken = self._event.is_set()
-            self._event.clear()
-            now = self._store.job(job.id) if woken else job
+            if self._event.is_set():
+                self._event.clear()
+                job = self._store.job(job.id) or job
             message = None
-            if now is not None and now.cancelled:
+            if job.cancelled:
                 message = "cancelled"
             elif self._stopping:
                 message = _SERVICE_ENDED

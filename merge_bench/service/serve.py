@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import functools
 import logging
-import os
 import re
 import resource
 import socket
@@ -24,7 +22,7 @@ from tornado.ioloop import IOLoop, PeriodicCallback
 from tornado.iostream import IOStream
 
 from merge_bench.cluster import signals
-from merge_bench.errors import UsageError
+from merge_bench.errors import RunFailed, UsageError
 from merge_bench.host.addresses import free_port, in_url, is_loopback, origins
 from merge_bench.service.api import Limits, Service
 from merge_bench.service.pages import Gate, QuietIndex
@@ -113,9 +111,9 @@ def serve(settings: Settings) -> int:
         server.listen(port, settings.address)
         pages.start()
         runner.start()
-        look = functools.partial(queue_due, store, service.rules, settings.limits.queue, runner.wake)
         loop: Any = IOLoop.current()
-        PeriodicCallback(lambda: loop.run_in_executor(service.threads, look), LOOK_SECONDS * 1000).start()
+        due = (queue_due, store, service.rules, settings.limits.queue, runner.wake)
+        PeriodicCallback(lambda: loop.run_in_executor(service.threads, *due), LOOK_SECONDS * 1000).start()
         print(
             f"Press Ctrl-C to stop the service of {settings.results}: "
             f"{service.scheme}://{in_url(settings.address)}:{port}/ (your token is in {token})",
@@ -133,19 +131,18 @@ def serve(settings: Settings) -> int:
     return 0
 
 
-def check(settings: Settings) -> list[str]:
-    """What is wrong with the settings and the folder; empty if `serve` would start."""
-    found = []
+def check(settings: Settings) -> str:
+    """The newest job, or none; raises RunFailed if something is wrong with the settings or the folder."""
     results = settings.results.resolve()
     try:
         _checked(settings)
         with _opened(results, to_serve=False) as store:
-            if problem := store.problem():
-                found.append(f"the file of jobs is damaged: {problem}; restore a copy of {results / FOLDER}")
             free_port(settings.address, settings.port)
+            if problem := store.problem():
+                raise UsageError(f"the file of jobs is damaged: {problem}; restore a copy of {results / FOLDER}")
+            return next((f"job {job.id}" for job in store.jobs(limit=1)), "none")
     except UsageError as error:
-        found.append(str(error))
-    return found
+        raise RunFailed(str(error)) from None
 
 
 def _checked(settings: Settings) -> ssl.SSLContext | None:
@@ -207,8 +204,6 @@ def _local_token(store: Store, file: Path) -> Path:
             return file
     draft = file.with_name(f"{TOKEN_FILE}.new")
     draft.unlink(missing_ok=True)
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="ascii") as stream:
-        stream.write(store.add_token(LOCAL, "run", replace=True) + "\n")
-    draft.replace(file)
-    return file
+    draft.touch(mode=0o600, exist_ok=False)
+    draft.write_text(store.add_token(LOCAL, "run", replace=True) + "\n", encoding="ascii")
+    return draft.replace(file)

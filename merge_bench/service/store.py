@@ -54,10 +54,11 @@ class Refused(MergeBenchError):
 
 
 class Token(msgspec.Struct, frozen=True):
-    """Who asks, and what they may do."""
+    """Who asks, what they may do, and since when."""
 
     name: str
     role: str
+    created: float = 0.0
 
 
 class Store:
@@ -215,15 +216,14 @@ class Store:
             if not self._rows("DELETE FROM tokens WHERE name = ? RETURNING 1", name):
                 raise UsageError(f"there is no token named {name}")
 
-    def tokens(self) -> list[tuple[Token, float]]:
-        """All tokens by name, with the time of their making."""
-        found = self._rows("SELECT * FROM tokens ORDER BY name")
-        return [(Token(row["name"], row["role"]), row["created"]) for row in found]
+    def tokens(self) -> list[Token]:
+        """All tokens by name."""
+        return [Token(*row) for row in self._rows("SELECT name, role, created FROM tokens ORDER BY name")]
 
     def find_token(self, given: str) -> Token | None:
         """Whose token it is, in a time that does not depend on how much of it is right."""
-        wanted, rows = _hash(given), self._rows("SELECT * FROM tokens")
-        matches = [Token(row["name"], row["role"]) for row in rows if hmac.compare_digest(row["hash"], wanted)]
+        wanted, rows = _hash(given), self._rows("SELECT hash, name, role, created FROM tokens")
+        matches = [Token(*values) for known, *values in rows if hmac.compare_digest(known, wanted)]
         return matches[0] if matches else None
 
     def _rows(self, query: str, *values: object) -> list[sqlite3.Row]:

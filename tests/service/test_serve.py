@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from merge_bench.cluster import certificate
-from merge_bench.errors import UsageError
+from merge_bench.errors import RunFailed, UsageError
 from merge_bench.records.reader import read_campaign
 from merge_bench.service.serve import Settings, check, open_store
 from tests.helpers.runs import LIMIT
@@ -149,11 +149,17 @@ def run(service: RealService, *words: str, status: int = 0) -> subprocess.Comple
 
 def test_other_addresses_need_tls_or_a_word_about_the_risk(tmp_path: Path) -> None:
     settings = Settings(tmp_path, 0, "0.0.0.0")
-    (problem,) = check(settings)
+    problem = problem_of(settings)
     assert "--tls-cert" in problem
     assert "--insecure" in problem
-    assert check(Settings(tmp_path, 0, "0.0.0.0", insecure=True)) == []
-    assert check(Settings(tmp_path, 0, "127.0.0.1")) == []
+    assert check(Settings(tmp_path, 0, "0.0.0.0", insecure=True)) == "none"
+    assert check(Settings(tmp_path, 0, "127.0.0.1")) == "none"
+
+
+def problem_of(settings: Settings) -> str:
+    with pytest.raises(RunFailed) as found:
+        check(settings)
+    return str(found.value)
 
 
 def test_what_is_wrong_is_found_before_the_service_starts(tmp_path: Path) -> None:
@@ -166,13 +172,12 @@ def test_what_is_wrong_is_found_before_the_service_starts(tmp_path: Path) -> Non
         (Settings(tmp_path, 0, "no.such.host.invalid"), "no.such.host.invalid"),
         (Settings(tmp_path / "file", 0, "127.0.0.1"), "cannot use the folder"),
     ):
-        (problem,) = check(settings)
+        problem = problem_of(settings)
         assert word in problem
         assert "\n" not in problem
     open_store(tmp_path / "damaged").close()
     (tmp_path / "damaged/.service/service.sqlite").write_bytes(b"no database" * 999)
-    (problem,) = check(Settings(tmp_path / "damaged", 0, "127.0.0.1"))
-    assert "cannot use the folder" in problem
+    assert "cannot use the folder" in problem_of(Settings(tmp_path / "damaged", 0, "127.0.0.1"))
     with pytest.raises(UsageError):
         open_store(tmp_path / "damaged")
 
