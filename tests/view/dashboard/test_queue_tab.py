@@ -27,7 +27,8 @@ def job(number: int, state: str, command: str = "merge-bench run", **more: objec
         "who": "ci", "settings": {}, "status": None, "result": None, "message": None, "created": 1000.0,
         "started": None if state == "queued" else 1100.0, "ended": ended,
     }  # fmt: skip
-    return msgspec.convert(values | {"id": number, "state": state, "command": command} | more, Job)
+    stored = {"key": None, "words": [], "resume": False, "attempts": 1, "cancelled": False}
+    return msgspec.convert(stored | values | {"id": number, "state": state, "command": command} | more, Job)
 
 
 @dataclass
