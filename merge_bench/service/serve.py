@@ -98,8 +98,7 @@ def serve(settings: Settings) -> int:
         index = QuietIndex(results, runner)
         service = Service(
             store=store, runner=runner, rules=Rules(results, settings.tables), limits=settings.limits,
-            hosts=_hosts(settings, port), scheme="https" if context else "http",
-            results=index.scan,
+            hosts=_hosts(settings, port), scheme="https" if context else "http", results=index.scan,
         )  # fmt: skip
         logging.getLogger("tornado.general").setLevel(logging.ERROR)  # what it says about malformed requests
         gate = Gate(service, index)
