@@ -108,8 +108,8 @@ class Runner:
             try:
                 self._recover()
                 self.current = job = self._store.take()
-                self._failing = False
                 if job is None:
+                    self._failing = False
                     self._event.wait()
                 else:
                     self._run(job)
@@ -142,6 +142,7 @@ class Runner:
         except Exception:
             self._store.put_back(job.id)
             raise
+        self._failing = False
         try:
             message = self._wait(job, child)
         finally:
