@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from merge_bench.analysis import aggregate, dataframes
 from merge_bench.analysis.verification_state import state_of
@@ -280,18 +281,14 @@ def history(
     if "chunk" in only:
         only["chunk"] = int(only["chunk"])
     document = history_of(folders or ("results",), metric=metric, threshold=threshold, **only)
-    rows = (
-        {
-            "series": number, **series.series, "path": result.path, "started": result.started, "metric": metric,
-            "value": result.value, "launches": len(result.launches), "verified": result.verified, "level": result.level,
-            "shift": shift.change if shift else None, "differs": "; ".join(shift.differs) if shift else None,
-        }
-        for number, series in enumerate(document.series)
-        for shifts in [{shift.result: shift for shift in series.shifts}]
-        for at, result in enumerate(series.results)
-        for shift in [shifts.get(at)]
-    )  # fmt: skip
-    return _frame(rows, frame)
+    rows: list[dict[str, object]] = []
+    for number, series in enumerate(document.series):
+        for result in series.results:
+            more = {"metric": metric, "launches": len(result.launches), "shift": None, "differs": None}
+            rows.append({"series": number, **series.series, **asdict(result), **more})
+        for shift in series.shifts:
+            rows[shift.result - len(series.results)] |= {"shift": shift.change, "differs": "; ".join(shift.differs)}
+    return _frame(iter(rows), frame)
 
 
 def predict(

@@ -123,15 +123,16 @@ class ListedGroup(click.Group):
             formatter.write_dl([(name, command.get_short_help_str(limit=1000)) for name, command in commands])
 
 
-class SectionedCommand(click.Command):
-    """A command whose help lists options by section, and those of no section last.
-
-    Its context's object has the options as they were typed.
-    """
+class AsTyped(click.Command):
+    """A command whose context's object is its arguments as they were typed."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.obj = self.make_parser(ctx).parse_args(list(args))[0]
+        ctx.obj = list(args)
         return super().parse_args(ctx, args)
+
+
+class SectionedCommand(AsTyped):
+    """A command whose help lists options by section, and those of no section last."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}
@@ -143,11 +144,3 @@ class SectionedCommand(click.Command):
         for title, records in sorted(sections.items(), key=lambda section: section[0] == "Other"):
             with formatter.section(title):
                 formatter.write_dl(records)
-
-
-class AsTyped(click.Command):
-    """A command whose context's object is its arguments as they were typed."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.obj = list(args)
-        return super().parse_args(ctx, args)

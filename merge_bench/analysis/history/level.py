@@ -11,7 +11,7 @@ import numpy as np
 from merge_bench.analysis.compare.judging import Earlier
 from merge_bench.analysis.compare.samples import METRICS
 from merge_bench.analysis.history.document import BY_NAME, series_of
-from merge_bench.analysis.history.index import Index, series_in
+from merge_bench.analysis.history.index import Index
 from merge_bench.analysis.history.shifts import within_limits
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
@@ -37,9 +37,9 @@ def level_before(campaign: Campaign, results: str | os.PathLike[str], threshold:
 
     Only how many there are, if they are fewer than `LEAST`.
     """
-    index, own = Index([results]), str(campaign.folder.resolve())
-    series = next(iter(series_in(campaign)), {})
-    found = series_of(index, series, BY_NAME["throughput"], threshold, without=own)
+    index, own = Index([results]), campaign.folder.resolve()
+    series = next(iter(index.series(own.name)), {})
+    found = series_of(index, series, BY_NAME["throughput"], threshold, without=str(own))
     paths = {result.path for result in found.results[found.since :]} if found is not None else set()
     if len(paths) < LEAST:
         return len(paths)
