@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from merge_bench.analysis.compare import properties
-from merge_bench.analysis.compare.judging import Earlier, Judged, judge_metric
+from merge_bench.analysis.compare.judging import Judged, judge_metric
 from merge_bench.analysis.compare.samples import METRICS, Side
 from merge_bench.analysis.compare.select import Pair, Source, letter, select
 from merge_bench.analysis.documents import compare as documents
@@ -27,7 +27,7 @@ _DOUBTS = {
 
 def compare(
     campaigns: Sequence[Campaign], *, threshold: float = 0.02, anyway: bool = False,
-    earlier: Mapping[str, Earlier] | None = None,
+    earlier: Mapping[str, Side] | None = None,
 ) -> documents.CompareDocument:  # fmt: skip
     """Compare every run with its baseline, in every metric.
 

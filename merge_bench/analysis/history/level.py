@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from merge_bench.analysis.compare.judging import Earlier
-from merge_bench.analysis.compare.samples import METRICS
+from merge_bench.analysis.compare.samples import METRICS, Sample, Side
 from merge_bench.analysis.history.document import BY_NAME, series_of
 from merge_bench.analysis.history.index import Index
 from merge_bench.analysis.history.shifts import within_limits
@@ -29,7 +29,7 @@ class Level:
 
     newest: Campaign
     count: int
-    earlier: Mapping[str, Earlier]
+    earlier: Mapping[str, Side]
 
 
 def level_before(campaign: Campaign, results: str | os.PathLike[str], threshold: float) -> Level | int:
@@ -50,7 +50,8 @@ def level_before(campaign: Campaign, results: str | os.PathLike[str], threshold:
         if len(every) >= LEAST:
             floors = [entry.floors[metric.name] for entry in entries if metric.name in entry.floors]
             floor = max(_noise(every), float(np.median(floors)) if floors else 0.0)
-            earlier[metric.name] = Earlier(tuple(value for values in every[-_MOST:] for value in values), floor)
+            samples = enumerate(itertools.chain.from_iterable(every[-_MOST:]))
+            earlier[metric.name] = Side(tuple(Sample(at, at, value) for at, value in samples), floor=floor)
     return Level(read_campaign(entries[-1].path), len(entries), earlier)
 
 
