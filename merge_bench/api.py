@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -341,15 +342,11 @@ def _frame(rows: dataframes.Rows, frame: Frame) -> Any:
 
 
 def _backend(backend: Backend) -> Callable[[Chart], Any]:
-    if backend == "bokeh":
-        from merge_bench.view.plot import interactive
-
-        return interactive.figure_of
-    if backend == "matplotlib":
-        from merge_bench.view.plot import static
-
-        return static.figure_of
-    raise UsageError(f"backend={backend!r} is neither 'bokeh' nor 'matplotlib'")
+    if backend not in ("bokeh", "matplotlib"):
+        raise UsageError(f"backend={backend!r} is neither 'bokeh' nor 'matplotlib'")
+    module = import_module(f"merge_bench.view.plot.{'interactive' if backend == 'bokeh' else 'static'}")
+    figure_of: Callable[[Chart], Any] = module.figure_of
+    return figure_of
 
 
 def _plain(document: Struct) -> Document:

@@ -106,6 +106,12 @@ def percent_option(name: str, default: str, help: str) -> Decorator:
     return click.option(name, type=kind, default=default, show_default=True, metavar="PERCENT", help=help)
 
 
+def port_option(default: int) -> Decorator:
+    """``--port`` of a command that serves."""
+    help, kind = "Port; 0: any free port.", click.IntRange(0, 65535)
+    return click.option("--port", type=kind, default=default, show_default=True, metavar="N", help=help)
+
+
 def results_option(help: str) -> Decorator:
     """``--results`` for commands that take no other option of ``run``; the environment counts here, too."""
     option = BY_KEY["results"]

@@ -19,6 +19,7 @@ from merge_bench.cli.parameters import (
     json_option,
     percent_option,
     plot_option,
+    port_option,
     results_option,
 )
 from merge_bench.config import parsers
@@ -302,14 +303,7 @@ def list_results(results: str) -> None:
 
 @click.command(context_settings=CONTEXT)
 @results_option("Folder of the campaigns to show.")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=5006,
-    show_default=True,
-    metavar="N",
-    help="Port; 0: any free port.",
-)
+@port_option(5006)
 @click.option("--address", default="127.0.0.1", show_default=True, metavar="ADDRESS",
               help="Address to listen on; by default only this machine can connect.")  # fmt: skip
 @click.option("--no-open", is_flag=True, help="Do not open a browser.")

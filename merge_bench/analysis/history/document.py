@@ -34,15 +34,11 @@ def history(
     UsageError
         If a folder cannot be read, or there is no such series, or `ruptures` is not installed.
     """
-    need_ruptures()
-    if metric not in BY_NAME:
-        raise UsageError(f"metric {metric!r} is none of {', '.join(BY_NAME)}")
     index = Index(folders)
     given = {"rows_per_chunk" if name == "chunk" else name: value for name, value in only.items()}
     wanted = {name: shown(value) for name, value in given.items() if value is not None}
-    found = document_of(
-        index, (each for each in index.series() if wanted.items() <= each.items()), metric, threshold, most
-    )
+    series = (each for each in index.series() if wanted.items() <= each.items())
+    found = document_of(index, series, metric, threshold, most)
     if not found.series:
         described = " and ".join(["of a merge", *(f"{name.replace('_', ' ')} {wanted[name]}" for name in wanted)])
         raise UsageError(f"no result in {', '.join(map(str, folders))} has a {metric} {described}")
@@ -53,6 +49,9 @@ def document_of(
     index: Index, series: Iterable[Mapping[str, str]], metric: str, threshold: float = 0.02, most: int | None = None
 ) -> documents.HistoryDocument:
     """The first `most` of these `series` that have the metric."""
+    need_ruptures()
+    if metric not in BY_NAME:
+        raise UsageError(f"metric {metric!r} is none of {', '.join(BY_NAME)}")
     found = filter(None, (series_of(index, each, BY_NAME[metric], threshold) for each in series))
     return documents.HistoryDocument(
         folders=index.roots, metric=metric, unit=BY_NAME[metric].unit, threshold=threshold,

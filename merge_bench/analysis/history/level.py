@@ -32,17 +32,17 @@ class Level:
     earlier: Mapping[str, Side]
 
 
-def level_before(campaign: Campaign, results: str | os.PathLike[str], threshold: float) -> Level | int:
+def level_before(campaign: Campaign, results: str | os.PathLike[str], threshold: float) -> tuple[Level | None, int]:
     """The level of the results in the folder `results` that are of the series of `campaign`, which has one run.
 
-    Only how many there are, if they are fewer than `LEAST`.
+    And how many there are; no level if they are fewer than `LEAST`.
     """
     index, own = Index([results]), campaign.folder.resolve()
     series = next(iter(index.series(own.name)), {})
     found = series_of(index, series, BY_NAME["throughput"], threshold, without=str(own))
     paths = {result.path for result in found.results[found.since :]} if found is not None else set()
     if len(paths) < LEAST:
-        return len(paths)
+        return None, len(paths)
     entries = [entry for entry in index.entries(series) if entry.path in paths]
     earlier = {}
     for metric in METRICS:
@@ -52,7 +52,7 @@ def level_before(campaign: Campaign, results: str | os.PathLike[str], threshold:
             floor = max(_noise(every), float(np.median(floors)) if floors else 0.0)
             samples = enumerate(itertools.chain.from_iterable(every[-_MOST:]))
             earlier[metric.name] = Side(tuple(Sample(at, at, value) for at, value in samples), floor=floor)
-    return Level(read_campaign(entries[-1].path), len(entries), earlier)
+    return Level(read_campaign(entries[-1].path), len(entries), earlier), len(entries)
 
 
 def _noise(results: Sequence[Sequence[float]]) -> float:
