@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -344,9 +343,9 @@ def _frame(rows: dataframes.Rows, frame: Frame) -> Any:
 def _backend(backend: Backend) -> Callable[[Chart], Any]:
     if backend not in ("bokeh", "matplotlib"):
         raise UsageError(f"backend={backend!r} is neither 'bokeh' nor 'matplotlib'")
-    module = import_module(f"merge_bench.view.plot.{'interactive' if backend == 'bokeh' else 'static'}")
-    figure_of: Callable[[Chart], Any] = module.figure_of
-    return figure_of
+    from merge_bench.view.plot import interactive, static
+
+    return interactive.figure_of if backend == "bokeh" else static.figure_of
 
 
 def _plain(document: Struct) -> Document:

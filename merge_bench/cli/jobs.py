@@ -183,12 +183,11 @@ def job_request(root: click.Command, words: Sequence[str]) -> JobRequest:
         command, names = found or command, [*names, name or ""]
         context = click.Context(command, parent=context)
     given, _, _ = command.make_parser(context).parse_args(rest)
-    texts = {key: ",".join(each) if isinstance(each, list | tuple) else each for key, each in given.items()}
-    named = (texts.pop(key, None) for key in ("named", "baseline", "config", "configs"))
-    configs = [part for each in named if isinstance(each, str) for part in each.split(",")]
     # What was not given is None, or an object of click.
-    options = {key: each for key, each in texts.items() if isinstance(each, str | bool)}
-    return JobRequest(command=" ".join(names), options=dict(options), configs=configs, resume=True)
+    options: dict[str, Any] = {key: each for key, each in given.items() if isinstance(each, str | bool | list | tuple)}
+    named = (options.pop(key, "") for key in ("named", "baseline", "config", "configs"))
+    texts = ",".join(each if isinstance(each, str) else ",".join(each) for each in named)
+    return JobRequest(command=" ".join(names), options=options, configs=[*filter(None, texts.split(","))], resume=True)
 
 
 def _request(command: str) -> JobRequest:
