@@ -187,7 +187,8 @@ def job_request(root: click.Command, words: Sequence[str]) -> JobRequest:
     options: dict[str, Any] = {key: each for key, each in given.items() if isinstance(each, str | bool | list | tuple)}
     named = (options.pop(key, "") for key in ("named", "baseline", "config", "configs"))
     texts = ",".join(each if isinstance(each, str) else ",".join(each) for each in named)
-    return JobRequest(command=" ".join(names), options=options, configs=[*filter(None, texts.split(","))], resume=True)
+    configs = list(dict.fromkeys(filter(None, texts.split(","))))
+    return JobRequest(command=" ".join(names), options=options, configs=configs, resume=True)
 
 
 def _request(command: str) -> JobRequest:

@@ -45,7 +45,7 @@ RUN = {"command": "run", "options": {"chunk": "1e4"}}
         ),
         ("run --configs tcp,default", JobRequest(command="run", configs=["tcp", "default"])),
         (
-            "probe p2p --config tcp --baseline default --config ethernet --sizes 8,1M",
+            "probe p2p --config tcp --baseline default --config ethernet --config default --sizes 8,1M",
             JobRequest(command="probe p2p", configs=["default", "tcp", "ethernet"], options={"sizes": "8,1M"}),
         ),
         (
