@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from merge_bench.analysis import aggregate, dataframes
 from merge_bench.analysis.verification_state import state_of
@@ -280,18 +281,14 @@ def history(
     if "chunk" in only:
         only["chunk"] = int(only["chunk"])
     document = history_of(folders or ("results",), metric=metric, threshold=threshold, **only)
-    rows = (
-        {
-            "series": number, **series.series, "path": result.path, "started": result.started, "metric": metric,
-            "value": result.value, "launches": len(result.launches), "verified": result.verified, "level": result.level,
-            "shift": shift.change if shift else None, "differs": "; ".join(shift.differs) if shift else None,
-        }
-        for number, series in enumerate(document.series)
-        for shifts in [{shift.result: shift for shift in series.shifts}]
-        for at, result in enumerate(series.results)
-        for shift in [shifts.get(at)]
-    )  # fmt: skip
-    return _frame(rows, frame)
+    rows: list[dict[str, object]] = []
+    for number, series in enumerate(document.series):
+        for result in series.results:
+            more = {"metric": metric, "launches": len(result.launches), "shift": None, "differs": None}
+            rows.append({"series": number, **series.series, **asdict(result), **more})
+        for shift in series.shifts:
+            rows[shift.result - len(series.results)] |= {"shift": shift.change, "differs": "; ".join(shift.differs)}
+    return _frame(iter(rows), frame)
 
 
 def predict(
@@ -344,15 +341,11 @@ def _frame(rows: dataframes.Rows, frame: Frame) -> Any:
 
 
 def _backend(backend: Backend) -> Callable[[Chart], Any]:
-    if backend == "bokeh":
-        from merge_bench.view.plot import interactive
+    if backend not in ("bokeh", "matplotlib"):
+        raise UsageError(f"backend={backend!r} is neither 'bokeh' nor 'matplotlib'")
+    from merge_bench.view.plot import interactive, static
 
-        return interactive.figure_of
-    if backend == "matplotlib":
-        from merge_bench.view.plot import static
-
-        return static.figure_of
-    raise UsageError(f"backend={backend!r} is neither 'bokeh' nor 'matplotlib'")
+    return interactive.figure_of if backend == "bokeh" else static.figure_of
 
 
 def _plain(document: Struct) -> Document:

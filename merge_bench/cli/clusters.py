@@ -38,9 +38,8 @@ def run(named: tuple[str, ...], **values: Any) -> int:
 
     _refuse_several(named, values)
     if url := service_of(values):
-        configs = [*named, *filter(None, [values["config"]]), *(values["configs"] or ())]
-        campaign, error, status = on_service(url, "run", configs, values)
-        verdict = gate_at_home(campaign, values, configs) if status in (0, 5) else None
+        campaign, error, status = on_service(url, "run", values)
+        verdict = gate_at_home(campaign, values) if status in (0, 5) else None
         details = bool(values["details"])
     else:
         sweep = load_all(values | {"config": named[0] if named else values["config"]})
@@ -53,8 +52,7 @@ def run(named: tuple[str, ...], **values: Any) -> int:
     document = summarize(campaign)
     if verdict is not None:
         document = replace(document, comparisons=verdict.comparisons, error=document.error or verdict.error)
-    if error is not None:
-        document = replace(document, error=document.error or error)
+    document = replace(document, error=document.error or error)
     if values["json"]:
         print_document(document)
     else:

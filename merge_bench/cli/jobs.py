@@ -9,7 +9,7 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 _VARIABLE, _RESULTS = BY_KEY["on"].variable, BY_KEY["results"]
 _HERE = ("on", "results", "json", "details", "output", "csv_file", "plots", "references")
-_CONFIGS = ("config", "configs", "baseline", "named")
 _POLL_SECONDS = 2.0
 _SERVICE = decorated(
     click.option(
@@ -51,7 +50,7 @@ def jobs() -> None:
 @_SERVICE
 def list_jobs(**values: Any) -> None:
     """List the newest jobs: number, state, how long it waits or ran, who queued it, and the command."""
-    _print(_client(values).jobs(), values)
+    _print(values, lambda client: client.jobs())
 
 
 @jobs.command(context_settings=CONTEXT)
@@ -59,7 +58,7 @@ def list_jobs(**values: Any) -> None:
 @_SERVICE
 def show(number: int, **values: Any) -> None:
     """Show job NUMBER, with the end of its output."""
-    _print(_client(values).job(number), values)
+    _print(values, lambda client: client.job(number))
 
 
 @jobs.command(context_settings=CONTEXT)
@@ -67,21 +66,17 @@ def show(number: int, **values: Any) -> None:
 @_SERVICE
 def cancel(number: int, **values: Any) -> None:
     """Cancel job NUMBER, as Ctrl-C does: what it measured is kept."""
-    _print(_client(values).cancel(number), values)
+    _print(values, lambda client: client.cancel(number))
 
 
-def _client(values: Mapping[str, Any]) -> Client:
+def _print(values: Mapping[str, Any], ask: Callable[[Client], Job | Jobs]) -> None:
     from merge_bench.service.client import Client
-
-    return Client(values["url"], results=Path(values["results"]))
-
-
-def _print(found: Job | Jobs, values: Mapping[str, Any]) -> None:
     from merge_bench.service.documents import Jobs
     from merge_bench.units import format_duration
     from merge_bench.view.document import print_document
     from merge_bench.view.text import short, visible
 
+    found = ask(Client(values["url"], results=Path(values["results"])))
     if values["as_json"]:
         print_document(found)
         return
@@ -108,9 +103,7 @@ def service_of(values: Mapping[str, Any]) -> str | None:
     return named if re.search(r"(^|,)https?://", named) else None
 
 
-def on_service(
-    url: str, command: str, configs: Sequence[str], values: Mapping[str, Any]
-) -> tuple[Campaign, Failure | None, int]:
+def on_service(url: str, command: str, values: Mapping[str, Any]) -> tuple[Campaign, Failure | None, int]:
     """Queue a job, follow it, and bring its records home; gives them, why it failed, and its exit status.
 
     Where the job's output has been printed already, standard output stays closed until the command ends.
@@ -124,7 +117,7 @@ def on_service(
     if values["dry_run"]:
         raise UsageError("--dry-run shows what this machine would start; it cannot be combined with a service")
     results = Path(values["results"] or os.environ.get(_RESULTS.variable) or str(_RESULTS.default))
-    client, request, printed = Client(url, results=results), _request(command, configs), [""]
+    client, request, printed = Client(url, results=results), _request(command), [""]
     try:
         with signals.raising():
             job = _follow(client, client.add(request).id, printed)
@@ -149,7 +142,7 @@ def on_service(
     return campaign, error, status
 
 
-def gate_at_home(campaign: Campaign, values: Mapping[str, Any], configs: Sequence[str]) -> CompareDocument | None:
+def gate_at_home(campaign: Campaign, values: Mapping[str, Any]) -> CompareDocument | None:
     """The comparison that a job's gate made, unless the earlier result has never been brought home."""
     from merge_bench.analysis.compare.fail_on import asked_for
 
@@ -157,7 +150,7 @@ def gate_at_home(campaign: Campaign, values: Mapping[str, Any], configs: Sequenc
     if against and not Path(against).is_dir():
         return None
     given = {"against": against, "fail_on": values["fail_on"] or (), "threshold": values["threshold"] or 0.02}
-    gate = asked_for(given, configs=len(configs))
+    gate = asked_for(given, configs=len(campaign.head.configs))
     return gate.hold(campaign)[0] if gate else None
 
 
@@ -180,28 +173,47 @@ def _follow(client: Client, number: int, printed: list[str]) -> Job:
         time.sleep(_POLL_SECONDS)
 
 
-def _request(command: str, configs: Sequence[str]) -> JobRequest:
-    """The job with the options as they were typed, or are in the environment."""
+def job_request(root: click.Command, words: Sequence[str]) -> JobRequest:
+    """The job that the words of a command below `root` ask for, its values as text; the service's rules judge them."""
+    from merge_bench.service.documents import JobRequest
+
+    command, names, rest, context = root, list[str](), list(words), click.Context(root)
+    while isinstance(command, click.Group) and rest:
+        name, found, rest = command.resolve_command(context, rest)
+        command, names = found or command, [*names, name or ""]
+        context = click.Context(command, parent=context)
+    given, _, _ = command.make_parser(context).parse_args(rest)
+    # What was not given is None, or an object of click.
+    options: dict[str, Any] = {key: each for key, each in given.items() if isinstance(each, str | bool | list | tuple)}
+    named = (options.pop(key, "") for key in ("named", "baseline", "config", "configs"))
+    texts = ",".join(each if isinstance(each, str) else ",".join(each) for each in named)
+    configs = list(dict.fromkeys(filter(None, texts.split(","))))
+    return JobRequest(command=" ".join(names), options=options, configs=configs, resume=True)
+
+
+def _request(command: str) -> JobRequest:
+    """The job of this command, with the options that are in the environment; a config of the user becomes settings."""
+    from msgspec.structs import replace
+
     from merge_bench.config.old_names import translate_config
     from merge_bench.config.reader import read_config
     from merge_bench.config.shipped import FOLDER, find_config
-    from merge_bench.service.documents import JobRequest
 
     context = click.get_current_context()
+    typed = job_request(context.find_root().command, [*command.split(), *context.obj])
     known = {param.name for param in context.command.params}
     options = {
         option.key: option.parse(text) if option.flag else text
         for option in OPTIONS
         if option.in_config and option.key in known and (text := os.environ.get(option.variable))
-    } | context.obj
-    paths, found = [find_config(name) for name in configs], None
+    } | typed.options
+    paths, settings = [find_config(name) for name in typed.configs], dict[str, str]()
     if not all(path.resolve().parent == FOLDER for path in paths):
         if len(paths) > 1:
             raise UsageError("a service compares shipped configs only; name those, or one file")
-        found = translate_config(read_config(paths[0], os.environ))
-    return JobRequest(
-        command=command, configs=[] if found else [path.name for path in paths],
-        options={name: value for name, value in options.items() if name not in (*_HERE, *_CONFIGS)},
-        settings={each.name: each.value for each in {**found.options, **found.environment}.values()} if found else {},
-        resume=True, key=secrets.token_hex(16),
+        found = translate_config(read_config(paths.pop(), os.environ))
+        settings = {each.name: each.value for each in {**found.options, **found.environment}.values()}
+    return replace(
+        typed, options={name: value for name, value in options.items() if name not in _HERE},
+        configs=[path.name for path in paths], settings=settings, key=secrets.token_hex(16),
     )  # fmt: skip

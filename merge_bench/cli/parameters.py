@@ -106,6 +106,12 @@ def percent_option(name: str, default: str, help: str) -> Decorator:
     return click.option(name, type=kind, default=default, show_default=True, metavar="PERCENT", help=help)
 
 
+def port_option(default: int) -> Decorator:
+    """``--port`` of a command that serves."""
+    help, kind = "Port; 0: any free port.", click.IntRange(0, 65535)
+    return click.option("--port", type=kind, default=default, show_default=True, metavar="N", help=help)
+
+
 def results_option(help: str) -> Decorator:
     """``--results`` for commands that take no other option of ``run``; the environment counts here, too."""
     option = BY_KEY["results"]
@@ -123,15 +129,16 @@ class ListedGroup(click.Group):
             formatter.write_dl([(name, command.get_short_help_str(limit=1000)) for name, command in commands])
 
 
-class SectionedCommand(click.Command):
-    """A command whose help lists options by section, and those of no section last.
-
-    Its context's object has the options as they were typed.
-    """
+class AsTyped(click.Command):
+    """A command whose context's object is its arguments as they were typed."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.obj = self.make_parser(ctx).parse_args(list(args))[0]
+        ctx.obj = list(args)
         return super().parse_args(ctx, args)
+
+
+class SectionedCommand(AsTyped):
+    """A command whose help lists options by section, and those of no section last."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}
@@ -143,11 +150,3 @@ class SectionedCommand(click.Command):
         for title, records in sorted(sections.items(), key=lambda section: section[0] == "Other"):
             with formatter.section(title):
                 formatter.write_dl(records)
-
-
-class AsTyped(click.Command):
-    """A command whose context's object is its arguments as they were typed."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.obj = list(args)
-        return super().parse_args(ctx, args)

@@ -96,11 +96,11 @@ def measure(kind: ProbeKind, values: Mapping[str, Any]) -> int:
     output = asked_for(values)
     made = kind.make(values)
     baseline = [values["baseline"]] if values["baseline"] else []
-    configs = [*baseline, *(config for config in values["configs"] if config not in baseline)]
+    configs = [*baseline, *(config for config in values["configs"] if config not in baseline)] or [None]
     if url := service_of(values) or values["on"]:
-        campaign, _, status = on_service(url, f"probe {kind.name}", configs, values)
+        campaign, _, status = on_service(url, f"probe {kind.name}", values)
     else:
-        head, jobs = campaigns.prepare(made, configs or [None], values, blocks=values["repetitions"])
+        head, jobs = campaigns.prepare(made, configs, values, blocks=values["repetitions"])
         say_warnings(warning for job in jobs for warning in job.prepared.warnings)
         if values["dry_run"]:
             print(campaigns.dry_run(made, head, jobs))

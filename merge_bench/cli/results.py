@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from merge_bench.cli.parameters import (
     json_option,
     percent_option,
     plot_option,
+    port_option,
     results_option,
 )
 from merge_bench.config import parsers
@@ -109,24 +111,29 @@ def history(
     A FOLDER is a results folder. All results in it of the same problem and config are one series. A shift is found by
     results that came after it, so that one bad night is none.
     """
-    from msgspec.structs import replace
-
-    from merge_bench.analysis.documents.error import Failure
     from merge_bench.analysis.history.document import history as history_of
-    from merge_bench.view.document import print_document
-    from merge_bench.view.plot.draw import check_plots, draw, write_each
+    from merge_bench.view.plot.draw import check_plots, draw
     from merge_bench.view.plot.history import charts_of
     from merge_bench.view.report.history import print_history
 
     files = check_plots(list(dict.fromkeys(plots)))
     document = history_of(folders or (results,), **asked)
-    problems = write_each(dict.fromkeys(files, lambda file: draw(charts_of(document), file)))
+    show = None if as_json else functools.partial(print_history, details=details)
+    return _show(document, show, dict.fromkeys(files, lambda file: draw(charts_of(document), file)))
+
+
+def _show(document: Any, show: Callable[[Any], None] | None, plots: Mapping[Path, Callable[[Path], object]]) -> int:
+    """Draw the plots, and `show` the document, or print it as JSON; returns the exit status."""
+    from msgspec.structs import replace
+
+    from merge_bench.analysis.documents.error import Failure
+    from merge_bench.view.document import print_document
+    from merge_bench.view.plot.draw import write_each
+
+    problems = write_each(plots)
     if problems:
         document = replace(document, error=Failure(RunFailed.code, "; ".join(problems)))
-    if as_json:
-        print_document(document)
-    else:
-        print_history(document, details=details)
+    (show or print_document)(document)
     for problem in problems:
         say(problem)
     return RunFailed.exit_status if problems else 0
@@ -155,29 +162,17 @@ def predict(results: tuple[str, ...], plots: Sequence[str], as_json: bool, **ask
     A RESULT is a campaign folder or its records.jsonl. The output shows what limits the merge, how certain the numbers
     are, and what is unknown.
     """
-    from msgspec.structs import replace
-
-    from merge_bench.analysis.documents.error import Failure
     from merge_bench.analysis.predict.document import predict as predict_from
     from merge_bench.records.reader import read_campaign
-    from merge_bench.view.document import print_document
-    from merge_bench.view.plot.draw import check_plots, draw, write_each
+    from merge_bench.view.plot.draw import check_plots, draw
     from merge_bench.view.plot.forecast import panels_of
     from merge_bench.view.report.forecast import print_forecast
 
     files = check_plots(list(dict.fromkeys(plots)))
     campaigns = [read_campaign(result) for result in results]
     document = predict_from(campaigns, **asked)
-    problems = write_each(dict.fromkeys(files, lambda file: draw(panels_of(document), file, campaigns)))
-    if problems:
-        document = replace(document, error=Failure(RunFailed.code, "; ".join(problems)))
-    if as_json:
-        print_document(document)
-    else:
-        print_forecast(document)
-    for problem in problems:
-        say(problem)
-    return RunFailed.exit_status if problems else 0
+    show = None if as_json else print_forecast
+    return _show(document, show, dict.fromkeys(files, lambda file: draw(panels_of(document), file, campaigns)))
 
 
 @click.command("import", context_settings=CONTEXT)
@@ -308,14 +303,7 @@ def list_results(results: str) -> None:
 
 @click.command(context_settings=CONTEXT)
 @results_option("Folder of the campaigns to show.")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=5006,
-    show_default=True,
-    metavar="N",
-    help="Port; 0: any free port.",
-)
+@port_option(5006)
 @click.option("--address", default="127.0.0.1", show_default=True, metavar="ADDRESS",
               help="Address to listen on; by default only this machine can connect.")  # fmt: skip
 @click.option("--no-open", is_flag=True, help="Do not open a browser.")

@@ -5,18 +5,18 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from merge_bench.cli.jobs import job_request
 from merge_bench.cli.parameters import CONTEXT, ListedGroup, Parsed, choice_option, count_option, results_option
 from merge_bench.config import parsers
 from merge_bench.errors import UsageError
 
 if TYPE_CHECKING:
-    from merge_bench.service.documents import JobRequest
     from merge_bench.service.store import Store
 
 
@@ -135,24 +135,6 @@ def add_schedule(given: Mapping[str, Any], /, words: tuple[str, ...], **values: 
     rules = Rules(Path(given["results"]).resolve(), given["tables"])
     added = schedules.add(_store(given), rules, LOCAL, request)
     print(f"{added.name} begins at {_utc(added.next)}.")
-
-
-def job_request(root: click.Command, words: Sequence[str]) -> JobRequest:
-    """The job that the words of a command below `root` ask for, its values as text; the service's rules judge them."""
-    from merge_bench.service.documents import JobRequest
-
-    command, names, rest, context = root, list[str](), list(words), click.Context(root)
-    while isinstance(command, click.Group) and rest:
-        name, found, rest = command.resolve_command(context, rest)
-        command, names = found or command, [*names, name or ""]
-        context = click.Context(command, parent=context)
-    given, _, _ = command.make_parser(context).parse_args(rest)
-    texts = {key: ",".join(each) if isinstance(each, list | tuple) else each for key, each in given.items()}
-    named = (texts.pop(key, None) for key in ("named", "baseline", "config", "configs"))
-    configs = [part for each in named if isinstance(each, str) for part in each.split(",")]
-    # What was not given is None, or an object of click.
-    options = {key: each for key, each in texts.items() if isinstance(each, str | bool)}
-    return JobRequest(command=" ".join(names), options=dict(options), configs=configs, resume=True)
 
 
 @schedule.command("list", context_settings=CONTEXT)

@@ -85,12 +85,11 @@ def tune(**values: Any) -> int:
     plots = check_plots(values["plots"], [("--output", output)])
     pruned: Sequence[PrunedValue] = ()
     if url := service_of(values):
-        configs = [name for name in [values["baseline"]] if name]
-        campaign, ended, status = on_service(url, "tune", configs, values)
+        campaign, ended, status = on_service(url, "tune", values)
         problem = ended.message if ended else ""
         sizes = [size_of(campaign, plan) for plan in range(len(campaign.plans))]
         if status == 0:
-            text = "".join(find_config(name).read_text() for name in configs)
+            text = find_config(values["baseline"]).read_text() if values["baseline"] else ""
             try:
                 campaigns.write_config(campaign, read_space(SPACE), text, sizes, values["metric"], output)
             except KeyError:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import strategies as st
 
 from merge_bench.cli import cli
-from merge_bench.cli.serve import job_request
+from merge_bench.cli.jobs import job_request
 from merge_bench.service import schedules
 from merge_bench.service.api import Limits
 from merge_bench.service.documents import JobRequest
@@ -38,18 +38,21 @@ RUN = {"command": "run", "options": {"chunk": "1e4"}}
             JobRequest(
                 command="run", configs=["optimized.cfg"],
                 options={
-                    "chunk": "25e6", "launches": "8", "fail_on": "slower", "check_link": True, "question": "1,2,3",
+                    "chunk": "25e6", "launches": "8", "fail_on": ["slower"], "check_link": True,
+                    "question": ["1", "2,3"],
                 },
             ),
         ),
         ("run --configs tcp,default", JobRequest(command="run", configs=["tcp", "default"])),
         (
-            "probe p2p --config tcp --baseline default --config ethernet --sizes 8,1M",
+            "probe p2p --config tcp --baseline default --config ethernet --config default --sizes 8,1M",
             JobRequest(command="probe p2p", configs=["default", "tcp", "ethernet"], options={"sizes": "8,1M"}),
         ),
         (
             "tune tcp --only UCX_TLS --only UCX_RNDV_THRESH --budget 5m",
-            JobRequest(command="tune", configs=["tcp"], options={"only": "UCX_TLS,UCX_RNDV_THRESH", "budget": "5m"}),
+            JobRequest(
+                command="tune", configs=["tcp"], options={"only": ["UCX_TLS", "UCX_RNDV_THRESH"], "budget": "5m"},
+            ),
         ),
         ("probe", JobRequest(command="probe")),
         ("serve token list", JobRequest(command="serve token list")),

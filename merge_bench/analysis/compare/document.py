@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from merge_bench.analysis.compare import properties
-from merge_bench.analysis.compare.judging import Earlier, Judged, judge_metric
+from merge_bench.analysis.compare.judging import Judged, judge_metric
 from merge_bench.analysis.compare.samples import METRICS, Side
 from merge_bench.analysis.compare.select import Pair, Source, letter, select
 from merge_bench.analysis.documents import compare as documents
@@ -15,6 +16,9 @@ from merge_bench.analysis.host_load import busy_host
 from merge_bench.analysis.statistics import median, median_interval
 from merge_bench.analysis.statistics.verdict import ALPHA, Judgement, Verdict
 from merge_bench.records.campaign import Campaign
+
+if TYPE_CHECKING:
+    from merge_bench.analysis.history.level import Level
 
 _DOUBTS = {
     Verdict.FASTER: "the difference may come from the host",
@@ -26,9 +30,8 @@ _DOUBTS = {
 
 
 def compare(
-    campaigns: Sequence[Campaign], *, threshold: float = 0.02, anyway: bool = False,
-    earlier: Mapping[str, Earlier] | None = None,
-) -> documents.CompareDocument:  # fmt: skip
+    campaigns: Sequence[Campaign], *, threshold: float = 0.02, anyway: bool = False, level: Level | None = None
+) -> documents.CompareDocument:
     """Compare every run with its baseline, in every metric.
 
     Parameters
@@ -39,8 +42,8 @@ def compare(
         The least ratio that matters, minus 1: 0.02 for 2 %.
     anyway
         Compare what is not comparable too.
-    earlier
-        By metric, what stands for the first campaign's values.
+    level
+        What the first campaign, its newest result, stands for.
 
     Raises
     ------
@@ -58,9 +61,8 @@ def compare(
     notes = [*_busy(campaigns), *selection.notes]
     judged: dict[Pair, list[Judged]] = {pair: [] for pair in selection.pairs}
     for metric in METRICS:
-        found, absent = judge_metric(
-            selection.pairs, metric, threshold=threshold, earlier=(earlier or {}).get(metric.name)
-        )
+        earlier = level.earlier.get(metric.name) if level else None
+        found, absent = judge_metric(selection.pairs, metric, threshold=threshold, earlier=earlier)
         notes += absent
         for each in found:
             judged[each.row.pair].append(each)
@@ -69,8 +71,9 @@ def compare(
     varying = _varying(selection.pairs)
     return documents.CompareDocument(
         results=[
-            documents.ComparedResult(letter=letter(index, len(campaigns)), path=str(campaign.folder))
+            documents.ComparedResult(letter=letter(index, len(campaigns)), path=str(campaign.folder), level_of=count)
             for index, campaign in enumerate(campaigns)
+            for count in [level.count if level and index == 0 else None]
         ],
         threshold=threshold,
         alpha=ALPHA,

@@ -33,19 +33,18 @@ GATES = {
 
 @dataclass(frozen=True)
 class Gate:
-    """`against`: the earlier result, None where a campaign's configs are held against its first.
+    """`against`: the earlier result, or the folder of the results whose present level a campaign is held against.
 
-    `history`: the folder of the results whose present level it is held against, instead of one result.
+    None where a campaign's configs are held against its first.
     """
 
-    against: Campaign | None
+    against: Campaign | Path | None
     fail_on: Sequence[str]
     threshold: float
-    history: Path | None = None
 
     def doubt(self, launches: int) -> str | None:
         """Why the gate is decided before anything is measured, where a run of `launches` can have no verdict."""
-        if self.against is None:
+        if not isinstance(self.against, Campaign):
             return None
         has = max((sum(launch.complete for launch in run.launches) for run in self.against.runs), default=0)
         if not has or can_differ(has, launches, alpha=ALPHA):
@@ -72,22 +71,19 @@ class Gate:
         UsageError
             If the two cannot be compared; what was measured is kept.
         """
-        if self.history is not None:
-            return self._hold_level(campaign, self.history)
-        campaigns = [self.against, campaign] if self.against is not None else [campaign]
-        document = compare(campaigns, threshold=self.threshold)
-        return judged(document, metric=METRIC, fail_on=self.fail_on)
+        campaigns = [self.against, campaign] if isinstance(self.against, Campaign) else [campaign]
+        level = None
+        if isinstance(self.against, Path):
+            from merge_bench.analysis.history.level import LEAST, level_before
 
-    def _hold_level(self, campaign: Campaign, results: Path) -> tuple[CompareDocument | None, int]:
-        from merge_bench.analysis.history.level import LEAST, level_before
-
-        level = level_before(campaign, results, self.threshold)
-        if isinstance(level, int):
-            say(f"--against {HISTORY}: earlier results of this merge in {results}: {level}; {LEAST} are needed")
-            return None, GateNotMet.exit_status if "inconclusive" in self.fail_on else 0
-        document = compare([level.newest, campaign], threshold=self.threshold, anyway=True, earlier=level.earlier)
-        newest = msgspec.structs.replace(document.results[0], level_of=level.count)
-        document = msgspec.structs.replace(document, results=[newest, *document.results[1:]])
+            level, count = level_before(campaign, self.against, self.threshold)
+            if level is None:
+                say(
+                    f"--against {HISTORY}: earlier results of this merge in {self.against}: {count}; {LEAST} are needed"
+                )
+                return None, GateNotMet.exit_status if "inconclusive" in self.fail_on else 0
+            campaigns = [level.newest, campaign]
+        document = compare(campaigns, threshold=self.threshold, anyway=level is not None, level=level)
         return judged(document, metric=METRIC, fail_on=self.fail_on)
 
 
@@ -110,7 +106,7 @@ def asked_for(values: Mapping[str, Any], *, configs: int) -> Gate | None:
         need_ruptures()
         if configs > 1:
             raise UsageError(f"--against {HISTORY} takes one config; run each config by itself")
-        return Gate(None, fail_on, float(values["threshold"]), Path(values["results"]))
+        return Gate(Path(values["results"]), fail_on, float(values["threshold"]))
     earlier = read_campaign(_result(str(against))) if against else None
     return Gate(earlier, fail_on, float(values["threshold"]))
 

@@ -5,20 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from merge_bench.analysis.compare.samples import Metric, Sample, Side, match, side
+from merge_bench.analysis.compare.samples import Metric, Side, match, side
 from merge_bench.analysis.compare.select import Pair, planned_pairs
 from merge_bench.analysis.statistics.effect import Effect
 from merge_bench.analysis.statistics.power import least_launches
 from merge_bench.analysis.statistics.verdict import ALPHA, Judgement, Verdict, judge, noise_floor
 from merge_bench.records.campaign import Campaign
-
-
-@dataclass(frozen=True)
-class Earlier:
-    """What stands for the baseline in one metric: `values`, one a launch; `floor`: its noise floor."""
-
-    values: tuple[float, ...]
-    floor: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +69,7 @@ def least_blocks(campaign: Campaign) -> int:
 
 
 def judge_metric(
-    pairs: Sequence[Pair], metric: Metric, *, threshold: float, earlier: Earlier | None = None
+    pairs: Sequence[Pair], metric: Metric, *, threshold: float, earlier: Side | None = None
 ) -> tuple[list[Judged], list[str]]:
     """The verdicts on all pairs in one metric, in their order, and why some have none.
 
@@ -90,24 +82,20 @@ def judge_metric(
     rows = [row for row in rows if not row.absent]
     calibrations = [row for row in rows if row.pair.same_config]
     if len(calibrations) == len(rows):
-        return list(_judge(rows, (), threshold, earlier).values()), notes
-    judged = _judge([row for row in rows if row not in calibrations], calibrations, threshold, earlier)
+        return list(_judge(rows, (), threshold).values()), notes
+    judged = _judge([row for row in rows if row not in calibrations], calibrations, threshold)
     judged |= {row: replace(each, calibration=True) for row, each in _judge(calibrations, (), threshold).items()}
     return [judged[row] for row in rows], notes
 
 
-def _row(pair: Pair, metric: Metric, earlier: Earlier | None) -> Row:
-    old, new = side(pair.baseline.run, metric), side(pair.candidate.run, metric)
-    if earlier is not None:
-        old = Side(tuple(Sample(index, index, value) for index, value in enumerate(earlier.values)), 0)
+def _row(pair: Pair, metric: Metric, earlier: Side | None) -> Row:
+    old, new = earlier or side(pair.baseline.run, metric), side(pair.candidate.run, metric)
     found = (None, ()) if pair.candidate.wrong else match(old, new, metric, one_campaign=pair.one_campaign)
     return Row(pair, metric, old, new, *found)
 
 
-def _judge(
-    rows: Sequence[Row], calibrations: Sequence[Row], asked: float, earlier: Earlier | None = None
-) -> dict[Row, Judged]:
-    floors = {row: _floor(row, calibrations) if earlier is None else earlier.floor for row in rows}
+def _judge(rows: Sequence[Row], calibrations: Sequence[Row], asked: float) -> dict[Row, Judged]:
+    floors = {row: _floor(row, calibrations) for row in rows}
     effects = {row: row.effect for row in rows if row.effect is not None}
     # A candidate without numbers was to be compared too, so it counts in the family.
     found = judge(
@@ -128,7 +116,7 @@ def _judge(
 def _floor(row: Row, calibrations: Sequence[Row]) -> float | None:
     """The highest noise floor that A/A comparisons of this row's baseline show."""
     alike = [each.effect for each in calibrations if each.pair.baseline is row.pair.baseline]
-    return max((noise_floor(effect) for effect in alike if effect is not None), default=None)
+    return max((noise_floor(effect) for effect in alike if effect is not None), default=row.baseline.floor)
 
 
 def _verdict(row: Row, judgement: Judgement | None) -> tuple[Verdict, str | None]:

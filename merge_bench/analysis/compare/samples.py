@@ -57,10 +57,14 @@ class Sample:
 
 @dataclass(frozen=True)
 class Side:
-    """One metric of one run: the launches that have it, and how many should have had it and do not."""
+    """One metric of one run: the launches that have it, and how many should have had it and do not.
+
+    `floor`: its noise floor, where that is known without an A/A comparison beside it.
+    """
 
     samples: tuple[Sample, ...]
-    missing: int
+    missing: int = 0
+    floor: float | None = None
 
     @property
     def values(self) -> list[float]:

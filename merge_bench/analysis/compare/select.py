@@ -64,6 +64,12 @@ class Pair:
         one, other = self.baseline.run, self.candidate.run
         return self.one_campaign and one.config.variables == other.config.variables and one.options == other.options
 
+    @property
+    def incomparable(self) -> tuple[Difference, ...]:
+        """The known differences that make their ratio meaningless."""
+        old, new = self.baseline.properties, self.candidate.properties
+        return properties.incomparable(old, new, one_campaign=self.one_campaign)
+
 
 @dataclass(frozen=True)
 class Selection:
@@ -216,23 +222,14 @@ def _can_be_compared(pair: Pair, notes: list[str]) -> bool:
 
 def _reasons(pairs: Sequence[Pair]) -> Iterator[str]:
     for pair in pairs:
-        reasons = properties.incomparable(
-            pair.baseline.properties, pair.candidate.properties, one_campaign=pair.one_campaign
-        )
-        if reasons:
-            named = ", ".join(map(_named, reasons))
+        if pair.incomparable:
+            named = ", ".join(map(_named, pair.incomparable))
             yield f"{pair.baseline.label} and {pair.candidate.label} differ in {named}"
 
 
 def _right_ways(pairs: Sequence[Pair]) -> Iterator[str]:
     """How to compare what only results of one campaign may differ in."""
-    differing = {
-        (each.kind, each.name)
-        for pair in pairs
-        for each in properties.incomparable(
-            pair.baseline.properties, pair.candidate.properties, one_campaign=pair.one_campaign
-        )
-    }
+    differing = {(each.kind, each.name) for pair in pairs for each in pair.incomparable}
     for kind, name in properties.MUST_AGREE_APART:
         if (kind, name) in differing:
             variable = BY_KEY[name].variable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, islice, pairwise
 
 from merge_bench.analysis.compare.properties import differences, shown
@@ -22,10 +22,9 @@ LEAST = FIRST + AFTER
 
 def history(
     folders: Sequence[str | os.PathLike[str]], *, metric: str = "throughput", threshold: float = 0.02,
-    config: str | None = None, chunk: int | None = None, workers: int | None = None, hosts: int | None = None,
-    engine: str | None = None, exchange: str | None = None, most: int | None = None,
+    most: int | None = None, **only: object,
 ) -> documents.HistoryDocument:  # fmt: skip
-    """The series in `folders`, or those with this config, chunk, …, and their shifts in one metric.
+    """The series in `folders`, or `only` those with this ``config``, ``chunk``, …, and their shifts in one metric.
 
     `threshold`: the least change of the level that matters, 0.02 for 2 %; `most`: series at most, those with the newest
     results.
@@ -35,29 +34,29 @@ def history(
     UsageError
         If a folder cannot be read, or there is no such series, or `ruptures` is not installed.
     """
+    index = Index(folders)
+    given = {"rows_per_chunk" if name == "chunk" else name: value for name, value in only.items()}
+    wanted = {name: shown(value) for name, value in given.items() if value is not None}
+    series = (each for each in index.series() if wanted.items() <= each.items())
+    found = document_of(index, series, metric, threshold, most)
+    if not found.series:
+        described = " and ".join(["of a merge", *(f"{name.replace('_', ' ')} {wanted[name]}" for name in wanted)])
+        raise UsageError(f"no result in {', '.join(map(str, folders))} has a {metric} {described}")
+    return found
+
+
+def document_of(
+    index: Index, series: Iterable[Mapping[str, str]], metric: str, threshold: float = 0.02, most: int | None = None
+) -> documents.HistoryDocument:
+    """The first `most` of these `series` that have the metric."""
     need_ruptures()
     if metric not in BY_NAME:
         raise UsageError(f"metric {metric!r} is none of {', '.join(BY_NAME)}")
-    index, what = Index(folders), BY_NAME[metric]
-    asked_for = {
-        "config": config, "rows_per_chunk": chunk, "workers": workers, "hosts": hosts, "engine": engine,
-        "exchange": exchange,
-    }  # fmt: skip
-    wanted = {name: shown(value) for name, value in asked_for.items() if value is not None}
-    every = (
-        series
-        for each in index.series()
-        if wanted.items() <= each.items() and (series := series_of(index, each, what, threshold)) is not None
-    )
-    found = list(islice(every, most))
-    if not found:
-        described = " and ".join(
-            ["of a merge", *(f"{name.replace('_', ' ')} {value}" for name, value in wanted.items())]
-        )
-        raise UsageError(f"no result in {', '.join(map(str, folders))} has a {metric} {described}")
+    found = filter(None, (series_of(index, each, BY_NAME[metric], threshold) for each in series))
     return documents.HistoryDocument(
-        folders=index.roots, metric=metric, unit=what.unit, threshold=threshold, series=found, notes=index.problems
-    )
+        folders=index.roots, metric=metric, unit=BY_NAME[metric].unit, threshold=threshold,
+        series=list(islice(found, most)), notes=index.problems,
+    )  # fmt: skip
 
 
 def need_ruptures() -> None:
@@ -105,15 +104,13 @@ def series_of(
 
 def _shift(index: Index, entries: Sequence[Entry], shift: Shift, change: float, metric: Metric) -> documents.LevelShift:
     """With what differs across it; then what differs one result later or earlier, as noise may hide the right one."""
-    found = []
-    for at in (shift.at, shift.at + 1, shift.at - 1):
-        old, new = (index.properties(entries[each]) for each in (at - 1, at))
-        found += [
-            documents.ShiftDifference(
-                kind=each.kind, name=each.name, before=each.baseline_value, after=each.candidate_value, result=at
-            )
-            for each in differences(old, new)
-        ]
+    found = [
+        documents.ShiftDifference(
+            kind=each.kind, name=each.name, before=each.baseline_value, after=each.candidate_value, result=at
+        )
+        for at in (shift.at, shift.at + 1, shift.at - 1)
+        for each in differences(*(index.properties(entry) for entry in entries[at - 1 : at + 1]))
+    ]
     return documents.LevelShift(
         result=shift.at,
         path=entries[shift.at].path,

@@ -65,20 +65,22 @@ class Index:
     def __init__(self, folders: Sequence[str | os.PathLike[str]]) -> None:
         self.roots = list(dict.fromkeys(str(Path(folder).resolve()) for folder in folders))
         self.problems: list[str] = []
-        self._base = _opened()
         try:
+            self._base = _opened()
             self._update_all()
-        except sqlite3.DatabaseError as error:
-            if not isinstance(error, sqlite3.OperationalError):  # it is damaged
+        except (OSError, RuntimeError, sqlite3.Error) as error:  # then it is in memory
+            if type(error) is sqlite3.DatabaseError:  # it is damaged
                 with contextlib.suppress(OSError):
                     (cache_folder() / _FILE).unlink()
-            self._base = _in_memory()
+            self._base = sqlite3.connect(":memory:")
+            self._base.executescript(_SCHEMA)
             self._update_all()
 
-    def series(self) -> list[dict[str, str]]:
-        """What tells each series from the others, those with the newest results first."""
+    def series(self, name: str | None = None) -> list[dict[str, str]]:
+        """What tells each series from the others, those with the newest results first; `name`: only of this result."""
+        wanted = f"root in ({self._marks}) and coalesce(?, name) = name"
         found = self._base.execute(
-            f"select series from runs where root in ({self._marks}) group by series order by max(name) desc", self.roots
+            f"select series from runs where {wanted} group by series order by max(name) desc", [*self.roots, name]
         )
         return [msgspec.json.decode(text, type=dict[str, str]) for (text,) in found]
 
@@ -144,22 +146,11 @@ class Index:
 
 
 def _opened() -> sqlite3.Connection:
-    """The index, or an empty one in memory where there can be none on disk."""
-    with contextlib.suppress(OSError, RuntimeError, sqlite3.Error):
-        cache_folder().mkdir(parents=True, exist_ok=True)
-        base = sqlite3.connect(cache_folder() / _FILE, timeout=60)
-        base.executescript("pragma journal_mode = wal; pragma synchronous = normal")
-        if base.execute("pragma user_version").fetchone() != (_VERSION,):
-            base.executescript(_SCHEMA)
-        base.execute("begin immediate")  # raises where it cannot be written
-        base.rollback()
-        return base
-    return _in_memory()
-
-
-def _in_memory() -> sqlite3.Connection:
-    base = sqlite3.connect(":memory:")
-    base.executescript(_SCHEMA)
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    base = sqlite3.connect(cache_folder() / _FILE, timeout=60)
+    base.executescript("pragma journal_mode = wal; pragma synchronous = normal")
+    if base.execute("pragma user_version").fetchone() != (_VERSION,):
+        base.executescript(_SCHEMA)
     return base
 
 
@@ -181,11 +172,6 @@ def _runs(campaign: Campaign) -> Iterator[tuple[str, bytes, Entry]]:
             floors=floors.get((run.config.name, run.plan_index), {}), verified=state is State.VERIFIED,
             wrong=state is State.WRONG, properties=hashlib.blake2b(found, digest_size=16).hexdigest(),
         )  # fmt: skip
-
-
-def series_in(campaign: Campaign) -> list[dict[str, str]]:
-    """What tells the series of each of its runs from others."""
-    return [msgspec.json.decode(text, type=dict[str, str]) for text, _, _ in _runs(campaign)]
 
 
 def _series(run: Run, known: dict[str, dict[str, str]]) -> dict[str, str]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from merge_bench.analysis.compare.judging import Earlier
-from merge_bench.analysis.compare.samples import METRICS
+from merge_bench.analysis.compare.samples import METRICS, Sample, Side
 from merge_bench.analysis.history.document import BY_NAME, series_of
-from merge_bench.analysis.history.index import Index, series_in
+from merge_bench.analysis.history.index import Index
 from merge_bench.analysis.history.shifts import within_limits
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
@@ -29,20 +29,20 @@ class Level:
 
     newest: Campaign
     count: int
-    earlier: Mapping[str, Earlier]
+    earlier: Mapping[str, Side]
 
 
-def level_before(campaign: Campaign, results: str | os.PathLike[str], threshold: float) -> Level | int:
+def level_before(campaign: Campaign, results: str | os.PathLike[str], threshold: float) -> tuple[Level | None, int]:
     """The level of the results in the folder `results` that are of the series of `campaign`, which has one run.
 
-    Only how many there are, if they are fewer than `LEAST`.
+    And how many there are; no level if they are fewer than `LEAST`.
     """
-    index, own = Index([results]), str(campaign.folder.resolve())
-    series = next(iter(series_in(campaign)), {})
-    found = series_of(index, series, BY_NAME["throughput"], threshold, without=own)
+    index, own = Index([results]), campaign.folder.resolve()
+    series = next(iter(index.series(own.name)), {})
+    found = series_of(index, series, BY_NAME["throughput"], threshold, without=str(own))
     paths = {result.path for result in found.results[found.since :]} if found is not None else set()
     if len(paths) < LEAST:
-        return len(paths)
+        return None, len(paths)
     entries = [entry for entry in index.entries(series) if entry.path in paths]
     earlier = {}
     for metric in METRICS:
@@ -50,8 +50,9 @@ def level_before(campaign: Campaign, results: str | os.PathLike[str], threshold:
         if len(every) >= LEAST:
             floors = [entry.floors[metric.name] for entry in entries if metric.name in entry.floors]
             floor = max(_noise(every), float(np.median(floors)) if floors else 0.0)
-            earlier[metric.name] = Earlier(tuple(value for values in every[-_MOST:] for value in values), floor)
-    return Level(read_campaign(entries[-1].path), len(entries), earlier)
+            samples = enumerate(itertools.chain.from_iterable(every[-_MOST:]))
+            earlier[metric.name] = Side(tuple(Sample(at, at, value) for at, value in samples), floor=floor)
+    return Level(read_campaign(entries[-1].path), len(entries), earlier), len(entries)
 
 
 def _noise(results: Sequence[Sequence[float]]) -> float:

@@ -18,7 +18,7 @@ from merge_bench.view.dashboard.components import complaints, html
 from merge_bench.view.dashboard.history_tab import HistoryView
 from merge_bench.view.dashboard.live_tab import LiveView
 from merge_bench.view.dashboard.network_tab import NetworkView
-from merge_bench.view.dashboard.queue_tab import Queue, QueueView
+from merge_bench.view.dashboard.queue_tab import QueueView
 from merge_bench.view.dashboard.results_tab import ResultsView
 from merge_bench.view.dashboard.run_tab import RunView
 from merge_bench.view.dashboard.runner import IDLE, OVER, Permission, Runner
@@ -65,7 +65,7 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         cache: CampaignCache | None = None,
         runner: Runner | None = None,
         permission: Permission | None = None,
-        queue: Queue | None = None,
+        queue: Any = None,
         pace: Callable[[], float] = lambda: 0.0,
     ) -> None:
         super().__init__()

@@ -103,11 +103,6 @@ class Entry:
         """When it began, seconds since the epoch."""
         return self.head.time if self.head else None
 
-    def of_plans(self, name: str) -> tuple[object, ...]:
-        """The different values of the option `name` in its plans."""
-        values = [getattr(plan, name) for plan in self.plans]
-        return tuple(dict.fromkeys(value for value in values if value is not None))
-
 
 class Index:
     """Lists the campaigns of one results folder. It reads a file again only after the file has changed.

@@ -104,6 +104,11 @@ def caution(found: Caution, *, of: str = "") -> str:
     return f'<p>{about}<b class="bad">{as_html(found.code)}</b>: {as_html(found.message)}{remedy}</p>'
 
 
+def select_several(label: str, options: Any, **settings: Any) -> pn.widgets.MultiSelect:
+    """A list to choose several from."""
+    return pn.widgets.MultiSelect(label=label, options=options, stylesheets=[style_sheets.FIELD], **settings)
+
+
 def select(label: str, options: Any, **settings: Any) -> pn.widgets.Select:
     """A list to choose from."""
     return pn.widgets.Select(label=label, options=options, stylesheets=[style_sheets.FIELD], **settings)
@@ -117,9 +122,7 @@ def choice(options: Sequence[str]) -> pn.widgets.RadioButtonGroup:
 def select_published(label: str, kind: str, width: int) -> pn.widgets.MultiSelect:
     """A list of the published datasets of a `kind`, of which several can be chosen."""
     offered = {data.title: name for name, data in published.datasets().items() if data.kind == kind}
-    return pn.widgets.MultiSelect(
-        label=label, options=offered, size=len(offered), width=width, stylesheets=[style_sheets.FIELD]
-    )
+    return select_several(label, offered, size=len(offered), width=width)
 
 
 def offer(widget: pn.widgets.Select, options: Mapping[str, str], default: str) -> None:

@@ -11,17 +11,16 @@ from typing import Any
 import panel as pn
 
 from merge_bench.analysis.documents.history import HistoryDocument
-from merge_bench.analysis.history.document import BY_NAME, need_ruptures, series_of
+from merge_bench.analysis.history.document import BY_NAME, document_of
 from merge_bench.analysis.history.index import Index
 from merge_bench.view.dashboard import components as ui
 from merge_bench.view.dashboard.campaign_index import YOURS, Entry
 from merge_bench.view.dashboard.last_result import LastResult
 from merge_bench.view.plot.history import charts_of
-from merge_bench.view.report.history import day, sentence, title_among
+from merge_bench.view.report.history import day, sentence, title
 from merge_bench.view.text import as_html, capitalized, unbroken
 
 NOTHING = ui.nothing("merge", "run --chunk 1e6")
-_THRESHOLD = 0.02
 _MOST_SHIFTS, _RECENT = 20, 100
 
 
@@ -36,18 +35,14 @@ class Content:
 
 def content_of(results: Path, chosen: str, metric: str) -> Content:
     """The history of the `chosen` series of `results`; of the one with the newest result if there is no such series."""
-    need_ruptures()
     index = Index([results] if results.exists() else [])
-    known = index.series() if index.roots else []
-    options = {title_among(each, known): str(each) for each in known}
+    known = index.series()
+    options = {title(each, known): str(each) for each in known}
     series = next((each for each in known if str(each) == chosen), known[0] if known else {})
-    found = series_of(index, series, BY_NAME[metric], _THRESHOLD) if known else None
-    if found is None:
-        return Content(options, problem=f"No result of this series has a value of {metric}." if known else "")
-    unit = BY_NAME[metric].unit
-    return Content(options, HistoryDocument(
-        folders=index.roots, metric=metric, unit=unit, threshold=_THRESHOLD, series=[found], notes=index.problems,
-    ))  # fmt: skip
+    found = document_of(index, [series], metric)
+    if found.series:
+        return Content(options, found)
+    return Content(options, problem=f"No result of this series has a value of {metric}." if known else "")
 
 
 class HistoryView:

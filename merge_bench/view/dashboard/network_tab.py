@@ -16,7 +16,6 @@ from merge_bench.probe.shared.stored_rows import label_rows
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.probe_rows import Row
 from merge_bench.view.dashboard import components as ui
-from merge_bench.view.dashboard import style_sheets
 from merge_bench.view.dashboard.campaign_cache import CampaignCache, Loaded
 from merge_bench.view.dashboard.campaign_index import Entry, offered
 from merge_bench.view.dashboard.last_result import LastResult
@@ -92,13 +91,7 @@ class NetworkView:
         self._empty = ""
         self._begun = False
         self.datasets = ui.select_published("Published", published.NETWORK, width=700)
-        self.choice = pn.widgets.MultiSelect(
-            label="Measurements (times in UTC)",
-            options={},
-            size=self.datasets.size,
-            width=600,
-            stylesheets=[style_sheets.FIELD],
-        )
+        self.choice = ui.select_several("Measurements (times in UTC)", {}, size=self.datasets.size, width=600)
         self._problems = ui.html()
         self.parts = pn.Column(sizing_mode=ui.WIDE, min_height=300, margin=0)
         self.layout = pn.Column(

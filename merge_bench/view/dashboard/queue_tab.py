@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import panel as pn
 
@@ -30,35 +31,30 @@ _QUEUED, _RUNNING, _DONE = "queued", "running", "done"
 _MOST = 50
 
 
-class Queue(Protocol):
-    """The queue of a service, for the holder of a token: gives what the requests to ``/api/jobs`` give."""
-
-    def jobs(self) -> Any: ...
-    def job(self, number: int) -> Any: ...
-    def cancel(self, number: int) -> Any: ...
-
-
 @dataclass(frozen=True)
 class Update:
-    """What the tab shows, as HTML: a line for each of `jobs`, and the output of one."""
+    """What the tab shows, as HTML: a line beside each job, and the output of one."""
 
     summary: str
-    jobs: tuple[Any, ...] = ()
-    lines: tuple[str, ...] = ()
+    jobs: Sequence[tuple[Any, str]] = ()
     output: str = ""
 
 
 class QueueView:
-    """The tab. At first it shows the output of the running job, or else of the newest. `compare` shows results."""
+    """The tab. At first it shows the output of the running job, or else of the newest.
+
+    `queue`: of a service, for the holder of a token; it gives what the requests to ``/api/jobs`` give. `compare` shows
+    results.
+    """
 
     def __init__(
-        self, session: Session, queue: Queue, entries: Callable[[], Sequence[Entry]], cache: CampaignCache,
+        self, session: Session, queue: Any, entries: Callable[[], Sequence[Entry]], cache: CampaignCache,
         compare: Callable[[Sequence[str]], object],
     ) -> None:  # fmt: skip
         self._session, self._queue, self._entries = session, queue, entries
         self._cache, self._compare = cache, compare
         self._chosen: int | None = None
-        self._rows: tuple[tuple[int, bool, str | None], ...] = ()
+        self._rows: list[tuple[int, bool, str | None]] = []
         self._summary, self._problem, self._output = ui.html(min_height=24), ui.html(visible=False), ui.html(height=300)
         self.jobs = pn.Column(sizing_mode=ui.WIDE, margin=0)
         self.layout = pn.Column(
@@ -79,22 +75,20 @@ class QueueView:
         took = defaultdict[str, list[float]](list)  # jobs that ended well, by command
         for job in every:
             took[job.command] += [job.ended - job.started] if job.state == _DONE else []
-        lines, wait = list[str](), 0.0 if active else None
+        rows, wait = [], 0.0 if active else math.nan  # NaN: not known
         for job in active:
-            usual = median(took[job.command]) if took[job.command] else None
+            usual = median(took[job.command] or [math.nan])
             text, needed = self._progress(job, usual) if job is running else (_waiting(job, wait, usual), usual)
-            lines.append(_line(job, text))
-            wait = None if wait is None or needed is None else wait + needed
-        ended = [job for job in every if job.ended]
-        lines[_MOST:] = [_line(job, f"<p>{as_html(job.message)}</p>" if job.message else "") for job in ended]
-        jobs = (*active[:_MOST], *ended)[:_MOST]
+            rows.append((job, text))
+            wait += needed
+        ended = [(job, f"<p>{as_html(job.message)}</p>" if job.message else "") for job in every if job.ended]
         label = f"Output of job {shown.id}, newest lines last" if shown else ""
         output = f"<p>{label}:</p>{ui.log(shown.log or '', label)}" if shown else ""
-        return Update(_summary(running, len(waiting), wait), jobs, tuple(lines), output)
+        return Update(_summary(running, len(waiting), wait), [*rows[:_MOST], *ended][:_MOST], output)
 
-    def _progress(self, job: Any, usual: float | None) -> tuple[str, float | None]:
-        """How far the running job is, as HTML, and the seconds that it needs, if that is known."""
-        left = max(usual - (time.time() - job.started), 0.0) if usual is not None else None
+    def _progress(self, job: Any, usual: float) -> tuple[str, float]:
+        """How far the running job is, as HTML, and the seconds that it needs."""
+        left = usual - min(time.time() - job.started, usual)
         entry = next((each for each in self._entries() if each.folder.name == job.result), None)
         campaign = self._cache.load([entry])[0].campaign if entry is not None else None
         if campaign is None:
@@ -107,11 +101,11 @@ class QueueView:
     def show(self, update: Update) -> None:
         """Show what `refresh` returned; under the document's lock."""
         self._summary.value, self._output.value = update.summary, update.output
-        rows = tuple((job.id, job.cancellable, job.result) for job in update.jobs)
+        rows = [(job.id, job.cancellable, job.result) for job, _ in update.jobs]
         if rows != self._rows:
             self._rows, self.jobs.objects = rows, [self._row(*row) for row in rows]
-        for row, line in zip(self.jobs.objects, update.lines, strict=False):
-            row[0].value = line
+        for row, (job, text) in zip(self.jobs.objects, update.jobs, strict=True):
+            row[0].value = _line(job, text)
 
     def _row(self, number: int, cancellable: bool, result: str | None) -> Any:
         acts: dict[str, Callable[[], object]] = {"Output": partial(setattr, self, "_chosen", number)}
@@ -132,20 +126,20 @@ class QueueView:
         self._session.touch()
 
 
-def _summary(running: Any, waiting: int, total: float | None) -> str:
+def _summary(running: Any, waiting: int, total: float) -> str:
     """``Job 7 is running, 3 jobs wait; about 25 minutes in total.``"""
     first = f"Job {running.id} is running" if running else "No job is running"
     wait = f"{plural(waiting, 'job')} wait{'s' * (waiting == 1)}" if waiting else "none waits"
     return f'<p class="verdict">{first}, {wait}{_about(total, "in total", "; ")}.</p>'
 
 
-def _waiting(job: Any, wait: float | None, usual: float | None) -> str:
+def _waiting(job: Any, wait: float, usual: float) -> str:
     parts = [f"{plural(job.ahead, 'job')} before it", _about(wait, "until it begins"), _about(usual, "to run")]
     return f"<p>{', '.join(filter(None, parts))}</p>"
 
 
-def _about(seconds: float | None, what: str, before: str = "") -> str:
-    return f"{before}about {format_duration(seconds)} {what}" if seconds else ""
+def _about(seconds: float, what: str, before: str = "") -> str:
+    return f"{before}about {format_duration(seconds)} {what}" if seconds > 0.0 else ""  # not if it is NaN
 
 
 def _line(job: Any, text: str) -> str:

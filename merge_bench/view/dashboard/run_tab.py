@@ -48,13 +48,8 @@ class RunView:
         self._last: State | None = None
         self.command = ui.select("Command", list(COMMANDS), width=200)
         names = config_names()
-        self.configs = pn.widgets.MultiSelect(
-            label="Configs (none: the default; several: compared)",
-            options=names,
-            size=min(len(names), 12),
-            width=300,
-            stylesheets=[style_sheets.FIELD],
-        )
+        label = "Configs (none: the default; several: compared)"
+        self.configs = ui.select_several(label, names, size=min(len(names), 12), width=300)
         self.engine = ui.select(
             "Engine", {"default": "", **{name: name for name in engines.choices() if name != "auto"}}, width=130
         )

@@ -247,14 +247,10 @@ class TuningView:
         self._newer.value = f'<p class="soft">{as_html(without)}</p>' if without else ""
         if content is not self._shown:
             before, self._shown = self._shown, content
+            drawn = content.charts, content.steps, content.unfinished
             self.download.param.update(disabled=content.config is None, filename=content.file_name)
             self._outcome.value = _said(content) or NOTHING
-            if (
-                before is None
-                or before.charts != content.charts
-                or before.steps != content.steps
-                or before.unfinished != content.unfinished
-            ):
+            if before is None or (before.charts, before.steps, before.unfinished) != drawn:
                 self.parts.objects = _parts(content)
 
 

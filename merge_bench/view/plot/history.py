@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from itertools import pairwise
 
 from merge_bench.analysis.documents.history import HistoryDocument, HistorySeries
 from merge_bench.view.numbers import thin
@@ -31,28 +31,23 @@ def _chart(document: HistoryDocument, series: HistorySeries) -> Chart:
     scale = _SCALES[document.unit]
     values = [result.value * scale for result in series.results]
     days = [" ".join(short_time(result.started)[:2]) for result in series.results]
-    begins = {shift.result for shift in series.shifts}
-    x = [at for result in range(len(values)) for at in ([math.nan] * (result in begins) + [result - 0.5, result + 0.5])]
-    y = [
-        level
-        for at, result in enumerate(series.results)
-        for level in [result.level * scale] * (3 if at in begins else 2)
-    ]
+    begins = [0, *(shift.result for shift in series.shifts), len(values)]
+    levels = [Line((a - 0.5, b - 0.5), (series.results[a].level * scale,) * 2) for a, b in pairwise(begins)]
     details = {
         "result": [near(result.path) for result in series.results],
         "started": [when(result.started) for result in series.results],
         "value": [f"{value:,.4g} {UNITS[document.unit][0]}" for value in values],
     }
     groups = [Group(0, (Points(range(len(values)), values, size=6, details=details),), "results")]
-    groups.append(Group(GREY, (Line(x, y),), "level"))
+    groups.append(Group(GREY, tuple(levels), "level"))
     if series.shifts:
-        at = [shift.result for shift in series.shifts]
         details = {
             "change": [f"{100 * shift.change:+.1f} %" for shift in series.shifts],
             "differs": ["; ".join(shift.differs) or "-" for shift in series.shifts],
         }
-        marks = Points(at, [values[each] for each in at], size=12, details=details)
+        marks = Points(begins[1:-1], [values[at] for at in begins[1:-1]], size=12, details=details)
         groups.append(Group(1, (marks,), "shifts"))
     ticks = {each: days[each] for each in thin(len(values), 6)}
     heading = f"{capitalized(document.metric)} ({UNITS[document.unit][0]})"
-    return Chart(title(document, series), Picture(Axis("", ticks), Axis(heading), tuple(groups), height=300), _NOTE)
+    picture = Picture(Axis("", ticks), Axis(heading), tuple(groups), height=300)
+    return Chart(title(series.series, [each.series for each in document.series]), picture, _NOTE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TextIO
 
 from merge_bench.analysis.documents.history import HistoryDocument, HistorySeries, LevelShift
@@ -52,17 +52,12 @@ def sentence(document: HistoryDocument, series: HistorySeries) -> str:
         parts.append(f"{plural(series.wrong_results, 'wrong result')} left out")
     unverified = UNVERIFIED if not all(result.verified for result in series.results) else ""
     counted = plural(len(series.results), "result")
-    named = f"{document.metric} of {title(document, series)} over {counted}"
+    named = f"{document.metric} of {title(series.series, [each.series for each in document.series])} over {counted}"
     return f"{named}: {'; '.join(filter(None, (*parts, unverified)))}"
 
 
-def title(document: HistoryDocument, series: HistorySeries) -> str:
-    """The config and the size, and what else tells it from the other series."""
-    return title_among(series.series, [other.series for other in document.series])
-
-
-def title_among(series: Mapping[str, str], others: Sequence[Mapping[str, str]]) -> str:
-    """The same from what tells the series apart."""
+def title(series: Mapping[str, str], others: Iterable[Mapping[str, str]]) -> str:
+    """The config and the size, and what else tells a series from the others."""
     own = dict(series)
     config, rows, workers = (own.pop(name, None) for name in ("config", "rows_per_chunk", "workers"))
     parts = [f"{rows} rows per chunk"] if rows else []

@@ -27,7 +27,7 @@ def test_an_entry_tells_what_a_campaign_is(tmp_path: Path) -> None:
     (entry,) = yours(Index(tmp_path))
     assert entry.folder == folder
     assert entry.configs == ("optimized", "tcp")
-    assert entry.of_plans("workers") == (2, 4)
+    assert [plan.workers for plan in entry.plans] == [2, 4]
     assert (entry.kind, entry.status) == ("merge", "done")
 
 

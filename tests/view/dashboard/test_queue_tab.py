@@ -24,7 +24,8 @@ def job(number: int, state: str, command: str = "merge-bench run", **more: objec
     """A job; one that has ended took 100 seconds."""
     ended = None if state in ("queued", "running") else 1200.0
     values = {
-        "who": "ci", "settings": {}, "status": None, "result": None, "message": None, "created": 1000.0,
+        "who": "ci", "key": None, "words": [], "settings": {}, "resume": False, "attempts": 0, "cancelled": False,
+        "status": None, "result": None, "message": None, "created": 1000.0,
         "started": None if state == "queued" else 1100.0, "ended": ended,
     }  # fmt: skip
     stored = {"key": None, "words": [], "resume": False, "attempts": 1, "cancelled": False}
