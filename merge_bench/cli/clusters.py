@@ -63,8 +63,10 @@ def run(named: tuple[str, ...], **values: Any) -> int:
         gates = passed(verdict, metric=METRIC, fail_on=values["fail_on"]) if verdict is not None else ""
         below = printed_below(verdict, gates) if verdict is not None else ""
         print_report(campaign, document, details=details, above=printed_above(), below=below)
-        if verdict is not None:
+        if verdict is not None and verdict.comparisons:
             print_comparison(verdict, metric=METRIC, details=details, gates=gates)
+        elif gates:
+            print(gates)
     if verdict is not None and verdict.error is not None:
         say(verdict.error.message)
     printed = () if values["json"] else [one.error.message for one in runs_of(document) if one.error]

@@ -198,6 +198,7 @@ def _request(command: str) -> JobRequest:
     from merge_bench.config.old_names import translate_config
     from merge_bench.config.reader import read_config
     from merge_bench.config.shipped import FOLDER, find_config
+    from merge_bench.service.rules import settings_file
 
     context = click.get_current_context()
     typed = job_request(context.find_root().command, [*command.split(), *context.obj])
@@ -213,6 +214,7 @@ def _request(command: str) -> JobRequest:
             raise UsageError("a service compares shipped configs only; name those, or one file")
         found = translate_config(read_config(paths.pop(), os.environ))
         settings = {each.name: each.value for each in {**found.options, **found.environment}.values()}
+        say(f"{typed.configs[0]} is sent as settings; its results have the config name {settings_file(settings)}")
     return replace(
         typed, options={name: value for name, value in options.items() if name not in _HERE},
         configs=[path.name for path in paths], settings=settings, key=secrets.token_hex(16),

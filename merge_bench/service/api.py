@@ -18,6 +18,7 @@ import msgspec
 from merge_bench.analysis.documents.history import HistoryDocument
 from merge_bench.analysis.history.document import history
 from merge_bench.cluster.supervisor import last_bytes
+from merge_bench.config.shipped import FOLDER
 from merge_bench.config.version import __version__
 from merge_bench.errors import UsageError
 from merge_bench.records.writer import RECORDS
@@ -217,7 +218,7 @@ def _owns(token: Token, row: d.Row) -> bool:
 def _job(service: Service, row: d.Row, asked: Asked) -> d.Job:
     ahead = service.store.ahead(row.id) if row.state == "queued" else 0
     can = row.state in ("queued", "running") and not row.cancelled and _owns(asked.token, row)
-    command = shlex.join(["merge-bench", *row.words])
+    command = shlex.join(["merge-bench", *row.words]).replace(f"{FOLDER}/", "")  # shipped configs by their names
     return d.Job(command=command, ahead=ahead, cancellable=can, **msgspec.structs.asdict(row))
 
 

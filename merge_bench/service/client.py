@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable
 from http.client import HTTPException, HTTPResponse, IncompleteRead
 from pathlib import Path
-from ssl import SSLCertVerificationError
+from socket import gaierror
+from ssl import SSLCertVerificationError, SSLError
 from typing import TypeVar
 from urllib.request import HTTPErrorProcessor, ProxyHandler, Request, build_opener, getproxies
 
@@ -115,6 +116,8 @@ class Client:
                     raise UsageError(f"the certificate of {self.url} is not trusted: {why}") from None
                 why = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
                 problem = RunFailed(f"the request to {self.url} failed: {visible(cut(why))}")
+                if isinstance(reason, gaierror | SSLError):  # no such host, or no TLS: that stays so
+                    raise problem from None
             if status not in _AGAIN or time.monotonic() > deadline:
                 raise problem
             if first:

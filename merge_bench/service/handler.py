@@ -113,7 +113,8 @@ class Api(RequestHandler):
             raise Refused(429, "too-many-requests", "too many requests in this minute; wait for the next one")
         if token is None:
             self.set_header("WWW-Authenticate", "Bearer")
-            raise Refused(401, "no-token", "this needs a token: Authorization: Bearer TOKEN")
+            why = "this token is not known" if given else "this needs a token: Authorization: Bearer TOKEN"
+            raise Refused(401, "no-token", why)
         return token
 
     def _value(self, route: Route) -> Any:

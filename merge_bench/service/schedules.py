@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from merge_bench.config.shipped import FOLDER
 from merge_bench.errors import MergeBenchError, UsageError
 from merge_bench.service.documents import Schedule, ScheduleRequest
 from merge_bench.service.rules import Rules
@@ -28,7 +29,7 @@ def add(store: Store, rules: Rules, who: str, request: ScheduleRequest) -> Sched
     """Check a schedule and keep it; raises UsageError."""
     if not re.fullmatch(NAME, request.name):
         raise UsageError("the name of a schedule is 1 to 60 letters, digits, _, . and -, and begins with no . or -")
-    command, now = shlex.join(["merge-bench", *rules.words(request.job)]), clock.time()
+    command, now = shlex.join(["merge-bench", *rules.words(request.job)]).replace(f"{FOLDER}/", ""), clock.time()
     after = _times(request, now)[2]
     made = Schedule(**msgspec.structs.asdict(request), who=who, command=command, created=now, next=after)
     with store.change():

@@ -15,7 +15,7 @@ from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.analysis.documents.error import Failure
 from merge_bench.analysis.statistics.power import can_differ, least_launches
 from merge_bench.analysis.statistics.verdict import ALPHA
-from merge_bench.errors import GateNotMet, UsageError, WrongResult, say
+from merge_bench.errors import GateNotMet, UsageError, WrongResult
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign, read_head
 from merge_bench.records.writer import RECORDS
@@ -61,10 +61,10 @@ class Gate:
             return f"{found}, and {names} ends with status {GateNotMet.exit_status}"
         return f"{found}, and {names} cannot fail; with {names},inconclusive it ends with status 5"
 
-    def hold(self, campaign: Campaign) -> tuple[CompareDocument | None, int]:
+    def hold(self, campaign: Campaign) -> tuple[CompareDocument, int]:
         """The comparison's document, its ``error`` filled, and the exit status: 4, 5 or 0.
 
-        No document, if there are too few earlier results; that is said, and is inconclusive.
+        With too few earlier results it has no comparisons, and a note that says so; that is inconclusive.
 
         Raises
         ------
@@ -78,10 +78,14 @@ class Gate:
 
             level, count = level_before(campaign, self.against, self.threshold)
             if level is None:
-                say(
-                    f"--against {HISTORY}: earlier results of this merge in {self.against}: {count}; {LEAST} are needed"
-                )
-                return None, GateNotMet.exit_status if "inconclusive" in self.fail_on else 0
+                known = f"{LEAST} earlier results of this merge are needed, and {self.against} has {count}"
+                why = f"nothing was compared: {known}"
+                error = Failure(GateNotMet.code, why) if "inconclusive" in self.fail_on else None
+                document = CompareDocument(
+                    results=[], threshold=self.threshold, alpha=ALPHA, comparisons=[], differences=[], notes=[why],
+                    verified=True, error=error,
+                )  # fmt: skip
+                return document, GateNotMet.exit_status if error else 0
             campaigns = [level.newest, campaign]
         document = compare(campaigns, threshold=self.threshold, anyway=level is not None, level=level)
         return judged(document, metric=METRIC, fail_on=self.fail_on)
@@ -159,6 +163,8 @@ def passed(document: CompareDocument, *, metric: str, fail_on: Sequence[str]) ->
     A gate that did not fail only because nothing was decided is not called passed.
     """
     chosen = [each for each in document.comparisons if each.metric == metric and not each.aa]
+    if document.error is None and not document.comparisons:
+        return "; ".join(document.notes)
     if document.error is not None or not fail_on or not chosen:
         return ""
     options = "--fail-on " + ",".join(fail_on)

@@ -55,7 +55,7 @@ class QueueView:
         self._cache, self._compare = cache, compare
         self._chosen: int | None = None
         self._rows: list[tuple[int, bool, str | None]] = []
-        self._summary, self._problem, self._output = ui.html(min_height=24), ui.html(visible=False), ui.html(height=300)
+        self._summary, self._problem, self._output = ui.html(min_height=24), ui.html(visible=False), ui.html()
         self.jobs = pn.Column(sizing_mode=ui.WIDE, margin=0)
         self.layout = pn.Column(
             self._summary, self._problem, self.jobs, self._output, ui.html(HOW), sizing_mode=ui.WIDE

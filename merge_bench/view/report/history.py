@@ -42,8 +42,9 @@ def print_history(
 def sentence(document: HistoryDocument, series: HistorySeries) -> str:
     """``throughput of default: 1,000,000 rows per chunk, 2 workers over 61 results: level 2.31 GiB/s since 12 Nov``."""
     unit, form = UNITS[document.unit]
+    noise = f", noise {100 * series.noise:.1f} %" if len(series.results) - series.since > 2 else ""
     parts = [
-        f"level {form(series.level)} {unit} since {day(series, series.since)}, noise {100 * series.noise:.1f} %",
+        f"level {form(series.level)} {unit} since {day(series, series.since)}{noise}",
         plural(len(series.shifts), "shift") if series.judged else f"{LEAST} results are needed to find a shift",
     ]
     if series.noise_floor is not None:

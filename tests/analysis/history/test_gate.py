@@ -9,7 +9,8 @@ import pytest
 
 pytest.importorskip("ruptures", reason="the extra history is not installed")
 
-from merge_bench.analysis.compare.fail_on import Gate, asked_for
+from merge_bench.analysis.compare.fail_on import Gate, asked_for, passed
+from merge_bench.analysis.documents.error import Failure
 from merge_bench.errors import UsageError
 from merge_bench.records.reader import read_campaign
 from tests.analysis.history.made_up import Nights, write
@@ -32,7 +33,7 @@ def held(results: Path, night: int, *fail_on: str) -> tuple[str, int]:
     for later in sorted(results.iterdir())[night + 1 :]:
         shutil.rmtree(later)
     document, status = gate(results, *fail_on).hold(read_campaign(next(results.glob(f"{night:04d}-*"))))
-    return "" if document is None else document.comparisons[0].verdict, status
+    return document.comparisons[0].verdict if document.comparisons else "", status
 
 
 def test_the_night_of_a_loss_does_not_pass(tmp_path: Path) -> None:
@@ -66,12 +67,13 @@ def test_the_noise_from_night_to_night_is_no_loss(tmp_path: Path, monkeypatch: p
     assert document.comparisons[0].noise_floor == pytest.approx(0.065, abs=0.02)
 
 
-def test_the_first_results_have_nothing_to_be_held_against(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_first_results_have_nothing_to_be_held_against(tmp_path: Path) -> None:
     write(tmp_path, Nights(count=3, shift=99))
-    assert held(tmp_path, 2, "slower") == ("", 0)
-    assert "earlier results of this merge in" in (text := capsys.readouterr().err)
-    assert ": 2; 3 are needed" in text
-    assert held(tmp_path, 2, "slower", "inconclusive") == ("", 5)
+    found = [gate(tmp_path, *on).hold(read_campaign(tmp_path / "0002-tcp")) for on in (["slower"], ["inconclusive"])]
+    why = f"nothing was compared: 3 earlier results of this merge are needed, and {tmp_path} has 2"
+    assert [(document.notes, status) for document, status in found] == [([why], 0), ([why], 5)]
+    assert [passed(document, metric="throughput", fail_on=["slower"]) for document, _ in found] == [why, ""]
+    assert found[1][0].error == Failure("gate-not-met", why)
 
 
 def test_a_result_is_not_held_against_itself(tmp_path: Path) -> None:
