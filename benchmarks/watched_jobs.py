@@ -1,14 +1,15 @@
 """Whether looking at the service's pages while a job runs changes what the job measures.
 
-    python -m benchmarks.watched_jobs [--pairs 40] [--chunk 1e6] [--iterations 200] [--view elsewhere]
+    python -m benchmarks.watched_jobs [--pairs 36] [--within true] [--view elsewhere]
 
-Pairs of equal jobs of one service, in random order: one while a browser has the Live tab open, one while no page is
-open. The goal is EQUIVALENT at 2 %. A page in view on this machine takes time of its cores, as any program does. Needs
-playwright and Chromium. Prints the ratio of throughputs.
+Pairs of equal jobs of one service, or of stretches of one job, in random order: one while a browser has the Live tab
+open, one while no page is open. The goal is EQUIVALENT at 2 %. A page in view on this machine takes time of its cores,
+as any program does. Needs playwright and Chromium. Prints the ratio of throughputs.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 import subprocess
@@ -29,6 +30,8 @@ from merge_bench.analysis.statistics.verdict import judge
 from merge_bench.records.reader import read_campaign
 from tests.service.services import RealService
 
+OPTIONS = {"chunk": 1_000_000, "workers": 2, "link-rounds": 0}
+SECONDS = 8.0
 _CLIENT = """
 import asyncio, re, sys, urllib.request
 from tornado.httpclient import HTTPRequest
@@ -85,52 +88,78 @@ def elsewhere(service: RealService) -> Iterator[None]:
             client.kill()
 
 
-def measured(service: RealService, options: dict[str, object]) -> float:
-    """The throughput of one job."""
-    job = service.until(service.add({"command": "run", "options": options}), "done")
-    (run,) = read_campaign(service.results / job["result"]).runs
-    return median(side(run, METRICS[0]).values)
+def opened(browser: Any, service: RealService, view: str) -> contextlib.AbstractContextManager[None]:
+    """The page, wherever it is to be."""
+    return elsewhere(service) if view == "elsewhere" else shown(browser, service, hidden=view == "hidden")
+
+
+def of_jobs(browser: Any, service: RealService, view: str, pairs: int, rng: random.Random) -> Iterator[float]:
+    """The log-ratio of each pair of jobs."""
+
+    def measured() -> float:
+        job = service.until(service.add({"command": "run", "options": {**OPTIONS, "iterations": 150}}), "done")
+        (run,) = read_campaign(service.results / job["result"]).runs
+        return math.log(median(side(run, METRICS[0]).values))
+
+    measured()  # first touch
+    for _ in range(pairs):
+        found: dict[bool, float] = {}
+        for watched in rng.sample([True, False], 2):
+            with opened(browser, service, view) if watched else contextlib.nullcontext():
+                found[watched] = measured()
+        yield found[True] - found[False]
+
+
+def within_a_job(browser: Any, service: RealService, view: str, pairs: int, rng: random.Random) -> Iterator[float]:
+    """The log-ratio of each pair of stretches of one job, of `SECONDS` each: launches differ more than these."""
+    number = service.add({"command": "run", "options": {**OPTIONS, "iterations": 10**6, "verify": "off"}})
+    service.until(number, "running")
+    time.sleep(10)
+    stretches = []
+    for _ in range(pairs):
+        for watched in rng.sample([True, False], 2):
+            with opened(browser, service, view) if watched else contextlib.nullcontext():
+                begun = time.time()
+                time.sleep(SECONDS)
+                stretches.append((watched, begun, time.time()))
+    service.ask("DELETE", f"/api/jobs/{number}")
+    job = service.until(number, "cancelled")
+    (launch,) = read_campaign(service.results / job["result"]).launches
+    for pair in zip(stretches[::2], stretches[1::2], strict=True):
+        found = {
+            watched: math.log(median([line.wall_seconds for line in launch.timed if begun <= line.time < ended]))
+            for watched, begun, ended in pair
+        }
+        yield found[False] - found[True]
 
 
 @click.command(context_settings=command.CONTEXT)
-@command.option("--pairs", click.IntRange(6), 40, "Pairs of jobs.")
-@command.option("--chunk", command.ROWS, 1_000_000, "Rows of a chunk.")
-@command.option("--iterations", click.IntRange(1), 200, "Iterations of a job.")
+@command.option("--pairs", click.IntRange(6), 36, "Pairs of jobs, or of stretches.")
+@command.option("--within", click.BOOL, True, "Compare stretches of one job instead of jobs.")
 @command.option("--view", click.Choice(["elsewhere", "hidden", "here"]), "elsewhere",
                 "The page is in a browser of another machine, in a hidden tab of this one, or in view.")  # fmt: skip
 @command.SEED
-def watched_jobs(pairs: int, chunk: int, iterations: int, view: str, seed: int) -> None:
+def watched_jobs(pairs: int, within: bool, view: str, seed: int) -> None:
     """Measure the pairs."""
     from playwright.sync_api import sync_playwright
 
-    options: dict[str, object] = {"chunk": chunk, "iterations": iterations, "workers": 2, "link-rounds": 0}
-    rng = random.Random(seed)
-    ratios = []
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         service = RealService(Path(folder))
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
         try:
-            measured(service, options)  # first touch
-            for number in range(pairs):
-                found: dict[bool, float] = {}
-                for watched in rng.sample([True, False], 2):
-                    if watched:
-                        page = elsewhere(service) if view == "elsewhere" else None
-                        with page or shown(browser, service, hidden=view == "hidden"):
-                            found[watched] = measured(service, options)
-                    else:
-                        found[watched] = measured(service, options)
-                ratios.append(math.log(found[True] / found[False]))
-                click.echo(f"pair {number}: watched to not watched {math.exp(ratios[-1]):.4f}", err=True)
+            measure = within_a_job if within else of_jobs
+            ratios = list(measure(browser, service, view, pairs, random.Random(seed)))
         finally:
             browser.close()
             service.stop()
             service.close()
+    for number, ratio in enumerate(ratios):
+        click.echo(f"pair {number}: watched to not watched {math.exp(ratio):.4f}", err=True)
     (judged,) = judge([effect.paired(ratios)], threshold=0.02)
     low, high = judged.interval or (math.nan, math.nan)
     click.echo(
-        f"watched to not watched: {math.exp(judged.effect.estimate):.4f} ({math.exp(low):.4f} to {math.exp(high):.4f}),"
-        f" {pairs} pairs: {judged.verdict.value} at 2 %"
+        f"watched ({view}) to not watched: {math.exp(judged.effect.estimate):.4f} ({math.exp(low):.4f} to"
+        f" {math.exp(high):.4f}), {pairs} pairs: {judged.verdict.value} at 2 %"
     )
 
 
