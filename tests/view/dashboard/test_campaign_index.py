@@ -137,6 +137,17 @@ def test_unchanged_files_are_not_opened_again(tmp_path: Path, monkeypatch: pytes
     assert looked == [first]
 
 
+def test_a_campaign_that_has_just_ended_is_soon_no_longer_written(tmp_path: Path) -> None:
+    index = Index(tmp_path)
+    with CampaignWriter.create(tmp_path, "tcp") as writer:
+        write_head(writer, [("tcp", 0)], [plan()], {"tcp": {}})
+        writer.write(s.EndLine(status=0))
+        (entry,) = yours(index)
+        assert (entry.ended, entry.written) == (0, True)
+    (entry,) = yours(index)
+    assert (entry.ended, entry.written) == (0, False)
+
+
 @pytest.mark.parametrize(
     ("content", "why"),
     [
