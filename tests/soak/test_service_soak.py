@@ -23,7 +23,8 @@ CLIENTS = 8
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize(("jobs", "kills"), [(8, 2), pytest.param(200, 20, marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize(("jobs", "kills"), [(16, 3), (200, 20)])
 def test_every_accepted_job_ends_once_whatever_happens_to_the_service(tmp_path: Path, jobs: int, kills: int) -> None:
     service = RealService(tmp_path, "--request-limit", "100000")
     accepted: dict[str, int] = {}
