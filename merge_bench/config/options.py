@@ -106,12 +106,9 @@ _TABLES = _section(
     Option("left", parsers.text, None, "Parquet file or folder of the left table.", "PATH"),
     Option("right", parsers.text, None, "Parquet file or folder of the right table.", "PATH"),
     Option(
-        "on",
-        parsers.names,
-        None,
+        "on", parsers.names, None,
         "Key column or columns (a,b), with the same names in both tables; or the address of a service (https://…) that"
-        " runs the command instead of this machine, while --left-on and --right-on name columns.",
-        "KEY[,KEY]|URL",
+        " runs the command instead of this machine, while --left-on and --right-on name columns.", "KEY[,KEY]|URL",
     ),
     Option("left-on", parsers.names, None, "Key columns of the left table.", "KEY[,KEY]"),
     Option("right-on", parsers.names, None, "Key columns of the right table.", "KEY[,KEY]"),
@@ -126,7 +123,7 @@ _TABLES = _section(
         " sweep. [h2o: all; tpch: orders-lineitem]",
         "Q[,Q]",
     ),
-)
+)  # fmt: skip
 _MEASURING = _section(
     "Measuring",
     Option(

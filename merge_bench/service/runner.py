@@ -149,6 +149,7 @@ class Runner:
             status = child.end()
             processes.end(self._store.instance, 0.0)
         interrupted = self._stopping and message is not None
+        self._found.clear()  # an earlier attempt may have left another campaign
         self._store.finish(job.id, status, result=self.result_of(job), message=message, interrupted=interrupted)
 
     def _begin(self, job: Row) -> Child:

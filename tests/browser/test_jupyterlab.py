@@ -97,7 +97,7 @@ def test_the_queue_of_a_service_is_seen_in_the_notebook(lab: str, window: Open, 
         view.turn_to("History")
         view.wait_for_text("15 results are needed to find a shift")
         view.picture("lab-history", full=False)
-        other = service.add({**job, "options": {**job["options"], "iterations": 100_000}})  # type: ignore[dict-item]
+        other = service.add({**job, "options": {**job["options"], "iterations": 100_000}})
         view.turn_to("Queue")
         view.page.get_by_role("button", name=f"Cancel {other}").click()
         view.wait_for_text(f"{other} cancelled")

@@ -199,10 +199,13 @@ def test_settings_that_a_job_may_have_are_those_of_a_config(tmp_path: Path) -> N
 def test_no_text_becomes_a_word_of_its_own(text: str, command: str) -> None:
     rules = Rules(Path("/nonexistent"))
     for key in ("chunk", "on", "sizes", "only", "left", "against", "engine", text):
+        found, refusal = [], ""
         try:
             found = words(rules, command, options={key: text})
         except UsageError as error:
-            assert "\n" not in str(error)  # noqa: PT017
+            refusal = str(error)
+        assert "\n" not in refusal
+        if refusal:
             continue
         assert len(found) == len(command.split()) + 1
         assert found[-1].startswith("--")

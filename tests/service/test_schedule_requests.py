@@ -23,9 +23,9 @@ from merge_bench.service.schedules import queue_due
 from merge_bench.service.store import LOCAL, Store
 from tests.helpers.examples import examples
 from tests.helpers.runs import LIMIT
+from tests.service.in_process import Running, running
 from tests.service.schemas import ANYTHING, HOSTILE
 from tests.service.services import RealService
-from tests.service.test_api import Running, running
 
 RUN = {"command": "run", "options": {"chunk": "1e4"}}
 

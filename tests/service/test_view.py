@@ -23,7 +23,8 @@ from merge_bench.service.api import ROUTES, Limits
 from merge_bench.service.pages import Queue, QuietIndex
 from merge_bench.view.dashboard.campaign_index import YOURS, Index
 from tests.helpers.synthetic_campaigns import write_campaign
-from tests.service.test_api import RUN, Running, running
+from tests.service.in_process import Running, running
+from tests.service.test_api import RUN
 
 PAGES = ("/", "/ws", "/static/js/bokeh.min.js", "/static/extensions/panel/panel.min.js", "/favicon.ico")
 FORBIDDEN = ("/metadata", "/autoload.js?bokeh-autoload-element=1", "/static", "/index", "/login/x", "/.service/token")
@@ -170,7 +171,7 @@ def test_while_a_job_runs_no_result_but_that_of_the_job_and_of_the_one_before_is
     old, first, second, foreign = (write_campaign(tmp_path, end=None) for _ in range(4))
     moved = [folder.rename(tmp_path / f"later-{folder.name}") for folder in (first, second, foreign)]
     runner = FakeRunner()
-    index = QuietIndex(tmp_path, runner)  # type: ignore[arg-type]
+    index = QuietIndex(tmp_path, runner)
     monkeypatch.setattr("merge_bench.service.pages._HOLD_SECONDS", 0.0)
     assert len(listed()) == 4
     for folder in moved:

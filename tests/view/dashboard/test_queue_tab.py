@@ -143,7 +143,7 @@ def test_a_service_that_does_not_answer_is_a_sentence(tmp_path: Path, monkeypatc
 def test_everything_that_clients_wrote_is_text(tmp_path: Path) -> None:
     evil = {"who": EVIL, "command": EVIL, "settings": {"UCX_TLS": EVIL}, "message": EVIL, "result": EVIL}
     view, queue = board(tmp_path, *(job(number, state, **evil) for number, state in ((3, "running"), (2, "done"))))
-    queue.job = lambda number: msgspec.structs.replace(queue.found[0], log=EVIL)  # type: ignore[method-assign]
+    queue.job = lambda number: msgspec.structs.replace(queue.found[0], log=EVIL)
     update(view.queue)
     shown = texts(view.queue.layout)
     assert "&lt;" in shown
