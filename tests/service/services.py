@@ -12,6 +12,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,18 @@ ENDED = ("done", "failed", "cancelled", "interrupted")
 
 
 class RealService:
-    """`merge-bench serve` on a free port of loopback, whose results lie in `folder`, if not elsewhere."""
+    """`merge-bench serve` on a free port of loopback, whose results lie in `folder`, if not elsewhere.
 
-    def __init__(self, folder: Path, *options: str, results: Path | None = None) -> None:
+    `variables`: of its environment, besides those of any test.
+    """
+
+    def __init__(
+        self, folder: Path, *options: str, results: Path | None = None, variables: Mapping[str, str] | None = None
+    ) -> None:
         self.folder, self.results, self.temp = folder, results or folder / "results", folder / "tmp"
         self.temp.mkdir(parents=True)
         self.before = Before(self.temp)
-        self.options = options
+        self.options, self.variables = options, variables
         self.pids: set[int] = set()
         self.port = "0"
         self.start()
@@ -47,7 +53,7 @@ class RealService:
     def command(self, *words: str, **given: Any) -> subprocess.Popen[str]:
         """`merge-bench serve` with these words."""
         command = [sys.executable, "-P", "-m", "merge_bench", "serve", "--results", str(self.results), *words]
-        surroundings = environment(self.temp)
+        surroundings = environment(self.temp, self.variables)
         return subprocess.Popen(command, text=True, cwd=ROOT, env=surroundings, start_new_session=True, **given)
 
     def kill(self) -> None:

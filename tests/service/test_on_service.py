@@ -16,7 +16,7 @@ import pytest
 from merge_bench.cluster.supervisor import Child
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import RECORDS
-from tests.helpers.runs import LIMIT, environment, run
+from tests.helpers.runs import LIMIT, environment
 from tests.service.services import RealService
 
 TOKEN = "a-secret-that-nobody-records"
@@ -47,52 +47,50 @@ class OnService:
 
     @property
     def folder(self) -> Path:
-        """The one result that came home."""
-        (folder,) = self.results.iterdir()
-        return folder
+        """The last result that came home."""
+        return max(self.results.iterdir())
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealService]:
-    found = RealService(tmp_path_factory.mktemp("service"))
+    """Its environment has a token, as that of a schedule's client may."""
+    variables = {"MERGE_BENCH_TOKEN": TOKEN, "MERGE_BENCH_TOKEN_FILE": f"/{TOKEN}", "MERGE_BENCH_SEED": "5"}
+    found = RealService(tmp_path_factory.mktemp("service"), variables=variables)
     yield found
     found.close()
 
 
 @pytest.mark.cluster
-def test_the_records_of_a_run_come_home_and_equal_those_of_the_service(service: RealService, tmp_path: Path) -> None:
-    client = OnService(tmp_path, service, "run", "tcp", *TINY)
-    output = client.ends(0)
-    theirs = service.results / client.folder.name
-    assert (client.folder / RECORDS).read_bytes() == (theirs / RECORDS).read_bytes()
-    assert f"Records: {client.folder / RECORDS}\n" in output
-    assert f"Records: {theirs / RECORDS}\n" in client.errors  # the job's own output
-    assert output.startswith(f"merge_bench · {client.folder.name}\n")
-    assert [config.name for config in read_campaign(client.folder).head.configs] == ["tcp"]
-
-
-@pytest.mark.cluster
-def test_a_report_is_printed_once_where_both_streams_are_one(service: RealService, tmp_path: Path) -> None:
-    client = OnService(tmp_path, service, "run", *TINY, stderr=subprocess.STDOUT)
-    output = client.ends(0)
-    assert output.count(f"merge_bench · {client.folder.name}\n") == 1
-    assert output.endswith(f"Records: {client.folder / RECORDS}\n")
-
-
-@pytest.mark.cluster
-def test_a_gate_that_is_not_met_ends_with_5_and_a_job_that_fails_with_its_status(
+def test_records_come_home_equal_and_without_tokens_and_a_gate_that_is_not_met_ends_with_5(
     service: RealService, tmp_path: Path
 ) -> None:
-    first = OnService(tmp_path, service, "run", *TINY)
-    first.ends(0)
+    first = OnService(tmp_path, service, "run", "tcp", *TINY)
+    output = first.ends(0)
+    theirs = service.results / first.folder.name
+    assert (first.folder / RECORDS).read_bytes() == (theirs / RECORDS).read_bytes()
+    assert f"Records: {first.folder / RECORDS}\n" in output
+    assert f"Records: {theirs / RECORDS}\n" in first.errors  # the job's own output
+    assert output.startswith(f"merge_bench · {first.folder.name}\n")
+    assert [config.name for config in read_campaign(first.folder).head.configs] == ["tcp"]
+
+    written = {path: path.read_bytes() for path in service.folder.rglob("*") if path.is_file() and not path.is_symlink()}
+    assert b"MERGE_BENCH_SEED" in written[theirs / RECORDS]
+    assert [path for path, data in written.items() if TOKEN.encode() in data or b"MERGE_BENCH_TOKEN" in data] == []
+    assert [path.name for path, data in written.items() if service.token.encode() in data] == ["token"]
+    assert TOKEN not in f"{output}{first.errors}"
+
     gate = ("--against", first.folder.name, "--fail-on", "inconclusive", "--json")
-    document = json.loads(OnService(tmp_path, service, "run", *TINY, *gate).ends(5))
+    document = json.loads(OnService(tmp_path, service, "run", "tcp", *TINY, *gate).ends(5))
     assert document["error"]["code"] == "gate-not-met"
     assert [each["verdict"] for each in document["comparisons"]] != []
-    elsewhere = OnService(tmp_path / "ci", service, "run", *TINY, *gate)  # which does not have the earlier result
+    elsewhere = OnService(tmp_path / "ci", service, "run", "tcp", *TINY, *gate)  # which does not have the earlier result
     document = json.loads(elsewhere.ends(5))
     assert (document["error"]["code"], document.get("comparisons")) == ("gate-not-met", None)
     assert "INCONCLUSIVE" in elsewhere.errors
+
+
+@pytest.mark.slow
+def test_a_job_that_fails_or_is_refused_ends_the_command_with_its_status(service: RealService, tmp_path: Path) -> None:
     failed = OnService(tmp_path / "failed", service, "run", "--exchange", "dask", "--pipeline", "on", "--json")
     assert json.loads(failed.ends(2))["error"]["code"] == "usage"
     refused = OnService(tmp_path / "refused", service, "run", "--hosts", "x")
@@ -133,13 +131,16 @@ def test_ctrl_c_cancels_the_job_and_brings_home_what_was_measured(service: RealS
 def test_a_client_waits_for_a_service_that_is_killed_and_started_again(tmp_path: Path) -> None:
     service = RealService(tmp_path / "service")
     try:
-        client = OnService(tmp_path, service, "run", *TINY[:2], "--iterations", "300", *TINY[4:], "--launches", "3")
+        words = ("run", *TINY[:2], "--iterations", "300", *TINY[4:], "--launches", "2")
+        client = OnService(tmp_path, service, *words, stderr=subprocess.STDOUT)
         until_measured(service)
         service.kill()
         time.sleep(3.0)
         service.start()
-        client.ends(0)
-        assert client.errors.count("trying again") >= 1
+        output = client.ends(0)
+        assert output.count("trying again") >= 1
+        assert output.count(f"merge_bench · {client.folder.name}\n") == 1  # both streams are one
+        assert output.endswith(f"Records: {client.folder / RECORDS}\n")
         assert (client.folder / RECORDS).read_bytes() == (service.results / client.folder.name / RECORDS).read_bytes()
         assert len(service.ask("GET", "/api/jobs")[1]["jobs"]) == 1
         assert service.stop() == 0
@@ -179,16 +180,6 @@ def test_jobs_are_listed_shown_and_cancelled(service: RealService, tmp_path: Pat
     wrong = OnService(tmp_path, service, "jobs", "list", token="wrong")
     wrong.ends(2)
     assert "MERGE_BENCH_TOKEN" in wrong.errors
-
-
-@pytest.mark.cluster
-def test_no_record_of_a_run_has_the_token(tmp_path: Path) -> None:
-    surroundings = {"MERGE_BENCH_TOKEN": TOKEN, "MERGE_BENCH_TOKEN_FILE": f"/{TOKEN}", "MERGE_BENCH_SEED": "5"}
-    finished = run(tmp_path, *TINY, environ=surroundings).check_ended(0)
-    texts = [path.read_text() for path in tmp_path.rglob("*") if path.is_file() and b"\0" not in path.read_bytes()]
-    assert any("MERGE_BENCH_SEED" in text for text in texts)
-    assert [text for text in (*texts, finished.output, finished.errors) if TOKEN in text] == []
-    assert [text for text in texts if "MERGE_BENCH_TOKEN" in text] == []
 
 
 def test_no_process_inherits_the_token(tmp_path: Path) -> None:
