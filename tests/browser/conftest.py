@@ -88,9 +88,11 @@ class Window:
         return float(box["x"] + box["width"])
 
     def picture(self, name: str, *, full: bool = True) -> None:
-        """Take a screenshot."""
-        if PICTURES:
-            self.page.screenshot(path=Path(PICTURES) / f"{name}.png", full_page=full)
+        """Take a screenshot in light and one in dark."""
+        for scheme in ("dark", "light") if PICTURES else ():
+            self.page.emulate_media(color_scheme=scheme)
+            self.page.wait_for_timeout(2000)  # JupyterLab loads its theme
+            self.page.screenshot(path=Path(PICTURES or "") / f"{name}-{scheme}.png", full_page=full)
 
     def check(self, test: str) -> None:
         """Fail if the page complained of anything since the last check; take a picture of what it shows."""

@@ -46,6 +46,9 @@ def lab(tmp_path: Path) -> Iterator[str]:
         "--IdentityProvider.token=", "--ServerApp.password=", "--ServerApp.root_dir=.",
         "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate", "--LabApp.news_url=",
     ]  # fmt: skip
+    themes = tmp_path / "jupyter/CONFIG/lab/user-settings/@jupyterlab/apputils-extension/themes.jupyterlab-settings"
+    themes.parent.mkdir(parents=True)
+    themes.write_text('{"adaptive-theme": true}')  # dark where the browser is
     homes = {f"JUPYTER_{name}_DIR": str(tmp_path / "jupyter" / name) for name in ("CONFIG", "DATA", "RUNTIME")}
     with started(command, tmp_path, log, cwd=tmp_path, **homes):
         url = f"http://127.0.0.1:{port}/lab"
