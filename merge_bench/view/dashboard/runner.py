@@ -10,7 +10,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -107,20 +107,19 @@ def arguments(request: Request, results: Path) -> list[str]:
     given = []
     for name in COMMANDS[request.command]:
         if name == "configs":
-            given += _configs(request)
+            given += config_words(request.command, request.configs)
         elif text := getattr(request, name).strip():
             given.append(f"--{name.replace('_', '-')}={text}")
     return ["-m", "merge_bench", *request.command.split(), *given, f"--results={results}"]
 
 
-def _configs(request: Request) -> list[str]:
-    """The configs as words: `tune` takes its baseline by its place."""
-    first = request.command.split()[0]
-    if first == "tune" and len(request.configs) > 1:
-        raise UsageError("tune begins with one config; select only one")
-    if first == "run" and len(request.configs) > 1:
-        return [f"--configs={','.join(request.configs)}"]
-    return [config if first == "tune" else f"--config={config}" for config in request.configs]
+def config_words(command: str, configs: Sequence[str]) -> list[str]:
+    """The configs as words: `tune` takes its baseline by its place, and only one; raises UsageError."""
+    if command == "tune" and len(configs) > 1:
+        raise UsageError("tune begins with one config; name only one")
+    if command == "run" and len(configs) > 1:
+        return [f"--configs={','.join(configs)}"]
+    return [config if command == "tune" else f"--config={config}" for config in configs]
 
 
 @dataclass
