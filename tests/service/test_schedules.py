@@ -189,7 +189,7 @@ def test_what_has_vanished_costs_its_own_nights_only(nights: Nights, monkeypatch
     nights.add("2026-11-26T12:00:00+00:00", name="b", zone="Europe/Berlin", missed="run")
     nights.add("2026-11-26T12:00:00+00:00", name="c")
     with monkeypatch.context() as patched:
-        patched.setattr("merge_bench.service.rules.config_names", lambda: ["default.cfg"])
+        patched.setattr("merge_bench.config.shipped.config_names", lambda: ["default.cfg"])
         patched.setattr(schedules, "ZoneInfo", {"UTC": dt.UTC}.__getitem__)
         nights.look("2026-11-27T02:30:00+00:00")
         nights.look("2026-11-27T02:30:15+00:00")

@@ -18,7 +18,7 @@ from typing import IO
 
 from merge_bench.cluster.supervisor import Child
 from merge_bench.config.reader import read_config
-from merge_bench.config.shipped import config_names, find_shipped
+from merge_bench.config.shipped import only_shipped
 from merge_bench.config.trust import refuse_code
 from merge_bench.errors import UsageError
 from merge_bench.probe import probes
@@ -157,17 +157,9 @@ class Runner:
         """
         if "://" in request.on:
             raise UsageError("the dashboard runs merges on its own machine only")
-        paths = []
-        for config in request.configs:
-            if config not in config_names():
-                raise UsageError(
-                    f"the dashboard runs only shipped configs, and {config!r} is not one; choose from"
-                    f" {', '.join(config_names())}"
-                )
-            paths.append(
-                find_shipped(config)
-            )  # by its path: a file of the same name in the working folder is not meant
-            refuse_code(read_config(paths[-1], os.environ))
+        paths = only_shipped(request.configs)
+        for path in paths:
+            refuse_code(read_config(path, os.environ))
         request = replace(request, configs=tuple(map(str, paths)))
         words = self._command(request)
         if any("\0" in word for word in words):
