@@ -55,8 +55,8 @@ class Row(Struct, frozen=True, kw_only=True):
 class Job(Row, frozen=True, kw_only=True):
     """A job.
 
-    `command`: as a person would type it; `schedule`: the name of that which queued it; `ahead`: jobs before it; `log`:
-    the end of the output of one job.
+    `command`: as a person would type it; `schedule`: the name of the schedule that queued it; `ahead`: jobs before it;
+    `log`: the end of the output of one job.
     """
 
     command: str
