@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from merge_bench.cli.parameters import CONTEXT, ListedGroup, decorated, json_option, results_option
+from merge_bench.cli.parameters import ListedGroup, decorated, json_option, results_option
 from merge_bench.config.options import BY_KEY, OPTIONS, as_text
 from merge_bench.errors import GateNotMet, RunFailed, UsageError, WrongResult, one_stream, say
+from merge_bench.units import format_duration
+from merge_bench.view.text import cut, short, visible
 
 if TYPE_CHECKING:
     from merge_bench.analysis.documents.compare import CompareDocument
@@ -36,9 +38,10 @@ _SERVICE = decorated(
     results_option("Results folder of a service on this machine; its token is used if the environment has none."),
     json_option(),
 )
+_JOB = decorated(click.argument("number", type=click.IntRange(0)), _SERVICE)
 
 
-@click.group(cls=ListedGroup, context_settings=CONTEXT)
+@click.group(cls=ListedGroup)
 def jobs() -> None:
     """List, show or cancel the jobs of a service; `run --on URL` queues one.
 
@@ -46,24 +49,22 @@ def jobs() -> None:
     """
 
 
-@jobs.command("list", context_settings=CONTEXT)
+@jobs.command("list")
 @_SERVICE
 def list_jobs(**values: Any) -> None:
     """List the newest jobs: number, state, how long it waits or ran, who queued it, and the command."""
     _print(values, lambda client: client.jobs())
 
 
-@jobs.command(context_settings=CONTEXT)
-@click.argument("number", type=click.IntRange(0))
-@_SERVICE
+@jobs.command()
+@_JOB
 def show(number: int, **values: Any) -> None:
     """Show job NUMBER, with the end of its output."""
     _print(values, lambda client: client.job(number))
 
 
-@jobs.command(context_settings=CONTEXT)
-@click.argument("number", type=click.IntRange(0))
-@_SERVICE
+@jobs.command()
+@_JOB
 def cancel(number: int, **values: Any) -> None:
     """Cancel job NUMBER, as Ctrl-C does: what it measured is kept."""
     _print(values, lambda client: client.cancel(number))
@@ -72,19 +73,18 @@ def cancel(number: int, **values: Any) -> None:
 def _print(values: Mapping[str, Any], ask: Callable[[Client], Job | Jobs]) -> None:
     from merge_bench.service.client import Client
     from merge_bench.service.documents import Jobs
-    from merge_bench.units import format_duration
     from merge_bench.view.document import print_document
-    from merge_bench.view.text import short, visible
 
     found = ask(Client(values["url"], results=Path(values["results"])))
     if values["as_json"]:
         print_document(found)
         return
-    print("  Job  State             Time  Queued by       Command")
+    print(f"{'Job':>5}  {'State':11}  {'Time':>11}  {'Queued by':16}  Command")
     for job in found.jobs if isinstance(found, Jobs) else [found]:
         lasted = format_duration((job.ended or time.time()) - (job.started or job.created))
         command = visible(job.command.removeprefix("merge-bench "))
-        print(f"{job.id:5}  {job.state:11}  {lasted:>10}  {short(visible(job.who), 14):14}  {short(command, 32)}")
+        by = f"schedule {job.schedule}" if job.schedule else job.who
+        print(f"{job.id:5}  {job.state:11}  {lasted:>11}  {short(visible(by), 16):16}  {short(command, 29)}")
         if job.message and job.message != job.state:
             print(" " * 6, short(visible(job.message), 73))
         if job is found:
@@ -92,8 +92,6 @@ def _print(values: Mapping[str, Any], ask: Callable[[Client], Job | Jobs]) -> No
 
 
 def _lines(text: str) -> str:
-    from merge_bench.view.text import visible
-
     return "".join(f"{visible(line)}\n" for line in text.splitlines())
 
 
@@ -111,13 +109,13 @@ def on_service(url: str, command: str, values: Mapping[str, Any]) -> tuple[Campa
     from merge_bench.analysis.documents.error import Failure
     from merge_bench.cluster import signals
     from merge_bench.records.reader import read_campaign
-    from merge_bench.service.client import Client
-    from merge_bench.view.text import visible
+    from merge_bench.service.client import PATIENCE, Client
+    from merge_bench.view.titles import tunes
 
     if values["dry_run"]:
         raise UsageError("--dry-run shows what this machine would start; it cannot be combined with a service")
     results = Path(values["results"] or os.environ.get(_RESULTS.variable) or str(_RESULTS.default))
-    client, request, printed = Client(url, results=results), _request(command), [""]
+    client, request, printed = Client(url, results=results, wait=PATIENCE), _request(command), [""]
     try:
         with signals.raising():
             job = _follow(client, client.add(request).id, printed)
@@ -135,7 +133,13 @@ def on_service(url: str, command: str, values: Mapping[str, Any]) -> tuple[Campa
             raise kind(error.message)
         status = kind.exit_status
         say(error.message)
-    campaign = read_campaign(client.records(job, results))
+    try:
+        campaign = read_campaign(client.records(job, results))
+    except UsageError as unreadable:
+        raise RunFailed(str(unreadable)) from None
+    found = f"probe {campaign.probe}" if campaign.probe else "tune" if tunes(campaign) else "run"
+    if found != command or not campaign.head.configs:
+        raise RunFailed(f"job {job.id} of {url} has records of `{visible(cut(found))}`, not of `{command}`")
     if one_stream() and not values["json"] and not values.get("details"):
         print(f"Records: {campaign.records}")
         click.get_current_context().with_resource(contextlib.redirect_stdout(io.StringIO()))

@@ -11,16 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from merge_bench.cli.jobs import on_service, service_of
-from merge_bench.cli.parameters import (
-    CONTEXT,
-    ListedGroup,
-    SectionedCommand,
-    add_options,
-    count_option,
-    decorated,
-    json_option,
-    plot_option,
-)
+from merge_bench.cli.parameters import ListedGroup, SectionedCommand, add_options, decorated, json_option, plot_option
 from merge_bench.config.options import PROBE_OPTIONS
 from merge_bench.errors import RunFailed, UsageError, printed_above, say
 from merge_bench.probe import probes
@@ -42,8 +33,6 @@ _PROBE_OPTIONS = decorated(
     click.option("--on", metavar="URL", help="Address of a service that measures instead of this machine."),
     click.option("--baseline", metavar="CFG", help="Baseline config of the comparison; shown first."),
     click.option("--config", "configs", multiple=True, metavar="CFG", help="Config to measure; may be repeated."),
-    count_option("--repetitions", "N",
-                 "Number of launches of each config, in random order. [3, or 1 on a running cluster]"),
     _OUTPUT_OPTIONS,
     add_options(PROBE_OPTIONS),
 )  # fmt: skip
@@ -66,7 +55,7 @@ class _Probes(ListedGroup):
                 self.add_command(_command(kind))
 
 
-@click.group(cls=_Probes, context_settings=CONTEXT)
+@click.group(cls=_Probes)
 def probe() -> None:
     """Measure the network without a merge, with the same launchers, configs and records as `run`."""
 
@@ -75,7 +64,7 @@ def _command(kind: ProbeKind) -> click.Command:
     def command(**values: Any) -> int:
         return measure(kind, values)
 
-    made = click.command(kind.name, cls=SectionedCommand, context_settings=CONTEXT, help=kind.help)
+    made = click.command(kind.name, cls=SectionedCommand, help=kind.help)
     return made(add_options(kind.options, with_defaults=True)(_PROBE_OPTIONS(command)))
 
 
@@ -116,7 +105,7 @@ def measure(kind: ProbeKind, values: Mapping[str, Any]) -> int:
     )
 
 
-@probe.command(context_settings=CONTEXT)
+@probe.command()
 @click.argument("results", nargs=-1, metavar="RESULT...")
 @_OUTPUT_OPTIONS
 @json_option()

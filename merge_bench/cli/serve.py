@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from merge_bench.cli.jobs import job_request
-from merge_bench.cli.parameters import CONTEXT, ListedGroup, Parsed, choice_option, count_option, results_option
+from merge_bench.cli.parameters import ListedGroup, Parsed, choice_option, count_option, port_option, results_option
 from merge_bench.config import parsers
 from merge_bench.errors import UsageError
 
@@ -20,17 +20,9 @@ if TYPE_CHECKING:
     from merge_bench.service.store import Store
 
 
-def _names(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    if not (value.isprintable() and 0 < len(value) <= 60) or value != value.strip():
-        raise UsageError("--name is 1 to 60 printable characters")
-    return value
-
-
-@click.group(cls=ListedGroup, context_settings=CONTEXT, invoke_without_command=True)
+@click.group(cls=ListedGroup, invoke_without_command=True)
 @results_option("Folder of the results; the service keeps its jobs and tokens there, too.")
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=5007, show_default=True, metavar="N", help="Port; 0: any free one."
-)
+@port_option(5007)
 @click.option("--address", default="127.0.0.1", show_default=True, metavar="ADDRESS",
               help="Address to listen on; any other than loopback needs --tls-cert or --insecure.")  # fmt: skip
 @click.option("--host-name", "host_names", multiple=True, metavar="NAME[:PORT]",
@@ -47,7 +39,7 @@ def _names(ctx: click.Context, param: click.Parameter, value: str) -> str:
 @count_option("--request-limit", "N", "Number of requests a minute of each token.", default=600)
 @click.option("--check", is_flag=True, help="Check the settings and the folder without starting the service.")
 @click.pass_context
-def serve(ctx: click.Context, /, **values: Any) -> int | None:
+def serve(ctx: click.Context, /, check: bool, **values: Any) -> int:
     """Run jobs of several clients one after the other, with a queue, tokens and an HTTP interface.
 
     Clients send jobs to /api/jobs; /api/openapi.json describes all requests. Your own token is in the file
@@ -55,13 +47,12 @@ def serve(ctx: click.Context, /, **values: Any) -> int | None:
     """
     if ctx.invoked_subcommand is not None:
         ctx.obj = values
-        return None
+        return 0
     from merge_bench.service import serve as service
     from merge_bench.service.api import Limits
 
     if bool(values["tls_cert"]) != bool(values["tls_key"]):
         raise UsageError("--tls-cert and --tls-key belong together; give both")
-    check = values.pop("check")
     limits = Limits(values.pop("queue_limit"), values.pop("job_time"), values.pop("request_limit"))
     settings = service.Settings(Path(values.pop("results")), limits=limits, **values)
     if not check:
@@ -78,13 +69,13 @@ def _store(serve_values: Mapping[str, Any]) -> Store:
     return click.get_current_context().with_resource(opened)
 
 
-@serve.group(cls=ListedGroup, context_settings=CONTEXT)
+@serve.group(cls=ListedGroup)
 def token() -> None:
     """Add, list or remove the tokens of clients; give --results before `token`."""
 
 
-@token.command(context_settings=CONTEXT)
-@click.option("--name", required=True, metavar="NAME", callback=_names, help="Whose token it is.")
+@token.command()
+@click.option("--name", required=True, metavar="NAME", help="Whose token it is.")
 @choice_option("--role", ["read", "run"], "read: look at jobs and results; run: also queue jobs and cancel its own.")
 @click.pass_obj
 def add(given: Mapping[str, Any], name: str, role: str) -> None:
@@ -93,28 +84,29 @@ def add(given: Mapping[str, Any], name: str, role: str) -> None:
     print("Keep it in a file that only its user can read; it is not shown again.", file=sys.stderr)
 
 
-@token.command("list", context_settings=CONTEXT)
+@token.command("list")
 @click.pass_obj
 def list_tokens(given: Mapping[str, Any]) -> None:
     """List names and roles of all tokens."""
-    for found in _store(given).tokens():
-        print(f"{found.role:4}  {time.strftime('%Y-%m-%d', time.gmtime(found.created))}  {found.name}")
+    found = _store(given).tokens()
+    _print("token", [f"{each.role:4}  {_utc(each.created)[:10]}  {each.name}" for each in found])
 
 
-@token.command(context_settings=CONTEXT)
+@token.command()
 @click.argument("name")
 @click.pass_obj
 def remove(given: Mapping[str, Any], name: str) -> None:
     """Remove the token named NAME and its schedules; it is refused from then on."""
     _store(given).remove_token(name)
+    print(f"The token {name} and its schedules are removed.")
 
 
-@serve.group(cls=ListedGroup, context_settings=CONTEXT)
+@serve.group(cls=ListedGroup)
 def schedule() -> None:
     """Add, list or remove schedules; give --results and --tables as for the service, before `schedule`."""
 
 
-@schedule.command("add", context_settings=CONTEXT)
+@schedule.command("add")
 @click.option("--name", required=True, metavar="NAME", help="Name of the schedule.")
 @click.option("--at", required=True, metavar="HH:MM", help="Time of day, such as 02:30.")
 @click.option("--days", default="daily", show_default=True, metavar="DAYS", help="Days, such as mon-fri or sat,sun.")
@@ -132,29 +124,33 @@ def add_schedule(given: Mapping[str, Any], /, words: tuple[str, ...], **values: 
 
     root = click.get_current_context().find_root().command
     request = ScheduleRequest(job=job_request(root, words), **values)
-    rules = Rules(Path(given["results"]).resolve(), given["tables"])
-    added = schedules.add(_store(given), rules, LOCAL, request)
+    added = schedules.add(_store(given), Rules(Path(given["results"]).resolve(), given["tables"]), LOCAL, request)
     print(f"{added.name} begins at {_utc(added.next)}.")
 
 
-@schedule.command("list", context_settings=CONTEXT)
+@schedule.command("list")
 @click.pass_obj
 def list_schedules(given: Mapping[str, Any]) -> None:
     """List all schedules, with their next times and why no job was queued the last time."""
-    for each in _store(given).schedules():
-        when = f"{each.at} {each.days} {each.zone}, next {_utc(each.next)}"
-        print(f"{each.name}  {when}  {each.who}  {each.command}")
-        if each.message is not None:
-            print(f"  no job the last time: {each.message}")
+    _print("schedule", [
+        f"{each.name}  {each.at} {each.days} {each.zone}, next {_utc(each.next)}  {each.who}  {each.command}"
+        + (f"\n  no job the last time: {each.message}" if each.message is not None else "")
+        for each in _store(given).schedules()
+    ])  # fmt: skip
 
 
-@schedule.command("remove", context_settings=CONTEXT)
+@schedule.command("remove")
 @click.argument("name")
 @click.pass_obj
 def remove_schedule(given: Mapping[str, Any], name: str) -> None:
     """Remove the schedule named NAME; a job that it has queued stays."""
     if not _store(given).remove_schedule(name):
         raise UsageError(f"there is no schedule named {name}")
+    print(f"The schedule {name} is removed; a job that it has queued stays.")
+
+
+def _print(what: str, lines: Sequence[str]) -> None:
+    print("\n".join(lines) or f"There is no {what} yet.", file=None if lines else sys.stderr)
 
 
 def _utc(seconds: float) -> str:

@@ -12,21 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from merge_bench.cli.jobs import on_service, service_of
-from merge_bench.cli.parameters import (
-    CONTEXT,
-    Parsed,
-    SectionedCommand,
-    add_options,
-    choice_option,
-    count_option,
-    percent_option,
-    plot_option,
-)
-from merge_bench.config import parsers
+from merge_bench.cli.parameters import CONTEXT, SectionedCommand, add_options, plot_option
 from merge_bench.config.options import TUNE_OPTIONS
 from merge_bench.config.shipped import SPACE, find_config
 from merge_bench.errors import RunFailed, say
-from merge_bench.tune.strategies import strategies
+from merge_bench.tune.options import OPTIONS
 
 if TYPE_CHECKING:
     from merge_bench.analysis.documents.tune import PrunedValue
@@ -36,26 +26,7 @@ if TYPE_CHECKING:
 @click.command(cls=SectionedCommand, context_settings=CONTEXT)
 @click.argument("baseline", required=False, metavar="[BASELINE]")
 @click.option("--space", metavar="FILE", help="File that lists the settings to try; by default the shipped space.toml.")
-@click.option(
-    "--only",
-    multiple=True,
-    callback=lambda ctx, param, names: ",".join(names) or None,
-    metavar="NAME[,NAME]",
-    help="Vary only these settings, or values such as message-size=4m; by default all of the tuning space.",
-)
-@choice_option("--strategy", list(strategies()), "Search strategy.")
-@choice_option("--metric", ["throughput", "bandwidth"], "Metric to improve.")
-@percent_option("--threshold", "2%", "Ignore gains below this.")
-@count_option(
-    "--most-blocks", "N", "Judge a candidate after at most this many blocks (rounds of launches).", least=3, default=8
-)
-@count_option(
-    "--confirm", "N", "Number of blocks (rounds of launches) of the confirmation at each size.", least=6, default=8
-)
-@click.option("--budget", type=Parsed("DURATION", parsers.duration), metavar="DURATION",
-              help="Limit on the total time of all launches, confirmation included, such as 30m or 1h. Settings that"
-                   " cannot be judged in this time are not tried.")  # fmt: skip
-@count_option("--max-launches", "N", "Maximum number of launches of the search.")
+@add_options(OPTIONS, with_defaults=True)
 @click.option("--output", metavar="FILE", help="Config file to write; by default ./tuned-HOST.cfg.")
 @plot_option("the speed-up of each setting")
 @add_options(TUNE_OPTIONS)

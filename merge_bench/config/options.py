@@ -301,17 +301,14 @@ CLUSTER_OPTIONS = _some(
     "engine", "error_handling", "config", "allow_unknown", "trust_config", "json", *(each.key for each in _CLUSTER)
 )
 # The options of all network measurements, which take several configs.
-PROBE_OPTIONS = _some(
-    "seed",
-    "results",
-    "fresh",
-    "wait_for_quiet",
-    "dry_run",
-    "allow_unknown",
-    "trust_config",
-    "json",
-    *(each.key for each in _CLUSTER),
-)
+PROBE_OPTIONS = (
+    Option("repetitions", parsers.count(1), None, "Number of launches of each config, in random order. [3, or 1 on a"
+                                                  " running cluster]", "N"),
+    *_some(
+        "seed", "results", "fresh", "wait_for_quiet", "dry_run", "allow_unknown", "trust_config", "json",
+        *(each.key for each in _CLUSTER),
+    ),
+)  # fmt: skip
 # The options of tuning, which decides about launches and configs itself.
 TUNE_OPTIONS = _some(
     *set(BY_KEY) - {"config", "configs", "blocks", "launches", "link_rounds", "check_link", "require_transport"}

@@ -6,6 +6,7 @@ contains the files in an installed package.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,6 +50,21 @@ def find_shipped(name: str) -> Path:
         if each in known:
             return FOLDER / each
     raise UsageError(f"no shipped config is named {name!r}; the shipped files are {', '.join(known)}")
+
+
+def only_shipped(names: Iterable[str]) -> list[Path]:
+    """The paths of shipped configs, with which no file of the same name in the working folder is meant.
+
+    Raises
+    ------
+    UsageError
+        If a name is that of another file.
+    """
+    found, known = [name.removesuffix(SUFFIX) + SUFFIX for name in names], config_names()
+    for name in found:
+        if name not in known:
+            raise UsageError(f"only shipped configs can be used here, and {name!r} is none of {', '.join(known)}")
+    return [FOLDER / name for name in found]
 
 
 def find_config(name: str, folder: Path = FOLDER) -> Path:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
+import itertools
 import socket
+
+import psutil
 
 from merge_bench.errors import UsageError
 
@@ -21,24 +23,12 @@ def origins(address: str, port: int) -> list[str]:
     """The hosts in addresses of this server's own pages; pages from elsewhere cannot connect to it."""
     names = {address, *(("localhost", "127.0.0.1") if is_loopback(address) else ())}
     if address in ("0.0.0.0", "::"):
-        own = socket.gethostname()
-        names = {own, socket.getfqdn(), "localhost", "127.0.0.1", *_addresses(own)}
+        of_interfaces = itertools.chain.from_iterable(psutil.net_if_addrs().values())
+        own = {
+            each.address.partition("%")[0] for each in of_interfaces if each.family in (socket.AF_INET, socket.AF_INET6)
+        }
+        names = own | {socket.gethostname(), socket.getfqdn(), "localhost", "127.0.0.1"}
     return sorted(f"{in_url(name)}:{port}" for name in names)
-
-
-def _addresses(name: str) -> set[str]:
-    """The addresses of this machine: those of its interfaces, and those of its `name`."""
-    import psutil
-
-    found = {
-        each.address.partition("%")[0]
-        for addresses in psutil.net_if_addrs().values()
-        for each in addresses
-        if each.family in (socket.AF_INET, socket.AF_INET6)
-    }
-    with contextlib.suppress(OSError):
-        found |= {str(info[4][0]) for info in socket.getaddrinfo(name, None)}
-    return found
 
 
 def in_url(address: str) -> str:
@@ -55,7 +45,5 @@ def free_port(address: str, port: int) -> int:
             probe.bind((address, port))
             return int(probe.getsockname()[1])
     except (OSError, OverflowError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise UsageError(
-            f"cannot serve on {address}, port {port}: {reason}; set --address or --port to another value"
-        ) from None
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(f"cannot serve on {address}, port {port}: {why}; choose another --address or --port") from None

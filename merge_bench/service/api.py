@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import re
-import shlex
 import time
+from asyncio import Semaphore
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,15 +18,14 @@ import msgspec
 from merge_bench.analysis.documents.history import HistoryDocument
 from merge_bench.analysis.history.document import history
 from merge_bench.cluster.supervisor import last_bytes
-from merge_bench.config.shipped import FOLDER
 from merge_bench.config.version import __version__
 from merge_bench.errors import UsageError
 from merge_bench.records.writer import RECORDS
 from merge_bench.service import documents as d
 from merge_bench.service import openapi, schedules
-from merge_bench.service.rules import Rules
+from merge_bench.service.rules import Rules, as_typed
 from merge_bench.service.runner import LOG, Runner
-from merge_bench.service.store import LOCAL, Refused, Store, Token
+from merge_bench.service.store import LOCAL, NAME, Refused, Store, Token
 from merge_bench.view.dashboard.campaign_index import YOURS, Entry
 
 _LOG_BYTES = 16 << 10
@@ -47,7 +46,7 @@ class Service:
     """What requests are about.
 
     `hosts`: the values of ``Host`` that are its own; `scheme`: http or https; `results`: gives the stored results, the
-    newest first.
+    newest first; `waiting`: limits the requests for results that wait for each other.
     """
 
     store: Store
@@ -60,7 +59,7 @@ class Service:
     counts: Counter[object] = field(default_factory=Counter)
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(4, "api"))
     slow: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "results"))
-    waiting: set[object] = field(default_factory=set)
+    waiting: Semaphore = field(default_factory=lambda: Semaphore(8))
 
     def over_limit(self, client: object) -> bool:
         """Count a request of this client; whether it made too many in this minute."""
@@ -82,8 +81,10 @@ class Asked(NamedTuple):
 def add_job(service: Service, asked: Asked) -> d.Job:
     """Queue a job."""
     request: d.JobRequest = asked.value
-    if request.key is not None and not request.key.isprintable():
-        raise UsageError("the key of a job can contain only printable characters")
+    if request.key is not None and (not request.key.isprintable() or request.key.startswith(schedules.KEY)):
+        raise UsageError(
+            f"the key of a job contains only printable characters, and does not begin with {schedules.KEY!r}"
+        )
     words = service.rules.words(request)
     row, new = service.store.add(
         asked.token.name, words, request.settings, most=service.limits.queue, resume=request.resume, key=request.key
@@ -96,16 +97,15 @@ def add_job(service: Service, asked: Asked) -> d.Job:
 def list_jobs(service: Service, asked: Asked) -> d.Jobs:
     """List jobs, the newest first."""
     rows = service.store.jobs(limit=asked.value.limit, offset=asked.value.offset)
-    return d.Jobs(jobs=[_job(service, row, asked) for row in rows], queued=service.store.ahead())
+    return d.Jobs(jobs=[_job(service, row, asked) for row in rows])
 
 
 def show_job(service: Service, asked: Asked) -> d.Job:
     """Show a job, with the end of its output."""
     row = _existing(service, asked)
-    job = _job(service, row, asked)
     result = service.runner.result_of(row) if row.state == "running" else row.result
     log = last_bytes(service.runner.folder_of(row.id) / LOG, _LOG_BYTES)
-    return msgspec.structs.replace(job, log=log, result=result)
+    return msgspec.structs.replace(_job(service, row, asked), log=log, result=result)
 
 
 def show_records(service: Service, asked: Asked) -> Path:
@@ -185,7 +185,7 @@ class Route:
     @functools.cached_property
     def pattern(self) -> re.Pattern[str]:
         """Matches its path."""
-        return re.compile(self.path.replace("{id}", "([0-9]{1,18})").replace("{name}", f"({schedules.NAME})"))
+        return re.compile(self.path.replace("{id}", "([0-9]{1,18})").replace("{name}", f"({NAME})"))
 
 
 ROUTES = (
@@ -205,8 +205,7 @@ ROUTES = (
 
 
 def _existing(service: Service, asked: Asked) -> d.Row:
-    row = service.store.job(int(asked.key))
-    if row is None:
+    if (row := service.store.job(int(asked.key))) is None:
         raise Refused(404, "no-such-job", "there is no job with this number")
     return row
 
@@ -218,8 +217,11 @@ def _owns(token: Token, row: d.Row) -> bool:
 def _job(service: Service, row: d.Row, asked: Asked) -> d.Job:
     ahead = service.store.ahead(row.id) if row.state == "queued" else 0
     can = row.state in ("queued", "running") and not row.cancelled and _owns(asked.token, row)
-    command = shlex.join(["merge-bench", *row.words]).replace(f"{FOLDER}/", "")  # shipped configs by their names
-    return d.Job(command=command, ahead=ahead, cancellable=can, **msgspec.structs.asdict(row))
+    planned = re.match(f"{schedules.KEY}({NAME}) ", row.key or "")
+    return d.Job(
+        command=as_typed(row.words), schedule=planned and planned[1], ahead=ahead, cancellable=can,
+        **msgspec.structs.asdict(row),
+    )  # fmt: skip
 
 
 def _result(entry: Entry) -> d.ResultRow:

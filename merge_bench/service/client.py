@@ -26,8 +26,8 @@ from merge_bench.service.documents import Job, JobRequest, Jobs, Refusal
 from merge_bench.service.rules import RESULT_NAME
 from merge_bench.view.text import cut, visible
 
-_PATIENCE = 120.0
-"""Seconds for which a request is repeated while the service is started again or has too much to do."""
+PATIENCE = 120.0
+"""Seconds for which a client that follows a job repeats a request while the service is away or has too much to do."""
 _AGAIN = (0, 429, 502, 503, 504)
 _TIMEOUT, _PAUSE, _LONGEST, _CHUNK = 60.0, 1.0, 64 << 20, 1 << 20
 _T = TypeVar("_T")
@@ -43,13 +43,19 @@ class _AsAnswered(HTTPErrorProcessor):
 
 
 class Client:
-    """The service at `url`. `token`: by default that of the environment, or of the service of `results` on loopback."""
+    """The service at `url`.
 
-    def __init__(self, url: str, token: str | None = None, *, results: Path = Path("results")) -> None:
+    `token`: by default that of the environment, or of the service of `results` on loopback; `wait`: seconds for which a
+    request is repeated that the service cannot answer now.
+    """
+
+    def __init__(
+        self, url: str, token: str | None = None, *, results: Path = Path("results"), wait: float = 0.0
+    ) -> None:
         match = re.fullmatch(r"(https?)://(\[[0-9a-fA-F:.]+\]|[\w.-]+)(:\d{1,5})?/?", url)
         if match is None:
             raise UsageError("--on needs the address of one service, such as https://bench.example:5007")
-        self.url, local = url.rstrip("/"), is_loopback(match[2].strip("[]"))
+        self.url, self._wait, local = url.rstrip("/"), wait, is_loopback(match[2].strip("[]"))
         token = token or _token(results / ".service/token" if local else None)
         if match[1] == "http" and not local:
             say(f"warning: whoever can read the traffic to {self.url} gets your token; use https if it offers that")
@@ -94,7 +100,7 @@ class Client:
         return folder
 
     def _ask(self, method: str, path: str, read: Callable[[HTTPResponse], _T], body: bytes | None = None) -> _T:
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + self._wait
         problem: MergeBenchError | None = None
         while True:
             status, first = 0, problem is None
@@ -110,18 +116,17 @@ class Client:
                 status = 0 if answer.length else status  # the connection ended early
                 problem = RunFailed(f"{self.url} is no merge_bench service, or one of another version")
             except (OSError, HTTPException) as error:
-                status, reason = 0, getattr(error, "reason", error)
+                reason = getattr(error, "reason", error)
+                status = -1 if isinstance(reason, gaierror | SSLError) else 0  # no such host, or no TLS: that stays so
                 if isinstance(reason, SSLCertVerificationError):
                     why = f"{reason.verify_message}; SSL_CERT_FILE can name the certificate of its authority"
                     raise UsageError(f"the certificate of {self.url} is not trusted: {why}") from None
                 why = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
                 problem = RunFailed(f"the request to {self.url} failed: {visible(cut(why))}")
-                if isinstance(reason, gaierror | SSLError):  # no such host, or no TLS: that stays so
-                    raise problem from None
-            if status not in _AGAIN or time.monotonic() > deadline:
+            if status not in _AGAIN or time.monotonic() >= deadline:
                 raise problem
             if first:
-                say(f"{problem}; trying again for {_PATIENCE / 60:.0f} minutes")
+                say(f"{problem}; trying again for {self._wait / 60:.0f} minutes")
             time.sleep(_PAUSE)
 
 

@@ -53,19 +53,23 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 class Job(Row, frozen=True, kw_only=True):
-    """A job; `command`: as a person would type it; `ahead`: jobs before it; `log`: the end of the output of one job."""
+    """A job.
+
+    `command`: as a person would type it; `schedule`: the name of the schedule that queued it; `ahead`: jobs before it;
+    `log`: the end of the output of one job.
+    """
 
     command: str
+    schedule: str | None = None
     ahead: int = 0
     cancellable: bool = False
     log: str | None = None
 
 
 class Jobs(Struct, frozen=True, kw_only=True):
-    """Jobs, the newest first; `queued`: how many wait in total."""
+    """Jobs, the newest first."""
 
     jobs: list[Job]
-    queued: int
 
 
 class ScheduleRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from tornado.httputil import HTTPServerRequest
 from tornado.iostream import StreamClosedError
-from tornado.web import Application, HTTPError, RequestHandler
+from tornado.web import HTTPError, RequestHandler, StaticFileHandler
 
 from merge_bench.errors import UsageError
 from merge_bench.service import documents as d
@@ -20,9 +20,6 @@ from merge_bench.service.api import ROUTES, Asked, Route, Service
 from merge_bench.service.store import Refused, Token
 from merge_bench.view.text import visible
 
-_MOST_WAITING = 8
-"""Requests for results that wait for each other."""
-_CHUNK_BYTES = 256 << 10
 _LOGGER = logging.getLogger(__name__)
 _Nothing = msgspec.defstruct("_Nothing", (), forbid_unknown_fields=True)
 
@@ -52,10 +49,14 @@ class Api(RequestHandler):
             found = await self._answer(route, asked)
             self.set_status(route.status)
             self.set_header("Content-Type", route.content)
-            if isinstance(found, Path):
-                await self._send(found)
-            else:
+            if not isinstance(found, Path):
                 await self.finish(msgspec.json.encode(found))
+                return
+            with contextlib.suppress(StreamClosedError):
+                for piece in StaticFileHandler.get_content(str(found)):  # a file of any size, which may grow meanwhile
+                    self.write(piece)
+                    await self.flush()
+            self.finish()
         except Refused as refused:
             self._refuse(refused.status, refused.code, str(refused))
         except UsageError as error:
@@ -65,25 +66,15 @@ class Api(RequestHandler):
 
     async def _answer(self, route: Route, asked: Asked) -> Any:
         """In a thread, and of what takes long one at a time: health is answered at once, whatever others ask for."""
-        service = self.service
+        service, loop = self.service, get_running_loop()
         if route.role is None:
             return route.answer(service, asked)
-        if route.slow and len(service.waiting) >= _MOST_WAITING:
+        if not route.slow:
+            return await loop.run_in_executor(service.threads, route.answer, service, asked)
+        if service.waiting.locked():
             raise Refused(429, "busy", "others wait for results already; try again later")
-        pool = service.slow if route.slow else service.threads
-        found = get_running_loop().run_in_executor(pool, route.answer, service, asked)
-        if route.slow:
-            service.waiting.add(found)
-            found.add_done_callback(service.waiting.discard)
-        return await found
-
-    async def _send(self, file: Path) -> None:
-        """Send a file in chunks, so that it may have any size and grow meanwhile."""
-        with file.open("rb") as stream, contextlib.suppress(StreamClosedError):
-            while piece := stream.read(_CHUNK_BYTES):
-                self.write(piece)
-                await self.flush()
-        self.finish()
+        async with service.waiting:
+            return await loop.run_in_executor(service.slow, route.answer, service, asked)
 
     def _asked(self) -> tuple[Route, Asked]:
         """The route and what it needs; raises `Refused`."""
@@ -159,8 +150,3 @@ def check_place(service: Service, request: HTTPServerRequest) -> None:
     # A proxy may speak TLS for a service that does not.
     if origin is not None and (host not in service.hosts or scheme not in (service.scheme, "https")):
         raise Refused(403, "wrong-origin", "pages of other sites cannot use this service")
-
-
-def application(service: Service) -> Application:
-    """The application that answers requests to `service`."""
-    return Application([(".*", Api, {"service": service})], log_function=lambda handler: None)

@@ -5,7 +5,6 @@ The gate stands before Bokeh's handlers, so none of them can forget to check hos
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Callable
 from functools import partial
@@ -13,7 +12,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import panel as pn
 from bokeh.server.tornado import BokehTornado
 from panel.io.application import build_applications
@@ -24,7 +22,7 @@ from tornado.web import Application
 from merge_bench.service import api
 from merge_bench.service import documents as d
 from merge_bench.service.api import Asked, Service
-from merge_bench.service.handler import Api, application, check_place
+from merge_bench.service.handler import Api, check_place
 from merge_bench.service.runner import Runner
 from merge_bench.service.store import Refused
 from merge_bench.view.dashboard.app import Dashboard
@@ -81,7 +79,7 @@ class Login(Api):
         """Answer the request."""
         self.set_header("Content-Type", "text/html; charset=UTF-8")
         self.set_header("Content-Security-Policy", _POLICY)
-        secret, problem = self._given(), ""
+        secret, problem = self.get_body_argument("token", ""), ""
         if self.service.over_limit(self.request.remote_ip):
             self.set_status(429)
             problem = "Too many requests in this minute; wait for the next one."
@@ -95,12 +93,6 @@ class Login(Api):
             problem = "The service does not have this token."
         await self.finish(_FORM.replace("PROBLEM", problem))
 
-    def _given(self) -> str:
-        """The token in the body, which is a form or JSON."""
-        with contextlib.suppress(ValueError, RecursionError):
-            return msgspec.json.decode(self.request.body, type=dict[str, str]).get("token", "")
-        return self.get_body_argument("token", "")
-
 
 def cookie_name(request: HTTPServerRequest) -> str:
     """With the port: browsers send cookies of a host to all of its ports."""
@@ -112,8 +104,7 @@ class Gate(Router):
 
     def __init__(self, service: Service, index: Index) -> None:
         self._service = service
-        self._api = application(service)
-        self._login = Application([(".*", Login, {"service": service})], log_function=lambda handler: None)
+        self._application = Application(log_function=lambda handler: None)
         prepare()
         cache = CampaignCache()
 
@@ -134,14 +125,14 @@ class Gate(Router):
 
     def find_handler(self, request: HTTPServerRequest, **_: Any) -> HTTPMessageDelegate | None:
         """Called by tornado with the headers of each request."""
+        cookie = request.cookies.get(cookie_name(request))
+        page = request.method == "GET" and _PAGES.fullmatch(request.path) is not None
+        handler: type[Api] = Login if request.path == "/login" or (page and request.path == "/") else Api
         try:
             check_place(self._service, request)
+            if page and cookie is not None and self._service.store.find_token(cookie.value) is not None:
+                request.secret = cookie.value  # type: ignore[attr-defined]  # for `page`
+                return self.pages.find_handler(request)
         except Refused:
-            return self._api.find_handler(request)
-        cookie = request.cookies.get(cookie_name(request))
-        wanted = request.method == "GET" and _PAGES.fullmatch(request.path) is not None
-        if wanted and cookie is not None and self._service.store.find_token(cookie.value) is not None:
-            request.secret = cookie.value  # type: ignore[attr-defined]  # for `page`
-            return self.pages.find_handler(request)
-        form = request.path == "/login" or (wanted and request.path == "/")
-        return (self._login if form else self._api).find_handler(request)
+            handler = Api  # says why
+        return self._application.get_handler_delegate(request, handler, {"service": self._service})

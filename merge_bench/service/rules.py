@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,20 +20,19 @@ from merge_bench.config import parsers
 from merge_bench.config.catalogue import shipped_names
 from merge_bench.config.options import BY_VARIABLE, OPTIONS, PROBE_OPTIONS, TUNE_OPTIONS, Option, as_text, parse_text
 from merge_bench.config.parsers import did_you_mean
-from merge_bench.config.shipped import SUFFIX, config_names, find_shipped
+from merge_bench.config.shipped import FOLDER, SUFFIX, only_shipped
 from merge_bench.config.trust import SETTING, judge
 from merge_bench.errors import UsageError
 from merge_bench.probe import probes
 from merge_bench.records.writer import RECORDS
 from merge_bench.service.documents import JobRequest
-from merge_bench.tune.strategies import strategies
+from merge_bench.tune.options import OPTIONS as OF_TUNE
+from merge_bench.view.dashboard.runner import config_words
 
-TEXT = frozenset(
-    (
-        "on", "left_on", "right_on", "question", "require_transport", "sizes", "counts", "placement", "tests",
-        "algorithms", "backend", "only",
-    )
-)  # fmt: skip
+TEXT = frozenset((
+    "on", "left_on", "right_on", "question", "require_transport", "sizes", "counts", "placement", "tests", "algorithms",
+    "backend", "only",
+))  # fmt: skip
 """Options with free text that the command only compares with names that it knows, or with names of columns."""
 TABLES = frozenset(("left", "right"))
 RESULT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
@@ -47,20 +47,12 @@ REFUSED: Mapping[str, str] = {
     "space": "it names a file",
     "mpirun": "it names a program",
 }
-_MOST = {"launches": 10_000, "blocks": 10_000, "repetitions": 10_000, "workers": 256, "max_launches": 10_000}
+_MOST = {
+    "workers": 256,
+    **dict.fromkeys(("launches", "blocks", "repetitions", "most_blocks", "confirm", "max_launches"), 10_000),
+}
 _SETTING_VALUE = re.compile(r"[A-Za-z0-9_.,:;=+*^?@%~()\[\] -]*")
 """Values of settings contain no slash, so no path, and nothing that a shell expands."""
-_OF_TUNE = (
-    Option("only", parsers.names, None, ""),
-    Option("strategy", parsers.choice(*strategies()), None, ""),
-    Option("metric", parsers.choice("throughput", "bandwidth"), None, ""),
-    Option("threshold", parsers.percent, None, ""),
-    Option("most-blocks", parsers.count(3, 10_000), None, ""),
-    Option("confirm", parsers.count(6, 10_000), None, ""),
-    Option("budget", parsers.duration, None, ""),
-    Option("max-launches", parsers.count(1), None, ""),
-)
-_OF_PROBE = (Option("repetitions", parsers.count(1), None, ""),)
 
 
 @dataclass(frozen=True)
@@ -78,7 +70,7 @@ class Rules:
         options = _options(request.command)
         given: list[str] = []
         for key, value in request.options.items():
-            option = _option(request.command, options, key)
+            option = _option(request.command, options, key.replace("-", "_"), key)
             if option.flag:
                 if not isinstance(value, bool | None):
                     raise UsageError(f"{key} must be true or false")
@@ -93,7 +85,7 @@ class Rules:
             return str(self._table(option.key, text))
         if option.key == "against":
             return text if text == HISTORY else str(self._result(text))
-        return _checked(option, text)
+        return _checked(option, text, option.key)
 
     def _table(self, key: str, text: str) -> Path:
         """The real path of a file or folder below one that the operator named."""
@@ -113,37 +105,30 @@ class Rules:
     def _configs(self, request: JobRequest) -> list[str]:
         if request.configs and request.settings:
             raise UsageError("a job takes either configs or settings, not both")
-        paths = []
-        for name in request.configs:
-            if name not in (known := config_names()) and name + SUFFIX not in known:
-                raise UsageError(f"a job can use only shipped configs: {', '.join(known)}")
-            # By its path: a file of the same name in the working folder is not meant.
-            paths.append(str(find_shipped(name)))
+        paths = list(map(str, only_shipped(request.configs)))
         if request.settings:
             check_settings(request.settings)
             paths = [settings_file(request.settings)]
-        if request.command == "tune":
-            if len(paths) > 1:
-                raise UsageError("tune begins with one config; name only one")
-            return paths
-        if request.command == "run" and len(paths) > 1:
-            return [f"--configs={','.join(paths)}"]
-        return [f"--config={path}" for path in paths]
+        return config_words(request.command, paths)
+
+
+def as_typed(words: Sequence[str]) -> str:
+    """The command line of a job as a person would type it: shipped configs by their names."""
+    return shlex.join(["merge-bench", *words]).replace(f"{FOLDER}/", "")
 
 
 def check_settings(settings: Mapping[str, str]) -> None:
     """Raise UsageError for the first setting that is not allowed, or whose value could be more than a value."""
     for name, value in settings.items():
         if not _SETTING_VALUE.fullmatch(value):
-            raise UsageError("the value of a setting can contain only letters, digits, spaces and _.,:;=+*^?@%~()[]-")
+            raise UsageError(f"the value of {name!r} can contain only letters, digits, spaces and _.,:;=+*^?@%~()[]-")
         option = BY_VARIABLE.get(name)
-        if option is not None and option.in_config:
-            _checked(_allowed(option), value)
+        if option is not None and option.in_config and option.key not in TABLES:
+            _checked(_option("run", _options("run"), option.key, name), value, name)
         # Judged with a path: some names are harmless with other values, and a job needs none of them.
         elif name not in shipped_names()[1] or judge(name, "/").kind != SETTING or name == "UCX_POSIX_DIR":
             raise UsageError(
-                "a job can set only settings of UCX that name no file, folder or command, and MERGE_BENCH_… variables"
-                " of options that it may have"
+                f"a job cannot set {name!r}, but only UCX_… and MERGE_BENCH_… settings that name no path or command"
             )
 
 
@@ -157,29 +142,22 @@ def settings_text(settings: Mapping[str, str]) -> str:
     return "".join(f"{name}='{value}'\n" for name, value in sorted(settings.items()))
 
 
-def _options(command: str) -> Sequence[Option]:
-    every = {"run": OPTIONS, "tune": (*_OF_TUNE, *TUNE_OPTIONS)}
-    every |= {f"probe {name}": (*_OF_PROBE, *kind.options, *PROBE_OPTIONS) for name, kind in probes().items()}
+def _options(command: str) -> Mapping[str, Option]:
+    every = {"run": OPTIONS, "tune": (*TUNE_OPTIONS, *OF_TUNE)}
+    every |= {f"probe {name}": (*PROBE_OPTIONS, *kind.options) for name, kind in probes().items()}
     if command not in every:
         raise UsageError(f"the command of a job is one of {', '.join(every)}")
-    return every[command]
+    return {option.key: option for option in every[command]}
 
 
-def _option(command: str, options: Sequence[Option], key: str) -> Option:
-    """The option that `key` names, with dashes or underscores, if a job may have it."""
-    key = key.replace("-", "_")
-    if key in REFUSED:
-        raise UsageError(f"a job cannot have the option {key}: {REFUSED[key]}")
-    for option in options:
-        if option.key == key:
-            return _allowed(option)
-    raise UsageError(f"{command} has no such option{did_you_mean(key, [each.key for each in options])}")
-
-
-def _allowed(option: Option) -> Option:
-    free = option.parse in (parsers.text, parsers.names)
-    if option.key in REFUSED or (free and option.key not in (TEXT | TABLES | {"against"})):
-        raise UsageError(f"a job cannot have the option {option.key}: {REFUSED.get(option.key, 'it takes any text')}")
+def _option(command: str, options: Mapping[str, Option], key: str, named: str) -> Option:
+    """The option with this key, if a job may have it; `named`: as its author wrote it."""
+    option = options.get(key)
+    free = option is not None and option.parse in (parsers.text, parsers.names)
+    if key in REFUSED or (free and key not in (TEXT | TABLES | {"against"})):
+        raise UsageError(f"a job cannot have the option {named}: {REFUSED.get(key, 'it takes any text')}")
+    if option is None:
+        raise UsageError(f"{command} has no such option{did_you_mean(key, options)}")
     return complete(option)
 
 
@@ -192,14 +170,12 @@ def _plain(key: str, value: object) -> str:
     return text
 
 
-def _checked(option: Option, text: str) -> str:
-    if option.key in TABLES or option.key == "against":
-        raise UsageError(f"{option.key} is an option of the job, not a setting")
+def _checked(option: Option, text: str, named: str) -> str:
     if option.key == "on" and "://" in text:
         raise UsageError("on names key columns in a job, which cannot queue another one elsewhere")
-    value = parse_text(option.parse, text, option.key)
+    value = parse_text(option.parse, text, named)
     most = _MOST.get(option.key)
     counts = value if isinstance(value, tuple) else (value,)
     if most is not None and any(isinstance(each, int) and each > most for each in counts):
-        raise UsageError(f"{option.key} is at most {most:,} in a job")
+        raise UsageError(f"{named} is at most {most:,} in a job")
     return text

@@ -146,7 +146,7 @@ class Runner:
         try:
             message = self._wait(job, child)
         finally:
-            status = child.end()
+            status = child.end(signal.SIGINT, self._grace)
             processes.end(self._store.instance, 0.0)
         interrupted = self._stopping and message is not None
         self._found.clear()  # an earlier attempt may have left another campaign
@@ -168,25 +168,19 @@ class Runner:
         )  # fmt: skip
 
     def _wait(self, job: Row, child: Child) -> str | None:
-        """Wait for the end of the process, or end it; gives the reason why it was ended."""
+        """Wait for the end of the process; gives the reason if it is to be ended before."""
         deadline = time.monotonic() + self._job_seconds
         log = self.folder_of(job.id) / LOG
         while child.poll() is None:
-            if self._event.is_set():
+            reasons = {
+                "cancelled": job.cancelled,
+                _SERVICE_ENDED: self._stopping,
+                f"ended at the time limit of {format_duration(self._job_seconds)}": time.monotonic() > deadline,
+                "ended because its output was too long": log.stat().st_size > _LONGEST_LOG,
+            }
+            if (message := next((why for why, holds in reasons.items() if holds), None)) is not None:
+                return message
+            if self._event.wait(_POLL_SECONDS):
                 self._event.clear()
                 job = self._store.job(job.id) or job
-            message = None
-            if job.cancelled:
-                message = "cancelled"
-            elif self._stopping:
-                message = _SERVICE_ENDED
-            elif time.monotonic() > deadline:
-                message = f"ended at the time limit of {format_duration(self._job_seconds)}"
-            elif log.stat().st_size > _LONGEST_LOG:
-                message = "ended because its output was too long"
-            if message is not None:
-                child.send(signal.SIGINT)
-                child.wait(self._grace)
-                return message
-            self._event.wait(_POLL_SECONDS)
         return None

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
-import shlex
 import time as clock
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
@@ -12,13 +10,13 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from merge_bench.config.shipped import FOLDER
 from merge_bench.errors import MergeBenchError, UsageError
 from merge_bench.service.documents import Schedule, ScheduleRequest
-from merge_bench.service.rules import Rules
-from merge_bench.service.store import Store
+from merge_bench.service.rules import Rules, as_typed
+from merge_bench.service.store import Store, check_name
 
-NAME = "[A-Za-z0-9_][A-Za-z0-9_.-]{0,59}"
+KEY = "schedule "
+"""The keys of jobs that schedules queued begin with this, and the name of the schedule follows."""
 LOOK_SECONDS = 10.0
 _LATE_SECONDS, _DAY_SECONDS, _MOST = 600.0, 86400.0, 100
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -27,15 +25,16 @@ _LOGGER = logging.getLogger(__name__)
 
 def add(store: Store, rules: Rules, who: str, request: ScheduleRequest) -> Schedule:
     """Check a schedule and keep it; raises UsageError."""
-    if not re.fullmatch(NAME, request.name):
-        raise UsageError("the name of a schedule is 1 to 60 letters, digits, _, . and -, and begins with no . or -")
-    command, now = shlex.join(["merge-bench", *rules.words(request.job)]).replace(f"{FOLDER}/", ""), clock.time()
+    check_name(request.name)
+    command, now = as_typed(rules.words(request.job)), clock.time()
     after = _times(request, now)[2]
     made = Schedule(**msgspec.structs.asdict(request), who=who, command=command, created=now, next=after)
     with store.change():
         known = [each.name for each in store.schedules()]
-        if made.name in known or len(known) == _MOST:
-            raise UsageError(f"there is already a schedule named {made.name}, or {_MOST} others; remove one first")
+        if made.name in known:
+            raise UsageError(f"there is already a schedule named {made.name}; remove it first, or choose another name")
+        if len(known) >= _MOST:
+            raise UsageError(f"there are already {_MOST} schedules, which is the limit; remove one first")
         store.put_schedule(made)
     return made
 
@@ -58,7 +57,7 @@ def queue_due(store: Store, rules: Rules, most: int, wake: Callable[[], None]) -
                 if job is not None and job.ended is None:
                     raise UsageError(f"the last one, job {last}, had not ended")
                 # By its key a night has one job, whatever the clock was set to.
-                words, key = rules.words(old.job), f"schedule {old.name} {day} {old.at}"
+                words, key = rules.words(old.job), f"{KEY}{old.name} {day} {old.at}"
                 job, _ = store.add(old.who, words, old.job.settings, most=most, resume=old.job.resume, key=key)
                 last = job.id
                 wake()
@@ -70,15 +69,18 @@ def queue_due(store: Store, rules: Rules, most: int, wake: Callable[[], None]) -
 
 def _times(request: ScheduleRequest, now: float) -> tuple[float, date, float]:
     """Its last time up to `now` with the day, and its first one after that; raises UsageError."""
+    wrong = f"the time {request.at!r}; give one such as 02:30"
     try:
-        at, zone, days = datetime.strptime(request.at, "%H:%M").time(), ZoneInfo(request.zone), set[int]()
+        at = datetime.strptime(request.at, "%H:%M").time()
+        wrong = f"the zone {request.zone!r}; give one such as Europe/Berlin"
+        zone = ZoneInfo(request.zone)
+        wrong, days = f"the days {request.days!r}; give daily, or days such as mon-fri or sat,sun", set[int]()
         for part in request.days.replace("daily", "mon-sun").split(","):
             first, *rest = map(_DAYS.index, part.split("-"))
             (last,) = rest or (first,)
             days |= {day % 7 for day in range(first, last + 1 + 7 * (last < first))}
     except (KeyError, ValueError, OSError):
-        shape = "a time such as 02:30, days such as daily, mon-fri or sat,sun, and a zone such as Europe/Berlin"
-        raise UsageError(f"a schedule needs {shape}") from None
+        raise UsageError(f"a schedule cannot have {wrong}") from None
     today = datetime.fromtimestamp(now, zone).date()
     around = [today + timedelta(count) for count in range(-8, 9)]
     moments = [(_moment(day, at, zone), day) for day in around if day.weekday() in days]

@@ -10,7 +10,6 @@ import resource
 import socket
 import sqlite3
 import ssl
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +20,6 @@ from tornado.httpserver import HTTPServer
 from tornado.ioloop import IOLoop, PeriodicCallback
 from tornado.iostream import IOStream
 
-from merge_bench.cluster import signals
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.host.addresses import free_port, in_url, is_loopback, origins
 from merge_bench.service.api import Limits, Service
@@ -30,6 +28,7 @@ from merge_bench.service.rules import Rules
 from merge_bench.service.runner import Runner
 from merge_bench.service.schedules import LOOK_SECONDS, queue_due
 from merge_bench.service.store import LOCAL, Store
+from merge_bench.view.dashboard.serve import run_until_signal
 
 FOLDER = ".service"
 """In the folder of the results: whoever copies that has everything."""
@@ -113,20 +112,11 @@ def serve(settings: Settings) -> int:
         loop: Any = IOLoop.current()
         due = (queue_due, store, service.rules, settings.limits.queue, runner.wake)
         PeriodicCallback(lambda: loop.run_in_executor(service.threads, *due), LOOK_SECONDS * 1000).start()
-        print(
-            f"Press Ctrl-C to stop the service of {settings.results}: "
-            f"{service.scheme}://{in_url(settings.address)}:{port}/ (your token is in {token})",
-            file=sys.stderr, flush=True,
+        run_until_signal(
+            f"service of {settings.results}/", f"{service.scheme}://{in_url(settings.address)}:{port}/",
+            [f"Your token is in {token}."],
+            closing=(pages.stop, runner.close, service.threads.shutdown, service.slow.shutdown),
         )  # fmt: skip
-        try:
-            for number in signals.ending_signals():
-                loop.asyncio_loop.add_signal_handler(number, loop.stop)
-            loop.start()
-        finally:
-            pages.stop()
-            runner.close()
-            service.threads.shutdown()
-            service.slow.shutdown()
     return 0
 
 

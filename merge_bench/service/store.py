@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import hmac
 import json
+import re
 import secrets
 import sqlite3
 import threading
@@ -20,6 +21,8 @@ from merge_bench.service.documents import Row, Schedule, State
 
 LOCAL = "local"
 """The token of who started the service: it cancels jobs of others as well."""
+NAME = "[A-Za-z0-9_][A-Za-z0-9_.-]{0,59}"
+"""Names of tokens and schedules."""
 _MIGRATIONS = (
     """
     CREATE TABLE instance (name TEXT NOT NULL);
@@ -202,6 +205,7 @@ class Store:
 
     def add_token(self, name: str, role: str, *, replace: bool = False) -> str:
         """A new token, whose hash is kept; raises UsageError if there is one with that name, unless `replace`."""
+        check_name(name)
         token = secrets.token_urlsafe(32)
         with self.change():
             if not replace and self._rows("SELECT 1 FROM tokens WHERE name = ?", name):
@@ -241,6 +245,12 @@ class Store:
                 stack.enter_context(self._connection)  # commits it, or rolls it back after an error
                 self._connection.execute("BEGIN IMMEDIATE")
             yield
+
+
+def check_name(name: str) -> None:
+    """Raise UsageError if no token and no schedule can have this name."""
+    if not re.fullmatch(NAME, name):
+        raise UsageError(f"the name {name!r} must have 1 to 60 letters, digits, _, . and -, and not begin with . or -")
 
 
 def _hash(token: str) -> str:

@@ -66,7 +66,7 @@ def make_task(values: Mapping[str, Any]) -> Task:
     """
     space = read_space(Path(values["space"] or SPACE), trusted=bool(values["trust_config"]))
     if values["only"]:
-        space = space.only([name.strip() for name in str(values["only"]).split(",")])
+        space = space.only(values["only"])
     prepared, config = load(values["baseline"], values)
     _refuse(prepared[0], values)
     line = config_line(prepared[0], config)

@@ -113,9 +113,9 @@ def test_a_token_cancels_its_own_jobs_and_the_local_one_all(service: Running) ->
         b'{"command":"run","options":[]}', b'{"command":"run","options":{"chunk":' + b"9" * 5000 + b"}}",
         b'{"command":"run","options":{"chunk":' + b"[" * 20000 + b"]" * 20000 + b"}}", b"[" * 60000,
         b'{"command":"\\ud800"}', b'{"command":"run","key":"\\u0000"}',
-        b'{"command":"run","key":"' + b"a" * 101 + b'"}',
+        b'{"command":"run","key":"' + b"a" * 101 + b'"}', b'{"command":"run","key":"schedule nightly x"}',
     ],
-    ids=range(15),
+    ids=range(16),
 )  # fmt: skip
 def test_bodies_that_are_no_jobs_are_refused(service: Running, body: bytes) -> None:
     assert service.refused(400, "POST", "/api/jobs", body)["code"] in ("invalid", "refused")

@@ -26,7 +26,7 @@ from merge_bench.errors import MergeBenchError, RunFailed, UsageError
 from merge_bench.records.writer import RECORDS
 from merge_bench.service.client import Client
 from merge_bench.service.documents import JobRequest
-from tests.helpers.runs import LIMIT, command, environment
+from tests.helpers.runs import LIMIT, Finished, command, environment
 from tests.helpers.synthetic_campaigns import write_campaign
 from tests.tune.clusters import TRUTH, Cluster, begin, evaluator_of, search
 
@@ -72,7 +72,7 @@ class Fake(ThreadingHTTPServer):
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Fake]]:
     """Makes servers that answer with these changes to `JOB`, these records, or whatever a function says."""
-    monkeypatch.setattr("merge_bench.service.client._PATIENCE", 0.0)
+    monkeypatch.setattr("merge_bench.service.client.PATIENCE", 0.0)
     monkeypatch.setenv("MERGE_BENCH_TOKEN", TOKEN)
     servers: list[Fake] = []
 
@@ -212,15 +212,13 @@ def test_a_certificate_that_is_not_trusted_is_named(monkeypatch: pytest.MonkeyPa
 def test_a_request_is_repeated_while_the_service_is_away(
     fake: Callable[..., Fake], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("merge_bench.service.client._PATIENCE", 60.0)
     monkeypatch.setattr("merge_bench.service.client._PAUSE", 0.01)
     answers = iter([(503, b"<html>", {}), (429, b'{"error":{"code":"queue-full","message":"wait"}}', {})])
     usual = (201, json.dumps(JOB).encode(), {})
     server = fake(answer=lambda method, path: next(answers, usual))
-    assert Client(server.url).add(JobRequest(command="run", key="once")).id == 7
+    assert Client(server.url, wait=60.0).add(JobRequest(command="run", key="once")).id == 7
     assert [body["key"] for _, _, body in server.asked] == ["once"] * 3
     assert capsys.readouterr().err.count("trying again") == 1
-    monkeypatch.setattr("merge_bench.service.client._PATIENCE", 0.0)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -345,3 +343,63 @@ def test_the_gate_of_several_configs_is_shown_from_their_records(fake: Callable[
     assert finished.status == 5
     assert finished.document["comparisons"] != []
     assert server.asked[0][2]["configs"] == ["default.cfg", "tcp.cfg"]
+
+
+@pytest.mark.parametrize(("verb", "words", "tries"), [("jobs list", (), 1), ("jobs show", ("7",), 1), ("run", (), 3)])
+def test_only_a_command_that_follows_a_job_waits_for_a_service_that_is_away(
+    fake: Callable[..., Fake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, words: tuple[str], tries: int
+) -> None:
+    monkeypatch.setattr("merge_bench.service.client.PATIENCE", 60.0)
+    monkeypatch.setattr("merge_bench.service.client._PAUSE", 0.01)
+    answers = iter([(503, b"<html>", {})] * 2)
+    gone = (404, b'{"error":{"code":"no-such-job","message":"there is no job with this number"}}', {})
+    server = fake(answer=lambda method, path: next(answers, gone))
+    finished = typed(server, tmp_path, verb, *words)
+    assert (finished.status, len(server.asked)) == (3 if tries == 1 else 2, tries)
+    assert ("trying again" in finished.errors) == (tries > 1)
+
+
+def typed(server: Fake, folder: Path, verb: str, *words: str) -> Finished:
+    words = (*words, "--on", server.url)
+    return command(folder, *words, environ={"MERGE_BENCH_TOKEN": TOKEN}, json_output=False, verb=verb.split())
+
+
+BARE = {"schema": 1, "kind": "campaign", "time": 1.0, "campaign_id": "x", "argv": [], "version": "0", "runs": []}
+STRANGE = {
+    "newer": {**BARE, "schema": 999},
+    "damaged": [],
+    "nothing run": {**BARE, "configs": [], "plans": []},
+    "nothing tuned": {**BARE, "configs": [], "plans": [{"tune": {}}]},
+    "nothing measured": {**BARE, "configs": [], "plans": [{"probe": "p2p"}]},
+}
+
+
+@pytest.mark.parametrize("verb", ["run", "tune", "probe p2p"])
+@pytest.mark.parametrize("sent", ["run", "tune", "p2p", "mpi", *STRANGE])
+def test_records_of_another_kind_and_strange_ones_end_the_command_with_one_sentence(
+    fake: Callable[..., Fake], tmp_path: Path, verb: str, sent: str
+) -> None:
+    records = (
+        json.dumps(STRANGE[sent]).encode() + b"\n" if sent in STRANGE else (RECORDED / sent / RECORDS).read_bytes()
+    )
+    finished = typed(fake(records=records), tmp_path, verb)
+    if sent == verb.split()[-1]:
+        assert (finished.status, finished.errors) == (0, "")
+        return
+    assert (finished.status, finished.output) == (3, "")
+    assert finished.errors.startswith("merge_bench: ")
+    assert finished.errors.count("\n") == 1
+
+
+def test_a_job_of_a_schedule_is_listed_with_its_name(fake: Callable[..., Fake], tmp_path: Path) -> None:
+    listed = {
+        "jobs": [
+            {**JOB, "ended": 99.0, "schedule": "nightly", "command": "merge-bench run --config=" + "x" * 80},
+            {**JOB, "ended": 9.0},
+        ]
+    }
+    server = fake(answer=lambda method, path: (200, json.dumps(listed).encode(), {}))
+    head, first, second = typed(server, tmp_path, "jobs list").output.splitlines()
+    place = head.index("Queued by")
+    assert (first[place:].split("  ")[0], second[place:].split()[0]) == ("schedule nightly", "ci")
+    assert max(map(len, (head, first, second))) <= 80

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import hypothesis
 import msgspec
 import pytest
+from click.testing import CliRunner
 from hypothesis import strategies as st
 
 from merge_bench.cli import cli
@@ -106,6 +107,22 @@ def test_no_schedule_is_a_mistake_of_the_service(service: Running, field: str, v
         assert service.ask("DELETE", f"/api/schedules/{answer['name']}") == (200, {"schedules": []})
 
 
+def test_what_is_removed_and_an_empty_list_are_one_line(tmp_path: Path) -> None:
+    def serve(*words: str) -> tuple[str, str]:
+        found = CliRunner().invoke(cli, ["serve", "--results", str(tmp_path), *words])
+        assert found.exit_code == 0, found.output
+        return found.stdout, found.stderr
+
+    for what in ("token", "schedule"):
+        assert serve(what, "list") == ("", f"There is no {what} yet.\n")
+    serve("token", "add", "--name", "ci")
+    serve("schedule", "add", "--name", "nightly", "--at", "02:30", "--", "run")
+    assert serve("schedule", "list")[0].startswith("nightly  02:30 daily UTC, next 20")
+    removed = "The schedule nightly is removed; a job that it has queued stays.\n"
+    assert serve("schedule", "remove", "nightly") == (removed, "")
+    assert serve("token", "remove", "ci") == ("The token ci and its schedules are removed.\n", "")
+
+
 @pytest.mark.slow
 def test_a_running_service_finds_what_another_process_added(tmp_path: Path) -> None:
     service = RealService(tmp_path)
@@ -121,7 +138,7 @@ def test_a_running_service_finds_what_another_process_added(tmp_path: Path) -> N
         while not (jobs := service.ask("GET", "/api/jobs")[1]["jobs"]):
             assert time.monotonic() < deadline
             time.sleep(0.2)
-        assert (jobs[0]["who"], jobs[0]["command"]) == (LOCAL, schedule.command)
+        assert (jobs[0]["who"], jobs[0]["schedule"], jobs[0]["command"]) == (LOCAL, "nightly", schedule.command)
         assert service.until(jobs[0]["id"], "failed")["status"] == 2
         assert str(schedule.next)[:9] in str(store.schedules()[0].next)
         store.close()

@@ -112,6 +112,9 @@ def test_what_is_wrong_is_refused_with_one_sentence(nights: Nights, wrong: dict[
         nights.add("2026-11-26T12:00:00+00:00", **wrong)
     assert "\n" not in str(found.value)
     assert nights.store.schedules() == []
+    part = next(iter(wrong))
+    if part in ("at", "days", "zone", "name"):
+        assert repr(wrong[part]) in str(found.value)
 
 
 def test_a_night_is_queued_once_with_its_next_time(nights: Nights) -> None:
@@ -186,7 +189,7 @@ def test_what_has_vanished_costs_its_own_nights_only(nights: Nights, monkeypatch
     nights.add("2026-11-26T12:00:00+00:00", name="b", zone="Europe/Berlin", missed="run")
     nights.add("2026-11-26T12:00:00+00:00", name="c")
     with monkeypatch.context() as patched:
-        patched.setattr("merge_bench.service.rules.config_names", lambda: ["default.cfg"])
+        patched.setattr("merge_bench.config.shipped.config_names", lambda: ["default.cfg"])
         patched.setattr(schedules, "ZoneInfo", {"UTC": dt.UTC}.__getitem__)
         nights.look("2026-11-27T02:30:00+00:00")
         nights.look("2026-11-27T02:30:15+00:00")
@@ -301,7 +304,7 @@ def test_schedules_go_with_their_token(nights: Nights) -> None:
 def test_names_are_taken_once_and_there_is_a_limit(nights: Nights) -> None:
     for number in range(100):
         nights.add("2026-11-26T12:00:00+00:00", name=f"s{number}")
-    for name in ("s1", "more"):
-        with pytest.raises(UsageError, match="already"):
+    for name, why in (("s1", "a schedule named s1;"), ("more", "already 100 schedules")):
+        with pytest.raises(UsageError, match=why):
             nights.add("2026-11-26T12:00:00+00:00", name=name)
     assert len(nights.store.schedules()) == 100

@@ -59,14 +59,11 @@ def log_in(service: Running, token: str, **headers: str) -> tuple[int, dict[str,
 
 
 def test_a_token_becomes_a_cookie_that_scripts_cannot_read_and_other_sites_cannot_send(service: Running) -> None:
-    for status, headers, _ in (
-        log_in(service, "reader"),
-        get(service, "/login", method="POST", body=json.dumps({"token": service.tokens["reader"]})),
-    ):
-        assert (status, headers["Location"]) == (303, "/")
-        cookie, *words = headers["Set-Cookie"].split("; ")
-        assert cookie == f"merge-bench-{service.port}={service.tokens['reader']}"
-        assert set(words) == {"HttpOnly", "Path=/", "SameSite=Strict"}
+    status, headers, _ = log_in(service, "reader")
+    assert (status, headers["Location"]) == (303, "/")
+    cookie, *words = headers["Set-Cookie"].split("; ")
+    assert cookie == f"merge-bench-{service.port}={service.tokens['reader']}"
+    assert set(words) == {"HttpOnly", "Path=/", "SameSite=Strict"}
     for body in ("wrong", "", "\x00", "%ff", "{", "[1]", '{"token": 1}', "<script>"):
         status, headers, page = log_in(service, body)
         assert status in (400, 401)

@@ -58,16 +58,10 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
     """
 
     def __init__(
-        self,
-        results: str | os.PathLike[str] = "results",
-        *,
-        index: Index | None = None,
-        cache: CampaignCache | None = None,
-        runner: Runner | None = None,
-        permission: Permission | None = None,
-        queue: Any = None,
-        pace: Callable[[], float] = lambda: 0.0,
-    ) -> None:
+        self, results: str | os.PathLike[str] = "results", *, index: Index | None = None,
+        cache: CampaignCache | None = None, runner: Runner | None = None, permission: Permission | None = None,
+        queue: Any = None, pace: Callable[[], float] = lambda: 0.0,
+    ) -> None:  # fmt: skip
         super().__init__()
         if runner is None:
             runner = Runner(results)

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 import panel as pn
 from bokeh.models import LayoutDOM, Plot, Selection
-from bokeh.models.widgets import NumericInput
 from panel.io.resources import LOCAL_DIST
 
 from merge_bench.view.dashboard.content_security import restrict
@@ -58,12 +57,9 @@ class Session:
             self._document.on_change(self._changed)
 
     def every(
-        self,
-        seconds: float,
-        work: Callable[[], Found],
-        show: Callable[[Found], object],
+        self, seconds: float, work: Callable[[], Found], show: Callable[[Found], object],
         when: Callable[[], bool] = lambda: True,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Do `work` in a thread and `show` its result, repeatedly, with a pause of `seconds`.
 
         After a `show` that returned True the pause is at least `DRAWN_SECONDS`, and lasts until the page answers and
@@ -85,7 +81,7 @@ class Session:
     def _changed(self, event: Any) -> None:
         """Note changes that the browser reports, but not those of figures, nor the answers of `PageReady`."""
         if getattr(event, "setter", None) is not None and isinstance(event.model, LayoutDOM | Selection):
-            answer = isinstance(event.model, NumericInput) and event.attr == "value"
+            answer = (event.model.name, event.attr) == ("page_ready", "value")
             self._touches += not answer and not isinstance(event.model, Plot)
 
     async def _seen(self) -> bool:

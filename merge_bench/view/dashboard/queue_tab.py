@@ -6,9 +6,8 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import panel as pn
 
@@ -27,12 +26,10 @@ HOW = (
     "<p>Queue a run with <code>python -m merge_bench run --chunk 1e6 --on URL</code>, where URL is the address of the "
     "service, or with <code>POST /api/jobs</code>.</p>"
 )
-_QUEUED, _RUNNING, _DONE = "queued", "running", "done"
 _MOST = 50
 
 
-@dataclass(frozen=True)
-class Update:
+class Update(NamedTuple):
     """What the tab shows, as HTML: a line beside each job, and the output of one."""
 
     summary: str
@@ -65,16 +62,16 @@ class QueueView:
         """Ask the service, and read how far the running job is; in a thread."""
         try:
             every = self._queue.jobs().jobs
-            running = next((self._queue.job(job.id) for job in every if job.state == _RUNNING), None)
+            running = next((self._queue.job(job.id) for job in every if job.state == "running"), None)
             newest = running or next(iter(every), None)
             shown = self._queue.job(self._chosen or newest.id) if newest else None
         except (MergeBenchError, OSError) as reason:
             return Update(ui.complaints([str(reason)]))
-        waiting = [job for job in reversed(every) if job.state == _QUEUED]
+        waiting = [job for job in reversed(every) if job.state == "queued"]
         active = [running, *waiting] if running else waiting
         took = defaultdict[str, list[float]](list)  # jobs that ended well, by command
         for job in every:
-            took[job.command] += [job.ended - job.started] if job.state == _DONE else []
+            took[job.command] += [job.ended - job.started] if job.state == "done" else []
         rows, wait = [], 0.0 if active else math.nan  # NaN: not known
         for job in active:
             usual = median(took[job.command] or [math.nan])
@@ -147,7 +144,8 @@ def _line(job: Any, text: str) -> str:
     day, _, clock = short_time(job.ended or job.started or job.created)
     took = f", took {format_duration(job.ended - job.started)}" if job.ended and job.started else ""
     settings = "".join(f" {name}={value}" for name, value in job.settings.items())
+    by = f"{job.who}, schedule {job.schedule}" if job.schedule else job.who
     return (
         f"<p><b>{job.id} {as_html(job.state)}</b> {'at' if job.ended else 'since'} {day} {clock} UTC{took} · "
-        f"{as_html(job.who)} · <code>{as_html(job.command + settings)}</code></p>{text}"
+        f"{as_html(by)} · <code>{as_html(job.command + settings)}</code></p>{text}"
     )

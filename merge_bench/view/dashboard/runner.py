@@ -10,7 +10,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import IO
 
 from merge_bench.cluster.supervisor import Child
 from merge_bench.config.reader import read_config
-from merge_bench.config.shipped import config_names, find_shipped
+from merge_bench.config.shipped import only_shipped
 from merge_bench.config.trust import refuse_code
 from merge_bench.errors import UsageError
 from merge_bench.probe import probes
@@ -107,20 +107,19 @@ def arguments(request: Request, results: Path) -> list[str]:
     given = []
     for name in COMMANDS[request.command]:
         if name == "configs":
-            given += _configs(request)
+            given += config_words(request.command, request.configs)
         elif text := getattr(request, name).strip():
             given.append(f"--{name.replace('_', '-')}={text}")
     return ["-m", "merge_bench", *request.command.split(), *given, f"--results={results}"]
 
 
-def _configs(request: Request) -> list[str]:
-    """The configs as words: `tune` takes its baseline by its place."""
-    first = request.command.split()[0]
-    if first == "tune" and len(request.configs) > 1:
-        raise UsageError("tune begins with one config; select only one")
-    if first == "run" and len(request.configs) > 1:
-        return [f"--configs={','.join(request.configs)}"]
-    return [config if first == "tune" else f"--config={config}" for config in request.configs]
+def config_words(command: str, configs: Sequence[str]) -> list[str]:
+    """The configs as words: `tune` takes its baseline by its place, and only one; raises UsageError."""
+    if command == "tune" and len(configs) > 1:
+        raise UsageError("tune begins with one config; name only one")
+    if command == "run" and len(configs) > 1:
+        return [f"--configs={','.join(configs)}"]
+    return [config if command == "tune" else f"--config={config}" for config in configs]
 
 
 @dataclass
@@ -158,17 +157,9 @@ class Runner:
         """
         if "://" in request.on:
             raise UsageError("the dashboard runs merges on its own machine only")
-        paths = []
-        for config in request.configs:
-            if config not in config_names():
-                raise UsageError(
-                    f"the dashboard runs only shipped configs, and {config!r} is not one; choose from"
-                    f" {', '.join(config_names())}"
-                )
-            paths.append(
-                find_shipped(config)
-            )  # by its path: a file of the same name in the working folder is not meant
-            refuse_code(read_config(paths[-1], os.environ))
+        paths = only_shipped(request.configs)
+        for path in paths:
+            refuse_code(read_config(path, os.environ))
         request = replace(request, configs=tuple(map(str, paths)))
         words = self._command(request)
         if any("\0" in word for word in words):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import sys
 import warnings
 import webbrowser
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,25 +47,27 @@ def serve(results: Path, *, port: int, address: str, open_browser: bool, allow_r
         websocket_origin=origins(address, port), session_history=0,
     )  # fmt: skip
     url = f"http://{in_url(address)}:{port}/"
-    print(f"Press Ctrl-C to stop the dashboard of {results}: {url}", file=sys.stderr, flush=True)
-    if permission.token is not None:
-        print(f"Enter this token in the dashboard to start runs: {permission.token}", file=sys.stderr, flush=True)
+    token = [] if permission.token is None else [f"Enter this token in the dashboard to start runs: {permission.token}"]
     loop: Any = IOLoop.current()
     loop.run_in_executor(None, index.scan)  # so that the first page does not wait for it
-    ending = signals.ending_signals()
-    for number in ending:
-        loop.asyncio_loop.add_signal_handler(number, loop.stop)
-    try:
-        server.start()
-        if open_browser:
-            loop.call_later(0.1, webbrowser.open, url)
-        loop.start()
-    finally:
-        server.stop()
-        runner.close()
-        for number in ending:
-            loop.asyncio_loop.remove_signal_handler(number)
+    server.start()
+    if open_browser:
+        loop.call_later(0.1, webbrowser.open, url)
+    run_until_signal(f"dashboard of {results}/", url, token, closing=(server.stop, runner.close))
     return 0
+
+
+def run_until_signal(what: str, url: str, more: Sequence[str], *, closing: Sequence[Callable[[], object]]) -> None:
+    """Print that it listens, and `more`; run the event loop until a signal ends it, then call `closing` in turn."""
+    loop: Any = IOLoop.current()
+    with contextlib.ExitStack() as stack:
+        for number in signals.ending_signals():
+            loop.asyncio_loop.add_signal_handler(number, loop.stop)
+            stack.callback(loop.asyncio_loop.remove_signal_handler, number)
+        for close in reversed(closing):
+            stack.callback(close)
+        print(f"The {what} listens at {url} until you press Ctrl-C.", *more, sep="\n", file=sys.stderr, flush=True)
+        loop.start()
 
 
 def prepare() -> None:

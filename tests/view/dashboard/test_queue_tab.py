@@ -40,7 +40,7 @@ class FakeQueue:
     cancelled: list[int] = field(default_factory=list)
 
     def jobs(self) -> Jobs:
-        return Jobs(jobs=self.found, queued=0)
+        return Jobs(jobs=self.found)
 
     def job(self, number: int) -> Job:
         return msgspec.structs.replace(next(each for each in self.found if each.id == number), log=f"log of {number}")
@@ -98,11 +98,14 @@ def test_the_progress_of_the_running_job_comes_from_its_records(tmp_path: Path) 
 
 
 def test_the_output_and_the_result_of_each_job_can_be_shown(tmp_path: Path) -> None:
-    view, _ = board(tmp_path, job(3, "running"), job(1, "done", result="mine", message="ended at the time limit"))
+    view, _ = board(
+        tmp_path, job(3, "running"), job(1, "done", result="mine", message="ended at the time limit", schedule="n")
+    )
     update(view.queue)
     shutil.copytree(CAMPAIGNS / "run", tmp_path / "mine")  # after the last listing
     assert "log of 3" in texts(view.queue.layout)
     assert "ended at the time limit" in texts(view.queue.layout)
+    assert "ci, schedule n · " in texts(view.queue.layout)
     click(view, "Output 1")
     update(view.queue)
     assert "log of 1" in texts(view.queue.layout)

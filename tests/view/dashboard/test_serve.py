@@ -34,10 +34,10 @@ def test_it_serves_its_own_pages_alone_until_a_signal_and_prints_the_token_that_
     try:
         assert process.stderr is not None
         first, second = process.stderr.readline(), process.stderr.readline()
-        found = re.search(r"http://127\.0\.0\.1:\d+/$", first)
+        found = re.search(r"listens at (http://127\.0\.0\.1:\d+/) ", first)
         assert found is not None, first
         assert re.search(r"to start runs: [\w-]{24}$", second.strip())
-        url = found[0]
+        url = found[1]
         with urllib.request.urlopen(url, timeout=60) as answer:
             assert answer.status == 200
             page = answer.read().decode()
