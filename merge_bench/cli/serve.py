@@ -63,7 +63,7 @@ def serve(ctx: click.Context, /, check: bool, **values: Any) -> int:
 
 def _store(serve_values: Mapping[str, Any]) -> Store:
     """The store of the service, which may be running, until the command ends."""
-    from merge_bench.service.serve import open_store
+    from merge_bench.service.store import open_store
 
     opened = contextlib.closing(open_store(Path(serve_values["results"])))
     return click.get_current_context().with_resource(opened)

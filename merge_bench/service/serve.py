@@ -8,14 +8,12 @@ import logging
 import re
 import resource
 import socket
-import sqlite3
 import ssl
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bokeh.server.server import BaseServer
 from tornado.httpserver import HTTPServer
 from tornado.ioloop import IOLoop, PeriodicCallback
 from tornado.iostream import IOStream
@@ -23,15 +21,11 @@ from tornado.iostream import IOStream
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.host.addresses import free_port, in_url, is_loopback, origins
 from merge_bench.service.api import Limits, Service
-from merge_bench.service.pages import Gate, QuietIndex
 from merge_bench.service.rules import Rules
 from merge_bench.service.runner import Runner
 from merge_bench.service.schedules import LOOK_SECONDS, queue_due
-from merge_bench.service.store import LOCAL, Store
-from merge_bench.view.dashboard.serve import run_until_signal
+from merge_bench.service.store import FOLDER, LOCAL, Store, open_store
 
-FOLDER = ".service"
-"""In the folder of the results: whoever copies that has everything."""
 TOKEN_FILE = "token"
 _HOST_NAME = re.compile(r"([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?", re.ASCII)
 _IDLE_SECONDS, _BODY_SECONDS, _HEADER_BYTES, _MOST_CONNECTIONS = 10.0, 30.0, 16 << 10, 256
@@ -57,19 +51,6 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
 
 
-def open_store(results: Path) -> Store:
-    """The store of the service for these results, in a folder that only its owner can read; raises UsageError."""
-    folder = results / FOLDER
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder.chmod(0o700)
-        for name in ("service.sqlite", "lock"):
-            (folder / name).touch(mode=0o600)
-        return Store(folder / "service.sqlite")
-    except (OSError, sqlite3.Error) as error:
-        raise UsageError(f"cannot use the folder {folder}: {error}") from None
-
-
 class _Server(HTTPServer):
     """Takes so many connections at a time: anybody can open them, and files are left for jobs."""
 
@@ -88,6 +69,11 @@ def serve(settings: Settings) -> int:
     UsageError
         If another service uses the folder, or this machine cannot listen there.
     """
+    from bokeh.server.server import BaseServer
+
+    from merge_bench.service.pages import Gate, QuietIndex
+    from merge_bench.view.dashboard.serve import run_until_signal
+
     results = settings.results.resolve()
     context = _checked(settings)
     with _opened(results, to_serve=True) as store:

@@ -19,6 +19,8 @@ import msgspec
 from merge_bench.errors import MergeBenchError, UsageError
 from merge_bench.service.documents import Row, Schedule, State
 
+FOLDER = ".service"
+"""In the folder of the results: whoever copies that has everything."""
 LOCAL = "local"
 """The token of who started the service: it cancels jobs of others as well."""
 NAME = "[A-Za-z0-9_][A-Za-z0-9_.-]{0,59}"
@@ -245,6 +247,19 @@ class Store:
                 stack.enter_context(self._connection)  # commits it, or rolls it back after an error
                 self._connection.execute("BEGIN IMMEDIATE")
             yield
+
+
+def open_store(results: Path) -> Store:
+    """The store of the service for these results, in a folder that only its owner can read; raises UsageError."""
+    folder = results / FOLDER
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)
+        for name in ("service.sqlite", "lock"):
+            (folder / name).touch(mode=0o600)
+        return Store(folder / "service.sqlite")
+    except (OSError, sqlite3.Error) as error:
+        raise UsageError(f"cannot use the folder {folder}: {error}") from None
 
 
 def check_name(name: str) -> None:

@@ -29,14 +29,15 @@ class RealService:
     """
 
     def __init__(
-        self, folder: Path, *options: str, results: Path | None = None, variables: Mapping[str, str] | None = None
-    ) -> None:
+        self, folder: Path, *options: str, results: Path | None = None, variables: Mapping[str, str] | None = None,
+        port: str = "0",
+    ) -> None:  # fmt: skip
         self.folder, self.results, self.temp = folder, results or folder / "results", folder / "tmp"
         self.temp.mkdir(parents=True)
         self.before = Before(self.temp)
         self.options, self.variables = options, variables
         self.pids: set[int] = set()
-        self.port = "0"
+        self.port = port
         self.start()
 
     def start(self) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.service.serve import FOLDER, Settings, check, open_store
+from merge_bench.service.serve import Settings, check
+from merge_bench.service.store import FOLDER, open_store
 from tests.helpers.runs import ROOT
 from tests.service.services import RealService
 from tests.service.test_serve import LONG, TINY, problem_of, run, until_measured

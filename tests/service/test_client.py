@@ -81,7 +81,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Fake]]:
             return 200, records if path.endswith("/records") else json.dumps({**JOB, **(job or {})}).encode(), {}
 
         servers.append(Fake(answer or usual))
-        threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
+        threading.Thread(target=servers[-1].serve_forever, args=[0.01], daemon=True).start()
         return servers[-1]
 
     yield make
@@ -199,7 +199,7 @@ def test_a_certificate_that_is_not_trusted_is_named(monkeypatch: pytest.MonkeyPa
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(files["cert"], files["key"])
     server.socket = context.wrap_socket(server.socket, server_side=True)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
     url = f"https://127.0.0.1:{server.server_port}"
     with pytest.raises(UsageError, match="SSL_CERT_FILE"):
         Client(url, "token").job(7)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from merge_bench.cluster import certificate
+from merge_bench.host.addresses import free_port
 from tests.helpers.runs import ROOT
 from tests.service.services import RealService
 
@@ -31,9 +32,8 @@ def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RealServ
         "tls": [f"--tls-cert={files['cert']}", f"--tls-key={files['key']}"],
         "all-addresses": ["--address", "0.0.0.0", "--insecure"],
     }
-    found = RealService(tmp_path / "service", *options[request.param])
-    found.stop()
-    found.start()  # at a port that its command line names
+    # The command line names the port.
+    found = RealService(tmp_path / "service", *options[request.param], port=str(free_port("127.0.0.1", 0)))
     yield found
     found.close()
 
