@@ -57,7 +57,7 @@ class Gate:
         names = "--fail-on " + ",".join(self.fail_on)
         if not self.fail_on:
             return found
-        if _undecided_fails(self.fail_on):
+        if any("INCONCLUSIVE" in GATES[gate] for gate in self.fail_on):
             return f"{found}, and {names} ends with status {GateNotMet.exit_status}"
         return f"{found}, and {names} cannot fail; with {names},inconclusive it ends with status 5"
 
@@ -139,7 +139,7 @@ def judged(document: CompareDocument, *, metric: str, fail_on: Sequence[str]) ->
         options = "--fail-on " + ",".join(fail_on)
         caveats = dict.fromkeys(caveat for each in held for caveat in each.caveats)
         kind, message = GateNotMet, "; ".join([f"{options}: {named}", *caveats])
-    elif not document.comparisons and _undecided_fails(fail_on):
+    elif not document.comparisons and any("INCONCLUSIVE" in GATES[gate] for gate in fail_on):
         kind, message = GateNotMet, "; ".join(document.notes)
     else:
         return document, 0
@@ -163,10 +163,6 @@ def passed(document: CompareDocument, *, metric: str, fail_on: Sequence[str]) ->
     if not any(unsure):
         return "; ".join([f"{options} passed: {named}", *caveats])
     decided = "nothing" if all(unsure) else "not everything"
-    hint = f"with {options},inconclusive it ends with status 5"
-    more = [] if chosen[0].level_of else ["more launches may decide it"]
-    return "; ".join([f"{options} did not fail, but {decided} was decided: {named}", *caveats, hint, *more])
-
-
-def _undecided_fails(fail_on: Sequence[str]) -> bool:
-    return any("INCONCLUSIVE" in GATES[gate] for gate in fail_on)
+    more = "" if chosen[0].level_of else "; more launches may decide it"
+    hint = f"with {options},inconclusive it ends with status 5{more}"
+    return "; ".join([f"{options} did not fail, but {decided} was decided: {named}", *caveats, hint])

@@ -40,8 +40,8 @@ def history(
     series = (each for each in index.series() if wanted.items() <= each.items())
     found = document_of(index, series, metric, threshold, most)
     if not found.series:
-        values = {name: value if isinstance(value, str) else f"{value:,.0f}" for name, value in wanted.items()}
-        described = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items())
+        texts = {name.replace("_", " "): str(value).removesuffix(".0") for name, value in wanted.items()}
+        described = ", ".join(map(" ".join, texts.items()))
         having = f" with {described}" if described else ""
         raise UsageError(f"no merge in {', '.join(map(str, folders))}{having} has a {metric}")
     return found
@@ -92,13 +92,13 @@ def series_of(
             )
             for at, entry in enumerate(entries)
         ],
-        shifts=[
-            _shift(index, entries, shift, levels[shift.at] / levels[shift.at - 1] - 1.0, metric) for shift in shifts
-        ],
+        shifts=[_shift(index, entries, shift, levels, metric) for shift in shifts],
     )  # fmt: skip
 
 
-def _shift(index: Index, entries: Sequence[Entry], shift: Shift, change: float, metric: Metric) -> documents.LevelShift:
+def _shift(
+    index: Index, entries: Sequence[Entry], shift: Shift, levels: Sequence[float], metric: Metric
+) -> documents.LevelShift:
     """With what differs across it; then what differs one result later or earlier, as noise may hide the right one."""
     found = [
         documents.ShiftDifference(
@@ -107,6 +107,7 @@ def _shift(index: Index, entries: Sequence[Entry], shift: Shift, change: float, 
         for at in (shift.at, shift.at + 1, shift.at - 1)
         for each in differences(*(index.properties(entry) for entry in entries[at - 1 : at + 1]))
     ]
+    change = levels[shift.at] / levels[shift.at - 1] - 1.0
     return documents.LevelShift(
         result=shift.at,
         path=entries[shift.at].path,

@@ -41,8 +41,6 @@ create table properties (id text primary key, found blob) without rowid;
 pragma user_version = {_VERSION};
 """
 _INSIDE = "root in (select value from json_each(?))"
-_ENDED = "ended"
-"""With the inode of the folder, the state of a result that is not looked at again."""
 _FILE = "history.sqlite"
 _APART = (
     "engine", "exchange", "distribution", "pipeline", "runtime_filter", "error_handling", "message_bytes", "stores",
@@ -108,7 +106,8 @@ class Index:
     def _update(self, root: str) -> None:
         try:
             with os.scandir(root) as items:
-                names = {item.name: f"{_ENDED} {item.inode()}" for item in items if item.is_dir()}
+                # The state of a result that has ended well, and is not looked at again until another is in its place.
+                names = {item.name: f"ended {item.inode()}" for item in items if item.is_dir()}
         except OSError as error:
             raise UsageError(f"cannot read the folder {root}: {error.strerror}") from error
         known = dict(self._base.execute("select name, state from results where root = ?", [root]))

@@ -32,9 +32,9 @@ def compare_with_level(campaign: Campaign, results: str | os.PathLike[str], thre
     """
     index, own = Index([results]), campaign.folder.resolve()
     series = next(iter(index.series(own.name)), {})
-    found = {each: series_of(index, series, each, threshold, without=str(own)) for each in METRICS}
-    first = found[BY_NAME["throughput"]]
-    paths = [result.path for result in first.results[first.since :]] if first is not None else []
+    every = {each: series_of(index, series, each, threshold, without=str(own)) for each in METRICS}
+    found = every[BY_NAME["throughput"]]
+    paths = [result.path for result in found.results[found.since :]] if found is not None else []
     if len(paths) < LEAST:
         known = f"{LEAST} earlier results of this merge are needed, and {results} has {len(paths)}"
         return CompareDocument(
@@ -42,12 +42,13 @@ def compare_with_level(campaign: Campaign, results: str | os.PathLike[str], thre
             notes=[f"nothing was compared: {known}"], verified=True,
         )  # fmt: skip
     level = {}
-    for metric, its in found.items():
-        every = [result.launches for result in its.results if result.path in paths] if its is not None else []
-        if its is not None and len(every) >= LEAST:
-            floor = max(_noise(every), its.noise_floor or 0.0)
-            values = enumerate(itertools.chain.from_iterable(every[-_MOST:]))
-            level[metric.name] = Side(tuple(Sample(at, at, value) for at, value in values), 0, floor, len(paths))
+    for metric, found in every.items():
+        launches = [result.launches for result in found.results if result.path in paths] if found is not None else []
+        if found is not None and len(launches) >= LEAST:
+            floor = max(_noise(launches), found.noise_floor or 0.0)
+            values = enumerate(itertools.chain.from_iterable(launches[-_MOST:]))
+            samples = tuple(Sample(at, at, value) for at, value in values)
+            level[metric.name] = Side(samples, floor=floor, level_of=len(paths))
     return compare([read_campaign(paths[-1]), campaign], threshold=threshold, anyway=True, level=level)
 
 

@@ -135,9 +135,8 @@ class Index:
             writers = _written_files()
             looked = [self._entry(f"{self.results}/{name}", YOURS, writers) for name in names]
             new = {entry.id: entry for entry in reversed(looked) if entry is not None}
-            entries = tuple((new | {entry.id: new.get(entry.id, entry) for entry in entries}).values())
-            self._last = entries, when
-            return entries
+            self._last = tuple((new | {entry.id: entry for entry in entries} | new).values()), when
+            return self._last[0]
 
     def _scan(self) -> tuple[Entry, ...]:
         self.problem = None

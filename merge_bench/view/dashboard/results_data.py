@@ -55,7 +55,7 @@ def campaign_table(
     """A row for each of `entries`, in their order; `gone`: ids of deleted campaigns."""
     known = [figures(entry) or Figures() for entry in entries]
     columns: dict[str, list[Any]] = {
-        "Started (UTC)": [_start_time(entry) for entry in entries],
+        "Started (UTC)": [f"{began:%Y-%m-%d %H:%M:%S}" if (began := moment(each.started)) else "" for each in entries],
         "Configs": [short(", ".join(entry.configs), 60) for entry in entries],
         "Kind": [entry.kind + f" ({entry.origin})" * (entry.origin != YOURS) for entry in entries],
         "Problem": [_problem(entry, each) for entry, each in zip(entries, known, strict=True)],
@@ -161,11 +161,6 @@ def _compared(content: Content, campaigns: Sequence[Campaign], looks: Mapping[st
         judged=(Column("Compared", titles, text=True), *comparison.judged_columns(chosen)),
         notes=(*content.notes, *document.notes),
     )
-
-
-def _start_time(entry: Entry) -> str:
-    began = moment(entry.started)
-    return f"{began:%Y-%m-%d %H:%M:%S}" if began else ""
 
 
 def _problem(entry: Entry, known: Figures) -> str:

@@ -28,7 +28,7 @@ def charts_of(document: HistoryDocument) -> list[Chart]:
 
 
 def _chart(document: HistoryDocument, series: HistorySeries) -> Chart:
-    scale = _SCALES[document.unit]
+    unit, scale = UNITS[document.unit][0], _SCALES[document.unit]
     values = [result.value * scale for result in series.results]
     days = short_times(result.started for result in series.results)
     begins = [0, *(shift.result for shift in series.shifts), len(values)]
@@ -36,7 +36,7 @@ def _chart(document: HistoryDocument, series: HistorySeries) -> Chart:
     details = {
         "result": [near(result.path) for result in series.results],
         "started": [when(result.started) for result in series.results],
-        "value": [f"{value:,.4g} {UNITS[document.unit][0]}" for value in values],
+        "value": [f"{value:,.4g} {unit}" for value in values],
     }
     results = Points(range(len(values)), values, size=6, details=details)
     groups = [Group(0, (results,), "results"), Group(GREY, tuple(levels), "level")]
@@ -48,6 +48,5 @@ def _chart(document: HistoryDocument, series: HistorySeries) -> Chart:
         marks = Points(begins[1:-1], [values[at] for at in begins[1:-1]], size=12, details=details)
         groups.append(Group(1, (marks,), "shifts"))
     ticks = {each: days[each] for each in thin(len(values), 6)}
-    heading = f"{capitalized(document.metric)} ({UNITS[document.unit][0]})"
-    picture = Picture(Axis("", ticks), Axis(heading), tuple(groups), height=300)
+    picture = Picture(Axis("", ticks), Axis(f"{capitalized(document.metric)} ({unit})"), tuple(groups), height=300)
     return Chart(named(document, series), picture, _NOTE)

@@ -51,15 +51,12 @@ def sentence(document: HistoryDocument, series: HistorySeries) -> str:
     parts = [
         f"level {form(series.level)} {unit} since {day(series, series.since)}{varies}",
         plural(len(series.shifts), "shift") if series.judged else f"{LEAST} results are needed to find a shift",
+        f"A/A {noise(series.noise_floor)}" if series.noise_floor is not None else "",
+        f"{plural(series.wrong_results, 'wrong result')} left out" if series.wrong_results else "",
+        "" if all(result.verified for result in series.results) else UNVERIFIED,
     ]
-    if series.noise_floor is not None:
-        parts.append(f"A/A {noise(series.noise_floor)}")
-    if series.wrong_results:
-        parts.append(f"{plural(series.wrong_results, 'wrong result')} left out")
-    unverified = UNVERIFIED if not all(result.verified for result in series.results) else ""
-    counted = plural(len(series.results), "result")
-    what = f"{document.metric} of {named(document, series)} over {counted}"
-    return f"{what}: {'; '.join(filter(None, (*parts, unverified)))}"
+    what = f"{document.metric} of {named(document, series)} over {plural(len(series.results), 'result')}"
+    return f"{what}: {'; '.join(filter(None, parts))}"
 
 
 def named(document: HistoryDocument, series: HistorySeries) -> str:
@@ -89,10 +86,8 @@ def _details(page: Page, document: HistoryDocument, series: HistorySeries) -> No
     unit, form = UNITS[document.unit]
     names = [os.path.basename(result.path) for result in series.results]
     days = short_times(result.started for result in series.results)
-    rows = [
-        (days[at], form(each.value), form(each.level), str(len(each.launches)), names[at])
-        for at, each in enumerate(series.results)
-    ]
+    figures = ((form(each.value), form(each.level), str(len(each.launches))) for each in series.results)
+    rows = [(day, *each, name) for day, each, name in zip(days, figures, names, strict=True)]
     heads = ("Started\n(UTC)", f"Value\n({unit})", f"Level\n({unit})", "Launches", "Result")
     page.table(*by_row(heads, rows, (0, 4)))
     found = [
