@@ -43,7 +43,7 @@ def history(
         texts = {name.replace("_", " "): str(value).removesuffix(".0") for name, value in wanted.items()}
         described = ", ".join(map(" ".join, texts.items()))
         having = f" with {described}" if described else ""
-        raise UsageError(f"no merge in {', '.join(map(str, folders))}{having} has a {metric}")
+        raise UsageError(f"no result in {', '.join(map(str, folders))}{having} has a {metric}")
     return found
 
 

@@ -274,7 +274,7 @@ def test_a_floor_that_is_shown_later_undoes_no_shift(results: Path) -> None:
 def test_what_is_refused(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match=r"cannot read the folder .*nowhere"):
         document(tmp_path / "nowhere")
-    with pytest.raises(UsageError, match=r"no merge in .* with config shm has a throughput"):
+    with pytest.raises(UsageError, match=r"no result in .* with config shm has a throughput"):
         document(results, config="shm")
     with pytest.raises(UsageError, match="'speed' is none of throughput, bandwidth"):
         document(results, metric="speed")
