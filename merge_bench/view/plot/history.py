@@ -15,10 +15,7 @@ from merge_bench.view.titles import short_times, when
 
 _MOST = 8
 _SCALES = {"B/s": 2.0**-30, "s": 1e3}
-_NOTE = (
-    "Points: results, medians over launches, in their order; lines: levels, medians over results; squares: the first"
-    " result of a new level."
-)
+_NOTE = "Points: medians over launches, in order; lines: levels, medians over results; squares: first of a new level."
 
 
 def charts_of(document: HistoryDocument) -> list[Chart]:
