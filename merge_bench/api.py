@@ -269,7 +269,8 @@ def history(
     """A data frame with a row for every result in results folders: its value, its level, and whether that begins there.
 
     `only`: ``config``, ``chunk``, ``workers``, ``hosts``, ``engine``, ``exchange``, as options of the command. In
-    ``shift`` is the change of the level, -0.05 for 5 % less, and in ``differs`` what else changed with that result.
+    ``unit`` is that of value and level, in ``shift`` the change of the level, -0.05 for 5 % less, and in ``differs``
+    what else changed with that result.
 
     Raises
     ------
@@ -277,17 +278,18 @@ def history(
         If there is no such result, or `ruptures` is not installed.
     """
     from merge_bench.analysis.history.document import history as history_of
+    from merge_bench.view.titles import moment
 
-    if "chunk" in only:
-        only["chunk"] = int(only["chunk"])
     document = history_of(folders or ("results",), metric=metric, threshold=threshold, **only)
     rows: list[dict[str, object]] = []
     for number, series in enumerate(document.series):
-        for result in series.results:
-            more = {"metric": metric, "launches": len(result.launches), "shift": None, "differs": None}
-            rows.append({"series": number, **series.series, **asdict(result), **more})
-        for shift in series.shifts:
-            rows[shift.result - len(series.results)] |= {"shift": shift.change, "differs": "; ".join(shift.differs)}
+        shifts = {shift.result: shift for shift in series.shifts}
+        for at, result in enumerate(series.results):
+            shift = shifts.get(at)
+            rows.append({"series": number, **series.series, **asdict(result)} | {
+                "started": moment(result.started), "launches": len(result.launches), "metric": metric,
+                "unit": document.unit, "shift": shift and shift.change, "differs": shift and "; ".join(shift.differs),
+            })  # fmt: skip
     return _frame(iter(rows), frame)
 
 

@@ -6,6 +6,7 @@ there is one, the remedy.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import sys
@@ -79,6 +80,12 @@ class GateNotMet(MergeBenchError):
 
     exit_status = 5
     code = "gate-not-met"
+
+
+def require(library: str, extra: str, what: str) -> None:
+    """Raise UsageError if a library of one of the package's extras, which `what` needs, is not installed."""
+    if importlib.util.find_spec(library) is None:
+        raise UsageError(f"{what} needs {library}, which is not installed; run: pip install 'merge-bench[{extra}]'")
 
 
 def say(message: str, remedy: str | None = None) -> None:

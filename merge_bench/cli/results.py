@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +22,12 @@ from merge_bench.cli.parameters import (
     results_option,
 )
 from merge_bench.config import parsers
-from merge_bench.errors import RunFailed, UsageError, say
+from merge_bench.errors import RunFailed, UsageError, require, say
 from merge_bench.view import export as exports
 
 if TYPE_CHECKING:
+    from merge_bench.records.campaign import Campaign
+    from merge_bench.view.plot.marks import Chart
     from merge_bench.view.report.full.build import References
 
 RESULTS = click.argument("results", nargs=-1, required=True, metavar="RESULT...")
@@ -92,9 +93,8 @@ def compare(
 @results_option("Folder of the results, if no FOLDER is given.")
 @choice_option("--metric", METRICS, "Metric whose level is looked at.")
 @click.option("--config", metavar="NAME", help="Only results of this config.")
-@click.option(
-    "--chunk", type=Parsed("ROWS", parsers.count(1)), metavar="ROWS", help="Only merges of so many rows per chunk."
-)
+@click.option("--chunk", type=Parsed("ROWS", parsers.count(1)), metavar="ROWS",
+              help="Only merges of so many rows per chunk.")  # fmt: skip
 @count_option("--workers", "W", "Only merges by so many workers.")
 @count_option("--hosts", "N", "Only merges on so many hosts.")
 @click.option("--engine", metavar="NAME", help="Only merges by this engine.")
@@ -112,25 +112,27 @@ def history(
     results that came after it, so that one bad night is none.
     """
     from merge_bench.analysis.history.document import history as history_of
-    from merge_bench.view.plot.draw import check_plots, draw
     from merge_bench.view.plot.history import charts_of
     from merge_bench.view.report.history import print_history
 
-    files = check_plots(list(dict.fromkeys(plots)))
-    document = history_of(folders or (results,), **asked)
     show = None if as_json else functools.partial(print_history, details=details)
-    return _show(document, show, dict.fromkeys(files, lambda file: draw(charts_of(document), file)))
+    return _show(lambda: history_of(folders or (results,), **asked), show, charts_of, plots)
 
 
-def _show(document: Any, show: Callable[[Any], None] | None, plots: Mapping[Path, Callable[[Path], object]]) -> int:
-    """Draw the plots, and `show` the document, or print it as JSON; returns the exit status."""
+def _show(
+    make: Callable[[], Any], show: Callable[[Any], None] | None, charts_of: Callable[[Any], Sequence[Chart]],
+    plots: Sequence[str], campaigns: Sequence[Campaign] = (),
+) -> int:  # fmt: skip
+    """Make a document and draw its charts; `show` it, or print it as JSON. Returns the exit status."""
     from msgspec.structs import replace
 
     from merge_bench.analysis.documents.error import Failure
     from merge_bench.view.document import print_document
-    from merge_bench.view.plot.draw import write_each
+    from merge_bench.view.plot.draw import check_plots, draw, write_each
 
-    problems = write_each(plots)
+    files = check_plots(list(dict.fromkeys(plots)))
+    document = make()
+    problems = write_each(dict.fromkeys(files, lambda file: draw(charts_of(document), file, campaigns)))
     if problems:
         document = replace(document, error=Failure(RunFailed.code, "; ".join(problems)))
     (show or print_document)(document)
@@ -164,15 +166,12 @@ def predict(results: tuple[str, ...], plots: Sequence[str], as_json: bool, **ask
     """
     from merge_bench.analysis.predict.document import predict as predict_from
     from merge_bench.records.reader import read_campaign
-    from merge_bench.view.plot.draw import check_plots, draw
     from merge_bench.view.plot.forecast import panels_of
     from merge_bench.view.report.forecast import print_forecast
 
-    files = check_plots(list(dict.fromkeys(plots)))
     campaigns = [read_campaign(result) for result in results]
-    document = predict_from(campaigns, **asked)
     show = None if as_json else print_forecast
-    return _show(document, show, dict.fromkeys(files, lambda file: draw(panels_of(document), file, campaigns)))
+    return _show(lambda: predict_from(campaigns, **asked), show, panels_of, plots, campaigns)
 
 
 @click.command("import", context_settings=CONTEXT)
@@ -315,8 +314,7 @@ def list_results(results: str) -> None:
 )
 def dashboard(results: str, port: int, address: str, no_open: bool, allow_run: bool) -> int:
     """Show results in a browser, follow running campaigns live, and start runs."""
-    if importlib.util.find_spec("panel") is None:
-        raise UsageError("the dashboard needs panel, which is not installed; run: pip install 'merge-bench[dashboard]'")
+    require("panel", "dashboard", "the dashboard")
     from merge_bench.view.dashboard.serve import serve
 
     return serve(Path(results), port=port, address=address, open_browser=not no_open, allow_run=allow_run)

@@ -147,17 +147,26 @@ def keys_of(work: Workload) -> str:
 
 def when(seconds: float | None) -> str:
     """``22 November 2026, 11:00 UTC``; empty for a time that no calendar has."""
-    found = _moment(seconds)
+    found = moment(seconds)
     return "" if found is None else f"{found.day} {found:%B %Y, %H:%M} UTC"
 
 
 def short_time(seconds: float | None) -> tuple[str, str, str]:
     """``25 Nov``, ``2026``, ``14:02``, in UTC; empty for a time that no calendar has."""
-    found = _moment(seconds)
+    found = moment(seconds)
     return ("", "", "") if found is None else (f"{found.day} {found:%b}", f"{found:%Y}", f"{found:%H:%M}")
 
 
-def _moment(seconds: float | None) -> datetime | None:
+def short_times(moments: Iterable[float | None], *, clock: bool = False) -> list[str]:
+    """Each as ``25 Nov``, with the year if there are several; as ``25 Nov 14:02`` if `clock` or all are of one day."""
+    found = [short_time(each) for each in moments]
+    several = len({year for _, year, _ in found if year}) > 1
+    clock = clock or len({each[:2] for each in found}) == 1
+    return [" ".join(filter(None, (day, year * several, time * clock))) for day, year, time in found]
+
+
+def moment(seconds: float | None) -> datetime | None:
+    """Seconds since the epoch as a time in UTC; None for one that no calendar has."""
     try:
         return datetime.fromtimestamp(seconds, UTC) if seconds is not None else None
     except (OverflowError, ValueError, OSError):

@@ -11,7 +11,7 @@ from merge_bench.records.reader import read_campaign
 from merge_bench.records.recorded_plan import Plan
 from merge_bench.view.report.full.results import by_problem, sources_of
 from merge_bench.view.report.run import print_report
-from merge_bench.view.titles import measured_problem, option_of, problem_of, size_of, tables_of, title_of
+from merge_bench.view.titles import measured_problem, option_of, problem_of, short_times, size_of, tables_of, title_of
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 
 
@@ -86,3 +86,11 @@ def test_one_question_at_two_sizes_is_two_problems(tmp_path: Path) -> None:
 def test_an_option_is_named_with_its_value() -> None:
     found = [option_of(*each) for each in (("rows_per_chunk", 20_000), ("workers", 1), ("workers", 2), ("how", "left"))]
     assert found == ["20,000 rows per chunk", "1 worker", "2 workers", "how left"]
+
+
+def test_times_have_what_tells_them_apart() -> None:
+    day, year = 86_400.0, 365 * 86_400.0
+    assert short_times([0.0, day, None]) == ["1 Jan", "2 Jan", ""]
+    assert short_times([0.0, year]) == ["1 Jan 1970", "1 Jan 1971"]
+    assert short_times([0.0, 60.0]) == ["1 Jan 00:00", "1 Jan 00:01"]
+    assert short_times([0.0, year], clock=True) == ["1 Jan 1970 00:00", "1 Jan 1971 00:00"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from merge_bench.analysis.compare import properties
 from merge_bench.analysis.compare.judging import Judged, judge_metric
@@ -17,9 +16,6 @@ from merge_bench.analysis.statistics import median, median_interval
 from merge_bench.analysis.statistics.verdict import ALPHA, Judgement, Verdict
 from merge_bench.records.campaign import Campaign
 
-if TYPE_CHECKING:
-    from merge_bench.analysis.history.level import Level
-
 _DOUBTS = {
     Verdict.FASTER: "the difference may come from the host",
     Verdict.SLOWER: "the difference may come from the host",
@@ -30,8 +26,9 @@ _DOUBTS = {
 
 
 def compare(
-    campaigns: Sequence[Campaign], *, threshold: float = 0.02, anyway: bool = False, level: Level | None = None
-) -> documents.CompareDocument:
+    campaigns: Sequence[Campaign], *, threshold: float = 0.02, anyway: bool = False,
+    level: Mapping[str, Side] | None = None,
+) -> documents.CompareDocument:  # fmt: skip
     """Compare every run with its baseline, in every metric.
 
     Parameters
@@ -43,7 +40,7 @@ def compare(
     anyway
         Compare what is not comparable too.
     level
-        What the first campaign, its newest result, stands for.
+        By metric, what stands for the first campaign: the level that this is the newest result of.
 
     Raises
     ------
@@ -61,7 +58,7 @@ def compare(
     notes = [*_busy(campaigns), *selection.notes]
     judged: dict[Pair, list[Judged]] = {pair: [] for pair in selection.pairs}
     for metric in METRICS:
-        earlier = level.earlier.get(metric.name) if level else None
+        earlier = (level or {}).get(metric.name)
         found, absent = judge_metric(selection.pairs, metric, threshold=threshold, earlier=earlier)
         notes += absent
         for each in found:
@@ -71,9 +68,8 @@ def compare(
     varying = _varying(selection.pairs)
     return documents.CompareDocument(
         results=[
-            documents.ComparedResult(letter=letter(index, len(campaigns)), path=str(campaign.folder), level_of=count)
+            documents.ComparedResult(letter=letter(index, len(campaigns)), path=str(campaign.folder))
             for index, campaign in enumerate(campaigns)
-            for count in [level.count if level and index == 0 else None]
         ],
         threshold=threshold,
         alpha=ALPHA,
@@ -140,11 +136,12 @@ def _comparison(
         interval=_interval(judgement),
         confidence=1.0 - judgement.alpha if judgement else None,
         launches=effect.least if effect else 0,
-        more_launches=judgement.more if judgement else None,
+        more_launches=judgement.more if judgement and not row.baseline.level_of else None,
         p=effect.p if effect else None,
         p_holm=judgement.p_holm if judgement else None,
         threshold=threshold,
         noise_floor=judged.floor,
+        level_of=row.baseline.level_of,
         aa=judged.calibration,
         paired=effect.paired if effect else None,
         verified=pair.baseline.verified and pair.candidate.verified,

@@ -15,7 +15,7 @@ from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.analysis.documents.error import Failure
 from merge_bench.analysis.statistics.power import can_differ, least_launches
 from merge_bench.analysis.statistics.verdict import ALPHA
-from merge_bench.errors import GateNotMet, UsageError, WrongResult
+from merge_bench.errors import GateNotMet, UsageError, WrongResult, require
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign, read_head
 from merge_bench.records.writer import RECORDS
@@ -71,23 +71,12 @@ class Gate:
         UsageError
             If the two cannot be compared; what was measured is kept.
         """
-        campaigns = [self.against, campaign] if isinstance(self.against, Campaign) else [campaign]
-        level = None
         if isinstance(self.against, Path):
-            from merge_bench.analysis.history.level import LEAST, level_before
+            from merge_bench.analysis.history.level import compare_with_level
 
-            level, count = level_before(campaign, self.against, self.threshold)
-            if level is None:
-                known = f"{LEAST} earlier results of this merge are needed, and {self.against} has {count}"
-                why = f"nothing was compared: {known}"
-                error = Failure(GateNotMet.code, why) if "inconclusive" in self.fail_on else None
-                document = CompareDocument(
-                    results=[], threshold=self.threshold, alpha=ALPHA, comparisons=[], differences=[], notes=[why],
-                    verified=True, error=error,
-                )  # fmt: skip
-                return document, GateNotMet.exit_status if error else 0
-            campaigns = [level.newest, campaign]
-        document = compare(campaigns, threshold=self.threshold, anyway=level is not None, level=level)
+            document = compare_with_level(campaign, self.against, self.threshold)
+        else:
+            document = compare([self.against, campaign] if self.against else [campaign], threshold=self.threshold)
         return judged(document, metric=METRIC, fail_on=self.fail_on)
 
 
@@ -105,9 +94,7 @@ def asked_for(values: Mapping[str, Any], *, configs: int) -> Gate | None:
     if not against and not fail_on:
         return None
     if against == HISTORY:
-        from merge_bench.analysis.history.document import need_ruptures
-
-        need_ruptures()
+        require("ruptures", "history", f"--against {HISTORY}")
         if configs > 1:
             raise UsageError(f"--against {HISTORY} takes one config; run each config by itself")
         return Gate(Path(values["results"]), fail_on, float(values["threshold"]))
@@ -152,6 +139,8 @@ def judged(document: CompareDocument, *, metric: str, fail_on: Sequence[str]) ->
         options = "--fail-on " + ",".join(fail_on)
         caveats = dict.fromkeys(caveat for each in held for caveat in each.caveats)
         kind, message = GateNotMet, "; ".join([f"{options}: {named}", *caveats])
+    elif not document.comparisons and any("INCONCLUSIVE" in GATES[gate] for gate in fail_on):
+        kind, message = GateNotMet, "; ".join(document.notes)
     else:
         return document, 0
     return msgspec.structs.replace(document, error=Failure(kind.code, message)), kind.exit_status
@@ -174,5 +163,6 @@ def passed(document: CompareDocument, *, metric: str, fail_on: Sequence[str]) ->
     if not any(unsure):
         return "; ".join([f"{options} passed: {named}", *caveats])
     decided = "nothing" if all(unsure) else "not everything"
-    hint = f"with {options},inconclusive it ends with status 5; more launches may decide it"
+    more = "" if chosen[0].level_of else "; more launches may decide it"
+    hint = f"with {options},inconclusive it ends with status 5{more}"
     return "; ".join([f"{options} did not fail, but {decided} was decided: {named}", *caveats, hint])

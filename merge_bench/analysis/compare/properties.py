@@ -81,6 +81,11 @@ def problem(run: Run) -> dict[str, str]:
 
     A value of an unexpected type is equal only to the same value.
     """
+    return {name: shown(value) for name, value in problem_values(run).items()}
+
+
+def problem_values(run: Run) -> dict[str, object]:
+    """The same, with numbers as they are."""
     plan = run.plan
     found: dict[str, object] = {name: getattr(plan, name) for name in SIZE}
     if plan.workload is not None:
@@ -92,9 +97,7 @@ def problem(run: Run) -> dict[str, str]:
         if _belongs_to_problem(name):
             found["workload name" if name == "workload" else name] = f"unreadable: {text}"
     return {
-        name: _table(value) if isinstance(value, Table) else shown(value)
-        for name, value in found.items()
-        if value is not None
+        name: _table(value) if isinstance(value, Table) else value for name, value in found.items() if value is not None
     }
 
 

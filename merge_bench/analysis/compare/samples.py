@@ -59,12 +59,14 @@ class Sample:
 class Side:
     """One metric of one run: the launches that have it, and how many should have had it and do not.
 
-    `floor`: its noise floor, where that is known without an A/A comparison beside it.
+    `floor`: its noise floor, where that is known without an A/A comparison beside it; `level_of`: how many results of
+    a level it stands for, None: one run.
     """
 
     samples: tuple[Sample, ...]
     missing: int = 0
     floor: float | None = None
+    level_of: int | None = None
 
     @property
     def values(self) -> list[float]:

@@ -10,14 +10,10 @@ from merge_bench.analysis.documents.error import Failure
 
 
 class ComparedResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A campaign; `letter` stands for it in labels, null for the only one.
-
-    `level_of`: how many results of the present level it stands for, of which it is the newest; null: itself alone.
-    """
+    """A campaign; `letter` stands for it in labels, null for the only one."""
 
     letter: str | None
     path: str
-    level_of: int | None = None
 
 
 class Interval(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +68,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     p_holm: float | None
     threshold: float
     noise_floor: float | None
+    level_of: int | None
     aa: bool
     paired: bool | None
     verified: bool

@@ -54,7 +54,7 @@ class HistorySeries(msgspec.Struct, frozen=True, kw_only=True):
     ``level`` is the median since the last shift, ``noise`` the robust standard deviation about it, as a share of it.
     """
 
-    series: dict[str, str]
+    series: dict[str, str | int | float]
     level: float
     since: int
     noise: float

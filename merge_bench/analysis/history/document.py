@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, islice, pairwise
+from typing import Any
 
-from merge_bench.analysis.compare.properties import differences, shown
+from merge_bench.analysis.compare.properties import differences
 from merge_bench.analysis.compare.samples import METRICS, Metric
 from merge_bench.analysis.documents import history as documents
-from merge_bench.analysis.history.index import Entry, Index
+from merge_bench.analysis.history.index import Entry, Index, Series
 from merge_bench.analysis.history.shifts import AFTER, FIRST, Shift, find_shifts
 from merge_bench.analysis.statistics import median
-from merge_bench.errors import UsageError
+from merge_bench.errors import UsageError, require
 
 BY_NAME = {metric.name: metric for metric in METRICS}
 LEAST = FIRST + AFTER
@@ -22,7 +22,7 @@ LEAST = FIRST + AFTER
 
 def history(
     folders: Sequence[str | os.PathLike[str]], *, metric: str = "throughput", threshold: float = 0.02,
-    most: int | None = None, **only: object,
+    most: int | None = None, **only: Any,
 ) -> documents.HistoryDocument:  # fmt: skip
     """The series in `folders`, or `only` those with this ``config``, ``chunk``, …, and their shifts in one metric.
 
@@ -35,21 +35,23 @@ def history(
         If a folder cannot be read, or there is no such series, or `ruptures` is not installed.
     """
     index = Index(folders)
-    given = {"rows_per_chunk" if name == "chunk" else name: value for name, value in only.items()}
-    wanted = {name: shown(value) for name, value in given.items() if value is not None}
+    only["rows_per_chunk"] = only.pop("chunk", None)
+    wanted = {name: value for name, value in only.items() if value is not None}
     series = (each for each in index.series() if wanted.items() <= each.items())
     found = document_of(index, series, metric, threshold, most)
     if not found.series:
-        described = " and ".join(["of a merge", *(f"{name.replace('_', ' ')} {wanted[name]}" for name in wanted)])
-        raise UsageError(f"no result in {', '.join(map(str, folders))} has a {metric} {described}")
+        texts = {name.replace("_", " "): str(value).removesuffix(".0") for name, value in wanted.items()}
+        described = ", ".join(map(" ".join, texts.items()))
+        having = f" with {described}" if described else ""
+        raise UsageError(f"no result in {', '.join(map(str, folders))}{having} has a {metric}")
     return found
 
 
 def document_of(
-    index: Index, series: Iterable[Mapping[str, str]], metric: str, threshold: float = 0.02, most: int | None = None
+    index: Index, series: Iterable[Series], metric: str, threshold: float = 0.02, most: int | None = None
 ) -> documents.HistoryDocument:
     """The first `most` of these `series` that have the metric."""
-    need_ruptures()
+    require("ruptures", "history", "history")
     if metric not in BY_NAME:
         raise UsageError(f"metric {metric!r} is none of {', '.join(BY_NAME)}")
     found = filter(None, (series_of(index, each, BY_NAME[metric], threshold) for each in series))
@@ -59,14 +61,8 @@ def document_of(
     )  # fmt: skip
 
 
-def need_ruptures() -> None:
-    """Raise UsageError if `ruptures` is not installed."""
-    if importlib.util.find_spec("ruptures") is None:
-        raise UsageError("history needs ruptures, which is not installed; run: pip install 'merge-bench[history]'")
-
-
 def series_of(
-    index: Index, series: Mapping[str, str], metric: Metric, threshold: float, *, without: str = ""
+    index: Index, series: Series, metric: Metric, threshold: float, *, without: str = ""
 ) -> documents.HistorySeries | None:
     """One series, None if nothing in it has the metric; `without`: the folder of a result to leave out."""
     every = [entry for entry in index.entries(series) if entry.path != without]
@@ -96,13 +92,13 @@ def series_of(
             )
             for at, entry in enumerate(entries)
         ],
-        shifts=[
-            _shift(index, entries, shift, levels[shift.at] / levels[shift.at - 1] - 1.0, metric) for shift in shifts
-        ],
+        shifts=[_shift(index, entries, shift, levels, metric) for shift in shifts],
     )  # fmt: skip
 
 
-def _shift(index: Index, entries: Sequence[Entry], shift: Shift, change: float, metric: Metric) -> documents.LevelShift:
+def _shift(
+    index: Index, entries: Sequence[Entry], shift: Shift, levels: Sequence[float], metric: Metric
+) -> documents.LevelShift:
     """With what differs across it; then what differs one result later or earlier, as noise may hide the right one."""
     found = [
         documents.ShiftDifference(
@@ -111,6 +107,7 @@ def _shift(index: Index, entries: Sequence[Entry], shift: Shift, change: float, 
         for at in (shift.at, shift.at + 1, shift.at - 1)
         for each in differences(*(index.properties(entry) for entry in entries[at - 1 : at + 1]))
     ]
+    change = levels[shift.at] / levels[shift.at - 1] - 1.0
     return documents.LevelShift(
         result=shift.at,
         path=entries[shift.at].path,

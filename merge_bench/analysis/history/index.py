@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
 from merge_bench.analysis.aggregate import counted
 from merge_bench.analysis.compare import properties
 from merge_bench.analysis.compare.samples import METRICS, match, side
-from merge_bench.analysis.compare.select import planned_pairs
+from merge_bench.analysis.compare.select import Pair, planned_pairs
 from merge_bench.analysis.statistics.verdict import noise_floor
 from merge_bench.analysis.verification_state import State, state_of
 from merge_bench.errors import UsageError
@@ -27,24 +28,27 @@ from merge_bench.records.campaign import Campaign, Run
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import RECORDS
 
-_VERSION = 2
+_VERSION = 3
 """Of what is kept: an index of another version is made anew."""
 _SCHEMA = f"""
-drop table if exists results; drop table if exists runs; drop table if exists properties;
+drop table if exists runs; drop table if exists results; drop table if exists properties;
 create table results (root text, name text, state text, primary key (root, name)) without rowid;
-create table runs (root text, name text, series text, entry blob);
+create table runs (root text, name text, series text, entry blob,
+    foreign key (root, name) references results on delete cascade);
 create index of_series on runs (series, root);
 create index of_result on runs (root, name);
 create table properties (id text primary key, found blob) without rowid;
 pragma user_version = {_VERSION};
 """
-_ENDED = "ended"
-"""With the inode of the folder, the state of a result that is not looked at again."""
+_INSIDE = "root in (select value from json_each(?))"
 _FILE = "history.sqlite"
 _APART = (
-    "distribution", "pipeline", "runtime_filter", "error_handling", "message_bytes", "stores", "shuffle", "threads",
+    "engine", "exchange", "distribution", "pipeline", "runtime_filter", "error_handling", "message_bytes", "stores",
+    "shuffle", "threads",
 )  # fmt: skip
-"""Options that make another series, besides those that `compare` refuses between results."""
+"""Options that make another series."""
+Series: TypeAlias = Mapping[str, str | int | float]
+"""What tells a series from the others: the config, the problem, …, by name."""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,31 +68,26 @@ class Index:
 
     def __init__(self, folders: Sequence[str | os.PathLike[str]]) -> None:
         self.roots = list(dict.fromkeys(str(Path(folder).resolve()) for folder in folders))
-        self.problems: list[str] = []
+        self._roots = msgspec.json.encode(self.roots).decode()
         try:
-            self._base = _opened()
-            self._update_all()
+            cache_folder().mkdir(parents=True, exist_ok=True)
+            self._open(cache_folder() / _FILE)
         except (OSError, RuntimeError, sqlite3.Error) as error:  # then it is in memory
             if type(error) is sqlite3.DatabaseError:  # it is damaged
                 with contextlib.suppress(OSError):
                     (cache_folder() / _FILE).unlink()
-            self._base = sqlite3.connect(":memory:")
-            self._base.executescript(_SCHEMA)
-            self._update_all()
+            self._open(":memory:")
 
-    def series(self, name: str | None = None) -> list[dict[str, str]]:
+    def series(self, name: str | None = None) -> list[dict[str, str | int | float]]:
         """What tells each series from the others, those with the newest results first; `name`: only of this result."""
-        wanted = f"root in ({self._marks}) and coalesce(?, name) = name"
-        found = self._base.execute(
-            f"select series from runs where {wanted} group by series order by max(name) desc", [*self.roots, name]
-        )
-        return [msgspec.json.decode(text, type=dict[str, str]) for (text,) in found]
+        wanted = f"{_INSIDE} and coalesce(?, name) = name group by series order by max(name) desc"
+        found = self._base.execute(f"select series from runs where {wanted}", [self._roots, name])
+        return [msgspec.json.decode(text, type=dict[str, str | int | float]) for (text,) in found]
 
-    def entries(self, series: Mapping[str, str]) -> list[Entry]:
+    def entries(self, series: Series) -> list[Entry]:
         """The runs of one of `series`, the oldest first."""
-        found = self._base.execute(
-            f"select entry from runs where series = ? and root in ({self._marks})", [_text(series), *self.roots]
-        )
+        wanted = [self._roots, _text(series)]
+        found = self._base.execute(f"select entry from runs where {_INSIDE} and series = ?", wanted)
         decode = msgspec.msgpack.Decoder(Entry).decode
         return sorted((decode(entry) for (entry,) in found), key=lambda each: (each.started, each.path))
 
@@ -97,12 +96,9 @@ class Index:
         ((found,),) = self._base.execute("select found from properties where id = ?", [entry.properties])
         return msgspec.json.decode(found, type=dict[str, dict[str, str]])
 
-    @property
-    def _marks(self) -> str:
-        return ", ".join("?" * len(self.roots))
-
-    def _update_all(self) -> None:
-        self.problems.clear()
+    def _open(self, place: Path | str) -> None:
+        self._base = _opened(place)
+        self.problems: list[str] = []
         for root in self.roots:
             self._update(root)
         self._base.commit()
@@ -110,12 +106,12 @@ class Index:
     def _update(self, root: str) -> None:
         try:
             with os.scandir(root) as items:
-                names = {item.name: f"{_ENDED} {item.inode()}" for item in items if item.is_dir()}
+                # The state of a result that has ended well, and is not looked at again until another is in its place.
+                names = {item.name: f"ended {item.inode()}" for item in items if item.is_dir()}
         except OSError as error:
             raise UsageError(f"cannot read the folder {root}: {error.strerror}") from error
         known = dict(self._base.execute("select name, state from results where root = ?", [root]))
-        for name in known.keys() - names.keys():
-            self._forget(root, name)
+        self._forget(root, known.keys() - names.keys())
         for name, ended in sorted(names.items()):
             if known.get(name) != ended:
                 with contextlib.suppress(OSError):  # no result
@@ -125,12 +121,11 @@ class Index:
                         self._read(root, name, state, ended)
                         self._base.commit()  # others may use the index meanwhile
 
-    def _forget(self, root: str, name: str) -> None:
-        for table in ("results", "runs"):
-            self._base.execute(f"delete from {table} where root = ? and name = ?", [root, name])
+    def _forget(self, root: str, names: Collection[str]) -> None:
+        self._base.executemany("delete from results where root = ? and name = ?", [(root, name) for name in names])
 
     def _read(self, root: str, name: str, state: str, ended: str) -> None:
-        self._forget(root, name)
+        self._forget(root, [name])
         try:
             campaign = read_campaign(Path(root, name))
         except UsageError as error:
@@ -145,10 +140,9 @@ class Index:
             self._base.execute("insert into runs values (?, ?, ?, ?)", row)
 
 
-def _opened() -> sqlite3.Connection:
-    cache_folder().mkdir(parents=True, exist_ok=True)
-    base = sqlite3.connect(cache_folder() / _FILE, timeout=60)
-    base.executescript("pragma journal_mode = wal; pragma synchronous = normal")
+def _opened(place: Path | str) -> sqlite3.Connection:
+    base = sqlite3.connect(place, timeout=60)
+    base.executescript("pragma journal_mode = wal; pragma synchronous = normal; pragma foreign_keys = on")
     if base.execute("pragma user_version").fetchone() != (_VERSION,):
         base.executescript(_SCHEMA)
     return base
@@ -158,7 +152,7 @@ def _runs(campaign: Campaign) -> Iterator[tuple[str, bytes, Entry]]:
     """The series, the properties and the figures of each run; none of network measurements, tunings and imports."""
     if campaign.probe is not None or campaign.head.imported_from is not None:
         return
-    floors = _floors(campaign)
+    calibrations = [pair for pair in planned_pairs(campaign) if pair.same_config]
     for run in campaign.runs:
         state = state_of(run, counted(run))
         values = {metric.name: side(run, metric).values for metric in METRICS}
@@ -169,39 +163,41 @@ def _runs(campaign: Campaign) -> Iterator[tuple[str, bytes, Entry]]:
         found = msgspec.json.encode(known, order="deterministic")
         yield _text(series), found, Entry(
             path=str(campaign.folder.resolve()), started=campaign.head.time, values=values,
-            floors=floors.get((run.config.name, run.plan_index), {}), verified=state is State.VERIFIED,
-            wrong=state is State.WRONG, properties=hashlib.blake2b(found, digest_size=16).hexdigest(),
+            floors=_floors(run, calibrations), verified=state is State.VERIFIED, wrong=state is State.WRONG,
+            properties=hashlib.blake2b(found, digest_size=16).hexdigest(),
         )  # fmt: skip
 
 
-def _series(run: Run, known: dict[str, dict[str, str]]) -> dict[str, str]:
+def _series(run: Run, known: dict[str, dict[str, str]]) -> Series:
     """What two results must have in common to belong to one series. In `known`, the drivers of GPUs get their name."""
     machine = known.setdefault(properties.MACHINE, {})
     workers = [worker for launch in run.launches if launch.line is not None for worker in launch.line.workers]
     gpus = [gpu for worker in workers for gpu in worker.hardware.gpus or ()]
     machine.pop("gpus", None)
     machine |= properties.gathered({"GPUs": gpu.name, "GPU driver": gpu.driver_version} for gpu in gpus)
-    options = {name: run.options.get(name) for name in ("engine", "exchange", *_APART)}
     found: dict[str, Any] = {
-        "config": run.config.name, **properties.problem(run), "hosts": len({worker.host for worker in workers}),
-        **{name: value for name, value in options.items() if value not in (None, False, "shuffle")},
-        **{name: machine[name] for name in ("cpu_model", "GPUs") if name in machine},
-    }  # fmt: skip
-    return {name: properties.shown(value) for name, value in found.items()}
+        **properties.problem_values(run),
+        "hosts": len({worker.host for worker in workers}),
+        **{name: run.options.get(name) for name in _APART},
+        **{name: machine.get(name) for name in ("cpu_model", "GPUs")},
+    }
+    return {"config": run.config.name} | {
+        name: value if isinstance(value, (int, float)) and value is not True else properties.shown(value)
+        for name, value in found.items()
+        if value not in (None, False, "shuffle")
+    }
 
 
-def _floors(campaign: Campaign) -> dict[tuple[str, int], dict[str, float]]:
-    """By run and metric, the noise floor that its A/A comparison shows, if it has one."""
-    found: dict[tuple[str, int], dict[str, float]] = {}
-    for pair in (pair for pair in planned_pairs(campaign) if pair.same_config):
-        runs = (pair.baseline.run, pair.candidate.run)
-        for metric in METRICS:
-            effect, _ = match(side(runs[0], metric), side(runs[1], metric), metric, one_campaign=True)
-            if effect is not None:
-                for run in runs:
-                    found.setdefault((run.config.name, run.plan_index), {})[metric.name] = noise_floor(effect)
+def _floors(run: Run, calibrations: Sequence[Pair]) -> dict[str, float]:
+    """By metric, the noise floor that an A/A comparison of this run shows, if there is one."""
+    found: dict[str, float] = {}
+    for pair, metric in itertools.product(calibrations, METRICS):
+        one, other = pair.baseline.run, pair.candidate.run
+        if run in (one, other):
+            effect, _ = match(side(one, metric), side(other, metric), metric, one_campaign=True)
+            found |= {metric.name: noise_floor(effect)} if effect is not None else {}
     return found
 
 
-def _text(series: Mapping[str, str]) -> str:
+def _text(series: Series) -> str:
     return msgspec.json.encode(series, order="deterministic").decode()

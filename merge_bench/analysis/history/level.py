@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
+from merge_bench.analysis.compare.document import compare
 from merge_bench.analysis.compare.samples import METRICS, Sample, Side
+from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.analysis.history.document import BY_NAME, series_of
 from merge_bench.analysis.history.index import Index
 from merge_bench.analysis.history.shifts import within_limits
+from merge_bench.analysis.statistics.verdict import ALPHA
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 
@@ -23,36 +25,31 @@ _ALPHA = 0.01
 """The chance that a night of an unchanged level lies further from it than its noise explains, to either side."""
 
 
-@dataclass(frozen=True)
-class Level:
-    """`newest`: of its results; `count`: how many there are; `earlier`: by metric, what they are compared as."""
+def compare_with_level(campaign: Campaign, results: str | os.PathLike[str], threshold: float) -> CompareDocument:
+    """Compare `campaign`, which has one run, with the present level of its series in the folder `results`.
 
-    newest: Campaign
-    count: int
-    earlier: Mapping[str, Side]
-
-
-def level_before(campaign: Campaign, results: str | os.PathLike[str], threshold: float) -> tuple[Level | None, int]:
-    """The level of the results in the folder `results` that are of the series of `campaign`, which has one run.
-
-    And how many there are; no level if they are fewer than `LEAST`.
+    Without `LEAST` earlier results nothing is compared, as the only note says.
     """
     index, own = Index([results]), campaign.folder.resolve()
     series = next(iter(index.series(own.name)), {})
-    found = series_of(index, series, BY_NAME["throughput"], threshold, without=str(own))
-    paths = {result.path for result in found.results[found.since :]} if found is not None else set()
+    every = {each: series_of(index, series, each, threshold, without=str(own)) for each in METRICS}
+    found = every[BY_NAME["throughput"]]
+    paths = [result.path for result in found.results[found.since :]] if found is not None else []
     if len(paths) < LEAST:
-        return None, len(paths)
-    entries = [entry for entry in index.entries(series) if entry.path in paths]
-    earlier = {}
-    for metric in METRICS:
-        every = [values for entry in entries if (values := entry.values.get(metric.name))]
-        if len(every) >= LEAST:
-            floors = [entry.floors[metric.name] for entry in entries if metric.name in entry.floors]
-            floor = max(_noise(every), float(np.median(floors)) if floors else 0.0)
-            samples = enumerate(itertools.chain.from_iterable(every[-_MOST:]))
-            earlier[metric.name] = Side(tuple(Sample(at, at, value) for at, value in samples), floor=floor)
-    return Level(read_campaign(entries[-1].path), len(entries), earlier), len(entries)
+        known = f"{LEAST} earlier results of this merge are needed, and {results} has {len(paths)}"
+        return CompareDocument(
+            results=[], threshold=threshold, alpha=ALPHA, comparisons=[], differences=[],
+            notes=[f"nothing was compared: {known}"], verified=True,
+        )  # fmt: skip
+    level = {}
+    for metric, found in every.items():
+        launches = [result.launches for result in found.results if result.path in paths] if found is not None else []
+        if found is not None and len(launches) >= LEAST:
+            floor = max(_noise(launches), found.noise_floor or 0.0)
+            values = enumerate(itertools.chain.from_iterable(launches[-_MOST:]))
+            samples = tuple(Sample(at, at, value) for at, value in values)
+            level[metric.name] = Side(samples, floor=floor, level_of=len(paths))
+    return compare([read_campaign(paths[-1]), campaign], threshold=threshold, anyway=True, level=level)
 
 
 def _noise(results: Sequence[Sequence[float]]) -> float:

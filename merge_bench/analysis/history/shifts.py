@@ -28,6 +28,7 @@ _CLIP, _WIDE = 3.5, 7.0
 than the second, so that heavy tails and outliers raise the noise more than they move the level."""
 
 _LEAST_NOISE = 5e-4
+_NONE = np.empty(0)
 EVIDENCE = 4.65
 """The evidence, in standard deviations of a normal distribution, from which on a shift is reported."""
 
@@ -48,82 +49,72 @@ class Shift:
     evidence: float
 
 
-class Monitor:
-    """Looks for shifts in values above 0 that are fed one at a time; a shift that was reported stays."""
+def find_shifts(values: Iterable[float], thresholds: Iterable[float] = repeat(0.02)) -> list[Shift]:
+    """The shifts in `values` above 0, which are looked at one after the other; no later value changes a shift.
 
-    def __init__(self) -> None:
-        self._values: list[float] = []  # logarithms
-        self._start = 0  # of the present level
-        self._level = _Level()
-
-    def feed(self, value: float, threshold: float = 0.02) -> Shift | None:
-        """The shift that is certain with this value, if any; `threshold`: the least change that matters."""
-        self._values.append(math.log(value))
-        first = max(self._start, len(self._values) - _LONGEST - _REMEMBERED)
-        level = np.array(self._values[first:])
-        if len(level) < FIRST:
-            return None
-        self._level.add(level, len(self._values) - self._start)
-        after = np.arange(AFTER, min(_LONGEST, len(level) - FIRST) + 1)
-        if not len(after) or max(self._level.evidence(len(level), after)) < self._needed:
-            return None
-        before = self._level.proposed(len(level))
-        count = len(level) - before
-        if before < FIRST or count < AFTER:
-            return None
-        evidence = float(self._level.evidence(len(level), np.array([count]))[0])
-        change = float(np.median(level[before:]) - np.median(level[:before]))
-        if evidence < self._needed or abs(change) < math.log1p(threshold):
-            return None
-        found = Shift(first + before, len(self._values) - 1, math.expm1(change), evidence)
-        self._start, self._level = found.at, _Level()
-        return found
-
-    @property
-    def _needed(self) -> float:
-        return math.sqrt(EVIDENCE**2 + 2.0 * max(0.0, math.log(len(self._values) / _CALIBRATED)))
+    `thresholds`: the least change that matters, for each value.
+    """
+    found: list[Shift] = []
+    level = _Level()
+    for at, (value, threshold) in enumerate(zip(values, thresholds, strict=False)):
+        level.add(math.log(value))
+        shift = level.shift(at, threshold)
+        if shift is not None:
+            found.append(shift)
+            level = _Level(level.values[shift.at - at - 1 :])
+    return found
 
 
 class _Level:
-    """The present level: its results as they count, and their sums, so that each new result costs the same."""
+    """The last results of the present level, as logarithms: their `values`, and as they count `clipped` and `wide`."""
 
-    def __init__(self) -> None:
-        self.clipped: list[float] = []
-        self._wide: list[float] = []
-        self._sums, self._wides, self._squares = [0.0], [0.0], [0.0]
+    def __init__(self, values: NDArray[np.float64] = _NONE) -> None:
+        self.values, self.clipped, self.wide = values, _NONE, _NONE
 
-    def add(self, level: NDArray[np.float64], count: int) -> None:
-        """Clip the last of `count` results, those that are new, by the results before them; the first by each other."""
-        new = level[len(self.clipped) - count :]
-        middle, noise = _middle_and_noise(level if len(new) == len(level) else level[: -len(new)])
-        for value in new.tolist():
-            clipped, wide = (min(max(value, middle - far * noise), middle + far * noise) for far in (_CLIP, _WIDE))
-            self.clipped.append(clipped)
-            self._wide.append(wide)
-            base = self.clipped[0]
-            self._sums.append(self._sums[-1] + clipped - base)
-            self._wides.append(self._wides[-1] + wide - base)
-            self._squares.append(self._squares[-1] + (wide - base) ** 2)
+    def add(self, value: float) -> None:
+        """Clip one more result by those before it; as soon as there are enough, the first ones by each other."""
+        self.values = np.append(self.values, value)[-_LONGEST - _REMEMBERED :]
+        if len(self.values) < FIRST:
+            return
+        new, others = (self.values[-1:], self.values[:-1]) if len(self.clipped) else (self.values, self.values)
+        middle, noise = _middle_and_noise(others)
+        self.clipped, self.wide = (
+            np.append(old, np.clip(new, middle - far * noise, middle + far * noise))[-len(self.values) :]
+            for old, far in ((self.clipped, _CLIP), (self.wide, _WIDE))
+        )
 
-    def evidence(self, length: int, after: NDArray[np.int64]) -> NDArray[np.float64]:
-        """How far the last `after` of the last `length` results lie from those before.
+    def shift(self, at: int, threshold: float) -> Shift | None:
+        """The shift that is certain with the last result, which is the one at `at`."""
+        after = np.arange(AFTER, min(_LONGEST, len(self.values) - FIRST) + 1)
+        needed = math.sqrt(EVIDENCE**2 + 2.0 * max(0.0, math.log((at + 1) / _CALIBRATED)))
+        if not len(after) or max(self.evidence(after)) < needed:
+            return None
+        before = self.proposed()
+        count = len(self.values) - before
+        if before < FIRST or count < AFTER:
+            return None
+        evidence = float(self.evidence(np.array([count]))[0])
+        change = float(np.median(self.values[before:]) - np.median(self.values[:before]))
+        if evidence < needed or abs(change) < math.log1p(threshold):
+            return None
+        return Shift(at + 1 - count, at, math.expm1(change), evidence)
+
+    def evidence(self, after: NDArray[np.int64]) -> NDArray[np.float64]:
+        """How far the last `after` results lie from those before.
 
         That is Student's t, as a normal deviate (Wallace 1959).
         """
-        before = length - after
-        end, begin = len(self.clipped), len(self.clipped) - length
-        low = end - int(after.max())
-        sums, wides, squares = (np.array(each[low:]) for each in (self._sums, self._wides, self._squares))
-        at = int(after.max()) - after
-        old = (sums[at] - self._sums[begin]) / before
-        new = (sums[-1] - sums[at]) / after
-        free = before - 1.0
-        spread = (squares[at] - self._squares[begin] - (wides[at] - self._wides[begin]) ** 2 / before) / free
+        before = len(self.clipped) - after
+        clipped, wide = self.clipped - self.clipped[0], self.wide - self.clipped[0]
+        sums, wides, squares = (np.cumsum(each) for each in (clipped, wide, wide**2))
+        at, free = before - 1, before - 1.0
+        old, new = sums[at] / before, (sums[-1] - sums[at]) / after
+        spread = (squares[at] - wides[at] ** 2 / before) / free
         t = np.abs(new - old) / np.sqrt(np.maximum(spread, _LEAST_NOISE**2) * (1.0 / before + 1.0 / after))
         return np.asarray((8.0 * free + 1.0) / (8.0 * free + 3.0) * np.sqrt(free * np.log1p(t**2 / free)))
 
-    def proposed(self, length: int) -> int:
-        """How many of the last `length` results belong to the old level, as `ruptures` finds.
+    def proposed(self) -> int:
+        """How many of the results belong to the old level, as `ruptures` finds.
 
         The wider limits tell two levels apart better, unless the level begins with an outlier.
         """
@@ -131,8 +122,8 @@ class _Level:
 
         search = ruptures.Binseg(model="l2", min_size=1, jump=1)
         before = 0
-        for values in (self._wide, self.clipped):
-            before = search.fit(np.array(values[-length:])).predict(n_bkps=1)[0]
+        for values in (self.wide, self.clipped):
+            before = search.fit(values).predict(n_bkps=1)[0]
             if before >= FIRST:
                 break
         return before
@@ -148,9 +139,3 @@ def within_limits(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """The logarithms of a level's results as they count: outliers as if they were no further away than the limit."""
     middle, noise = _middle_and_noise(values)
     return np.clip(values, middle - _CLIP * noise, middle + _CLIP * noise)
-
-
-def find_shifts(values: Iterable[float], thresholds: Iterable[float] = repeat(0.02)) -> list[Shift]:
-    """Every shift that a `Monitor` reports when it is fed with `values`, each with its threshold."""
-    monitor = Monitor()
-    return [found for each in zip(values, thresholds, strict=False) if (found := monitor.feed(*each)) is not None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import stat
@@ -21,7 +22,7 @@ from merge_bench.records.codec import decode
 from merge_bench.records.recorded_plan import Plan
 from merge_bench.records.writer import RECORDS
 from merge_bench.view.text import short, visible
-from merge_bench.view.titles import is_tuning, short_time, title_of, unusual_engines
+from merge_bench.view.titles import is_tuning, short_times, title_of, unusual_engines
 
 YOURS, SHIPPED, PUBLISHED = "yours", "shipped", "published"
 _SUBFOLDERS = {"curated": SHIPPED, "published": PUBLISHED}
@@ -115,8 +116,7 @@ class Index:
     def __init__(self, results: str | os.PathLike[str], *, hold_seconds: float = 0.0) -> None:
         self.results = Path(results)
         self.problem: str | None = None
-        self._known: dict[str, tuple[tuple[int, int], Entry]] = {}
-        self._plans: dict[bytes, tuple[Plan, ...]] = {}
+        self._known: dict[str, Entry] = {}
         self._hold = hold_seconds
         self._last: tuple[tuple[Entry, ...], float] | None = None
         self._lock = threading.Lock()
@@ -135,46 +135,32 @@ class Index:
             writers = _written_files()
             looked = [self._entry(f"{self.results}/{name}", YOURS, writers) for name in names]
             new = {entry.id: entry for entry in reversed(looked) if entry is not None}
-            entries = tuple((new | {entry.id: new.get(entry.id, entry) for entry in entries}).values())
-            self._last = entries, when
-            return entries
+            self._last = tuple((new | {entry.id: entry for entry in entries} | new).values()), when
+            return self._last[0]
 
     def _scan(self) -> tuple[Entry, ...]:
         self.problem = None
         writers = _written_files()
         folders = dict(self._folders())
-        self._known = {folder: known for folder, known in self._known.items() if folder in folders}
+        self._known = {folder: entry for folder, entry in self._known.items() if folder in folders}
         found = (self._entry(folder, origin, writers) for folder, origin in folders.items())
         return tuple(sorted(filter(None, found), key=_order, reverse=True))
 
     def _entry(self, folder: str, origin: str, writers: Collection[int]) -> Entry | None:
-        before = self._known.get(folder)
-        if before is not None and before[1].ended == 0 and before[1].head is not None:
-            return before[1]
+        entry = self._known.get(folder)
+        if entry is not None and entry.ended == 0 and entry.head is not None:
+            return entry
         try:
             found = os.stat(f"{folder}/{RECORDS}")
         except FileNotFoundError:
             return None
         except OSError:
             return Entry(Path(folder), origin)
-        key = found.st_size, found.st_mtime_ns
-        entry = before[1] if before is not None and before[0] == key else self._read(Path(folder), origin, found)
-        self._known[folder] = key, entry
+        if entry is None or (entry.size, entry.modified) != (found.st_size, found.st_mtime):
+            entry = self._known[folder] = _read(Path(folder), origin, found)
         if origin == SHIPPED and entry.head is None:
             return None  # A result of one of this project's benchmarks, whose records are different.
         return replace(entry, written=found.st_ino in writers)
-
-    def _read(self, folder: Path, origin: str, found: os.stat_result) -> Entry:
-        """An entry as small as it can be, for there may be many: those with equal plans share them."""
-        entry = _read(folder, origin, found)
-        if entry.head is None:
-            return entry
-        names = [s.Config(name=config.name) for config in entry.head.configs]
-        recorded = msgspec.json.encode(entry.head.plans)
-        if (plans := self._plans.get(recorded)) is None:
-            plans = self._plans[recorded] = tuple(map(Plan.of, entry.head.plans))
-        head = msgspec.structs.replace(entry.head, argv=[], git=None, configs=names, plans=[], runs=[], surroundings={})
-        return replace(entry, head=head, plans=plans)
 
     def _folders(self) -> Iterator[tuple[str, str]]:
         yield from self._inside(self.results, YOURS)
@@ -216,12 +202,8 @@ def offered(entries: Sequence[Entry], name: Callable[[Entry], str] = _label) -> 
 
     The folder's name is added where two have the same label, and the year where there are several.
     """
-    several = len({short_time(entry.started)[1] for entry in entries if entry.started is not None}) > 1
-    labels = []
-    for entry in entries:
-        day, year, clock = short_time(entry.started)
-        began = " ".join(filter(None, (day, year * several, clock)))
-        labels.append(" · ".join(filter(None, (began, visible(name(entry))))))
+    began = short_times((entry.started for entry in entries), clock=True)
+    labels = [" · ".join(filter(None, (time, visible(name(each))))) for time, each in zip(began, entries, strict=True)]
     counts = Counter(labels)
     return {
         label + f" ({visible(entry.folder.name)})" * (counts[label] > 1): entry.id
@@ -237,7 +219,7 @@ def newest_running(entries: Sequence[Entry]) -> Entry | None:
 
 
 def _read(folder: Path, origin: str, found: os.stat_result) -> Entry:
-    """Read the first line and the end."""
+    """Read the first line and the end; the entry is as small as it can be, for there may be many."""
     if not stat.S_ISREG(found.st_mode):
         return Entry(folder, origin)
     try:
@@ -250,18 +232,27 @@ def _read(folder: Path, origin: str, found: os.stat_result) -> Entry:
     except OSError:
         return Entry(folder, origin)
     line, newline, _ = first.partition(b"\n")
-    head = _record(line) if newline else None  # the first line, if it is whole
+    record = _record(line) if newline else None  # the first line, if it is whole
+    head: s.CampaignLine | None = None
+    plans: tuple[Plan, ...] = ()
+    if isinstance(record, s.CampaignLine) and record.schema <= s.SCHEMA:
+        plans = _plans(msgspec.json.encode(record.plans))
+        names = [s.Config(name=config.name) for config in record.configs]
+        head = msgspec.structs.replace(record, argv=[], git=None, configs=names, plans=[], runs=[], surroundings={})
     *before, last = tail.rpartition(b"\n")[0].split(b"\n")  # the lines that are whole, and a part of one
     end = _record(last)
     status = end.status if isinstance(end, s.EndLine) else None
     # A tuning that can be resumed has no end line: then its last launch tells.
     of_last = [*before[-1:], last] if status is None else before if status else ()
     failures = [each for each in map(_record, of_last) if isinstance(each, s.FailureLine)]
-    return Entry(
-        folder, origin, found.st_size, found.st_mtime,
-        head if isinstance(head, s.CampaignLine) and head.schema <= s.SCHEMA else None,
-        status, interrupted=bool(failures) and failures[-1].code == INTERRUPTED,
-    )  # fmt: skip
+    interrupted = bool(failures) and failures[-1].code == INTERRUPTED
+    return Entry(folder, origin, found.st_size, found.st_mtime, head, status, interrupted, plans=plans)
+
+
+@functools.lru_cache(maxsize=1000)
+def _plans(recorded: bytes) -> tuple[Plan, ...]:
+    """Of a first line; campaigns with equal plans share them."""
+    return tuple(map(Plan.of, msgspec.json.decode(recorded)))
 
 
 def _record(line: bytes) -> s.Record | None:

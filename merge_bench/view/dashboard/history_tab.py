@@ -85,9 +85,8 @@ class HistoryView:
             before, after = (Path(series.results[at].path).name for at in (shift.result - 1, shift.result))
             differs = shift.differs or ["nothing in the records differs from the result before"]
             found = "".join(f"<li>{as_html(each)}</li>" for each in differs)
-            mark = "" if shift.better else "bad"
             head = f"<b>{100 * shift.change:+.1f} %</b> on {day(series, shift.result)} at {as_html(after)}"
-            text = f'<p class="{mark}">{head}</p><ul>{found}</ul>'
+            text = f'<p class="{"" if shift.better else "bad"}">{head}</p><ul>{found}</ul>'
             button = pn.widgets.Button(label="Compare with the result before", width=230)
             button.on_click(lambda _, names=(before, after): self._compare(names))
             shifts.append(ui.side_by_side(ui.html(text, min_width=300), button, sizing_mode=ui.WIDE))

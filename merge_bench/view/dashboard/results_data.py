@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any
 
 import pandas as pd
@@ -24,7 +23,7 @@ from merge_bench.view.report import comparison
 from merge_bench.view.report.full.results import Source, by_problem, published_bars, sources_of
 from merge_bench.view.report.layout import Column
 from merge_bench.view.text import capitalized, plural, short
-from merge_bench.view.titles import measured_problem
+from merge_bench.view.titles import measured_problem, moment
 
 ABSOLUTE, OF_LINK = "GiB/s", "% of the link limit"
 METRICS = {metric.title: metric for metric in (merge.THROUGHPUT, merge.BANDWIDTH)}
@@ -56,7 +55,7 @@ def campaign_table(
     """A row for each of `entries`, in their order; `gone`: ids of deleted campaigns."""
     known = [figures(entry) or Figures() for entry in entries]
     columns: dict[str, list[Any]] = {
-        "Started (UTC)": [_start_time(entry) for entry in entries],
+        "Started (UTC)": [f"{began:%Y-%m-%d %H:%M:%S}" if (began := moment(each.started)) else "" for each in entries],
         "Configs": [short(", ".join(entry.configs), 60) for entry in entries],
         "Kind": [entry.kind + f" ({entry.origin})" * (entry.origin != YOURS) for entry in entries],
         "Problem": [_problem(entry, each) for entry, each in zip(entries, known, strict=True)],
@@ -139,18 +138,19 @@ def _compared(content: Content, campaigns: Sequence[Campaign], looks: Mapping[st
     try:
         document = compare(campaigns)
     except MergeBenchError as reason:
-        why = str(reason).removeprefix("not comparable: ").partition("; use --anyway")[0]
+        why, comparable, _ = str(reason).removeprefix("not comparable: ").partition("; use --anyway")
         content = replace(content, unjudged=f"Not compared: {why}.")
-        if "; use --anyway" not in str(reason):
+        if not comparable:
             return content
         document = compare(campaigns, anyway=True)
     chosen = [comparison.about(each, metric) for each in comparison.by_pair(document)]
     titles = [comparison.title(one) for one in chosen]
-    speedups = merge.speedups(document, metric, looks)
     differences = [(name, comparison.of_pair(document, one)) for name, one in zip(titles, chosen, strict=True)]
-    shown = tuple((name, tuple(comparison.difference_columns(each))) for name, each in differences if each)
+    shown = ((name, tuple(comparison.difference_columns(each))) for name, each in differences if each)
+    content = replace(content, differences=tuple(shown))
     if content.unjudged:
-        return replace(content, differences=shown)
+        return content
+    speedups = merge.speedups(document, metric, looks)
     return replace(
         content,
         charts=content.charts if speedups.empty else (*content.charts, speedups),
@@ -159,18 +159,8 @@ def _compared(content: Content, campaigns: Sequence[Campaign], looks: Mapping[st
             for name, one in zip(titles, chosen, strict=True)
         ),
         judged=(Column("Compared", titles, text=True), *comparison.judged_columns(chosen)),
-        differences=shown,
         notes=(*content.notes, *document.notes),
     )
-
-
-def _start_time(entry: Entry) -> str:
-    if entry.started is None:
-        return ""
-    try:
-        return datetime.fromtimestamp(entry.started, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    except (OverflowError, ValueError, OSError):
-        return ""
 
 
 def _problem(entry: Entry, known: Figures) -> str:

@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from merge_bench.errors import UsageError, say
+from merge_bench.errors import UsageError, require, say
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.outputs import check_writable, replacing
 from merge_bench.view.plot.marks import Chart
@@ -33,10 +33,7 @@ def check_plots(names: Sequence[str], others: Sequence[tuple[str, Path]] = ()) -
         library = _LIBRARIES.get(plot.suffix.lower())
         if library is None:
             raise UsageError(f"--plot {plot}: the file name must end in .png, .svg or .html")
-        if not drawable(plot):
-            raise UsageError(
-                f"--plot {plot} needs {library}, which is not installed; run: pip install 'merge-bench[dashboard]'"
-            )
+        require(library, "dashboard", f"--plot {plot}")
     files = [*others, *(("--plot", plot) for plot in plots)]
     for option, file in files:
         check_writable(option, file)

@@ -9,16 +9,13 @@ from merge_bench.view.numbers import thin
 from merge_bench.view.plot.marks import Axis, Chart, Group, Line, Picture, Points
 from merge_bench.view.plot.style import GREY
 from merge_bench.view.report.comparison import UNITS
-from merge_bench.view.report.history import near, title
+from merge_bench.view.report.history import named, near
 from merge_bench.view.text import capitalized
-from merge_bench.view.titles import short_time, when
+from merge_bench.view.titles import short_times, when
 
 _MOST = 8
 _SCALES = {"B/s": 2.0**-30, "s": 1e3}
-_NOTE = (
-    "Points: results, medians over launches, in their order; lines: levels, medians over results; squares: the first"
-    " result of a new level."
-)
+_NOTE = "Points: medians over launches, in order; lines: levels, medians over results; squares: first of a new level."
 
 
 def charts_of(document: HistoryDocument) -> list[Chart]:
@@ -28,18 +25,18 @@ def charts_of(document: HistoryDocument) -> list[Chart]:
 
 
 def _chart(document: HistoryDocument, series: HistorySeries) -> Chart:
-    scale = _SCALES[document.unit]
+    unit, scale = UNITS[document.unit][0], _SCALES[document.unit]
     values = [result.value * scale for result in series.results]
-    days = [" ".join(short_time(result.started)[:2]) for result in series.results]
+    days = short_times(result.started for result in series.results)
     begins = [0, *(shift.result for shift in series.shifts), len(values)]
-    levels = [Line((a - 0.5, b - 0.5), (series.results[a].level * scale,) * 2) for a, b in pairwise(begins)]
+    levels = (Line((a - 0.5, b - 0.5), (series.results[a].level * scale,) * 2) for a, b in pairwise(begins))
     details = {
         "result": [near(result.path) for result in series.results],
         "started": [when(result.started) for result in series.results],
-        "value": [f"{value:,.4g} {UNITS[document.unit][0]}" for value in values],
+        "value": [f"{value:,.4g} {unit}" for value in values],
     }
-    groups = [Group(0, (Points(range(len(values)), values, size=6, details=details),), "results")]
-    groups.append(Group(GREY, tuple(levels), "level"))
+    results = Points(range(len(values)), values, size=6, details=details)
+    groups = [Group(0, (results,), "results"), Group(GREY, tuple(levels), "level")]
     if series.shifts:
         details = {
             "change": [f"{100 * shift.change:+.1f} %" for shift in series.shifts],
@@ -48,6 +45,5 @@ def _chart(document: HistoryDocument, series: HistorySeries) -> Chart:
         marks = Points(begins[1:-1], [values[at] for at in begins[1:-1]], size=12, details=details)
         groups.append(Group(1, (marks,), "shifts"))
     ticks = {each: days[each] for each in thin(len(values), 6)}
-    heading = f"{capitalized(document.metric)} ({UNITS[document.unit][0]})"
-    picture = Picture(Axis("", ticks), Axis(heading), tuple(groups), height=300)
-    return Chart(title(series.series, [each.series for each in document.series]), picture, _NOTE)
+    picture = Picture(Axis("", ticks), Axis(f"{capitalized(document.metric)} ({unit})"), tuple(groups), height=300)
+    return Chart(named(document, series), picture, _NOTE)

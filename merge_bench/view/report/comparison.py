@@ -96,12 +96,10 @@ def about(comparisons: Sequence[Comparison], metric: str) -> Comparison:
 
 def lettered(document: CompareDocument) -> list[tuple[str, str]]:
     """The letter of each result, where there are several, and its folder; of a level, that of its newest result."""
-    return [
-        (f"{each.letter}:" if each.letter else "Result", each.path)
-        if each.level_of is None
-        else (f"{each.letter}:", f"level of {each.level_of} results, the newest in {each.path}")
-        for each in document.results
-    ]
+    counts = {each.baseline_result: each.level_of for each in document.comparisons if each.level_of}
+    levels = {path: f"level of {count} results, the newest in {path}" for path, count in counts.items()}
+    names = (f"{each.letter}:" if each.letter else "Result" for each in document.results)
+    return [(name, levels.get(each.path, each.path)) for name, each in zip(names, document.results, strict=True)]
 
 
 def title(comparison: Comparison) -> str:
@@ -210,10 +208,11 @@ def _metrics(page: Page, comparisons: Sequence[Comparison]) -> None:
 
 def _why(comparison: Comparison) -> str | None:
     reason = comparison.reason
+    alike = "results of the level" if comparison.level_of else "launches of the same config"
     words = {
         "underpowered": "too few launches for a verdict",
         "wide-interval": f"the true difference may be below or above {percent(comparison.threshold)}",
-        "within-noise": "the difference is no larger than between launches of the same config",
+        "within-noise": f"the difference is no larger than between {alike}",
     }
     return words.get(reason, str(reason)) if reason else None
 
@@ -224,7 +223,7 @@ def _ratio(comparison: Comparison) -> str | None:
     found = f"speed-up {ratio(comparison.ratio)} in {comparison.metric}"
     threshold = f"threshold {percent(comparison.threshold)}"
     if comparison.noise_floor is not None:
-        threshold += f", noise floor {percent(comparison.noise_floor)}"
+        threshold += f", {noise(comparison.noise_floor, 'results' if comparison.level_of else 'launches')}"
     if comparison.interval is not None:
         found += f" ({percent(comparison.interval.level)} interval {_interval(comparison.interval)}, {threshold})"
     corrected = " (Holm)" if comparison.p_holm != comparison.p else ""
@@ -241,7 +240,7 @@ def _made(comparison: Comparison) -> str:
 
 
 def _more(comparison: Comparison) -> str | None:
-    if comparison.verdict != "INCONCLUSIVE":
+    if comparison.verdict != "INCONCLUSIVE" or comparison.level_of:
         return None
     more = comparison.more_launches
     if more is None:
@@ -272,6 +271,12 @@ def _p(value: float | None) -> str:
     if value is None:
         return NULL
     return "<0.0001" if value < 0.0001 else f"{value:.2g}" if value < 0.0995 else f"{value:.2f}"
+
+
+def noise(floor: float, between: str = "launches") -> str:
+    """``noise floor 1.2 %``; of one above 100 %, that so noisy `between` are no use."""
+    many = f"above 100 %: {between} differ too much to judge"
+    return f"noise floor {many if floor > 1.0 else percent(floor)}"
 
 
 def percent(share: float) -> str:

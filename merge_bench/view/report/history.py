@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TextIO
 
+from merge_bench.analysis.compare.properties import SIZE
 from merge_bench.analysis.documents.history import HistoryDocument, HistorySeries, LevelShift
 from merge_bench.analysis.history.document import LEAST
+from merge_bench.analysis.history.index import Series
 from merge_bench.analysis.verification_state import UNVERIFIED
 from merge_bench.view.numbers import cell
-from merge_bench.view.report.comparison import UNITS
+from merge_bench.view.report.comparison import UNITS, noise
 from merge_bench.view.report.layout import Page, by_row, page_on
 from merge_bench.view.text import plural, short, visible
-from merge_bench.view.titles import short_time
+from merge_bench.view.titles import option_of, short_times
 
 _MOST = 4
 """Differences that stand beside a shift."""
@@ -24,49 +26,50 @@ def print_history(
     document: HistoryDocument, *, details: bool = False, file: TextIO | None = None, width: int | None = None
 ) -> None:
     """Print the document of ``history`` on `file` (standard output)."""
-    judged = [series for series in document.series if series.judged]
+    shown = [series for series in document.series if series.judged] or document.series[:1]
+    few = [series for series in document.series if series not in shown]
     with page_on(file, width) as page:
         page.heading("merge_bench · history")
-        for series in judged or document.series[:1]:
+        for series in shown:
             page.line(sentence(document, series), "bold")
             for shift in series.shifts:
                 _shift(page, series, shift)
             if details:
                 _details(page, document, series)
-        few = len(document.series) - len(judged)
         if few:
-            page.line(f"{few} series with fewer than {LEAST} results: too few to find a shift", "dim")
+            more = ":" if details else " (--details lists them)"
+            page.line(f"{len(few)} more series with fewer than {LEAST} results, too few to find a shift{more}", "dim")
+        for series in few if details else ():
+            page.line(f"{named(document, series)}: {plural(len(series.results), 'result')}", indent=2)
         page.paragraphs("Notes", document.notes)
 
 
 def sentence(document: HistoryDocument, series: HistorySeries) -> str:
     """``throughput of default: 1,000,000 rows per chunk, 2 workers over 61 results: level 2.31 GiB/s since 12 Nov``."""
     unit, form = UNITS[document.unit]
-    noise = f", noise {100 * series.noise:.1f} %" if len(series.results) - series.since > 2 else ""
+    varies = f", noise {100 * series.noise:.1f} %" if len(series.results) - series.since > 2 else ""
     parts = [
-        f"level {form(series.level)} {unit} since {day(series, series.since)}{noise}",
+        f"level {form(series.level)} {unit} since {day(series, series.since)}{varies}",
         plural(len(series.shifts), "shift") if series.judged else f"{LEAST} results are needed to find a shift",
+        f"A/A {noise(series.noise_floor)}" if series.noise_floor is not None else "",
+        f"{plural(series.wrong_results, 'wrong result')} left out" if series.wrong_results else "",
+        "" if all(result.verified for result in series.results) else UNVERIFIED,
     ]
-    if series.noise_floor is not None:
-        parts.append(f"A/A noise floor {100 * series.noise_floor:.1f} %")
-    if series.wrong_results:
-        parts.append(f"{plural(series.wrong_results, 'wrong result')} left out")
-    unverified = UNVERIFIED if not all(result.verified for result in series.results) else ""
-    counted = plural(len(series.results), "result")
-    named = f"{document.metric} of {title(series.series, [each.series for each in document.series])} over {counted}"
-    return f"{named}: {'; '.join(filter(None, (*parts, unverified)))}"
+    what = f"{document.metric} of {named(document, series)} over {plural(len(series.results), 'result')}"
+    return f"{what}: {'; '.join(filter(None, parts))}"
 
 
-def title(series: Mapping[str, str], others: Iterable[Mapping[str, str]]) -> str:
+def named(document: HistoryDocument, series: HistorySeries) -> str:
+    """The title of a series among those of the document."""
+    return title(series.series, [each.series for each in document.series])
+
+
+def title(series: Series, others: Iterable[Series]) -> str:
     """The config and the size, and what else tells a series from the others."""
-    own = dict(series)
-    config, rows, workers = (own.pop(name, None) for name in ("config", "rows_per_chunk", "workers"))
-    parts = [f"{rows} rows per chunk"] if rows else []
-    parts += [f"{workers} worker{'s' * (workers != '1')}"] if workers else []
-    for name, value in own.items():
-        if any(other.get(name) != value for other in others):
-            parts.append(f"{name.replace('_', ' ')} {short(value)}")
-    return visible(f"{config}: {', '.join(parts)}")
+    own = [name for name, value in series.items() if any(other.get(name) != value for other in others)]
+    names = dict.fromkeys((*SIZE, *own))
+    parts = [short(option_of(name, series[name])) for name in names if name in series and name != "config"]
+    return visible(f"{series['config']}: {', '.join(parts)}")
 
 
 def _shift(page: Page, series: HistorySeries, shift: LevelShift) -> None:
@@ -82,10 +85,9 @@ def _shift(page: Page, series: HistorySeries, shift: LevelShift) -> None:
 def _details(page: Page, document: HistoryDocument, series: HistorySeries) -> None:
     unit, form = UNITS[document.unit]
     names = [os.path.basename(result.path) for result in series.results]
-    rows = [
-        (day(series, at), form(each.value), form(each.level), str(len(each.launches)), names[at])
-        for at, each in enumerate(series.results)
-    ]
+    days = short_times(result.started for result in series.results)
+    figures = ((form(each.value), form(each.level), str(len(each.launches))) for each in series.results)
+    rows = [(day, *each, name) for day, each, name in zip(days, figures, names, strict=True)]
     heads = ("Started\n(UTC)", f"Value\n({unit})", f"Level\n({unit})", "Launches", "Result")
     page.table(*by_row(heads, rows, (0, 4)))
     found = [
@@ -100,10 +102,8 @@ def _details(page: Page, document: HistoryDocument, series: HistorySeries) -> No
 
 
 def day(series: HistorySeries, at: int) -> str:
-    """``12 Nov``, with the year if the series has several."""
-    day, year, _ = short_time(series.results[at].started)
-    ends = {short_time(series.results[end].started)[1] for end in (0, -1)}
-    return f"{day} {year}" if len(ends) > 1 else day
+    """``12 Nov``: when that result began."""
+    return short_times(result.started for result in series.results)[at]
 
 
 def near(path: str) -> str:

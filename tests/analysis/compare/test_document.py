@@ -22,7 +22,7 @@ NOISE = [1.000, 1.001, 0.999, 1.002, 0.998, 1.000]
 KEYS = [
     "pair", "baseline", "candidate", "baseline_result", "candidate_result", "plan", "metric", "unit", "verdict",
     "reason", "ratio", "interval", "confidence", "launches", "more_launches", "p", "p_holm", "threshold", "noise_floor",
-    "aa", "paired", "verified", "baseline_value", "candidate_value", "points", "caveats",
+    "level_of", "aa", "paired", "verified", "baseline_value", "candidate_value", "points", "caveats",
 ]  # fmt: skip
 
 
@@ -69,7 +69,7 @@ def test_every_key_of_a_faster_config(tmp_path: Path) -> None:
         "document_version", "results", "threshold", "alpha", "comparisons", "differences", "notes", "verified", "error",
     ]  # fmt: skip
     assert found["document_version"] == 2
-    assert found["results"] == [{"letter": None, "path": str(folder), "level_of": None}]
+    assert found["results"] == [{"letter": None, "path": str(folder)}]
     assert [each["metric"] for each in found["comparisons"]] == [
         "throughput", "bandwidth", "wall", "partition", "exchange", "join",
     ]  # fmt: skip

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
+import io
 import json
 import shutil
 import sqlite3
 import sys
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,7 @@ from merge_bench.analysis.history import document as documents
 from merge_bench.analysis.history import index
 from merge_bench.errors import UsageError
 from merge_bench.records.writer import RECORDS
+from merge_bench.view.plot.history import charts_of
 from merge_bench.view.report.history import print_history
 from tests.analysis.history.made_up import FIRST_NIGHT, Nights, dated, write
 from tests.helpers.synthetic_campaigns import Script, interleaved, write_campaign
@@ -57,6 +61,12 @@ def ended(monkeypatch: pytest.MonkeyPatch, *words: str | Path) -> int:
     return int(leaving.value.code or 0)
 
 
+def printed(found: HistoryDocument, **options: Any) -> str:
+    page = io.StringIO()
+    print_history(found, file=page, **options)
+    return page.getvalue()
+
+
 def test_the_shift_names_its_result_and_what_differs(results: Path) -> None:
     (series,) = document(results).series
     (shift,) = series.shifts
@@ -81,13 +91,40 @@ def test_the_conclusion_comes_first(
     assert "UCX version 1.20.0 → 1.21.0" in third
 
 
-def test_details_list_every_result(results: Path, tmp_path: Path) -> None:
-    with (tmp_path / "page").open("w+") as page:
-        print_history(document(results), details=True, file=page)
-        page.seek(0)
-        lines = page.read().splitlines()
+def test_details_list_every_result(results: Path) -> None:
+    lines = printed(document(results), details=True).splitlines()
     assert sum("-tcp" in line and line[:1].isdigit() for line in lines) == 40
     assert sum(line.split()[-1] == "0030-tcp" for line in lines if line) == 4
+
+
+def test_series_that_are_too_short_for_a_shift_are_listed_with_details(results: Path, tmp_path: Path) -> None:
+    write(tmp_path / "more", Nights(count=3, config="shm"))
+    found = document(results, tmp_path / "more")
+    counted = "1 more series with fewer than 15 results, too few to find a shift"
+    assert f"\n{counted} (--details lists them)\n" in printed(found)
+    assert f"\n{counted}:\n  shm: 1,000,000 rows per chunk, 2 workers: 3 results\n" in printed(found, details=True)
+
+
+@pytest.mark.parametrize(
+    ("floor", "shown"), [(0.012, "1.2 %"), (15.35, "above 100 %: launches differ too much to judge")]
+)
+def test_a_noise_floor_that_says_nothing_is_no_percentage(results: Path, floor: float, shown: str) -> None:
+    found = document(results)
+    series = [msgspec.structs.replace(each, noise_floor=floor) for each in found.series]
+    text = printed(msgspec.structs.replace(found, series=series), width=1000)
+    assert f"; 1 shift; A/A noise floor {shown}\n" in text
+
+
+def test_results_of_one_day_have_their_times_in_the_picture(results: Path) -> None:
+    def ends(folder: Path) -> tuple[str, str]:
+        (chart,) = charts_of(document(folder))
+        first, *_, last = (chart.picture.x.ticks or {}).values()
+        return first, last
+
+    assert ends(results) == ("9 Oct", "17 Nov")
+    for night, folder in enumerate(sorted(results.iterdir())):
+        dated(folder, FIRST_NIGHT + 60 * night)
+    assert ends(results.rename(results.with_name("one-day"))) == ("9 Oct 08:53", "9 Oct 09:32")
 
 
 def test_a_time_gets_better_when_it_gets_shorter(results: Path) -> None:
@@ -117,6 +154,9 @@ def test_a_data_frame_has_a_row_for_every_result(results: Path) -> None:
     assert len(frame) == 40
     assert list(frame["shift"].notna().to_numpy().nonzero()[0]) == [30]
     assert frame["level"].nunique() == 2
+    assert set(frame["unit"]) == {"B/s"}
+    assert (frame["rows_per_chunk"][0], frame["workers"][0]) == (1_000_000, 2)
+    assert frame["started"][0] == datetime.fromtimestamp(FIRST_NIGHT, UTC)
     assert "UCX version 1.20.0 → 1.21.0" in frame["differs"][30]
 
 
@@ -177,9 +217,9 @@ def test_an_index_that_is_damaged_later_is_made_anew(results: Path, tmp_path: Pa
 def test_an_index_that_cannot_grow_ends_nothing(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = index._opened
 
-    def small() -> sqlite3.Connection:
-        base = opened()
-        base.execute("pragma max_page_count = 10")
+    def small(place: Path | str) -> sqlite3.Connection:
+        base = opened(place)
+        base.execute(f"pragma max_page_count = {100_000 if place == ':memory:' else 10}")
         return base
 
     monkeypatch.setattr(index, "_opened", small)
@@ -234,10 +274,10 @@ def test_a_floor_that_is_shown_later_undoes_no_shift(results: Path) -> None:
 def test_what_is_refused(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match=r"cannot read the folder .*nowhere"):
         document(tmp_path / "nowhere")
-    with pytest.raises(UsageError, match="has a throughput of a merge and config shm"):
+    with pytest.raises(UsageError, match=r"no result in .* with config shm has a throughput"):
         document(results, config="shm")
     with pytest.raises(UsageError, match="'speed' is none of throughput, bandwidth"):
         document(results, metric="speed")
-    monkeypatch.setattr(documents.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(UsageError, match=r"pip install 'merge-bench\[history\]'"):
         document(results)

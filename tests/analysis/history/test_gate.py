@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from merge_bench.analysis.compare.fail_on import Gate, asked_for, passed
 from merge_bench.analysis.documents.error import Failure
 from merge_bench.errors import UsageError
 from merge_bench.records.reader import read_campaign
+from merge_bench.view.report.comparison import print_comparison
 from tests.analysis.history.made_up import Nights, write
 
 
@@ -65,14 +67,21 @@ def test_the_noise_from_night_to_night_is_no_loss(tmp_path: Path, monkeypatch: p
         "INCONCLUSIVE", "within-noise", 0
     )  # fmt: skip
     assert document.comparisons[0].noise_floor == pytest.approx(0.065, abs=0.02)
+    page = io.StringIO()
+    print_comparison(document, metric="throughput", details=False, file=page, width=1000)
+    assert "INCONCLUSIVE: the difference is no larger than between results of the level; " in page.getvalue()
+    said = page.getvalue() + passed(document, metric="throughput", fail_on=["slower"])
+    assert "launches of each config" not in said
+    assert "more launches" not in said
 
 
 def test_the_first_results_have_nothing_to_be_held_against(tmp_path: Path) -> None:
     write(tmp_path, Nights(count=3, shift=99))
-    found = [gate(tmp_path, *on).hold(read_campaign(tmp_path / "0002-tcp")) for on in (["slower"], ["inconclusive"])]
+    gates = ["slower"], ["inconclusive"], ["not-faster"]
+    found = [gate(tmp_path, *on).hold(read_campaign(tmp_path / "0002-tcp")) for on in gates]
     why = f"nothing was compared: 3 earlier results of this merge are needed, and {tmp_path} has 2"
-    assert [(document.notes, status) for document, status in found] == [([why], 0), ([why], 5)]
-    assert [passed(document, metric="throughput", fail_on=["slower"]) for document, _ in found] == [why, ""]
+    assert [(document.notes, status) for document, status in found] == [([why], 0), ([why], 5), ([why], 5)]
+    assert [passed(document, metric="throughput", fail_on=["slower"]) for document, _ in found] == [why, "", ""]
     assert found[1][0].error == Failure("gate-not-met", why)
 
 
@@ -80,7 +89,7 @@ def test_a_result_is_not_held_against_itself(tmp_path: Path) -> None:
     write(tmp_path, Nights(count=20, shift=99))
     document, _ = gate(tmp_path).hold(read_campaign(tmp_path / "0019-tcp"))
     assert document is not None
-    assert document.results[0].level_of == 19
+    assert document.comparisons[0].level_of == 19
     assert document.results[0].path == str(tmp_path / "0018-tcp")
     assert document.comparisons[0].baseline_value.launches == 19 * 3
 

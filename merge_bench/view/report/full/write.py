@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from merge_bench.errors import RunFailed, UsageError, say
+from merge_bench.errors import RunFailed, UsageError, require, say
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.outputs import check_writable, replacing
 from merge_bench.records.writer import RECORDS
@@ -64,10 +63,7 @@ def check_outputs(outputs: Outputs, campaigns: Sequence[Campaign]) -> None:
     """See that all files can be written, and that none is a record of what was measured."""
     needed = [("the report", "bokeh")] + ([("--figures", "matplotlib")] if outputs.figures else [])
     for what, library in needed:
-        if importlib.util.find_spec(library) is None:
-            raise UsageError(
-                f"{what} needs {library}, which is not installed; run: pip install 'merge-bench[dashboard]'"
-            )
+        require(library, "dashboard", what)
     files = [("--output", outputs.page)] + ([("--markdown", outputs.markdown)] if outputs.markdown else [])
     for option, path in files:
         check_writable(option, path)
