@@ -8,6 +8,7 @@ import signal
 import subprocess
 import threading
 import time
+from copy import copy as shallow_copy
 from pathlib import Path
 
 import pytest
@@ -64,8 +65,8 @@ def test_a_copy_made_while_jobs_are_added_has_all_that_were_accepted_before(tmp_
         stop.set()
         adding.join()
         # A service of a copy beside the first one would end the first one's job as its own.
-        beside = RealService.__new__(RealService)
-        beside.temp, beside.results = service.temp, results
+        beside = shallow_copy(service)
+        beside.results = results
         assert "or of a copy, is running already" in run(beside, "--port", "0", status=2).stderr
         assert service.ask("GET", f"/api/jobs/{running}")[1]["state"] == "running"
 
