@@ -110,8 +110,8 @@ dev_is_current() { [ "$(cat "$VENV/.merge-bench-dev" 2>/dev/null)" = "$(checksum
 # with a count on a terminal; it is shown when pip fails.
 pip_install() {
     local log=$VENV/.merge-bench-setup.log line n=0
-    if ! "$VENV/bin/python" -I -m pip install --no-user --no-deps --disable-pip-version-check --progress-bar off \
-        "$@" 2>&1 | tee -a "$log" | while IFS= read -r line; do
+    if ! "$VENV/bin/python" -I -m pip install --no-user --no-deps --no-compile --disable-pip-version-check \
+        --progress-bar off "$@" 2>&1 | tee -a "$log" | while IFS= read -r line; do
         [[ $line == Collecting* && -t 2 ]] || continue
         n=$((n + 1))
         printf '\r  %d packages' "$n" >&2
@@ -121,6 +121,11 @@ pip_install() {
             "./run-cluster.sh --setup-only --stack cpu|cu12|cu13 on another machine that shares this file system."
     fi
     if [ -t 2 ]; then printf '\r\033[K' >&2; fi
+}
+
+# Stores bytecode, on all cores: a user who cannot write here would compile everything at each start. pip uses one core.
+compile_packages() {
+    "$VENV/bin/python" -I -m compileall -qq -j 0 "$VENV/lib" "$ROOT/merge_bench" >>"$VENV/.merge-bench-setup.log" 2>&1 || true
 }
 
 build_venv() { # build_venv STACK
@@ -133,6 +138,7 @@ build_venv() { # build_venv STACK
     output=$("$python" -m venv "$VENV" 2>&1) || die 3 "$python could not create $VENV: ${output##*$'\n'}"
     pip_install --require-hashes --only-binary :all: -r "$lock"
     install_project
+    compile_packages
     wanted_stamp "$stack" >"$VENV_STAMP"
 }
 

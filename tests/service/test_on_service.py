@@ -134,7 +134,7 @@ def test_ctrl_c_cancels_the_job_and_brings_home_what_was_measured(service: RealS
 def test_a_client_waits_for_a_service_that_is_killed_and_started_again(tmp_path: Path) -> None:
     service = RealService(tmp_path / "service")
     try:
-        words = ("run", *TINY[:2], "--iterations", "300", *TINY[4:], "--launches", "2")
+        words = ("run", *TINY[:2], "--iterations", "200", *TINY[4:], "--launches", "2")
         client = OnService(tmp_path, service, *words)
         until_measured(service)
         service.kill()
