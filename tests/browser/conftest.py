@@ -96,8 +96,8 @@ class Window:
 
     def check(self, test: str) -> None:
         """Fail if the page complained of anything since the last check; take a picture of what it shows."""
-        self.picture(f"last-{re.sub(r'[^a-z0-9]+', '-', test)}")
         complaints, self.complaints = self.complaints, []
+        self.picture(f"last-{re.sub(r'[^a-z0-9]+', '-', test)}")  # its server may have ended
         assert complaints == []
 
 

@@ -78,7 +78,7 @@ class HistoryView:
 
     def _parts(self, document: HistoryDocument) -> list[Any]:
         (series,) = document.series
-        conclusion = unbroken(as_html(capitalized(sentence(document, series))))
+        conclusion = unbroken(as_html(capitalized(sentence(document, series)))).replace(" %", "&nbsp;%")
         notes = "".join(f"<p>{as_html(note)}</p>" for note in document.notes)
         shifts = []
         for shift in reversed(series.shifts[-_MOST_SHIFTS:]):

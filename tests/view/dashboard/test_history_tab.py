@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import importlib.util
 from pathlib import Path
 
@@ -31,7 +32,9 @@ def test_it_shows_the_conclusion_the_chart_and_each_shift_with_what_differs_and_
     document = view.history._shown.document
     assert document is not None
     first, *rest = view.history.parts.objects
-    assert capitalized(sentence(document, document.series[0])) in first.value.replace("&#x27;", "'")
+    conclusion = html.unescape(first.value).replace("\u00a0%", " %")  # a number stays beside its unit
+    assert capitalized(sentence(document, document.series[0])) in conclusion
+    assert " %" not in html.unescape(first.value)
     assert len(view.history.parts.select(pn.pane.Bokeh)) == 1
     shown = texts(rest[-1])
     assert "at 0030-tcp" in shown
