@@ -144,7 +144,11 @@ def _opened(place: Path | str) -> sqlite3.Connection:
     base = sqlite3.connect(place, timeout=60)
     base.executescript("pragma journal_mode = wal; pragma synchronous = normal; pragma foreign_keys = on")
     if base.execute("pragma user_version").fetchone() != (_VERSION,):
-        base.executescript(_SCHEMA)
+        base.execute("begin immediate")  # another process may have made it meanwhile
+        if base.execute("pragma user_version").fetchone() != (_VERSION,):
+            for statement in _SCHEMA.split(";"):
+                base.execute(statement)
+        base.commit()
     return base
 
 

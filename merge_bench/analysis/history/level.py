@@ -32,24 +32,25 @@ def compare_with_level(campaign: Campaign, results: str | os.PathLike[str], thre
     """
     index, own = Index([results]), campaign.folder.resolve()
     series = next(iter(index.series(own.name)), {})
-    every = {each: series_of(index, series, each, threshold, without=str(own)) for each in METRICS}
-    found = every[BY_NAME["throughput"]]
-    paths = [result.path for result in found.results[found.since :]] if found is not None else []
+    found = series_of(index, series, BY_NAME["throughput"], threshold, without=str(own))
+    paths = {result.path for result in found.results[found.since :]} if found is not None else set()
     if len(paths) < LEAST:
         known = f"{LEAST} earlier results of this merge are needed, and {results} has {len(paths)}"
         return CompareDocument(
             results=[], threshold=threshold, alpha=ALPHA, comparisons=[], differences=[],
             notes=[f"nothing was compared: {known}"], verified=True,
         )  # fmt: skip
+    entries = [entry for entry in index.entries(series) if entry.path in paths]
     level = {}
-    for metric, found in every.items():
-        launches = [result.launches for result in found.results if result.path in paths] if found is not None else []
-        if found is not None and len(launches) >= LEAST:
-            floor = max(_noise(launches), found.noise_floor or 0.0)
-            values = enumerate(itertools.chain.from_iterable(launches[-_MOST:]))
+    for metric in METRICS:
+        every = [values for entry in entries if (values := entry.values.get(metric.name))]
+        if len(every) >= LEAST:
+            floors = [entry.floors[metric.name] for entry in entries if metric.name in entry.floors]
+            floor = max(_noise(every), float(np.median(floors)) if floors else 0.0)
+            values = enumerate(itertools.chain.from_iterable(every[-_MOST:]))
             samples = tuple(Sample(at, at, value) for at, value in values)
             level[metric.name] = Side(samples, floor=floor, level_of=len(paths))
-    return compare([read_campaign(paths[-1]), campaign], threshold=threshold, anyway=True, level=level)
+    return compare([read_campaign(entries[-1].path), campaign], threshold=threshold, anyway=True, level=level)
 
 
 def _noise(results: Sequence[Sequence[float]]) -> float:

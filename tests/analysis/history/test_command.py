@@ -8,6 +8,8 @@ import json
 import shutil
 import sqlite3
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -188,9 +190,27 @@ def test_a_result_that_grows_is_read_again(results: Path) -> None:
 
 def test_an_index_of_another_version_is_made_anew(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = document(results)
+    schema = index._SCHEMA.replace(f"user_version = {index._VERSION}", "user_version = 99")
+    assert schema != index._SCHEMA
     monkeypatch.setattr(index, "_VERSION", 99)
-    monkeypatch.setattr(index, "_SCHEMA", index._SCHEMA.replace("user_version = 1", "user_version = 99"))
+    monkeypatch.setattr(index, "_SCHEMA", schema)
     assert document(results) == before
+
+
+def test_an_index_that_another_process_makes_meanwhile_keeps_what_that_wrote(tmp_path: Path) -> None:
+    file = tmp_path / "history.sqlite"
+    other = sqlite3.connect(file, timeout=60, isolation_level=None)
+    other.execute("pragma journal_mode = wal")
+    other.execute("begin immediate")
+    for statement in index._SCHEMA.split(";"):
+        other.execute(statement)
+    other.execute("insert into results values ('root', 'name', 'ended')")
+    with ThreadPoolExecutor(1) as thread:
+        rows = thread.submit(lambda: index._opened(file).execute("select name from results").fetchall())
+        time.sleep(0.5)  # it has seen no version, and waits
+        other.execute("commit")
+        assert rows.result(60) == [("name",)]
+    other.close()
 
 
 def test_without_a_cache_folder_all_is_read(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
