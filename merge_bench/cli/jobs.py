@@ -165,7 +165,7 @@ def _follow(client: Client, number: int, printed: list[str]) -> Job:
         job = client.job(number)
         if job.state == "queued" and job.ahead != ahead:
             ahead = job.ahead
-            say(f"job {job.id} is queued; jobs before it: {ahead}")
+            say(f"job {job.id} is queued at {client.url}; jobs before it: {ahead}")
         before, log = printed[0], "".join((job.log or "").rpartition("\n")[:2])  # whole lines
         if not log.startswith(before):
             log = log.partition("\n")[2]  # the first line may be cut

@@ -13,6 +13,7 @@ import click
 from merge_bench.cli.parameters import (
     CONTEXT,
     Parsed,
+    add_options,
     choice_option,
     count_option,
     json_option,
@@ -22,6 +23,7 @@ from merge_bench.cli.parameters import (
     results_option,
 )
 from merge_bench.config import parsers
+from merge_bench.config.options import BY_KEY
 from merge_bench.errors import RunFailed, UsageError, require, say
 from merge_bench.view import export as exports
 
@@ -38,12 +40,7 @@ METRICS = ("throughput", "bandwidth", "wall", "partition", "exchange", "join")
 @RESULTS
 @percent_option("--threshold", "2%", "Ignore differences below this.")
 @choice_option("--metric", METRICS, "Metric for --fail-on and for the conclusions.")
-@click.option(
-    "--fail-on",
-    multiple=True,
-    type=click.Choice(["slower", "inconclusive", "not-faster"]),
-    help="Verdict that makes the command exit with status 5; may be repeated.",
-)
+@add_options((BY_KEY["fail_on"],), with_defaults=True)
 @click.option("--anyway", is_flag=True, help="Compare even if hosts, workloads or UCX versions differ.")
 @click.option("--markdown", is_flag=True, help="Print the comparison as Markdown.")
 @json_option()

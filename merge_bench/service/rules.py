@@ -120,8 +120,6 @@ def as_typed(words: Sequence[str]) -> str:
 def check_settings(settings: Mapping[str, str]) -> None:
     """Raise UsageError for the first setting that is not allowed, or whose value could be more than a value."""
     for name, value in settings.items():
-        if not _SETTING_VALUE.fullmatch(value):
-            raise UsageError(f"the value of {name!r} can contain only letters, digits, spaces and _.,:;=+*^?@%~()[]-")
         option = BY_VARIABLE.get(name)
         if option is not None and option.in_config and option.key not in TABLES:
             _checked(_option("run", _options("run"), option.key, name), value, name)
@@ -130,6 +128,8 @@ def check_settings(settings: Mapping[str, str]) -> None:
             raise UsageError(
                 f"a job cannot set {name!r}, but only UCX_… and MERGE_BENCH_… settings that name no path or command"
             )
+        if not _SETTING_VALUE.fullmatch(value):
+            raise UsageError(f"the value of {name!r} can contain only letters, digits, spaces and _.,:;=+*^?@%~()[]-")
 
 
 def settings_file(settings: Mapping[str, str]) -> str:
@@ -157,7 +157,7 @@ def _option(command: str, options: Mapping[str, Option], key: str, named: str) -
     if key in REFUSED or (free and key not in (TEXT | TABLES | {"against"})):
         raise UsageError(f"a job cannot have the option {named}: {REFUSED.get(key, 'it takes any text')}")
     if option is None:
-        raise UsageError(f"{command} has no such option{did_you_mean(key, options)}")
+        raise UsageError(f"{command} has no option {named!r}{did_you_mean(key, options)}")
     return complete(option)
 
 

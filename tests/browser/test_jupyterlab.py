@@ -36,9 +36,10 @@ def answers(url: str, log: Path) -> None:
     raise AssertionError(log.read_text())
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[str]:
-    """JupyterLab over a copy of the notebooks, without results."""
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """JupyterLab over a copy of the notebooks, without results: the address of its notebooks, and the folder."""
+    tmp_path = tmp_path_factory.mktemp("lab")
     shutil.copytree(ROOT / "notebooks", tmp_path / "notebooks")
     port, log = free_port(), tmp_path / "lab.log"
     command = [
@@ -53,7 +54,7 @@ def lab(tmp_path: Path) -> Iterator[str]:
     with started(command, tmp_path, log, cwd=tmp_path, **homes):
         url = f"http://127.0.0.1:{port}/lab"
         answers(url, log)
-        yield f"{url}/tree/notebooks/dashboard.ipynb?reset"
+        yield f"{url}/tree/notebooks", tmp_path
 
 
 def run_all_cells(view: Window) -> None:
@@ -66,30 +67,32 @@ def run_all_cells(view: Window) -> None:
 
 
 def test_a_run_is_started_from_the_notebook_watched_to_its_end_and_compared(
-    window: Open, lab: str, tmp_path: Path
+    window: Open, lab: tuple[str, Path]
 ) -> None:
-    view = window(lab)
+    url, folder = lab
+    view = window(f"{url}/dashboard.ipynb?reset")
     run_all_cells(view)
     assert view.page.locator("[data-mime-type='application/vnd.jupyter.stderr']").count() == 0
-    assert not (tmp_path / "results").exists()
+    assert not (folder / "results").exists()
     start_a_run(view)
     watch_it_to_its_end(view)
     view.picture("lab-live", full=False)
-    compare_with_an_earlier_run(view, tmp_path / "results")
+    compare_with_an_earlier_run(view, folder / "results")
     view.picture("lab-results", full=False)
 
 
-def test_the_queue_of_a_service_is_seen_in_the_notebook(lab: str, window: Open, tmp_path: Path) -> None:
-    pytest.importorskip("merge_bench.service.client")
-    service = RealService(tmp_path / "service")
+def test_the_queue_of_a_service_is_seen_in_the_notebook(lab: tuple[str, Path], window: Open) -> None:
+    url, folder = lab
+    service = RealService(folder / "service")
     try:
         job = {"command": "run", "options": {"chunk": "2e4", "iterations": 4, "workers": 2, "link-rounds": 0}}
         number = service.add(job)
-        book = tmp_path / "notebooks" / "dashboard.ipynb"
+        book = folder / "notebooks" / "dashboard.ipynb"
         call = f"show('../service/results', queue=Client('{service.url}', '{service.token}'))"
         imported = "from merge_bench.service.client import Client\\n"
-        book.write_text(book.read_text().replace('show(\\"../results\\")', imported + call))
-        view = window(lab)
+        text = book.read_text().replace('show(\\"../results\\")', imported + call)
+        book.with_name("queue.ipynb").write_text(text)
+        view = window(f"{url}/queue.ipynb?reset")
         run_all_cells(view)
         view.turn_to("Queue")
         view.wait_for_text(f"{number} done")

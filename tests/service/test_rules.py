@@ -91,12 +91,12 @@ def test_every_option_with_free_text_was_decided_about(rules: Rules) -> None:
         ({"on": "\udcff"}, "on can contain only printable characters"),
         ({"chunk": ["1" * 600, "2" * 600]}, "at most 1000"),
         ({"check_link": "yes"}, "check_link must be true or false"),
-        ({"nothing": None}, "run has no such option"),
+        ({"nothing": None}, "run has no option"),
         ({"iteration": 1}, "did you mean iterations"),
-        ({"--results": "x"}, "run has no such option"),
+        ({"--results": "x"}, "run has no option"),
         ({"workers": 10**6}, "workers is at most 256"),
         ({"engine": "/tmp/engine.py"}, "engine: "),
-        ({"budget": "5m"}, "run has no such option"),
+        ({"budget": "5m"}, "run has no option"),
     ],
 )
 def test_wrong_values_are_refused(rules: Rules, options: dict[str, Any], sentence: str) -> None:

@@ -34,6 +34,8 @@ def history(
     UsageError
         If a folder cannot be read, or there is no such series, or `ruptures` is not installed.
     """
+    for name in only.keys() - {"config", "chunk", "workers", "hosts", "engine", "exchange"}:
+        raise UsageError(f"history has no option {name}")
     index = Index(folders)
     only["rows_per_chunk"] = only.pop("chunk", None)
     wanted = {name: value for name, value in only.items() if value is not None}

@@ -47,8 +47,8 @@ def compare_with_level(campaign: Campaign, results: str | os.PathLike[str], thre
         if len(every) >= LEAST:
             floors = [entry.floors[metric.name] for entry in entries if metric.name in entry.floors]
             floor = max(_noise(every), float(np.median(floors)) if floors else 0.0)
-            values = enumerate(itertools.chain.from_iterable(every[-_MOST:]))
-            samples = tuple(Sample(at, at, value) for at, value in values)
+            launches = enumerate(itertools.chain.from_iterable(every[-_MOST:]))
+            samples = tuple(Sample(at, at, value) for at, value in launches)
             level[metric.name] = Side(samples, floor=floor, level_of=len(paths))
     return compare([read_campaign(entries[-1].path), campaign], threshold=threshold, anyway=True, level=level)
 

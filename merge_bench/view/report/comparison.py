@@ -208,11 +208,12 @@ def _metrics(page: Page, comparisons: Sequence[Comparison]) -> None:
 
 def _why(comparison: Comparison) -> str | None:
     reason = comparison.reason
-    alike = "results of the level" if comparison.level_of else "launches of the same config"
+    same = "between launches of the same config"
+    noisy = f"what {comparison.level_of} results of the level can tell from noise" if comparison.level_of else same
     words = {
         "underpowered": "too few launches for a verdict",
         "wide-interval": f"the true difference may be below or above {percent(comparison.threshold)}",
-        "within-noise": f"the difference is no larger than between {alike}",
+        "within-noise": f"the difference is no larger than {noisy}",
     }
     return words.get(reason, str(reason)) if reason else None
 

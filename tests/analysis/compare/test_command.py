@@ -15,6 +15,7 @@ import pytest
 from merge_bench import cli
 from merge_bench.analysis.compare.fail_on import GATES
 from merge_bench.analysis.compare.samples import METRICS
+from merge_bench.config.options import BY_KEY
 from merge_bench.config.parsers import percent
 from merge_bench.records import schema as s
 from tests.analysis.compare.test_document import SIX, failing, faster
@@ -61,6 +62,7 @@ def test_gates_let_pass_what_they_should(
 def test_gates_may_be_combined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = campaign(tmp_path, 1.0199)
     assert ended(monkeypatch, folder, "--fail-on", "slower", "--fail-on", "inconclusive") == 5
+    assert ended(monkeypatch, folder, "--fail-on", "slower,inconclusive") == 5
 
 
 @pytest.mark.parametrize("gate", GATES)
@@ -197,4 +199,5 @@ def test_the_options_offer_every_metric_and_every_gate() -> None:
         for parameter in cli.cli.commands["compare"].params
         if isinstance(parameter.type, click.Choice)
     }
-    assert choices == {"metric": [metric.name for metric in METRICS], "fail_on": list(GATES)}
+    assert choices == {"metric": [metric.name for metric in METRICS]}
+    assert BY_KEY["fail_on"].parse(",".join(GATES)) == tuple(GATES)

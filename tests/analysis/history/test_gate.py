@@ -69,7 +69,10 @@ def test_the_noise_from_night_to_night_is_no_loss(tmp_path: Path, monkeypatch: p
     assert document.comparisons[0].noise_floor == pytest.approx(0.065, abs=0.02)
     page = io.StringIO()
     print_comparison(document, metric="throughput", details=False, file=page, width=1000)
-    assert "INCONCLUSIVE: the difference is no larger than between results of the level; " in page.getvalue()
+    assert (
+        "INCONCLUSIVE: the difference is no larger than what 19 results of the level can tell from noise; "
+        in page.getvalue()
+    )
     said = page.getvalue() + passed(document, metric="throughput", fail_on=["slower"])
     assert "launches of each config" not in said
     assert "more launches" not in said
