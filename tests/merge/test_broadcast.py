@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from merge_bench.merge.distribution import sendable
@@ -128,6 +128,6 @@ def test_random_tables(**merge: Any) -> None:
 
 @pytest.mark.soak
 @given(**some_merges)
-@examples(2000)
+@settings(deadline=None, max_examples=2000)
 def test_thousands_of_random_tables(**merge: Any) -> None:
     check_random(**merge)

@@ -8,7 +8,7 @@ from typing import Any
 import dask
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from merge_bench.merge import dask_baseline_steps as dask_steps
@@ -74,7 +74,7 @@ def test_random_tables(
 
 @pytest.mark.soak
 @given(**FOR_DASK)
-@examples(500)
+@settings(max_examples=500, deadline=None)
 def test_hundreds_of_random_tables(
     seed: int, rows: tuple[int, int], workers: int, key: list[str], way: tuple[How, Side | None]
 ) -> None:

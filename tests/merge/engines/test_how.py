@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from merge_bench.merge.engines import cpu_base, descriptions, engine_class
 from merge_bench.merge.engines.cpu_base import HostEngine
@@ -73,7 +73,7 @@ def test_random_tables(seed: int, rows: tuple[int, int], workers: int, key: list
 
 @pytest.mark.soak
 @given(**SOME_TABLES)
-@examples(2500)
+@settings(max_examples=2500)
 def test_thousands_of_random_tables(
     seed: int, rows: tuple[int, int], workers: int, key: list[str], how: How, parts: bool
 ) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from merge_bench.merge.how import How
 from tests.helpers import fake_rapids, joins, merge_cases
@@ -54,7 +54,7 @@ def test_random_tables(seed: int, rows: tuple[int, int], workers: int, key: list
 
 @pytest.mark.soak
 @given(**joins.SOME_TABLES)
-@examples(1000)
+@settings(max_examples=1000)
 def test_thousands_of_random_tables(
     seed: int, rows: tuple[int, int], workers: int, key: list[str], how: How, parts: bool
 ) -> None:
