@@ -90,7 +90,7 @@ fi
 
 # Test files run side by side, the longest first; more of them than there are cores, because many tests wait, those of
 # clusters most of all. `-n 0`: one after the other.
-side_by_side=$(($(nproc) + 2 < 8 ? $(nproc) + 2 : 8))
+side_by_side=$(($(nproc) + 3 < 8 ? $(nproc) + 3 : 8))
 status=0
 echo "== tests"
 "$bin/python" -m pytest -n "$side_by_side" --dist loadfile --no-loadscope-reorder "$@" || status=$?
