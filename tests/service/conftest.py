@@ -1,0 +1,70 @@
+"""A server that stands for a service, and answers whatever a test wants."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+TOKEN = "a-secret-that-nobody-records"
+
+
+JOB = {
+    "key": None, "words": ["run"], "resume": True, "attempts": 1, "cancelled": False,
+    "id": 7, "who": "ci", "state": "done", "command": "merge-bench run", "settings": {}, "status": 0, "message": None,
+    "result": "20260101T000000Z-x-000000", "created": 0.0, "started": 0.0, "ended": 0.0, "ahead": 0, "log": "",
+}  # fmt: skip
+Answer = tuple[int, bytes, dict[str, str]]
+
+
+class Fake(ThreadingHTTPServer):
+    """A server whose answers are those of `answer`; it keeps what it was asked."""
+
+    def __init__(self, answer: Callable[[str, str], Answer]) -> None:
+        asked: list[tuple[str, dict[str, str], Any]] = []
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                asked.append((f"{self.command} {self.path}", dict(self.headers), json.loads(body) if body else None))
+                status, text, headers = answer(self.command, self.path)
+                self.send_response(status)
+                for name, value in {"Content-Length": str(len(text)), **headers}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                with contextlib.suppress(ConnectionError):
+                    self.wfile.write(text)
+
+            do_POST = do_DELETE = do_GET
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.asked, self.url = asked, f"http://127.0.0.1:{self.server_port}"
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Fake]]:
+    """Makes servers that answer with these changes to `JOB`, these records, or whatever a function says."""
+    monkeypatch.setattr("merge_bench.service.client.PATIENCE", 0.0)
+    monkeypatch.setenv("MERGE_BENCH_TOKEN", TOKEN)
+    servers: list[Fake] = []
+
+    def make(job: object = None, records: bytes = b"", answer: Callable[[str, str], Answer] | None = None) -> Fake:
+        def usual(method: str, path: str) -> Answer:
+            return 200, records if path.endswith("/records") else json.dumps({**JOB, **(job or {})}).encode(), {}
+
+        servers.append(Fake(answer or usual))
+        threading.Thread(target=servers[-1].serve_forever, args=[0.01], daemon=True).start()
+        return servers[-1]
+
+    yield make
+    for server in servers:
+        server.shutdown()
+        server.server_close()
