@@ -6,7 +6,7 @@ contains the files in an installed package.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,34 +37,19 @@ def shipped_files() -> list[Shipped]:
     return [_describe(FOLDER / name) for name in (*config_names(), SPACE.name)]
 
 
-def find_shipped(name: str) -> Path:
-    """The shipped file with this name, with or without ``.cfg``. Files of the user are ignored.
+def find_shipped(name: str, also: Sequence[str] = (SPACE.name,)) -> Path:
+    """The shipped config with this name, with or without ``.cfg``, or the file in `also`. No file of the user is meant.
 
     Raises
     ------
     UsageError
         If there is none; names the shipped files.
     """
-    known = [*config_names(), SPACE.name]
+    known = [*config_names(), *also]
     for each in (name, name + SUFFIX):
         if each in known:
             return FOLDER / each
     raise UsageError(f"no shipped config is named {name!r}; the shipped files are {', '.join(known)}")
-
-
-def only_shipped(names: Iterable[str]) -> list[Path]:
-    """The paths of shipped configs, with which no file of the same name in the working folder is meant.
-
-    Raises
-    ------
-    UsageError
-        If a name is that of another file.
-    """
-    found, known = [name.removesuffix(SUFFIX) + SUFFIX for name in names], config_names()
-    for name in found:
-        if name not in known:
-            raise UsageError(f"only shipped configs can be used here, and {name!r} is none of {', '.join(known)}")
-    return [FOLDER / name for name in found]
 
 
 def find_config(name: str, folder: Path = FOLDER) -> Path:

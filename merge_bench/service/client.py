@@ -110,7 +110,7 @@ class Client:
                     status = answer.status
                     if status < 300:
                         return read(answer)
-                    why = _decoder(Refusal)(answer).error.message + f"; see {' or '.join(TOKENS)}" * (status == 401)
+                    why = _decoder(Refusal)(answer).error.message + f"; check {' or '.join(TOKENS)}" * (status == 401)
                     problem = (UsageError if status < 500 else RunFailed)(f"{self.url}: {visible(cut(why))}")
             except (ValueError, RecursionError):
                 status = 0 if answer.length else status  # the connection ended early

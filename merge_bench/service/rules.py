@@ -20,7 +20,7 @@ from merge_bench.config import parsers
 from merge_bench.config.catalogue import shipped_names
 from merge_bench.config.options import BY_VARIABLE, OPTIONS, PROBE_OPTIONS, TUNE_OPTIONS, Option, as_text, parse_text
 from merge_bench.config.parsers import did_you_mean
-from merge_bench.config.shipped import FOLDER, SUFFIX, only_shipped
+from merge_bench.config.shipped import FOLDER, SUFFIX, find_shipped
 from merge_bench.config.trust import SETTING, judge
 from merge_bench.errors import UsageError
 from merge_bench.probe import probes
@@ -105,7 +105,7 @@ class Rules:
     def _configs(self, request: JobRequest) -> list[str]:
         if request.configs and request.settings:
             raise UsageError("a job takes either configs or settings, not both")
-        paths = list(map(str, only_shipped(request.configs)))
+        paths = [str(find_shipped(name, also=())) for name in request.configs]
         if request.settings:
             check_settings(request.settings)
             paths = [settings_file(request.settings)]

@@ -194,7 +194,7 @@ def test_what_has_vanished_costs_its_own_nights_only(nights: Nights, monkeypatch
         nights.look("2026-11-27T02:30:00+00:00")
         nights.look("2026-11-27T02:30:15+00:00")
         first, second, third = nights.store.schedules()
-        assert "only shipped configs" in str(first.message)
+        assert "no shipped config" in str(first.message)
         assert "Europe/Berlin" in str(second.message)
         assert third.message is None
         assert [job.key for job in nights.store.jobs()] == ["schedule c 2026-11-27 02:30"]

@@ -18,7 +18,7 @@ from typing import IO
 
 from merge_bench.cluster.supervisor import Child
 from merge_bench.config.reader import read_config
-from merge_bench.config.shipped import only_shipped
+from merge_bench.config.shipped import find_shipped
 from merge_bench.config.trust import refuse_code
 from merge_bench.errors import UsageError
 from merge_bench.probe import probes
@@ -157,7 +157,7 @@ class Runner:
         """
         if "://" in request.on:
             raise UsageError("the dashboard runs merges on its own machine only")
-        paths = only_shipped(request.configs)
+        paths = [find_shipped(name, also=()) for name in request.configs]
         for path in paths:
             refuse_code(read_config(path, os.environ))
         request = replace(request, configs=tuple(map(str, paths)))
