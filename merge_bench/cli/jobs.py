@@ -7,6 +7,7 @@ import io
 import os
 import re
 import secrets
+import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -79,12 +80,13 @@ def _print(values: Mapping[str, Any], ask: Callable[[Client], Job | Jobs]) -> No
     if values["as_json"]:
         print_document(found)
         return
+    room = max(29, shutil.get_terminal_size().columns - 51)
     print(f"{'Job':>5}  {'State':11}  {'Time':>11}  {'Queued by':16}  Command")
     for job in found.jobs if isinstance(found, Jobs) else [found]:
         lasted = format_duration((job.ended or time.time()) - (job.started or job.created))
         command = visible(job.command.removeprefix("merge-bench "))
         by = f"schedule {job.schedule}" if job.schedule else job.who
-        print(f"{job.id:5}  {job.state:11}  {lasted:>11}  {short(visible(by), 16):16}  {short(command, 29)}")
+        print(f"{job.id:5}  {job.state:11}  {lasted:>11}  {short(visible(by), 16):16}  {short(command, room)}")
         if job.message and job.message != job.state:
             print(" " * 6, short(visible(job.message), 73))
         if job is found:

@@ -187,10 +187,15 @@ def test_records_of_another_kind_and_strange_ones_end_the_command_with_one_sente
     assert finished.errors.count("\n") == 1
 
 
-def test_a_job_of_a_schedule_is_listed_with_its_name(fake: Callable[..., Fake], tmp_path: Path) -> None:
+@pytest.mark.parametrize("columns", [80, 200])
+def test_a_job_of_a_schedule_is_listed_with_its_name(
+    columns: int, fake: Callable[..., Fake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    command = "run --config=" + "x" * 80
     listed = {
         "jobs": [
-            {**JOB, "ended": 99.0, "schedule": "nightly", "command": "merge-bench run --config=" + "x" * 80},
+            {**JOB, "ended": 99.0, "schedule": "nightly", "command": f"merge-bench {command}"},
             {**JOB, "ended": 9.0},
         ]
     }
@@ -198,4 +203,5 @@ def test_a_job_of_a_schedule_is_listed_with_its_name(fake: Callable[..., Fake], 
     head, first, second = typed(server, tmp_path, "jobs list").output.splitlines()
     place = head.index("Queued by")
     assert (first[place:].split("  ")[0], second[place:].split()[0]) == ("schedule nightly", "ci")
-    assert max(map(len, (head, first, second))) <= 80
+    assert max(map(len, (head, first, second))) <= columns
+    assert (command in first) == (columns == 200)
