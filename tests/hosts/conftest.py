@@ -17,6 +17,7 @@ import pytest
 
 from merge_bench.records.reader import read_campaign
 from tests.conftest import QUICK_HOOKS
+from tests.helpers.runs import LIMIT
 from tests.hosts.make_hosts import Hosts, why_not
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,7 +57,7 @@ class Run:
         )  # fmt: skip
         hosts.drivers.append(self.process)
 
-    def until_iterating(self, count: int = 2, seconds: float = 60.0) -> None:
+    def until_iterating(self, count: int = 2, seconds: float = LIMIT) -> None:
         """Wait until so many iterations, the warm-up included, are in the records."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
@@ -77,7 +78,7 @@ class Run:
                     return pid
         raise AssertionError(f"no process with {words!r} on any host")
 
-    def finish(self, seconds: float = 90.0) -> Outcome:
+    def finish(self, seconds: float = LIMIT) -> Outcome:
         """Wait for the end; a run that takes longer is killed, and the test fails."""
         try:
             output, errors = self.process.communicate(timeout=seconds)

@@ -17,26 +17,30 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.runs import LIMIT
 from tests.hosts.conftest import HOST_COUNT, Outcome, Run
 from tests.hosts.make_hosts import Hosts
 
-TIMEOUT = 12  # seconds of silence that the runs here allow; a busy machine is silent for a few by itself
-SHORT = 6  # where a test waits for its end
-LONG = ("--chunk", "2e5", "--iterations", "100000", "--link-rounds", "0", "--timeout", str(TIMEOUT))
+# Seconds that a run waits if it does not notice a fault: for silent workers, and for workers that do not start. Each
+# fault has to be the recorded reason, and to end the run within half of that, which is ample on a busy machine.
+TIMEOUT, START_TIMEOUT = 120, 240
+NOTICED = TIMEOUT / 2
+SHORT = 6  # where a test waits for the end of a time limit; a busy machine is silent for a few seconds by itself
+LONG = (
+    "--chunk", "2e5", "--iterations", "100000", "--link-rounds", "0", "--timeout", str(TIMEOUT),
+    "--start-timeout", str(START_TIMEOUT),
+)  # fmt: skip
 WORKER_SAID = "distributed.worker - INFO"
 FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"
 
 
-def check_failure(
-    outcome: Outcome, *words: str, host: str | None, rank: int | None, limit: float, log: str | None
-) -> None:
+def check_failure(outcome: Outcome, *words: str, host: str | None, rank: int | None, log: str | None) -> None:
     """A failed run: its status, its sentence, its records; `log`: words of the last lines that it tells."""
     error = outcome.document["error"]
     assert outcome.status == 3, outcome.errors
     for word in (*words, *([host] if host else []), *([f"rank {rank}"] if rank is not None else [])):
         assert word in error["message"], error
     assert (error["host"], error["rank"]) == (host, rank)
-    assert outcome.seconds < limit
     assert "Traceback" not in outcome.errors
     failures = outcome.campaign.runs[0].launches[0].failures
     assert [failure.message for failure in failures] == [error["message"]]
@@ -54,7 +58,8 @@ def two_of(hosts: Hosts) -> str:
 def unreachable(hosts: Hosts, results: Path) -> None:
     file = hosts.write_hosts(["node1", "10.213.0.99"], "unreachable.txt")
     outcome = Run(hosts, results, "--hosts", str(file), *LONG).finish()
-    check_failure(outcome, "cannot be reached", "No route", host="10.213.0.99", rank=1, limit=25, log="No route")
+    check_failure(outcome, "cannot be reached", "No route", host="10.213.0.99", rank=1, log="No route")
+    assert outcome.seconds < START_TIMEOUT / 2
 
 
 def wrong_host_key(hosts: Hosts, results: Path) -> None:
@@ -65,14 +70,14 @@ def wrong_host_key(hosts: Hosts, results: Path) -> None:
     config = hosts.folder / "swapped_config"
     config.write_text(hosts.ssh_config.read_text().replace(str(hosts.folder / "known_hosts"), str(swapped)))
     run = Run(hosts, results, "--hosts", two_of(hosts), "--ssh-config", str(config), *LONG)
-    check_failure(
-        run.finish(), "Host key verification failed", host="node2", rank=1, limit=25, log="Host key verification"
-    )
+    outcome = run.finish()
+    check_failure(outcome, "Host key verification failed", host="node2", rank=1, log="Host key verification")
+    assert outcome.seconds < START_TIMEOUT / 2
 
 
 def never_up(hosts: Hosts, results: Path) -> None:
-    run = Run(hosts, results, "--hosts", two_of(hosts), "--start-timeout", "8", *LONG)
-    deadline = time.monotonic() + 30
+    run = Run(hosts, results, "--hosts", two_of(hosts), *LONG, "--start-timeout", "8")
+    deadline = time.monotonic() + LIMIT
     pid = 0
     while not pid and time.monotonic() < deadline:
         for found, shown in hosts.hosts[1].processes().items():
@@ -80,7 +85,7 @@ def never_up(hosts: Hosts, results: Path) -> None:
                 pid = found
     os.kill(pid, signal.SIGSTOP)
     # Stopped before its first word, it has no log.
-    check_failure(run.finish(), "did not start", host="node2", rank=1, limit=60, log=None)
+    check_failure(run.finish(), "did not start: only 1 of 2 workers", "within 8 s", host="node2", rank=1, log=None)
 
 
 def worker_killed(hosts: Hosts, results: Path) -> None:
@@ -88,19 +93,21 @@ def worker_killed(hosts: Hosts, results: Path) -> None:
     run.until_iterating()
     os.kill(run.pid_on_host("--name worker-1"), signal.SIGKILL)
     killed = time.monotonic()
-    check_failure(run.finish(), "killed by signal 9", host="node2", rank=1, limit=60, log=WORKER_SAID)
-    assert time.monotonic() - killed < TIMEOUT
+    check_failure(run.finish(), "killed by signal 9", host="node2", rank=1, log=WORKER_SAID)
+    assert time.monotonic() - killed < NOTICED
 
 
 def link_down(hosts: Hosts, results: Path) -> None:
     run = Run(hosts, results, "--hosts", str(hosts.hosts_file), *LONG, "--timeout", str(SHORT))
     run.until_iterating()
     hosts.cut(hosts.hosts[1])
-    cut = time.monotonic()
-    check_failure(run.finish(), "sent no heartbeat", host="node2", rank=1, limit=60, log=WORKER_SAID)
-    assert time.monotonic() - cut < SHORT + 10
-    # The agent on the other side of the cut hears nothing, and ends what it started.
-    assert not hosts.left_over(patience=SHORT + 10)
+    outcome = run.finish()
+    check_failure(outcome, "sent no heartbeat for", host="node2", rank=1, log=WORKER_SAID)
+    (silent,) = re.findall(r"sent no heartbeat for (\d+) s", outcome.document["error"]["message"])
+    assert int(silent) < NOTICED
+    # The agent on the other side of the cut hears nothing, and ends what it started: by the run's limit, not its own of
+    # a minute.
+    assert not hosts.left_over(patience=50)
 
 
 def scheduler_killed(hosts: Hosts, results: Path) -> None:
@@ -108,7 +115,7 @@ def scheduler_killed(hosts: Hosts, results: Path) -> None:
     run.until_iterating()
     os.kill(run.pid_on_host("dask_scheduler"), signal.SIGKILL)
     words = ("scheduler", "killed by signal 9")
-    check_failure(run.finish(), *words, host="node1", rank=None, limit=60, log="distributed.scheduler - INFO")
+    check_failure(run.finish(), *words, host="node1", rank=None, log="distributed.scheduler - INFO")
 
 
 def driver_killed(hosts: Hosts, results: Path) -> None:
@@ -116,7 +123,7 @@ def driver_killed(hosts: Hosts, results: Path) -> None:
     run.until_iterating()
     run.process.kill()
     run.process.communicate()
-    assert not hosts.left_over(patience=5)
+    assert not hosts.left_over(patience=NOTICED)
 
 
 def agent_killed(hosts: Hosts, results: Path) -> None:
@@ -124,7 +131,7 @@ def agent_killed(hosts: Hosts, results: Path) -> None:
     run.until_iterating()
     agents = [pid for pid, shown in hosts.hosts[1].processes().items() if "merge_bench.cluster.host_agent" in shown]
     os.kill(agents[0], signal.SIGKILL)
-    check_failure(run.finish(), "cannot be reached: the connection", host="node2", rank=1, limit=60, log=WORKER_SAID)
+    check_failure(run.finish(), "cannot be reached: the connection", host="node2", rank=1, log=WORKER_SAID)
 
 
 def full_disk(hosts: Hosts, results: Path) -> None:
@@ -142,7 +149,7 @@ def full_disk(hosts: Hosts, results: Path) -> None:
                 pass
         full = time.monotonic()
         outcome = run.finish()
-        assert time.monotonic() - full < TIMEOUT
+        assert time.monotonic() - full < NOTICED
         assert outcome.status == 3
         error = outcome.document["error"]
         assert (error["host"], error["rank"]) == (None, None)  # it is no host's fault: the driver's disk is full
@@ -187,7 +194,7 @@ def clock(hosts: Hosts, number: int) -> int:
 def slow_link_and_wrong_clocks(hosts: Hosts, results: Path) -> None:
     first, second, third = (clock(hosts, number) for number in (1, 2, 3))
     assert 400 < second - first < 440
-    assert 160 < third - first < 200
+    assert 160 < third - first < 200  # what any two clocks differ by, and what times would be wrong by
     slow = ("--chunk", "5e5", "--iterations", "3", "--link-rounds", "0", "--timeout", str(TIMEOUT))
     timer = threading.Thread(target=lambda: hosts.shape(hosts.hosts[2], "100mbit"))
     run = Run(hosts, results, "--hosts", str(hosts.hosts_file), *slow)
@@ -204,9 +211,9 @@ def slow_link_and_wrong_clocks(hosts: Hosts, results: Path) -> None:
     # A twentieth of the others' 2 Gbit/s, which both others share.
     assert len(factors) == 1, found
     assert 5 < factors[0] < 60, found
-    assert outcome.document["wall_seconds"]["max"] < 30
+    assert outcome.document["wall_seconds"]["max"] < 80
     for iteration in outcome.campaign.runs[0].launches[0].timed:
-        assert all(0 < pair.seconds < 30 for pair in iteration.pairs)
+        assert all(0 < pair.seconds < 80 for pair in iteration.pairs)
 
 
 def test_a_slow_link_is_no_dead_one_and_clocks_may_differ_by_minutes(skewed_hosts: Hosts, results: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -57,29 +58,30 @@ def test_p2p_gives_one_host_and_two_host_tables_and_what_the_link_carries(
 def test_puts_between_hosts_arrive_and_cost_the_same_overlapping_or_not_where_the_link_limits(
     with_adapters: Hosts, results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sizes = (8, 8 << 20)
+    sizes = (8, 1 << 20)
     tests = ("put-overlapping", "put-non-overlapping")
-    seconds = {}
-    # 200 puts of 8 bytes with a flush after each take longer than a busy machine keeps a process waiting; as many large
-    # ones would take minutes. Of three repetitions the fastest counts.
-    # Where other programs had the cores all the time, the small puts are measured again.
-    for size, iterations in (("8", "200"), ("8M", "20"), ("8", "200"), ("8", "200")):
-        if len(seconds) == 2 * len(sizes) and seconds[tests[0], 8] < seconds[tests[1], 8]:
-            break
-        options = ("--placement", "two-hosts", "--sizes", size, "--repetitions", "3", "--iterations", iterations)
-        document = measured(with_adapters, results, *options, command=("probe", "rma"))
+    seconds = dict.fromkeys(itertools.product(tests, sizes), math.inf)
+    ratios: list[float] = []
+    # 200 puts of 8 bytes with a flush after each take longer than a busy machine keeps a process waiting. Where other
+    # programs had the cores all the time, it is measured again, and the fastest counts.
+    for _ in range(6):
+        options = ("--placement", "two-hosts", "--sizes", "8,1M", "--repetitions", "1", "--iterations", "200")
+        document = measured(with_adapters, results, *options, "--fresh", command=("probe", "rma"))
         found = [each for each in document["warnings"] if each["code"] != "busy-host"]  # the load of this machine
         assert found == [unused_rdma("node1", "node2")]
+        assert {(row["test"], row["size"]) for row in document["rows"]} == set(seconds)
         for row in document["rows"]:
             assert row["wrong"] == 0
             assert row["selected_transports"] == ["tcp/eth0"]
-            seconds[row["test"], row["size"]] = row["seconds_range"][0]
-    assert set(seconds) == set(itertools.product(tests, sizes))
-    ratios = [seconds[tests[0], size] / seconds[tests[1], size] for size in sizes]
+            key = (row["test"], row["size"])
+            seconds[key] = min(seconds[key], row["seconds"])
+        ratios = [seconds[tests[0], size] / seconds[tests[1], size] for size in sizes]
+        # 1 where nothing but the link limits; on a busy machine whoever waits for each flush also waits for its turn.
+        if ratios[0] < 1 and 0.5 < ratios[1] < 1.2:
+            break
     with capsys.disabled():
         print("\nputs between hosts, overlapping ÷ non-overlapping:", *(f"{ratio:.3f}" for ratio in ratios))
     assert ratios[0] < 1
-    # 1 where nothing but the link limits; on a busy machine whoever waits for each flush also waits for its turn.
     assert 0.5 < ratios[1] < 1.2
 
 
@@ -88,7 +90,7 @@ def test_the_link_limit_agrees_with_the_tool_where_the_link_is_what_limits(
 ) -> None:
     file = hosts.write_hosts(["node1", "node2"], "two.txt")
     options = ("--config", "ethernet.cfg", "--chunk", "1e6", "--iterations", "1", "--check-link", "--timeout", "30")
-    document = Run(hosts, results, "--hosts", str(file), *options).finish(180).document
+    document = Run(hosts, results, "--hosts", str(file), *options).finish().document
     link = document["link"]
     ratio = link["check_bytes_per_second"] / link["limit_bytes_per_second"]
     with capsys.disabled():
