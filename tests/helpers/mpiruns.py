@@ -21,6 +21,8 @@ BOTH = [
         SYSTEM, id="system", marks=pytest.mark.skipif(SYSTEM is None, reason="openmpi-bin is not installed")
     ),
 ]  # fmt: skip
+OWN_ELSE_SOAK = [BOTH[0], pytest.param(*BOTH[1].values, id=BOTH[1].id, marks=[*BOTH[1].marks, pytest.mark.soak])]
+"""Where other tests show already that both start ranks, and how the end of a rank is told by each."""
 
 
 def name_of(mpirun: str) -> str:

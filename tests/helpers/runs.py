@@ -181,8 +181,8 @@ class Running:
                 raise AssertionError(f"the run did not end within {limit:.0f} s")
         seconds = time.monotonic() - self.started
         output, errors = ((self.temp / name).read_text(errors="replace") for name in ("stdout", "stderr"))
-        errors = "".join(line for line in errors.splitlines(keepends=True) if not OF_THE_MACHINE.match(line))
-        return Finished(self.process.returncode, output, errors, self.results, self.pids, self.before, seconds)
+        said = _of_the_run(errors)
+        return Finished(self.process.returncode, output, said, self.results, self.pids, self.before, seconds)
 
     def end(self) -> None:
         """End the driver, for tests that failed; its children follow it."""
@@ -215,6 +215,10 @@ def start(
     return Running(process, results, temp, before, time.monotonic())
 
 
+def _of_the_run(errors: str) -> str:
+    return "".join(line for line in errors.splitlines(keepends=True) if not OF_THE_MACHINE.match(line))
+
+
 def _words(options: Sequence[str | Path], verb: Sequence[str], results: Path, *, json_output: bool) -> list[str]:
     where = () if "--results" in options or verb[0] in ("check", "transports") else ("--results", str(results))
     return [*verb, *(["--json"] if json_output else []), *where, *map(str, options)]
@@ -236,7 +240,7 @@ def command(
     json_output: bool = True,
     verb: Sequence[str] = ("run",),
 ) -> Finished:
-    """The same in this process, which saves starting Python and importing: for refusals, and for running clusters."""
+    """The same in this process, which saves starting Python and importing: for refusals, running clusters, mpirun."""
     temp, results = folder / "tmp", folder / "results"
     temp.mkdir(parents=True, exist_ok=True)
     before, started = leftovers.Before(temp), time.monotonic()
@@ -257,5 +261,5 @@ def command(
         ):
             cli.main()
     seconds = time.monotonic() - started
-    printed = (stream.buffer.getvalue().decode() for stream in (output, errors))
-    return Finished(int(leaving.value.code or 0), *printed, results, set(), before, seconds)
+    printed, said = (stream.buffer.getvalue().decode() for stream in (output, errors))
+    return Finished(int(leaving.value.code or 0), printed, _of_the_run(said), results, set(), before, seconds)

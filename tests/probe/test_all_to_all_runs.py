@@ -1,11 +1,16 @@
-"""Real runs of `probe all-to-all` on this machine: both backends, the parcels of a merge, and wrong bytes."""
+"""Real runs of `probe all-to-all` on this machine: both backends, the parcels of a merge, and wrong bytes.
+
+The merge also checks its link limit against ucx_perftest.
+"""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from merge_bench.host.memory import usable_cores
 from merge_bench.records.schema import IterationLine, LaunchLine, ProbeLine
 from tests.helpers.runs import ROOT, Finished, start
 
@@ -23,7 +28,15 @@ def run(folder: Path, *options: str, verb: tuple[str, ...] = VERB, **more: dict[
         running.end()
 
 
-def test_both_backends_send_what_a_merge_sends(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def merged(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """One merge between two workers, whose link limit is to be checked."""
+    once = ("--iterations", "1", "--warmup", "0", "--link-rounds", "1", "--check-link")
+    folder = tmp_path_factory.mktemp("merge")
+    return run(folder / "run", *once, "--workers", "2", "--chunk", str(ROWS), verb=("run",)).check_ended(0)
+
+
+def test_both_backends_send_what_a_merge_sends(tmp_path: Path, merged: Finished) -> None:
     options = ("--sizes", "8,64K", "--chunk", str(ROWS), "--iterations", "3", "--repetitions", "1")
     found = run(tmp_path / "probe", *options, "--workers", "2", "--link-limit", "10GB/s").check_ended(0)
     rows = {(row.test, row.size): row for row in found.of(ProbeLine)}
@@ -44,13 +57,29 @@ def test_both_backends_send_what_a_merge_sends(tmp_path: Path) -> None:
     assert set(launches) == {"local", "mpirun"}
     asked = next(row.requested for (test, _), row in rows.items() if test.startswith("mpi"))
     assert asked == {"UCX_NET_DEVICES": "lo"}  # nothing of UCXX's
-    once = ("--iterations", "1", "--warmup", "0", "--link-rounds", "0", "--workers", "2", "--chunk", str(ROWS))
-    merged = run(tmp_path / "merge", *once, verb=("run",)).check_ended(0)
     (iteration,) = merged.of(IterationLine)
     for backend in ("ucx", "mpi"):
         row = rows[f"{backend}_alltoallv", parcel]
         assert row.busiest_bytes == max(pair.bytes for pair in iteration.pairs)
         assert row.size == round(sum(pair.bytes for pair in iteration.pairs) / 4)
+
+
+def test_the_link_limit_is_checked_against_the_tool(merged: Finished) -> None:
+    link = merged.document["link"]
+    said = [warning for warning in merged.document["warnings"] if warning["code"] == "link-check"]
+    rows = merged.of(ProbeLine)
+    if usable_cores() < 4:  # four processes would poll
+        assert link["check_bytes_per_second"] is None
+        assert re.search(
+            r"cannot be checked against ucx_perftest: 4 polling processes on \d cores? of ", link["not_checked"]
+        )
+        assert (said, rows) == ([], [])
+        return
+    assert link["not_checked"] is None
+    ratio = link["check_bytes_per_second"] / link["limit_bytes_per_second"]
+    assert bool(said) == (abs(ratio - 1) > 0.1)
+    assert [row.ranks for row in rows] == [[0, 1], [1, 0]]
+    assert all(row.selected for row in rows)
 
 
 SABOTAGE = """

@@ -15,6 +15,7 @@ from merge_bench.cli import cli
 from merge_bench.cli.probe import probe as probe_command
 from merge_bench.probe import probes
 from merge_bench.probe.shared.base import ProbeKind
+from merge_bench.records.reader import read_campaign
 from tests.helpers.members import run_with
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -100,9 +101,12 @@ def test_one_file_more_is_one_probe_more(clock: Path, tmp_path: Path) -> None:
     assert "Mean time of reading a clock." in shown("--help")
     assert "--times N" in shown("clock", "--help")
     assert "--baseline CFG" in shown("clock", "--help")
-    measure = ("probe", "clock", "--times", "5", "--repetitions", "1", "--results", str(tmp_path), "--json")
+    measure = ("probe", "clock", "--times", "5", "--repetitions", "2", "--results", str(tmp_path), "--json")
     document = json.loads(run_with("merge_bench.probe", clock, *measure).stdout)
-    assert [(row["probe"], row["seconds"], row["size"]) for row in document["rows"]] == [("clock", 2e-6, 8)]
+    assert [(row["probe"], row["seconds"], row["size"], row["launches"]) for row in document["rows"]] == [
+        ("clock", 2e-6, 8, 2)
+    ]
+    assert [launch.line.block for launch in read_campaign(document["records"]).launches if launch.line] == [0, 1]
     assert "Mean time of an operation" in shown("show", document["records"])
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -15,12 +14,13 @@ from typing import Any
 import psutil
 import pytest
 
-from merge_bench.host.memory import usable_cores
 from merge_bench.records.reader import read_campaign
 from tests.helpers.runs import LIMIT, environment
 from tests.probe.polling import polls
 
 pytestmark = pytest.mark.cluster
+
+SILENCE = 120  # seconds after which a worker that says nothing is given up, if nobody has noticed that it was killed
 
 
 def start(tmp_path: Path, *arguments: str, **variables: str) -> subprocess.Popen[str]:
@@ -48,11 +48,11 @@ def config(tmp_path: Path, name: str, text: str) -> str:
 
 
 def test_p2p_measures_configs_in_turn_and_names_the_transports(tmp_path: Path) -> None:
-    """The third config does not get all that it asks for, and its rows are marked."""
-    asked = {"tcp": "tcp", "shared": "sysv,cma", "unmet": "tcp,rc"}
-    selected = {"tcp": {"tcp/lo"}, "shared": {"sysv/memory", "cma/memory"}, "unmet": {"tcp/lo"}}
-    tcp, shared, unmet = (config(tmp_path, name, f"UCX_TLS={tls}\n") for name, tls in asked.items())
-    options = ("--baseline", tcp, "--config", shared, "--config", unmet, "--sizes", "8,65536", "--repetitions", "1")
+    """The second config does not get all that it asks for, and its rows are marked."""
+    asked = {"shared": "sysv,cma", "unmet": "tcp,rc"}
+    selected = {"shared": {"sysv/memory", "cma/memory"}, "unmet": {"tcp/lo"}}
+    shared, unmet = (config(tmp_path, name, f"UCX_TLS={tls}\n") for name, tls in asked.items())
+    options = ("--baseline", shared, "--config", unmet, "--sizes", "8,65536", "--repetitions", "1")
     document, _ = probe(tmp_path, "p2p", *options, "--iterations", "50", "--allow-unknown")
     rows = document["rows"]
     assert document["error"] is None
@@ -74,64 +74,26 @@ def test_p2p_measures_configs_in_turn_and_names_the_transports(tmp_path: Path) -
     assert {launch.line.config for launch in campaign.launches if launch.line} == set(asked)
 
 
-def test_every_pair_is_measured_with_active_messages_and_streams(tmp_path: Path) -> None:
-    options = ("--placement", "every-pair", "--workers", "3", "--tests", "am,stream", "--sizes", "64")
-    document, _ = probe(tmp_path, "p2p", *options, "--repetitions", "1", "--iterations", "20")
-    tests = ("ucp_am_lat", "ucp_am_bw", "stream_lat", "stream_bw")
-    assert sorted((tuple(row["ranks"]), row["test"]) for row in document["rows"]) == sorted(
-        (pair, test) for pair in ((0, 1), (0, 2), (1, 2)) for test in tests
-    )
-
-
-def test_rma_puts_arrive_whole_with_one_flush_and_with_many(tmp_path: Path) -> None:
-    tcp = config(tmp_path, "tcp", "UCX_TLS=tcp\n")
-    options = ("--config", tcp, "--sizes", "8,65536", "--repetitions", "2", "--iterations", "40")
-    document, _ = probe(tmp_path, "rma", *options)
-    by_key = {(row["test"], row["size"]): row for row in document["rows"]}
-    assert set(by_key) == {(t, s) for t in ("put-overlapping", "put-non-overlapping") for s in (8, 65536)}
-    assert all(row["wrong"] == 0 for row in by_key.values())
-    assert all(row["selected_transports"] == ["tcp/lo"] for row in by_key.values())
-    assert all(row["launches"] == 2 for row in by_key.values())
-    assert all(0 < row["seconds_range"][0] <= row["seconds"] <= row["seconds_range"][1] for row in by_key.values())
-    assert [launch.line.block for launch in read_campaign(document["records"]).launches if launch.line] == [0, 1]
-
-
-def _tool(process: subprocess.Popen[str], *, server: bool, seconds: float = 60.0) -> psutil.Process:
-    deadline = time.monotonic() + seconds
+def _client(process: subprocess.Popen[str]) -> psutil.Process:
+    """The side of ucx_perftest that sends."""
+    deadline = time.monotonic() + LIMIT
     while time.monotonic() < deadline:
         for child in psutil.Process(process.pid).children(recursive=True):
             try:
                 line = child.cmdline()
             except psutil.Error:
                 continue
-            if line and line[0].endswith("ucx_perftest") and (line[1] == "-p") == server and len(line) > 2:
+            if line and line[0].endswith("ucx_perftest") and line[1] != "-p" and len(line) > 2:
                 return child
         time.sleep(0.01)
     raise AssertionError("no ucx_perftest was started")
-
-
-@pytest.mark.parametrize("server", [True, False])
-def test_a_killed_peer_ends_the_probe_in_time_and_keeps_what_was_measured(tmp_path: Path, server: bool) -> None:
-    slow = config(tmp_path, "tcp", "UCX_TLS=tcp\n")
-    process = start(
-        tmp_path, "p2p", "--config", slow, "--sizes", "8,4M", "--iterations", "2000", "--repetitions", "1", "--json"
-    )  # fmt: skip
-    tool = _tool(process, server=server)
-    os.kill(tool.pid, signal.SIGKILL)
-    killed = time.monotonic()
-    output, errors = process.communicate(timeout=LIMIT)
-    assert process.returncode == 3, errors
-    assert time.monotonic() - killed < 30
-    assert re.search("ucx_perftest (client|server) was killed by signal 9", errors)
-    assert json.loads(output)["error"]["code"] == "run-failed"
-    assert not psutil.pid_exists(tool.pid)
 
 
 def test_a_killed_worker_takes_its_tool_along(tmp_path: Path) -> None:
     slow = config(tmp_path, "tcp", "UCX_TLS=tcp\n")
     options = ("--sizes", "4M", "--iterations", "100000", "--repetitions", "1", "--json")
     process = start(tmp_path, "p2p", "--config", slow, *options)
-    tool = _tool(process, server=False)
+    tool = _client(process)
     os.kill(tool.ppid(), signal.SIGKILL)
     _, errors = process.communicate(timeout=LIMIT)
     assert process.returncode == 3
@@ -140,31 +102,6 @@ def test_a_killed_worker_takes_its_tool_along(tmp_path: Path) -> None:
     while tool.is_running() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not tool.is_running()
-
-
-def test_the_link_limit_is_checked_against_the_tool(tmp_path: Path) -> None:
-    (tmp_path / "tmp").mkdir()
-    line = [sys.executable, "-P", "-m", "merge_bench", "--check-link", "--json", "--results", str(tmp_path / "results")]
-    small = ("--chunk", "2e4", "--iterations", "2", "--link-rounds", "1")
-    finished = subprocess.run(
-        [*line, *small], env=environment(tmp_path / "tmp"), capture_output=True, text=True, timeout=LIMIT, check=True
-    )
-    document = json.loads(finished.stdout)
-    link = document["link"]
-    said = [w for w in document["warnings"] if w["code"] == "link-check"]
-    rows = [row for launch in read_campaign(document["records"]).launches for row in launch.probes]
-    if usable_cores() < 4:  # four processes would poll
-        assert link["check_bytes_per_second"] is None
-        assert re.search(
-            r"cannot be checked against ucx_perftest: 4 polling processes on \d cores? of ", link["not_checked"]
-        )
-        assert (said, rows) == ([], [])
-        return
-    assert link["not_checked"] is None
-    ratio = link["check_bytes_per_second"] / link["limit_bytes_per_second"]
-    assert bool(said) == (abs(ratio - 1) > 0.1)
-    assert [row.ranks for row in rows] == [[0, 1], [1, 0]]
-    assert all(row.selected for row in rows)
 
 
 def _workers(tmp_path: Path, process: subprocess.Popen[str]) -> list[psutil.Process]:
@@ -183,17 +120,18 @@ def _workers(tmp_path: Path, process: subprocess.Popen[str]) -> list[psutil.Proc
     raise AssertionError(f"nothing was put: {process.communicate(timeout=LIMIT)}")
 
 
-@pytest.mark.parametrize("transports", ["tcp", "sysv,cma"])
+# Over tcp the end of a worker is also noticed by its peers, as tests/hosts/test_faults.py has it.
+@pytest.mark.parametrize("transports", [pytest.param("tcp", marks=pytest.mark.soak), "sysv,cma"])
 def test_a_killed_target_of_puts_is_named_in_time_and_nothing_is_left(tmp_path: Path, transports: str) -> None:
     asked = config(tmp_path, "asked", f"UCX_TLS={transports}\n")
-    options = ("--sizes", "4M", "--iterations", "1000000", "--repetitions", "1", "--json")
+    options = ("--sizes", "4M", "--iterations", "1000000", "--repetitions", "1", "--json", "--timeout", str(SILENCE))
     process = start(tmp_path, "rma", "--config", asked, *options)
     source, target = _workers(tmp_path, process)
     started = [source, target, *psutil.Process(process.pid).children(recursive=True)]
     target.kill()
     killed = time.monotonic()
     output, errors = process.communicate(timeout=LIMIT)
-    assert time.monotonic() - killed < 30
+    assert time.monotonic() - killed < SILENCE / 2
     assert process.returncode == 3, errors
     assert "Traceback" not in errors
     error = json.loads(output)["error"]

@@ -1,8 +1,13 @@
-"""Network measurements on somebody's running cluster: interrupted in the middle, they leave it as it was."""
+"""Questions and network measurements on somebody's running cluster: it answers them all, and is left as it was.
+
+Puts, and tools that are killed, are tested here rather than in clusters of their own: nothing but them is started.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,24 +16,29 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import distributed  # noqa: F401  (it takes long, and not from the seconds in which a scheduler must answer)
 import psutil
 import pytest
+from click.testing import CliRunner
 
+from merge_bench.cli import cli
+from merge_bench.host.doctor.examine import CHECKS
 from tests.helpers.clusters import dask_cluster
-from tests.helpers.runs import LIMIT, environment
+from tests.helpers.runs import LIMIT, Finished, command, environment
 from tests.probe.polling import polls
 
 pytestmark = pytest.mark.cluster
 
-AT_ONCE = 5.0  # seconds from a signal to the end of the command
+SILENCE = 120  # seconds that a worker may be silent: what is stuck ends by itself only after that
+AT_ONCE = SILENCE / 2
 
 
 class Running:
-    """A cluster of two workers that speak TCP, and the commands that measure on it."""
+    """A cluster of three workers that speak TCP, and the commands that measure on it."""
 
     def __init__(self, folder: Path, scheduler_file: Path) -> None:
         self.folder, self.temp, self.file = folder, folder / "cluster" / "tmp", scheduler_file
-        until(lambda: len(self.processes("worker")) == 2, "two workers")
+        until(lambda: len(self.processes("worker")) == 3, "three workers")
         self.started: list[subprocess.Popen[str]] = []
         self.workers = sorted(self.processes("worker"), key=lambda process: process.cmdline()[-1])
 
@@ -46,10 +56,11 @@ class Running:
         return found
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """A probe in a process of its own, to be interrupted."""
         process = subprocess.Popen(
             [
                 sys.executable, "-P", "-m", "merge_bench", "probe", *arguments, "--json", "--results",
-                str(self.folder / "results"), "--scheduler-file", str(self.file),
+                str(self.folder / "results"), "--scheduler-file", str(self.file), "--timeout", str(SILENCE),
             ],
             env=environment(self.temp), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True, cwd=self.folder,
@@ -57,13 +68,16 @@ class Running:
         self.started.append(process)
         return process
 
-    def probe(self, *arguments: str) -> dict[str, Any]:
-        process = self.start(*arguments)
-        output, errors = process.communicate(timeout=LIMIT)
-        assert process.returncode == 0, errors
-        document = json.loads(output)
-        assert isinstance(document, dict)
-        return document
+    def ask(self, *arguments: str) -> Finished:
+        """A whole probe."""
+        return command(self.folder, *arguments[1:], "--scheduler-file", self.file, verb=("probe", arguments[0]))
+
+    def probe(self, *arguments: str) -> list[dict[str, Any]]:
+        """The rows of a probe that succeeds."""
+        finished = self.ask(*arguments)
+        assert finished.status == 0, finished.errors
+        rows: list[dict[str, Any]] = finished.document["rows"]
+        return rows
 
     def interrupt(self, process: subprocess.Popen[str], number: signal.Signals) -> None:
         process.send_signal(number)
@@ -73,9 +87,18 @@ class Running:
         assert process.returncode == 3, errors
         assert f"interrupted by {number.name}" in errors
 
+    def check_measures(self) -> None:
+        """It measures, in one launch, although three are the default elsewhere."""
+        assert [row["launches"] for row in self.probe("p2p", "--sizes", "8", "--iterations", "20")] == [1, 1]
+
+    def tools(self) -> list[psutil.Process]:
+        """The client and the server of a ``ucx_perftest``, once both measure."""
+        until(lambda: len(self.processes("ucx_perftest")) == 2, "a client and a server")
+        return sorted(self.processes("ucx_perftest"), key=lambda process: process.cmdline()[1] == "-p")
+
 
 def until(reached: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + LIMIT
     while not reached():
         assert time.monotonic() < deadline, f"never came to: {what}"
         time.sleep(0.02)
@@ -84,7 +107,7 @@ def until(reached: Callable[[], bool], what: str) -> None:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("running")
-    with dask_cluster(folder / "cluster", 2, {"UCX_TLS": "tcp"}) as file:
+    with dask_cluster(folder / "cluster", 3, {"UCX_TLS": "tcp"}) as file:
         yield Running(folder, file)
 
 
@@ -97,18 +120,41 @@ def _every_command_ends(cluster: Running) -> Iterator[None]:
             process.kill()
 
 
-def test_an_interrupted_p2p_leaves_no_tool_and_the_next_one_measures(cluster: Running) -> None:
-    process = cluster.start("p2p", "--sizes", "4M", "--iterations", "1000000")
-    until(lambda: len(cluster.processes("ucx_perftest")) == 2, "a client and a server")
-    cluster.interrupt(process, signal.SIGINT)
-    until(lambda: not cluster.processes("ucx_perftest") and not list(cluster.temp.rglob("perftest-*")), "nothing left")
-    rows = cluster.probe("p2p", "--sizes", "8", "--iterations", "20")["rows"]
-    assert [row["launches"] for row in rows] == [1, 1]  # one launch, although three are the default elsewhere
+@pytest.fixture(scope="module")
+def puts(cluster: Running) -> list[dict[str, Any]]:
+    """Rows of puts; from then on the loops are compiled."""
+    return cluster.probe("rma", "--sizes", "8,65536", "--iterations", "40")
 
 
-def test_puts_over_a_stalled_link_end_at_once_and_leave_the_workers_well(cluster: Running) -> None:
-    cluster.probe("rma", "--sizes", "8", "--iterations", "10")  # so that the loops are compiled
-    source, target = cluster.workers
+def test_doctor_asks_each_host_once(cluster: Running) -> None:
+    done = CliRunner().invoke(cli, ["doctor", "--scheduler-file", str(cluster.file), "--json"])
+    assert done.exit_code == 0, done.output
+    assert len(json.loads(done.stdout)["findings"]) == len(CHECKS)
+
+
+def test_every_pair_is_measured_with_active_messages_and_streams(cluster: Running) -> None:
+    rows = cluster.probe(
+        "p2p", "--placement", "every-pair", "--tests", "am,stream", "--sizes", "64", "--iterations", "20"
+    )
+    tests = ("ucp_am_lat", "ucp_am_bw", "stream_lat", "stream_bw")
+    assert sorted((tuple(row["ranks"]), row["test"]) for row in rows) == sorted(
+        (pair, test) for pair in ((0, 1), (0, 2), (1, 2)) for test in tests
+    )
+
+
+def test_puts_arrive_whole_with_one_flush_and_with_many(puts: list[dict[str, Any]]) -> None:
+    by_key = {(row["test"], row["size"]): row for row in puts}
+    assert set(by_key) == {(t, s) for t in ("put-overlapping", "put-non-overlapping") for s in (8, 65536)}
+    assert all(row["wrong"] == 0 for row in puts)
+    assert all(row["selected_transports"] == ["tcp/lo"] for row in puts)
+    assert all(row["launches"] == 1 for row in puts)
+    assert all(0 < row["seconds_range"][0] <= row["seconds"] <= row["seconds_range"][1] for row in puts)
+
+
+def test_puts_over_a_stalled_link_end_at_once_and_leave_the_workers_well(
+    cluster: Running, puts: list[dict[str, Any]]
+) -> None:
+    source, target, _ = cluster.workers
     process = cluster.start("rma", "--sizes", "8M", "--iterations", "1000000")
     until(lambda: polls(source.pid) and polls(target.pid), "putting")
     target.suspend()
@@ -118,16 +164,35 @@ def test_puts_over_a_stalled_link_end_at_once_and_leave_the_workers_well(cluster
         until(lambda: not polls(source.pid), "the source's end of putting")
     finally:
         target.resume()
-    rows = cluster.probe("rma", "--sizes", "8,8M", "--iterations", "20")["rows"]
-    assert [row["wrong"] for row in rows] == [0] * 4
+    assert [row["wrong"] for row in cluster.probe("rma", "--sizes", "8,8M", "--iterations", "20")] == [0] * 4
     assert all(worker.is_running() for worker in cluster.workers)
-    assert len(cluster.probe("p2p", "--sizes", "8", "--iterations", "20")["rows"]) == 2
 
 
-def test_workers_of_a_running_cluster_answer_themselves_whether_they_have_a_gpu(cluster: Running) -> None:
-    process = cluster.start("p2p", "--memory", "cuda", "--sizes", "8", "--iterations", "20")
-    _, errors = process.communicate(timeout=LIMIT)
-    assert process.returncode == 2, errors
-    assert "engine cudf needs" in errors  # no GPU, or no package to use it
-    assert "Traceback" not in errors
-    assert len(cluster.probe("p2p", "--sizes", "8", "--iterations", "20")["rows"]) == 2
+def test_an_interrupted_p2p_leaves_no_tool_and_the_next_one_measures(cluster: Running) -> None:
+    process = cluster.start("p2p", "--sizes", "4M", "--iterations", "1000000")
+    cluster.tools()
+    cluster.interrupt(process, signal.SIGINT)
+    until(lambda: not cluster.processes("ucx_perftest") and not list(cluster.temp.rglob("perftest-*")), "nothing left")
+    cluster.check_measures()
+
+
+@pytest.mark.parametrize("side", ["client", "server"])
+def test_a_killed_peer_is_named_long_before_the_line_of_the_other_is_overdue(cluster: Running, side: str) -> None:
+    process = cluster.start("p2p", "--sizes", "8,4M", "--iterations", "1000000")
+    tool = dict(zip(("client", "server"), cluster.tools(), strict=True))[side]
+    os.kill(tool.pid, signal.SIGKILL)
+    killed = time.monotonic()
+    output, errors = process.communicate(timeout=LIMIT)
+    assert process.returncode == 3, errors
+    assert time.monotonic() - killed < AT_ONCE
+    assert re.search(f"ucx_perftest {side} was killed by signal 9", errors)
+    assert json.loads(output)["error"]["code"] == "run-failed"
+    until(lambda: not cluster.processes("ucx_perftest"), "nothing left")
+
+
+def test_workers_answer_themselves_whether_they_have_a_gpu_and_a_refusal_leaves_them_well(cluster: Running) -> None:
+    asked = cluster.ask("p2p", "--memory", "cuda", "--sizes", "8", "--iterations", "20")
+    assert asked.status == 2, asked.errors
+    assert "engine cudf needs" in asked.errors  # no GPU, or no package to use it
+    assert "Traceback" not in asked.errors
+    cluster.check_measures()

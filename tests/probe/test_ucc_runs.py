@@ -8,7 +8,7 @@ import pytest
 
 from merge_bench.probe.ranks.mpirun import find_mpi
 from merge_bench.records.schema import LaunchLine, ProbeLine
-from tests.helpers.mpiruns import BOTH, OWN, name_of
+from tests.helpers.mpiruns import BOTH, OWN, OWN_ELSE_SOAK, name_of
 from tests.probe.fake_ucc import fake_ucc
 from tests.probe.test_mpi_runs import REDUCE_SCATTER, check_failed, run
 from tests.probe.test_ucc import executable
@@ -49,7 +49,7 @@ def test_every_row_is_kept_in_both_conventions_with_the_mpirun_of_the_mpi_that_i
     assert rows[0].seconds == pytest.approx(1.23e-6)
 
 
-@pytest.mark.parametrize("mpirun", BOTH)
+@pytest.mark.parametrize("mpirun", OWN_ELSE_SOAK)
 def test_what_was_printed_before_a_crash_is_kept(tmp_path: Path, mpirun: str) -> None:
     environ = fake_ucc(tmp_path / "bin", most=3, crash=True)
     found = run(tmp_path, REDUCE_SCATTER, *SMALL, "--mpirun", mpirun, environ=environ)
@@ -57,7 +57,7 @@ def test_what_was_printed_before_a_crash_is_kept(tmp_path: Path, mpirun: str) ->
     assert [row.count for row in found.of(ProbeLine)] == [2, 4, 8]
 
 
-@pytest.mark.parametrize("mpirun", BOTH)
+@pytest.mark.parametrize("mpirun", OWN_ELSE_SOAK)
 def test_one_of_another_mpi_is_told_to_need_its_own_mpirun(tmp_path: Path, mpirun: str) -> None:
     environ = fake_ucc(tmp_path / "bin")
     said = "symbol lookup error: /env/lib/openmpi/libuct.so.0: undefined symbol: ucs_config_doc_nop"

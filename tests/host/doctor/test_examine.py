@@ -1,4 +1,4 @@
-"""All checks together, on made-up machines, on this one, and on a running cluster."""
+"""All checks together, on made-up machines and on this one; `tests/probe/test_running_cluster.py` has a cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from click.testing import CliRunner
 from merge_bench.host.doctor.base import BAD, OK, STATES, WARN, Finding, worst
 from merge_bench.host.doctor.examine import CHECKS, Examination, agreement, examine, free_bytes
 from merge_bench.view.report.doctor import print_findings
-from tests.helpers.clusters import dask_cluster
 from tests.helpers.runs import environment
 from tests.host.doctor.conftest import Make
 
@@ -116,15 +115,6 @@ def examine_nothing() -> Examination:
     from merge_bench.host.doctor.base import Machine
 
     return examine(Machine(root=Path("/nowhere")), "x")
-
-
-@pytest.mark.cluster
-def test_each_host_of_a_running_cluster_is_asked_once(tmp_path: Path) -> None:
-    with dask_cluster(tmp_path / "cluster", 2, {"RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY": "false"}) as file:
-        done = doctor(tmp_path, "--scheduler-file", file, "--json")
-    assert done.returncode == 0, done.stderr
-    findings = json.loads(done.stdout)["findings"]
-    assert len(findings) == len(CHECKS)
 
 
 def test_a_scheduler_that_is_not_there_is_wrong_usage(tmp_path: Path) -> None:
