@@ -68,7 +68,7 @@ def test_partition_and_join_run_while_frames_are_on_a_slow_link(
     for host in hosts.hosts:
         hosts.shape(host, "100mbit")
     options = (
-        "--config", "ethernet.cfg", "--chunk", "8e5", "--iterations", "2", "--link-rounds", "0", "--timeout", "30",
+        "--config", "ethernet.cfg", "--chunk", "8e5", "--iterations", "3", "--link-rounds", "1", "--timeout", "30",
     )  # fmt: skip
     outcome = Run(hosts, results, "--hosts", str(hosts.hosts_file), "--pipeline", "on", *options).finish()
     assert outcome.status == 0, outcome.errors
@@ -94,7 +94,7 @@ def test_partition_and_join_run_while_frames_are_on_a_slow_link(
     assert max(map(abs, timeline.offsets.values())) <= timeline.error
     check_trace(json.loads(exporters()["trace"].encode([outcome.campaign])), error=timeline.error)
     with capsys.disabled():
-        print(f"\nlimited by {document['bottleneck']['because']}")
+        print(f"\nwall ÷ wire {document['link']['wall_ratio']:.3f}, limited by {document['bottleneck']['because']}")
         offsets = ", ".join(f"{1e6 * each:.0f}" for each in timeline.offsets.values())
         print(f"clocks of hosts apart, as aligned: {offsets} µs, bound {1e6 * timeline.error:.0f} µs")
 
