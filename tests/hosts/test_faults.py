@@ -107,7 +107,7 @@ def link_down(hosts: Hosts, results: Path) -> None:
     assert int(silent) < NOTICED
     # The agent on the other side of the cut hears nothing, and ends what it started: by the run's limit, not its own of
     # a minute.
-    assert not hosts.left_over(patience=50)
+    assert not hosts.left_over(patience=30)
 
 
 def scheduler_killed(hosts: Hosts, results: Path) -> None:

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from merge_bench.records.schema import LaunchLine, ProbeLine
-from tests.helpers.mpiruns import BOTH
+from tests.helpers.mpiruns import BOTH, OWN_ELSE_SOAK
 from tests.helpers.runs import LIMIT
 from tests.hosts.conftest import Outcome, Run, unused_rdma
 from tests.hosts.make_hosts import SUBNET, Hosts
@@ -63,7 +63,7 @@ def check_failed(outcome: Outcome, *words: str) -> None:
         assert word in outcome.document["error"]["message"], outcome.document["error"]
 
 
-@pytest.mark.parametrize("mpirun", BOTH)
+@pytest.mark.parametrize("mpirun", OWN_ELSE_SOAK)
 def test_both_placements(hosts: Hosts, results: Path, mpirun: str) -> None:
     options = ("--sizes", "8,64K", "--iterations", "100", "--repetitions", "1", "--interface", "eth0")
     outcome = start(hosts, results, *options, "--mpirun", mpirun).finish()
