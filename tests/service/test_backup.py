@@ -8,19 +8,24 @@ import signal
 import subprocess
 import threading
 import time
-from copy import copy as shallow_copy
 from pathlib import Path
 
 import pytest
 
+from merge_bench.errors import UsageError
+from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import RECORDS
-from merge_bench.service.serve import Settings, check
+from merge_bench.service.serve import Settings, _opened, check
 from merge_bench.service.store import FOLDER, open_store
-from tests.helpers.runs import ROOT
+from tests.helpers.runs import LIMIT, ROOT
 from tests.service.services import RealService
-from tests.service.test_serve import LONG, problem_of, run, until_measured
+from tests.service.test_serve import problem_of
 
 PAGE = (ROOT / "docs/nightly.md").read_text()
+LONG = {
+    "command": "run",
+    "options": {"chunk": "1e4", "iterations": 1_000_000, "workers": 1, "verify": "off", "link-rounds": 0},
+}
 REFUSED = {"command": "run", "options": {"exchange": "dask", "pipeline": "on"}}
 """A job that ends at once."""
 COMMANDS = re.findall(r"^    ((?:sqlite3|cp|rm|mv) .*)$", PAGE.partition("## Back up")[2], re.MULTILINE)
@@ -67,9 +72,8 @@ def test_a_copy_made_while_jobs_are_added_has_all_that_were_accepted_before(tmp_
         stop.set()
         adding.join()
         # A service of a copy beside the first one would end the first one's job as its own.
-        beside = shallow_copy(service)
-        beside.results = results
-        assert "or of a copy, is running already" in run(beside, "--port", "0", status=2).stderr
+        with pytest.raises(UsageError, match="or of a copy, is running already"), _opened(results, to_serve=True):
+            pass
         assert service.ask("GET", f"/api/jobs/{running}")[1]["state"] == "running"
 
         service.process.send_signal(signal.SIGTERM)
@@ -87,6 +91,19 @@ def test_a_copy_made_while_jobs_are_added_has_all_that_were_accepted_before(tmp_
         stop.set()
         for each in filter(None, (service, copied)):
             each.close()
+
+
+def until_measured(service: RealService, number: int) -> None:
+    """Wait until the job has recorded an iteration."""
+    deadline = time.monotonic() + LIMIT
+    while True:
+        job = service.until(number, "running")
+        if job["result"] is not None and any(
+            launch.iterations for launch in read_campaign(service.results / job["result"]).launches
+        ):
+            return
+        assert time.monotonic() < deadline, job
+        time.sleep(0.1)
 
 
 def test_a_damaged_copy_is_found(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from merge_bench.records.writer import RECORDS
 from tests.helpers.runs import LIMIT, Finished, command, environment
 from tests.helpers.synthetic_campaigns import write_campaign
 from tests.service.conftest import JOB, TOKEN, Answer, Fake
+from tests.service.services import RealService
 from tests.tune.clusters import TRUTH, Cluster, begin, evaluator_of, search
 
 RECORDED = Path(__file__).parents[1] / "data" / "campaigns"
@@ -141,6 +142,19 @@ def test_the_gate_of_several_configs_is_shown_from_their_records(fake: Callable[
     assert server.asked[0][2]["configs"] == ["default.cfg", "tcp.cfg"]
 
 
+def test_a_gate_against_a_result_that_was_never_brought_home_is_that_of_the_job(
+    fake: Callable[..., Fake], tmp_path: Path
+) -> None:
+    job = {"state": "failed", "status": 5, "log": "throughput: INCONCLUSIVE\n"}
+    server = fake(job, (RECORDED / "run" / RECORDS).read_bytes())
+    gate = ("--against", "20200101T000000Z-x-000000", "--fail-on", "inconclusive", "--json")
+    finished = on_fake(server, tmp_path / "run", *gate)
+    assert finished.status == 5
+    document = finished.document
+    assert (document["error"]["code"], document.get("comparisons")) == ("gate-not-met", None)
+    assert "INCONCLUSIVE" in finished.errors
+
+
 @pytest.mark.parametrize(("verb", "words", "tries"), [("jobs list", (), 1), ("jobs show", ("7",), 1), ("run", (), 3)])
 def test_only_a_command_that_follows_a_job_waits_for_a_service_that_is_away(
     fake: Callable[..., Fake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, words: tuple[str], tries: int
@@ -155,9 +169,9 @@ def test_only_a_command_that_follows_a_job_waits_for_a_service_that_is_away(
     assert ("trying again" in finished.errors) == (tries > 1)
 
 
-def typed(server: Fake, folder: Path, verb: str, *words: str) -> Finished:
+def typed(server: Fake | RealService, folder: Path, verb: str, *words: str, token: str = TOKEN) -> Finished:
     words = (*words, "--on", server.url)
-    return command(folder, *words, environ={"MERGE_BENCH_TOKEN": TOKEN}, json_output=False, verb=verb.split())
+    return command(folder, *words, environ={"MERGE_BENCH_TOKEN": token}, json_output=False, verb=verb.split())
 
 
 BARE = {"schema": 1, "kind": "campaign", "time": 1.0, "campaign_id": "x", "argv": [], "version": "0", "runs": []}

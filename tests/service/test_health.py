@@ -1,20 +1,15 @@
-"""The health check of a container: it finds out whether a service runs there, and whether that answers."""
+"""The health check of a container: it finds out whether a service runs there, and whether that answers.
+
+`test_serve.py` asks it about services that run.
+"""
 
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
-
-from merge_bench.cluster import certificate
-from merge_bench.host.addresses import free_port
 from tests.helpers.runs import ROOT
-from tests.service.services import RealService
 
 CONTAINERFILE = (ROOT / "cluster/Containerfile").read_text()
 
@@ -22,32 +17,6 @@ CONTAINERFILE = (ROOT / "cluster/Containerfile").read_text()
 def ask(pid: int) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-IS", ROOT / "cluster/health.py", str(pid)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-
-
-@pytest.fixture(params=["plain", "tls", "all-addresses"])
-def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RealService]:
-    files = certificate.write(tmp_path)
-    options = {
-        "plain": [],
-        "tls": [f"--tls-cert={files['cert']}", f"--tls-key={files['key']}"],
-        "all-addresses": ["--address", "0.0.0.0", "--insecure"],
-    }
-    # The command line names the port.
-    found = RealService(tmp_path / "service", *options[request.param], port=str(free_port("127.0.0.1", 0)))
-    yield found
-    found.close()
-
-
-@pytest.mark.slow
-def test_a_service_is_healthy_as_long_as_it_answers(service: RealService) -> None:
-    found = ask(service.process.pid)
-    assert (found.returncode, found.stderr) == (0, "")
-    os.kill(service.process.pid, signal.SIGSTOP)
-    found = ask(service.process.pid)
-    assert found.returncode == 1
-    assert f"port {service.port}" in found.stderr
-    os.kill(service.process.pid, signal.SIGCONT)
-    assert service.stop() == 0
 
 
 def test_a_container_without_a_service_is_healthy() -> None:

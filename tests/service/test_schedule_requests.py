@@ -1,9 +1,7 @@
-"""Schedules over HTTP and on the command line."""
+"""Schedules over HTTP and on the command line; `test_serve.py` has a service that finds one in its folder."""
 
 from __future__ import annotations
 
-import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,12 +19,10 @@ from merge_bench.service.api import Limits
 from merge_bench.service.documents import JobRequest
 from merge_bench.service.rules import Rules
 from merge_bench.service.schedules import queue_due
-from merge_bench.service.store import LOCAL, Store
+from merge_bench.service.store import LOCAL
 from tests.helpers.examples import examples
-from tests.helpers.runs import LIMIT
 from tests.service.in_process import Running, running
 from tests.service.schemas import ANYTHING, HOSTILE
-from tests.service.services import RealService
 
 RUN = {"command": "run", "options": {"chunk": "1e4"}}
 
@@ -121,39 +117,3 @@ def test_what_is_removed_and_an_empty_list_are_one_line(tmp_path: Path) -> None:
     removed = "The schedule nightly is removed; a job that it has queued stays.\n"
     assert serve("schedule", "remove", "nightly") == (removed, "")
     assert serve("token", "remove", "ci") == ("The token ci and its schedules are removed.\n", "")
-
-
-@pytest.mark.slow
-def test_a_running_service_finds_what_another_process_added(tmp_path: Path) -> None:
-    service = RealService(tmp_path)
-    try:
-        words = ("schedule", "add", "--name", "nightly", "--at", "02:30", "--zone", "Europe/Berlin", "--missed", "run")
-        job = ("--", "run", "--exchange", "dask", "--pipeline", "on")  # ends at once, with a refusal
-        assert command(service, *words, *job).startswith("nightly begins at 20")
-        assert command(service, *words, *job, status=2) == ""
-        store = Store(service.results / ".service/service.sqlite")
-        (schedule,) = store.schedules()
-        store.put_schedule(msgspec.structs.replace(schedule, next=schedule.created))  # as if it was added yesterday
-        deadline = time.monotonic() + LIMIT
-        while not (jobs := service.ask("GET", "/api/jobs")[1]["jobs"]):
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
-        assert (jobs[0]["who"], jobs[0]["schedule"], jobs[0]["command"]) == (LOCAL, "nightly", schedule.command)
-        assert service.until(jobs[0]["id"], "failed")["status"] == 2
-        assert str(schedule.next)[:9] in str(store.schedules()[0].next)
-        store.close()
-        assert "merge-bench run --exchange=dask --pipeline=on" in command(service, "schedule", "list")
-        command(service, "schedule", "remove", "nightly")
-        command(service, "schedule", "remove", "nightly", status=2)
-        assert service.ask("GET", "/api/schedules")[1] == {"schedules": []}
-        assert service.stop() == 0
-        assert service.before.left_after(service.pids, 30) == []
-    finally:
-        service.close()
-
-
-def command(service: RealService, *words: str, status: int = 0) -> str:
-    process = service.command(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    output, errors = process.communicate(timeout=LIMIT)
-    assert process.returncode == status, errors
-    return str(output)

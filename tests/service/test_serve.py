@@ -1,10 +1,14 @@
-"""The `serve` command with real jobs: they run, are cancelled, and survive a service that is killed."""
+"""The `serve` command: who reaches it, by which names, with which tokens, and what an operator adds while it runs.
+
+`test_on_service.py` and `test_backup.py` have its jobs.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import http.client
 import os
+import signal
 import socket
 import ssl
 import subprocess
@@ -15,28 +19,33 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from merge_bench.cluster import certificate
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.records.reader import read_campaign
-from merge_bench.service.serve import Settings, check
-from merge_bench.service.store import open_store
-from tests.helpers.runs import LIMIT
+from merge_bench.host.addresses import free_port
+from merge_bench.service.serve import TOKEN_FILE, Settings, _local_token, check
+from merge_bench.service.store import FOLDER, LOCAL, Store, open_store
+from tests.helpers.runs import LIMIT, command
 from tests.service.services import RealService
+from tests.service.test_health import ask
 
 TINY = {"command": "run", "options": {"chunk": "1e4", "iterations": 1, "workers": 2, "link-rounds": 0}}
-LONG = {
-    "command": "run",
-    "options": {"chunk": "1e4", "iterations": 1_000_000, "workers": 2, "verify": "off", "link-rounds": 0},
-}
+NAMES = ("Bench.example:443", "plain.example:80", "own.example", "[2001:db8::1]:8443")
+"""By which clients reach the service; those with a port are of a proxy."""
 
 
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[RealService]:
-    found = RealService(tmp_path)
-    yield found
-    found.close()
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealService]:
+    names = (word for name in NAMES for word in ("--host-name", name))
+    found = RealService(tmp_path_factory.mktemp("service"), *names, port=str(free_port("127.0.0.1", 0)))
+    try:
+        yield found
+        assert found.stop() == 0
+        assert found.before.left_after(found.pids, 30) == []
+    finally:
+        found.close()
 
 
 @pytest.mark.slow
@@ -56,47 +65,22 @@ def test_idle_connections_leave_files_for_jobs(service: RealService) -> None:
         assert time.monotonic() < deadline
 
 
-@pytest.mark.cluster
-def test_jobs_run_are_cancelled_and_survive_a_service_that_is_killed(service: RealService) -> None:
-    probe = service.add({"command": "probe p2p", "configs": ["tcp"], "options": {"sizes": "8", "repetitions": 1}})
-    wrong = service.add({"command": "run", "options": {"exchange": "dask", "pipeline": "on"}})
-    long, killed = service.add({**LONG, "settings": {"UCX_TLS": "tcp"}}), service.add(LONG)
-    done = service.until(probe, "done")
-    assert done["status"] == 0
-    assert done["result"] in done["log"]
-    failed = service.until(wrong, "failed")
-    assert (failed["status"], failed["result"]) == (2, None)
-    assert "Traceback" not in failed["log"]
-
-    until_measured(service, long)
-    assert service.ask("DELETE", f"/api/jobs/{long}")[0] == 200
-    cancelled = service.until(long, "cancelled")
-    campaign = read_campaign(service.results / cancelled["result"])
-    assert [config.variables for config in campaign.head.configs] == [{"UCX_TLS": "tcp"}]
-    assert campaign.end is not None
-    assert campaign.end.status == 3
-
-    until_measured(service, killed)
-    service.kill()
-    service.start()
-    assert service.until(killed, "interrupted")["result"] is not None
-    listed = service.ask("GET", "/api/results")[1]
-    assert listed["total"] == 3
-    assert service.stop() == 0
-    assert service.before.left_after(service.pids, 30) == []
+@pytest.mark.slow
+def test_a_service_is_healthy_as_long_as_it_answers(service: RealService) -> None:
+    check_health(service)
 
 
-def until_measured(service: RealService, number: int) -> str:
-    """The name of the job's campaign, once an iteration was recorded."""
-    deadline = time.monotonic() + LIMIT
-    while True:
-        job = service.until(number, "running")
-        if job["result"] is not None and any(
-            launch.iterations for launch in read_campaign(service.results / job["result"]).launches
-        ):
-            return str(job["result"])
-        assert time.monotonic() < deadline, job
-        time.sleep(0.1)
+def check_health(service: RealService) -> None:
+    """Ask the health check of a container about a service that answers, and while it does not."""
+    found = ask(service.process.pid)
+    assert (found.returncode, found.stderr) == (0, "")
+    os.kill(service.process.pid, signal.SIGSTOP)
+    try:
+        found = ask(service.process.pid)
+    finally:
+        os.kill(service.process.pid, signal.SIGCONT)
+    assert found.returncode == 1
+    assert f"port {service.port}" in found.stderr
 
 
 @pytest.mark.slow
@@ -104,32 +88,59 @@ def test_tokens_are_made_listed_and_removed_while_the_service_runs(service: Real
     file = service.results / ".service/token"
     assert file.stat().st_mode & 0o777 == 0o600
     assert file.parent.stat().st_mode & 0o777 == 0o700
-    token = run(service, "token", "add", "--name", "ci", "--role", "read").stdout.strip()
+    token = operate(service, "token", "add", "--name", "ci", "--role", "read").strip()
     assert service.ask("GET", "/api/jobs", token=token)[0] == 200
     assert service.ask("POST", "/api/jobs", TINY, token=token)[0] == 403
-    listed = run(service, "token", "list").stdout
+    listed = operate(service, "token", "list")
     assert [line.split()[::2] for line in listed.splitlines()] == [["read", "ci"], ["run", "local"]]
     assert token not in listed
-    run(service, "token", "remove", "ci")
+    operate(service, "token", "remove", "ci")
     assert service.ask("GET", "/api/jobs", token=token)[0] == 401
-    twice = run(service, "--port", "0", status=2)
-    assert "is running already" in twice.stderr
-    assert service.stop() == 0
-    before = file.read_text()
-    service.start()
-    assert file.read_text() == before
-    file.chmod(0o644)  # others may have read it
-    service.stop()
-    service.start()
-    assert file.read_text() != before
-    assert service.ask("GET", "/api/jobs", token=before.strip())[0] == 401
+    assert "is running already" in problem_of(Settings(service.results, 0, "127.0.0.1"))
 
 
-def run(service: RealService, *words: str, status: int = 0) -> subprocess.CompletedProcess[str]:
-    process = service.command(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    output, errors = process.communicate(timeout=LIMIT)
-    assert process.returncode == status, errors
-    return subprocess.CompletedProcess(words, status, output, errors)
+def operate(service: RealService, *words: str, status: int = 0) -> str:
+    """What `merge-bench serve` prints for these words, beside the service that runs."""
+    found = command(service.folder, *words, json_output=False, verb=("serve",))
+    assert found.results == service.results
+    assert found.status == status, found.errors
+    return found.output
+
+
+def test_the_token_of_the_operator_stays_unless_others_may_have_read_it(tmp_path: Path) -> None:
+    with contextlib.closing(open_store(tmp_path)) as store:
+        file = tmp_path / FOLDER / TOKEN_FILE
+        assert _local_token(store, file) == file
+        before = file.read_text()
+        assert _local_token(store, file).read_text() == before
+        file.chmod(0o644)
+        after = _local_token(store, file).read_text()
+        assert file.stat().st_mode & 0o777 == 0o600
+        assert store.find_token(before.strip()) is None
+        assert (found := store.find_token(after.strip())) is not None
+        assert found.name == LOCAL
+
+
+@pytest.mark.slow
+def test_a_running_service_finds_what_another_process_added(service: RealService) -> None:
+    words = ("schedule", "add", "--name", "nightly", "--at", "02:30", "--zone", "Europe/Berlin", "--missed", "run")
+    job = ("--", "run", "--exchange", "dask", "--pipeline", "on")  # ends at once, with a refusal
+    assert operate(service, *words, *job).startswith("nightly begins at 20")
+    assert operate(service, *words, *job, status=2) == ""
+    with contextlib.closing(Store(service.results / FOLDER / "service.sqlite")) as store:
+        (schedule,) = store.schedules()
+        store.put_schedule(msgspec.structs.replace(schedule, next=schedule.created))  # as if it was added yesterday
+        deadline = time.monotonic() + LIMIT
+        while not (jobs := service.ask("GET", "/api/jobs")[1]["jobs"]):
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        assert (jobs[0]["who"], jobs[0]["schedule"], jobs[0]["command"]) == (LOCAL, "nightly", schedule.command)
+        assert service.until(jobs[0]["id"], "failed")["status"] == 2
+        assert str(schedule.next)[:9] in str(store.schedules()[0].next)
+    assert "merge-bench run --exchange=dask --pipeline=on" in operate(service, "schedule", "list")
+    operate(service, "schedule", "remove", "nightly")
+    operate(service, "schedule", "remove", "nightly", status=2)
+    assert service.ask("GET", "/api/schedules")[1] == {"schedules": []}
 
 
 def test_other_addresses_need_tls_or_a_word_about_the_risk(tmp_path: Path) -> None:
@@ -169,22 +180,23 @@ def test_what_is_wrong_is_found_before_the_service_starts(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_check_says_what_it_found(tmp_path: Path) -> None:
-    command = [sys.executable, "-X", "importtime", "-m", "merge_bench", "serve", "--check", "--port", "0"]
-    command += ["--results", str(tmp_path)]
-    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    words = [sys.executable, "-X", "importtime", "-m", "merge_bench", "serve", "--check", "--port", "0"]
+    words += ["--results", str(tmp_path)]
+    found = subprocess.run(words, capture_output=True, text=True, check=True)
     assert found.stdout == "The service can start; its newest job: none.\n"
     imported = {line.rpartition("|")[2].strip() for line in found.stderr.splitlines()}
     assert imported & {"merge_bench.service.serve", "panel", "bokeh"} == {"merge_bench.service.serve"}  # it is quick
-    found = subprocess.run([*command, "--address", "0.0.0.0"], capture_output=True, text=True, check=False)
-    assert (found.returncode, found.stdout) == (3, "")
-    assert "--insecure" in found.stderr
+    refused = command(tmp_path, "--check", "--port", "0", "--address", "0.0.0.0", json_output=False, verb=("serve",))
+    assert (refused.status, refused.output) == (3, "")
+    assert "--insecure" in refused.errors
 
 
 @pytest.mark.slow
 def test_with_a_certificate_it_serves_https_only_by_the_names_that_it_was_given(tmp_path: Path) -> None:
     files = certificate.write(tmp_path)
-    options = ("--tls-cert", files["cert"], "--tls-key", files["key"], "--host-name", "Bench.example")
-    service = RealService(tmp_path / "service", *options, "--address", "0.0.0.0")
+    options = (f"--tls-cert={files['cert']}", f"--tls-key={files['key']}", "--host-name", "Bench.example")
+    port = str(free_port("127.0.0.1", 0))
+    service = RealService(tmp_path / "service", *options, "--address", "0.0.0.0", port=port)
     try:
         assert service.url.startswith("https://0.0.0.0:")
         context = ssl.create_default_context(cafile=files["ca"])
@@ -196,34 +208,29 @@ def test_with_a_certificate_it_serves_https_only_by_the_names_that_it_was_given(
             connection.close()
         with pytest.raises((urllib.error.URLError, ConnectionError)):
             urllib.request.urlopen(f"http://127.0.0.1:{service.port}/api/health", timeout=60)
+        check_health(service)
         assert service.stop() == 0
     finally:
         service.close()
 
 
 @pytest.mark.slow
-def test_behind_a_proxy_it_is_reached_by_the_names_and_ports_of_the_proxy(tmp_path: Path) -> None:
-    names = ("Bench.example:443", "plain.example:80", "own.example", "[2001:db8::1]:8443")
-    service = RealService(tmp_path, *(word for name in names for word in ("--host-name", name)))
-    try:
-        for host, origin, status in (
-            ("bench.example", "https://bench.example", 200),
-            ("bench.example:443", "https://Bench.example", 200),
-            ("bench.example", "https://other.example", 403),
-            (f"bench.example:{service.port}", None, 403),
-            ("plain.example", "http://plain.example", 200),
-            ("own.example", None, 403),
-            (f"own.example:{service.port}", f"http://own.example:{service.port}", 200),
-            (f"own.example:{service.port}", "https://own.example", 403),
-            ("[2001:db8::1]:8443", "https://[2001:db8::1]:8443", 200),
-            ("[2001:db8::1]", None, 403),
-            (f"127.0.0.1:{service.port}", None, 200),
-            (f"127.0.0.1:{service.port}", "ftp://bench.example", 403),
-        ):
-            connection = http.client.HTTPConnection("127.0.0.1", int(service.port), timeout=60)
-            connection.request("GET", "/api/health", headers={"Host": host} | ({"Origin": origin} if origin else {}))
-            assert connection.getresponse().status == status, (host, origin)
-            connection.close()
-        assert service.stop() == 0
-    finally:
-        service.close()
+def test_behind_a_proxy_it_is_reached_by_the_names_and_ports_of_the_proxy(service: RealService) -> None:
+    for host, origin, status in (
+        ("bench.example", "https://bench.example", 200),
+        ("bench.example:443", "https://Bench.example", 200),
+        ("bench.example", "https://other.example", 403),
+        (f"bench.example:{service.port}", None, 403),
+        ("plain.example", "http://plain.example", 200),
+        ("own.example", None, 403),
+        (f"own.example:{service.port}", f"http://own.example:{service.port}", 200),
+        (f"own.example:{service.port}", "https://own.example", 403),
+        ("[2001:db8::1]:8443", "https://[2001:db8::1]:8443", 200),
+        ("[2001:db8::1]", None, 403),
+        (f"127.0.0.1:{service.port}", None, 200),
+        (f"127.0.0.1:{service.port}", "ftp://bench.example", 403),
+    ):
+        connection = http.client.HTTPConnection("127.0.0.1", int(service.port), timeout=60)
+        connection.request("GET", "/api/health", headers={"Host": host} | ({"Origin": origin} if origin else {}))
+        assert connection.getresponse().status == status, (host, origin)
+        connection.close()
