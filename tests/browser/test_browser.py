@@ -14,7 +14,7 @@ import pytest
 
 from merge_bench.records.reader import read_campaign
 from tests.browser.conftest import Open, Window, started
-from tests.browser.scenario import POINTS, choose, compare_with_an_earlier_run, start_a_run, watch_it_to_its_end
+from tests.browser.scenario import POINTS, choose, start_a_run
 from tests.helpers.large_campaigns import make_large
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 from tests.view.dashboard.samples import broken, hostile, interleaved, probing, tuning
@@ -69,6 +69,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def _samples(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Window]:
     """A page that shows all kinds of campaigns."""
     temp = tmp_path_factory.mktemp("samples")
+    write_campaign(temp / "results", Script(config="few", plan=plan(2)))
+    write_campaign(temp / "results", Script(config="many", plan=plan(4)))
     for make in (broken, hostile, tuning, probing, interleaved):  # the last is what the Live tab shows
         make(temp / "results")
     for server in serve(temp / "results", temp):
@@ -85,29 +87,17 @@ def samples(_samples: Window, request: pytest.FixtureRequest) -> Iterator[Window
     _samples.check(request.node.name)
 
 
-def test_a_run_needs_the_token_is_watched_to_its_end_and_compared_with_another(window: Open, runs: Server) -> None:
+def test_a_run_needs_the_token_is_drawn_while_it_goes_on_and_keeps_what_it_measured_when_it_is_stopped(
+    window: Open, runs: Server
+) -> None:
     view = window(runs.url)
     view.turn_to("Run")
     view.page.get_by_label("Token").fill("guessed")
     view.page.get_by_role("button", name="Start", exact=True).click()
     view.wait_for_text("Enter the token")
     assert not runs.results.exists()
-    start_a_run(view, token=runs.token)
-    view.picture("run")
-    watch_it_to_its_end(view)
-    view.picture("live-ended")
-    (folder,) = runs.results.iterdir()
-    compare_with_an_earlier_run(view, runs.results)
-    view.picture("results-compared")
-    campaign = read_campaign(folder)
-    assert campaign.end is not None
-    assert campaign.end.status == 0
-    assert campaign.head.plans[0]["iterations"] == 4
-
-
-def test_a_run_that_is_stopped_ends_cleanly_and_keeps_what_it_measured(window: Open, runs: Server) -> None:
-    view = window(runs.url)
     start_a_run(view, chunk="1e5", iterations="1_000_000", token=runs.token)
+    view.picture("run")
     view.wait_for_text("of 1,000,000")
     view.wait_until(f"{POINTS} > 2")
     view.slow_down(12)  # It goes on drawing all the same, because it gets no more than it can draw.
@@ -123,8 +113,8 @@ def test_a_run_that_is_stopped_ends_cleanly_and_keeps_what_it_measured(window: O
     view.wait_for_text("interrupted by SIGINT after ")
     assert view.page.get_by_role("log").bounding_box()["height"] < 340  # the rest is scrolled to, and the end seen
     view.picture("run-stopped")
-    campaigns = map(read_campaign, runs.results.iterdir())
-    (stopped,) = [campaign for campaign in campaigns if campaign.head.plans[0]["iterations"] == 1_000_000]
+    (stopped,) = map(read_campaign, runs.results.iterdir())
+    assert stopped.head.plans[0]["iterations"] == 1_000_000
     assert stopped.launches[0].failures[0].code == "interrupted"
     assert len(stopped.launches[0].timed) > 2
 
@@ -194,21 +184,15 @@ def test_names_and_messages_that_are_attacks_stay_text(samples: Window) -> None:
     assert samples.page.evaluate(injected) is False
 
 
-def test_a_campaign_of_fewer_workers_is_followed_and_the_results_still_open(window: Open, tmp_path: Path) -> None:
-    results = tmp_path / "results"
-    write_campaign(results, Script(config="few", plan=plan(2)))
-    write_campaign(results, Script(config="many", plan=plan(4)))
-    for server in serve(results, tmp_path):
-        view = window(server.url)
-        view.wait_for_text("many")
-        choice = view.page.get_by_label("Campaign (times in UTC)")
-        for name in ("many", "few"):
-            choice.locator("option", has_text=name).first.wait_for(state="attached")
-            choice.select_option(next(text for text in choice.locator("option").all_inner_texts() if name in text))
-            view.wait_until(f"{_NUMBER_OF_RANKS} === {4 if name == 'many' else 2}")
-        assert view.page.evaluate("Promise.all(Bokeh.index.roots.map(one => one.ready)).then(() => true, () => false)")
-        view.turn_to("Results")
-        view.page.locator(".tabulator-row", has_text="few").wait_for()
+def test_a_campaign_of_fewer_workers_is_followed_and_the_results_still_open(samples: Window) -> None:
+    choice = samples.page.get_by_label("Campaign (times in UTC)")
+    for name, ranks in (("many", 4), ("few", 2)):
+        choice.locator("option", has_text=name).first.wait_for(state="attached")
+        choice.select_option(next(text for text in choice.locator("option").all_inner_texts() if name in text))
+        samples.wait_until(f"{_NUMBER_OF_RANKS} === {ranks}")
+    assert samples.page.evaluate("Promise.all(Bokeh.index.roots.map(one => one.ready)).then(() => true, () => false)")
+    samples.turn_to("Results")
+    samples.page.locator(".tabulator-row", has_text="few").wait_for()
 
 
 def test_even_markup_that_got_into_the_page_would_run_nothing_and_send_nothing(samples: Window) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import shutil
@@ -25,6 +26,7 @@ from tests.view.report.test_tuning_time import recorded
 CAMPAIGNS = Path(__file__).parents[3] / "data" / "campaigns"
 
 
+@functools.cache
 def report(*kinds: str) -> Report:
     return build([read_campaign(CAMPAIGNS / kind) for kind in kinds], References(), None)
 
