@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import http.client
 import re
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -49,12 +51,13 @@ def serve(results: Path, temp: Path, *options: str) -> Iterator[Server]:
     command = [sys.executable, "-m", "merge_bench", "dashboard", "--results", str(results), "--no-open", "--port", "0"]
     log = temp / "server.log"
     token = r".*to start runs: (\S+)\n" if "--allow-run" in options else "()"
-    with started([*command, *options], temp, log):
+    with started([*command, *options], temp, log) as process:
         end = time.monotonic() + 120
         while (found := re.search(rf"(http://\S+/){token}", log.read_text(), re.DOTALL)) is None:
             assert time.monotonic() < end, log.read_text()
             time.sleep(0.05)
         yield Server(found[1], results, found[2] or None)
+    assert process.returncode == 0  # after SIGTERM
     assert "Traceback" not in log.read_text()
 
 
@@ -117,6 +120,32 @@ def test_a_run_needs_the_token_is_drawn_while_it_goes_on_and_keeps_what_it_measu
     assert stopped.head.plans[0]["iterations"] == 1_000_000
     assert stopped.launches[0].failures[0].code == "interrupted"
     assert len(stopped.launches[0].timed) > 2
+
+
+def test_it_serves_its_own_pages_alone_and_prints_the_token_that_is_asked_for(runs: Server) -> None:
+    assert re.fullmatch(r"[\w-]{24}", str(runs.token))
+    with urllib.request.urlopen(runs.url, timeout=60) as answer:
+        assert answer.status == 200
+        page = answer.read().decode()
+    assert "<title>merge_bench</title>" in page
+    assert "https://" not in re.sub(r"<!--.*?-->", "", page, flags=re.S).replace("https://www.w3.org", "")
+    assert _upgraded(runs.url, page, "http://evil.example") == 403
+    assert _upgraded(runs.url, page, runs.url.rstrip("/")) == 101
+
+
+def _upgraded(url: str, page: str, origin: str) -> int:
+    """The status of the answer to a `page` of `origin` that asks for a websocket."""
+    token = re.search(r'"token":"([^"]+)"', page)
+    assert token is not None
+    connection = http.client.HTTPConnection(url.split("/")[2], timeout=60)
+    headers = {
+        "Origin": origin, "Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Protocol": f"bokeh, {token[1]}",
+    }  # fmt: skip
+    connection.request("GET", "/ws", headers=headers)
+    status = connection.getresponse().status
+    connection.close()
+    return status
 
 
 def test_a_new_campaign_comes_into_the_table_and_what_was_chosen_stays_so_when_the_tab_is_left(

@@ -51,7 +51,7 @@ def test_a_copy_made_while_jobs_are_added_has_all_that_were_accepted_before(tmp_
     stop = threading.Event()
 
     def add() -> None:
-        while not stop.wait(0.01):
+        while not stop.wait(0.03):
             accepted.append(service.add(REFUSED))
 
     adding = threading.Thread(target=add)

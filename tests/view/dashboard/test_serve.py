@@ -1,17 +1,15 @@
-"""The `dashboard` command: where it listens, who may start runs, and how it ends."""
+"""The `dashboard` command: where it listens, who may start runs, and how it ends.
+
+`tests/browser/test_browser.py` asks one in a process of its own.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import http.client
 import logging
 import os
-import re
 import signal
 import socket
-import subprocess
-import sys
-import urllib.request
 import webbrowser
 from pathlib import Path
 
@@ -21,50 +19,6 @@ from tornado.websocket import WebSocketClosedError
 from merge_bench.errors import UsageError
 from merge_bench.host.addresses import is_loopback, origins
 from merge_bench.view.dashboard.serve import log_exception, permission_for, serve
-from tests.helpers.runs import ROOT, environment
-
-
-@pytest.mark.slow
-def test_it_serves_its_own_pages_alone_until_a_signal_and_prints_the_token_that_is_asked_for(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "merge_bench", "dashboard", "--results", str(tmp_path), "--no-open", "--port", "0"]
-    process = subprocess.Popen(
-        [*command, "--allow-run"], stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment(tmp_path),
-        start_new_session=True,
-    )  # fmt: skip
-    try:
-        assert process.stderr is not None
-        first, second = process.stderr.readline(), process.stderr.readline()
-        found = re.search(r"listens at (http://127\.0\.0\.1:\d+/) ", first)
-        assert found is not None, first
-        assert re.search(r"to start runs: [\w-]{24}$", second.strip())
-        url = found[1]
-        with urllib.request.urlopen(url, timeout=60) as answer:
-            assert answer.status == 200
-            page = answer.read().decode()
-        assert "<title>merge_bench</title>" in page
-        assert "https://" not in re.sub(r"<!--.*?-->", "", page, flags=re.S).replace("https://www.w3.org", "")
-        assert _upgraded(url, page, "http://evil.example") == 403
-        assert _upgraded(url, page, url.rstrip("/")) == 101
-        process.terminate()
-        assert process.wait(timeout=60) == 0
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _upgraded(url: str, page: str, origin: str) -> int:
-    """The status of the answer to a `page` of `origin` that asks for a websocket."""
-    token = re.search(r'"token":"([^"]+)"', page)
-    assert token is not None
-    connection = http.client.HTTPConnection(url.split("/")[2], timeout=60)
-    headers = {
-        "Origin": origin, "Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13",
-        "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Protocol": f"bokeh, {token[1]}",
-    }  # fmt: skip
-    connection.request("GET", "/ws", headers=headers)
-    status = connection.getresponse().status
-    connection.close()
-    return status
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
