@@ -54,6 +54,9 @@ def test_idle_connections_leave_files_for_jobs(service: RealService) -> None:
     held = [socket.create_connection((host, port), timeout=LIMIT) for _ in range(400)]
     closed = [each for each in held[256:] if each.recv(1) == b""]
     assert len(closed) == len(held) - 256
+    held[255].setblocking(False)
+    with pytest.raises(BlockingIOError):  # it is open: those above were not closed because they were idle
+        held[255].recv(1)
     assert len(os.listdir(f"/proc/{service.process.pid}/fd")) < 400
     for each in held:
         each.close()
