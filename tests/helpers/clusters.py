@@ -55,3 +55,26 @@ def dask_cluster(folder: Path, workers: int, environ: Mapping[str, str] | None =
                 os.killpg(process.pid, signal.SIGKILL)
         for process in started:
             process.wait()
+
+
+@contextlib.contextmanager
+def scheduler_alone(file: Path | None = None) -> Iterator[str]:
+    """Gives the address of a scheduler in this process that has no workers; `file`: its scheduler file."""
+    from distributed import Scheduler
+    from distributed.utils import LoopRunner
+
+    runner = LoopRunner(asynchronous=False)
+    runner.start()
+
+    async def begin() -> Scheduler:
+        where = str(file) if file else None
+        return await Scheduler(
+            host="127.0.0.1", port=0, dashboard=False, dashboard_address="127.0.0.1:0", scheduler_file=where
+        )
+
+    scheduler = runner.run_sync(begin)
+    try:
+        yield str(scheduler.address)
+    finally:
+        runner.run_sync(scheduler.close)
+        runner.stop()

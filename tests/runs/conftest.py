@@ -79,8 +79,11 @@ def two_workers(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 
 @pytest.fixture(scope="session")
 def two_launches(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """pandas over encrypted control messages, two lives of the cluster, more columns."""
+    """pandas over encrypted control messages, two lives of a cluster of one worker, a setting that loses."""
+    folder = tmp_path_factory.mktemp("launches")
+    config = folder / "loses.cfg"
+    config.write_text("UCX_MAX_RNDV_LANES=2\n")
     return run(
-        tmp_path_factory.mktemp("launches"), *SMALL, "--engine", "pandas", "--protocol", "tls", "--launches", "2",
-        "--payload-columns", "3", "--workers", "2",
+        folder, *SMALL, "--engine", "pandas", "--protocol", "tls", "--launches", "2", "--payload-columns", "3",
+        "--workers", "1", "--config", config,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a run says of transports, beside what UCX itself logs; gates on them; and the command that only looks."""
+"""What a run says of transports, beside what UCX itself logs; and the command that only looks."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 
 from merge_bench.config import allowed_transports
+from merge_bench.config.shipped import find_shipped
 from merge_bench.config.ucx_info import locate, read_installed
 from merge_bench.records.schema import IterationLine, LanesLine, LaunchLine, TrafficLine, WarningLine
-from tests.helpers.runs import SMALL, Finished, run
+from tests.helpers.runs import SMALL, Finished, command, run
 
 pytestmark = pytest.mark.cluster
 
 # UCX's own line about an endpoint; several of one endpoint are steps of its wiring, and the last one holds.
 _LOGGED = re.compile(r"(intra|inter)-node cfg#\d+ tag\(([^)]*)\)")
-SHIPPED = ("tcp", "default", "optimized")
+SHIPPED = ("tcp", "optimized")
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,9 @@ class OfConfig:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> dict[str, OfConfig]:
-    """The same merge under three shipped configs, UCX logging what it selects."""
+    """The same merge under two shipped configs, UCX logging what it selects."""
     configs = ("--configs", ",".join(f"{name}.cfg" for name in SHIPPED))
-    one = run(
+    one = command(
         tmp_path_factory.mktemp("shipped"), *SMALL, "--workers", "2", *configs, environ={"UCX_LOG_LEVEL": "info"}
     ).check_ended(0)
     numbers = {line.config: line.launch for line in one.of(LaunchLine)}
@@ -85,10 +86,9 @@ def test_what_is_configured_decides_what_is_selected(finished: dict[str, OfConfi
         return {lane.partition("/")[0] for lane in finished[name].document["link"]["transports"]}
 
     assert used("tcp") == {"tcp"}
-    assert used("default") & allowed_transports.SHARED_MEMORY
     assert used("optimized") & allowed_transports.SHARED_MEMORY
     assert finished["tcp"].document["requested_transports"]["UCX_TLS"].startswith("^sm")
-    assert finished["default"].document["requested_transports"]["UCX_TLS"] == "all"
+    assert finished["optimized"].document["requested_transports"]["UCX_TLS"] == "all"
 
 
 def test_protocols_cover_every_size_and_use_the_lanes(finished: dict[str, OfConfig]) -> None:
@@ -132,57 +132,38 @@ def test_effective_settings_are_in_the_records(finished: dict[str, OfConfig]) ->
 
 
 @pytest.fixture(scope="module")
-def stopped(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """A gate that the pairs do not meet, under a config with a setting that loses against one of UCXX's."""
-    folder = tmp_path_factory.mktemp("gate")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """What `transports` shows with ethernet.cfg over TCP, and a setting that loses against one of UCXX's."""
+    folder = tmp_path_factory.mktemp("shown")
+    lines = ("UCX_TLS=tcp", "UCX_MAX_RNDV_LANES=2", "MERGE_BENCH_CHUNK=90e9")
     config = folder / "mine.cfg"
-    config.write_text("UCX_TLS=tcp\nUCX_MAX_RNDV_LANES=2\n")
-    return run(folder, *SMALL, "--workers", "2", "--config", config, "--require-transport", "sm,cuda_ipc")
+    config.write_text(find_shipped("ethernet").read_text() + "\n".join(lines) + "\n")
+    return run(folder, "--config", config, "--workers", "2", verb=("transports",))
 
 
-def test_a_gate_that_is_not_met_ends_the_run_before_anything_is_measured(stopped: Finished) -> None:
-    stopped.check_ended(5)
-    error = stopped.document["error"]
-    assert error["code"] == "gate-not-met"
-    for part in ("sm,cuda_ipc", "rank 0 to rank 1 (same host)", "tcp/lo"):
-        assert part in error["message"]
-    assert stopped.of(IterationLine) == []
-    assert stopped.failure.code == "gate-not-met"
-    assert {lane for pair in stopped.document["lanes"] for lane in pair["transports"]} == {"tcp/lo"}
-
-
-def test_a_setting_that_lost_is_told_with_what_was_found(stopped: Finished) -> None:
-    (warning,) = [line for line in stopped.of(WarningLine) if line.code == "environment-differs"]
-    assert warning.message == "UCX_MAX_RNDV_LANES=2 was requested, but ranks 0, 1 have UCX_MAX_RNDV_RAILS=1"
-    assert warning.remedy
-    told = [each for each in stopped.document["warnings"] if each["code"] == "environment-differs"]
-    assert [each["message"] for each in told] == [warning.message]
-
-
-def test_ethernet_cfg_leaves_no_rendezvous_over_tcp(tmp_path: Path) -> None:
+def test_ethernet_cfg_leaves_no_rendezvous_over_tcp(finished: dict[str, OfConfig], shown: Finished) -> None:
     """Its comment says so, and that nothing is read from remote memory."""
-
-    def protocols(config: str) -> list[str]:
-        done = run(
-            tmp_path / config, "--config", config, "--workers", "2", verb=("transports",), environ={"UCX_TLS": "tcp"}
-        )
-        assert done.status == 0, done.shown()
-        return [each["protocol"] for pair in done.document["pairs"] for each in pair["protocols"]]
-
-    assert any("rendezvous" in each for each in protocols("default"))
-    assert all("eager" in each for each in protocols("ethernet"))
+    usual = [each.protocol for ranges in finished["tcp"].of(LanesLine)[-1].protocols for each in ranges]
+    assert any("rendezvous" in each for each in usual)
+    found = [each["protocol"] for pair in shown.document["pairs"] for each in pair["protocols"]]
+    assert found
+    assert all("eager" in each for each in found)
 
 
-def test_the_command_says_what_a_run_would_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    (tmp_path / "mine.cfg").write_text("UCX_TLS=tcp\nMERGE_BENCH_CHUNK=90e9\n")
-    done = run(tmp_path, "--config", tmp_path / "mine.cfg", "--workers", "2", verb=("transports",))
-    assert done.status == 0, done.shown()
-    document = done.document
+def test_a_setting_that_lost_is_told_with_what_was_found(shown: Finished) -> None:
+    (warning,) = [each for each in shown.document["warnings"] if each["code"] == "environment-differs"]
+    assert warning["message"] == "UCX_MAX_RNDV_LANES=2 was requested, but ranks 0, 1 have UCX_MAX_RNDV_RAILS=1"
+    assert warning["remedy"]
+
+
+def test_the_command_says_what_a_run_would_and_leaves_nothing_behind(shown: Finished) -> None:
+    assert shown.status == 0, shown.shown()
+    document = shown.document
     assert document["requested"]["UCX_TLS"] == "tcp"
     assert [(pair["from"], pair["to"]) for pair in document["pairs"]] == [(0, 1), (1, 0)]
     assert all(pair["transports"] == ["tcp/lo"] for pair in document["pairs"])
     assert all(pair["placement"] == "same host" for pair in document["pairs"])
     (found,) = document["available"].values()
     assert found == {name: list(devices) for name, devices in read_installed(locate()).transports.items()}
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.cfg", "tmp"]
-    done.check_clean()
+    assert sorted(path.name for path in shown.results.parent.iterdir()) == ["mine.cfg", "tmp"]
+    shown.check_clean()
