@@ -18,11 +18,11 @@ from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.schema import EndLine, LaunchLine
 from tests.helpers import leftovers
-from tests.helpers.runs import Finished, Running, run, start
+from tests.helpers.runs import Finished, Running, command, start
 
 pytestmark = pytest.mark.cluster
 
-QUICK = ("--chunk", "2e4", "--iterations", "2", "--link-rounds", "0", "--workers", "2")
+QUICK = ("--chunk", "2e4", "--iterations", "2", "--link-rounds", "0", "--workers", "1")
 Begin = Callable[..., Running]
 
 
@@ -121,10 +121,11 @@ def test_control_c_a_kill_and_the_same_command_again(begin: Begin, configs: str,
         assert kept[launch.index].iterations == launch.iterations
     found = documents(finished)
     assert [one["run_id"] for one in found.values()] == [f"{campaign.head.campaign_id}/{at}" for at in (0, 1)]
-    for name, transport in (("tcp", "tcp"), ("shared", "sysv")):
+    worker = {launch.key: launch.line.workers[0] for launch in campaign.standing}
+    for name, transports in (("tcp", "tcp"), ("shared", "sysv,cma,tcp")):
         assert found[name]["verified"] is True
         assert found[name]["error"] is None
-        assert any(transport in lane for pair in found[name]["lanes"] for lane in pair["transports"])
+        assert worker[name, 0].environment["UCX_TLS"] == transports
     assert "failed-launches" not in json.dumps(finished.document)
     assert campaign.head.surroundings is not None
     assert set(campaign.head.surroundings["clusters"]) == {"tcp/0", "shared/0"}
@@ -134,7 +135,7 @@ def test_control_c_a_kill_and_the_same_command_again(begin: Begin, configs: str,
 def test_a_config_that_always_fails_is_counted_and_stops_no_other(tmp_path: Path) -> None:
     (tmp_path / "broken.cfg").write_text("UCX_NET_DEVICES=nosuch0\nUCX_TLS=tcp\n")
     (tmp_path / "sound.cfg").write_text("UCX_TLS=sysv,cma,tcp\n")
-    finished = run(tmp_path, *QUICK, "--configs", f"{tmp_path}/broken.cfg,{tmp_path}/sound.cfg")
+    finished = command(tmp_path, *QUICK, "--configs", f"{tmp_path}/broken.cfg,{tmp_path}/sound.cfg")
     finished.check_ended(3)
     found = documents(finished)
     assert found["broken"]["error"]["code"] == "run-failed"

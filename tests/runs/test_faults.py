@@ -29,11 +29,11 @@ Begin = Callable[..., Running]
 
 @pytest.fixture
 def begin(tmp_path: Path) -> Iterator[Begin]:
-    """Start a run with two workers that merges until it is stopped."""
+    """Start a run that merges until it is stopped."""
     started: list[Running] = []
 
-    def begin(*options: str | Path, **more: object) -> Running:
-        running = start(tmp_path, *ENDLESS, "--workers", "2", *options, **more)  # type: ignore[arg-type]
+    def begin(*options: str | Path, workers: int = 2, **more: object) -> Running:
+        running = start(tmp_path, *ENDLESS, "--workers", str(workers), *options, **more)  # type: ignore[arg-type]
         started.append(running)
         return running
 
@@ -57,7 +57,9 @@ def check_failed(finished: Finished, since: float, limit: float, *parts: str) ->
     assert [end.status for end in finished.of(LaunchEndLine)] == [3]
 
 
-@pytest.mark.parametrize(("name", "pipeline"), [("worker-0", "off"), ("worker-1", "on")])
+@pytest.mark.parametrize(
+    ("name", "pipeline"), [pytest.param("worker-0", "off", marks=pytest.mark.soak), ("worker-1", "on")]
+)
 def test_killed_worker(begin: Begin, name: str, pipeline: str) -> None:
     # One of the two over shared memory that has files in /dev/shm; the check for left-overs looks there too.
     running = begin("--pipeline", pipeline, environ={"UCX_TLS": "posix,tcp"} if name == "worker-1" else {})
@@ -104,7 +106,7 @@ def test_worker_killed_while_dask_merges(begin: Begin) -> None:
 
 
 def test_killed_scheduler(begin: Begin) -> None:
-    running = begin()
+    running = begin(workers=1)
     victim = running.until_merging()["scheduler"]
     os.kill(victim, signal.SIGKILL)
     since = time.monotonic()
@@ -116,12 +118,12 @@ def launching(running: Running) -> None:
 
 
 def generating(running: Running) -> None:
-    """The workers make their tables: they are there, and are heard to get the plugin."""
+    """The worker makes its tables: it is there, and is heard to get the plugin."""
     logs = running.results
 
     def heard() -> bool:
         texts = [log.read_text(errors="replace") for log in logs.glob("*/logs/*worker*.log")]
-        return len(texts) == 2 and all("merge_bench" in text and "Starting Worker plugin" in text for text in texts)
+        return len(texts) == 1 and all("merge_bench" in text and "Starting Worker plugin" in text for text in texts)
 
     running.until(heard, "generating")
 
@@ -139,7 +141,7 @@ def merging(running: Running) -> None:
     ],
 )
 def test_signals(begin: Begin, number: signal.Signals, moment: Callable[[Running], None]) -> None:
-    running = begin("--chunk", "4e6") if moment is generating else begin()
+    running = begin("--chunk", "4e6" if moment is generating else "2e4", workers=1)
     moment(running)
     os.kill(running.process.pid, number)
     since = time.monotonic()
@@ -154,7 +156,7 @@ def test_signals(begin: Begin, number: signal.Signals, moment: Callable[[Running
 
 
 def test_a_signal_while_libraries_are_loaded_before_the_first_launch(begin: Begin) -> None:
-    running = begin()
+    running = begin(workers=1)
     running.until(lambda: any(each.stat().st_size for each in running.results.glob("*/records.jsonl")), "its records")
     os.kill(running.process.pid, signal.SIGINT)
     finished = running.finish()
