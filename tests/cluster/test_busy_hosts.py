@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from merge_bench.analysis.host_load import busy_host
+from merge_bench.campaign import cluster_session
+from merge_bench.campaign.launch import make_launch
+from merge_bench.campaign.progress import Progress
+from merge_bench.cluster.start_on_hosts import RemoteLauncher
 from merge_bench.records.reader import read_campaign
-from tests.helpers.runs import SMALL, run
+from merge_bench.records.schema import LaunchLine
+from merge_bench.records.writer import CampaignWriter
+from tests.helpers.interruptions import sweep
+from tests.helpers.runs import SMALL, start
 
 SSH = """#!/bin/sh
 while [ "$1" != -- ]; do shift; done
@@ -29,25 +39,56 @@ def hosts(tmp_path: Path) -> tuple[str, ...]:
     return ("--hosts", str(tmp_path / "hosts"), "--interface", "lo")
 
 
-@pytest.fixture
-def _busy() -> Iterator[None]:
-    """Every core has something to do."""
-    working = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in os.sched_getaffinity(0)]
-    yield
-    for each in working:
-        each.kill()
-        each.wait()
+@contextlib.contextmanager
+def busy() -> Iterator[None]:
+    """Every second core has something to do."""
+    cores = (len(os.sched_getaffinity(0)) + 1) // 2
+    working = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(cores)]
+    try:
+        yield
+    finally:
+        for each in working:
+            each.kill()
+            each.wait()
 
 
 @pytest.mark.cluster
-@pytest.mark.usefixtures("_busy")
-def test_each_busy_host_is_named_before_the_first_launch_alone(tmp_path: Path, hosts: tuple[str, ...]) -> None:
+def test_each_busy_host_is_named_before_its_workers_start(tmp_path: Path, hosts: tuple[str, ...]) -> None:
+    """The run is interrupted as soon as both are named."""
     path = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
-    done = run(tmp_path, *hosts, *SMALL, "--launches", "2", environ=path)
-    assert done.status == 0, done.shown()
-    printed = (tmp_path / "tmp" / "stderr").read_text()  # without what `run` leaves out of errors
+    with busy():
+        running = start(tmp_path, *hosts, *SMALL, environ=path)
+        try:
+            printed = running.temp / "stderr"  # without what `finish` leaves out of errors
+            running.until(lambda: "busy-host: b" in printed.read_text(), "the warnings")
+            running.process.send_signal(signal.SIGINT)
+            done = running.finish().check_ended(3)
+        finally:
+            running.end()
     for host in "ab":
-        assert printed.count(f"merge_bench: warning: busy-host: {host}: other processes keep ") == 1
-    (folder,) = done.results.iterdir()
-    found = busy_host(read_campaign(folder))
+        assert printed.read_text().count(f"merge_bench: warning: busy-host: {host}: other processes keep ") == 1
+    found = busy_host(read_campaign(done.folder))
     assert [(line.launch, line.message[:3]) for line in found] == [(0, "a: "), (0, "b: ")]
+    assert done.of(LaunchLine) == []
+
+
+def test_hosts_are_looked_at_before_the_first_launch_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Session:
+        """A launch that starts nothing, and notes whether its launcher would look."""
+
+        looked: ClassVar[list[bool]] = []
+
+        def __init__(self, *_: object) -> None:
+            self.launcher = RemoteLauncher("ssh", lambda *_: ())
+
+        def start(self, **_: object) -> None:
+            self.looked.append(self.launcher.looks)
+
+        def end(self, *, well: bool) -> None:
+            assert well
+
+    monkeypatch.setattr(cluster_session, "Session", Session)
+    (job, *_) = sweep(configs="a", blocks=1).jobs()
+    with CampaignWriter.create(tmp_path, "x") as writer:
+        assert [make_launch(job, writer, Progress(), number, lambda session: None) for number in range(3)] == [0, 0, 0]
+    assert Session.looked == [True, False, False]

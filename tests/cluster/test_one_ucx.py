@@ -11,7 +11,7 @@ from merge_bench.cluster.host_check import check_ucx
 from merge_bench.errors import UsageError
 from merge_bench.host.description import Ucx
 from merge_bench.records.schema import Worker
-from tests.helpers.runs import ROOT, SMALL, run
+from tests.helpers.runs import ROOT, SMALL, command
 
 # Read by every Python that finds it on its path; worker-1 alone then believes that its UCX is another.
 ANOTHER = """
@@ -47,7 +47,9 @@ def test_a_run_with_two_releases_is_refused_before_anything_is_measured(tmp_path
     site = tmp_path / "site"
     site.mkdir()
     (site / "sitecustomize.py").write_text(ANOTHER)
-    finished = run(tmp_path, *SMALL, "--workers", "2", environ={"PYTHONPATH": os.pathsep.join([str(site), str(ROOT)])})
+    finished = command(
+        tmp_path, *SMALL, "--workers", "2", environ={"PYTHONPATH": os.pathsep.join([str(site), str(ROOT)])}
+    )
     assert finished.status == 2, finished.errors
     assert "the ranks loaded different releases of UCX: " in finished.errors
     assert "1.99.7 by rank 1 on " in finished.errors

@@ -15,7 +15,7 @@ from tests.helpers.runs import SMALL, start
 
 def test_ctrl_c_ends_the_wait_at_once(tmp_path: Path) -> None:
     spin = [sys.executable, "-c", "while True: pass"]
-    busy = [subprocess.Popen(spin) for _ in os.sched_getaffinity(0)]
+    busy = [subprocess.Popen(spin) for _ in range((len(os.sched_getaffinity(0)) + 1) // 2)]
     try:
         running = start(tmp_path, *SMALL, "--wait-for-quiet", "10m")
         running.until(lambda: "waiting" in (running.temp / "stderr").read_text(), "the wait")

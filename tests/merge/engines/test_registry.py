@@ -214,7 +214,7 @@ def test_one_file_more_is_all_that_the_command_needs(package: Path, tmp_path: Pa
 @pytest.mark.cluster
 def test_one_file_more_is_all_that_a_run_needs(package: Path, tmp_path: Path) -> None:
     path = os.pathsep.join([str(package), str(ROOT)])
-    asked = ("--engine", "toy", "--workers", "2", "--chunk", "2000", "--iterations", "2", "--pipeline", "on")
+    asked = ("--engine", "toy", "--workers", "1", "--chunk", "2000", "--iterations", "2", "--pipeline", "on")
     finished = run(tmp_path, *asked, environ={"PYTHONPATH": path}).check_ended(0)
     assert finished.document["verified"]
     assert finished.document["plan"]["engine"] == "toy"
