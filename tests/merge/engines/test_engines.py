@@ -20,7 +20,7 @@ from merge_bench.merge.engines.base import Engine, JoinShape
 from merge_bench.merge.engines.cpu_base import HostEngine
 from merge_bench.merge.frame import Frame
 from merge_bench.merge.how import How
-from merge_bench.merge.stores import WAYS
+from merge_bench.merge.stores import LINES, WAYS
 from tests.helpers import merge_cases
 from tests.helpers.examples import examples
 from tests.helpers.frames import as_value, multiset, random_table, seeds
@@ -32,10 +32,15 @@ from tests.merge.in_process import engines_of, run_once, simulate
 ENGINES = [engine.name for engine in descriptions() if not engine.device_memory]
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3, 4])
+def marks_of(engine: str, workers: int) -> tuple[pytest.MarkDecorator, ...]:
+    """Engines partition and exchange alike, so with 2 and 4 workers the quickest one stands for all."""
+    return () if engine == "native" else (pytest.mark.slow if workers in (1, 3) else pytest.mark.soak,)
+
+
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize(
-    "engine", [each if each == "native" else pytest.param(each, marks=pytest.mark.slow) for each in ENGINES]
+    ("engine", "workers"),
+    [pytest.param(engine, n, marks=marks_of(engine, n)) for engine in ENGINES for n in (1, 2, 3, 4)],
 )
 def test_rows_are_those_of_duckdb(engine: str, case: str, workers: int) -> None:
     result = merge(engine, case, workers, copy_host)
@@ -125,8 +130,10 @@ def test_many_buckets_and_threads(engine: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("engine", "way"),
+    [(engine, way) for engine in ENGINES for way in WAYS if engine == "native" or way == LINES],
+)
 def test_more_buckets_once_the_way_of_writing_is_chosen(engine: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As `choose_stores` does after the engines were made: the result is the same."""
     rows = 20_000

@@ -43,11 +43,17 @@ def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(engine_class(engine), "join_rows", 200)
 
 
+def marks_of(engine: str, case: str) -> tuple[pytest.MarkDecorator, ...]:
+    """Strings are among the several keys, and times in every type."""
+    again = (pytest.mark.soak,) if case in ("strings", "times as keys") else ()
+    return () if engine == "native" else (pytest.mark.slow, *again)
+
+
 @pytest.mark.usefixtures("small_buckets")
-@pytest.mark.parametrize("case", SEVERAL)
 @pytest.mark.parametrize("how", [how for how in How if how is not How.INNER])
 @pytest.mark.parametrize(
-    "engine", [each if each == "native" else pytest.param(each, marks=pytest.mark.slow) for each in ENGINES]
+    ("engine", "case"),
+    [pytest.param(engine, case, marks=marks_of(engine, case)) for engine in ENGINES for case in SEVERAL],
 )
 def test_rows_are_those_of_duckdb(engine: str, how: How, case: str) -> None:
     make, keys = CASES[case]

@@ -72,9 +72,8 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_parts")
-@pytest.mark.parametrize("workers", [2, 3])
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("engine", "workers"), [("native", 2), *((engine, 3) for engine in ENGINES)])
 def test_rows_are_those_of_all_phases_apart(
     engine: str, case: str, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
