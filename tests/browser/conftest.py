@@ -69,8 +69,11 @@ class Window:
         self.page.context.new_cdp_session(self.page).send("Emulation.setCPUThrottlingRate", {"rate": times})
 
     def wait_for_text(self, text: str) -> None:
-        """Wait until the page shows `text` somewhere."""
-        self.page.get_by_text(text).filter(visible=True).first.wait_for()
+        """Wait until the page shows `text` somewhere; if it never does, fail with what it shows."""
+        try:
+            self.page.get_by_text(text).filter(visible=True).first.wait_for()
+        except sync_api.TimeoutError:
+            raise AssertionError(f"{text!r} is not in\n{self.page.locator('body').aria_snapshot()}") from None
 
     def wait_until(self, script: str, *, patience: float = PATIENCE / 1000) -> None:
         """Wait until `script`, an expression, is true in the page. It is polled, because the policy forbids `eval`."""
