@@ -72,6 +72,8 @@ def open_client(
     OSError, ValueError
         If it cannot be reached, or the address is invalid, or the file does not name a scheduler in time.
     """
+    from distributed import Client  # may take longer than a scheduler needs to answer
+
     deadline = time.monotonic() + seconds
     while address is None and (address := _named(scheduler_file)) is None:
         look()
@@ -82,8 +84,6 @@ def open_client(
     left = max(deadline - time.monotonic(), 1.0)
 
     def make() -> Client:
-        from distributed import Client
-
         return Client(address=address, security=security, timeout=left, set_as_default=False)
 
     return _bounded(make, left + 1.0, look)

@@ -6,6 +6,8 @@ import asyncio
 import gc
 import json
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -22,6 +24,7 @@ from merge_bench.cluster.first_cause import Member
 from merge_bench.cluster.running_cluster import count_running, on_each_host
 from merge_bench.cluster.worker_calls import WorkerCalls
 from merge_bench.errors import LaunchFailed, UsageError
+from tests.helpers.clusters import scheduler_alone
 
 
 @pytest.fixture
@@ -34,6 +37,30 @@ def mute() -> Iterator[str]:
 def test_a_scheduler_that_never_answers_is_given_up(mute: str) -> None:
     with pytest.raises((OSError, TimeoutError)):
         scheduler_client.open_client(mute, None, seconds=1.0)
+
+
+LATE_IMPORT = """
+import sys, time
+
+clock, late = time.monotonic, [0.0]
+
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == "distributed":
+            late[0] += 1000.0
+
+sys.meta_path.insert(0, Slow())
+time.monotonic = lambda: clock() + late[0]
+from merge_bench.cluster.scheduler_client import close, open_client
+assert not late[0]
+close(open_client(sys.argv[1], None, seconds=60.0))
+assert late[0]
+"""
+
+
+def test_the_seconds_in_which_a_scheduler_must_answer_begin_after_the_import_of_its_client() -> None:
+    with scheduler_alone() as address:
+        subprocess.run([sys.executable, "-c", LATE_IMPORT, address], check=True)
 
 
 def test_a_process_that_ends_meanwhile_ends_the_wait(mute: str) -> None:

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import distributed  # noqa: F401  (it takes long, and not from the seconds in which a scheduler must answer)
 import psutil
 import pytest
 from click.testing import CliRunner

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import distributed  # noqa: F401  (it takes long, and not from the seconds in which a scheduler must answer)
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
