@@ -27,7 +27,7 @@ from merge_bench.view.report.full.build import References, build
 from tests.browser.conftest import Open, Window, started
 from tests.browser.scenario import POINTS, compare_with_an_earlier_run, start_a_run, watch_it_to_its_end
 from tests.helpers.runs import ROOT
-from tests.service.services import RealService
+from tests.service.services import RealService, ends_well
 
 JOB = {"command": "run", "options": {"chunk": "2e4", "iterations": 4, "workers": 1, "link-rounds": 0}}
 REFUSED = {"command": "run", "options": {"exchange": "dask", "pipeline": "on"}}
@@ -66,11 +66,8 @@ def test_the_contents_stay_in_sight_and_the_page_fits_the_window(kind: str, tmp_
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealService]:
     found = RealService(tmp_path_factory.mktemp("service"))
-    try:
+    with ends_well(found):
         yield found
-        assert found.stop() == 0
-    finally:
-        found.close()
 
 
 def log_in(view: Window, token: str) -> None:

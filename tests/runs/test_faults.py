@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -32,8 +32,8 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
     """Start a run that merges until it is stopped."""
     started: list[Running] = []
 
-    def begin(*options: str | Path, workers: int = 2, **more: object) -> Running:
-        running = start(tmp_path, *ENDLESS, "--workers", str(workers), *options, **more)  # type: ignore[arg-type]
+    def begin(*options: str | Path, workers: int = 2, environ: Mapping[str, str] | None = None) -> Running:
+        running = start(tmp_path, *ENDLESS, "--workers", str(workers), *options, environ=environ)
         started.append(running)
         return running
 

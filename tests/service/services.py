@@ -12,7 +12,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -100,3 +100,14 @@ class RealService:
             assert time.monotonic() < deadline, job
             time.sleep(0.1)
         return job
+
+
+@contextlib.contextmanager
+def ends_well(service: RealService) -> Iterator[RealService]:
+    """The service, which ends with status 0 after the block and leaves no process and no file behind."""
+    try:
+        yield service
+        assert service.stop() == 0
+        assert service.before.left_after(service.pids, 30) == []
+    finally:
+        service.close()

@@ -18,7 +18,7 @@ from merge_bench.records.campaign import Launch
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import RECORDS
 from tests.helpers.runs import LIMIT, Finished, environment
-from tests.service.services import RealService
+from tests.service.services import RealService, ends_well
 from tests.service.test_client_commands import typed as typed_to
 
 TOKEN = "a-secret-that-nobody-records"
@@ -56,12 +56,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealService]:
     """Its environment has a token, as that of a schedule's client may. Nothing is left of it at the end."""
     variables = {"MERGE_BENCH_TOKEN": TOKEN, "MERGE_BENCH_TOKEN_FILE": f"/{TOKEN}", "MERGE_BENCH_SEED": "5"}
     found = RealService(tmp_path_factory.mktemp("service"), variables=variables)
-    try:
+    with ends_well(found):
         yield found
-        assert found.stop() == 0
-        assert found.before.left_after(found.pids, 30) == []
-    finally:
-        found.close()
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ from merge_bench.host.addresses import free_port
 from merge_bench.service.serve import TOKEN_FILE, Settings, _local_token, check
 from merge_bench.service.store import FOLDER, LOCAL, Store, open_store
 from tests.helpers.runs import LIMIT, command
-from tests.service.services import RealService
+from tests.service.services import RealService, ends_well
 from tests.service.test_health import ask
 
 TINY = {"command": "run", "options": {"chunk": "1e4", "iterations": 1, "workers": 2, "link-rounds": 0}}
@@ -40,12 +40,8 @@ NAMES = ("Bench.example:443", "plain.example:80", "own.example", "[2001:db8::1]:
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealService]:
     names = (word for name in NAMES for word in ("--host-name", name))
     found = RealService(tmp_path_factory.mktemp("service"), *names, port=str(free_port("127.0.0.1", 0)))
-    try:
+    with ends_well(found):
         yield found
-        assert found.stop() == 0
-        assert found.before.left_after(found.pids, 30) == []
-    finally:
-        found.close()
 
 
 @pytest.mark.slow
