@@ -100,6 +100,16 @@ def bandwidth(launch: Launch, iteration: IterationLine) -> float | None:
     return metrics.iteration_bandwidth(iteration)
 
 
+def slowest_bandwidth(launch: Launch, iteration: IterationLine) -> float | None:
+    """Bandwidth of the slowest worker in one iteration."""
+    return min(metrics.worker_means(iteration), default=None)
+
+
+def fastest_bandwidth(launch: Launch, iteration: IterationLine) -> float | None:
+    """Bandwidth of the fastest worker in one iteration."""
+    return max(metrics.worker_means(iteration), default=None)
+
+
 def throughput(launch: Launch, iteration: IterationLine) -> float | None:
     """Throughput of one iteration; of an imported one the value in its text, where the wall-clock is rounded more."""
     if iteration.imported is not None:
@@ -263,14 +273,14 @@ def _worker(
     def nested(value: Callable[[WorkerIteration], float | None]) -> float | None:
         return middle(middle(value(worker) for worker in workers) for workers in launches)
 
-    left = nested(lambda worker: metrics.worker_bandwidth(worker).left)
-    right = nested(lambda worker: metrics.worker_bandwidth(worker).right)
+    left, right, mean = (
+        nested(lambda worker, name=name: getattr(metrics.worker_bandwidth(worker, frames), name))
+        for name in ("left", "right", "mean")
+    )
     return WorkerFigures(
         rank=rank,
         host=host,
-        bandwidth=WorkerBandwidth(
-            rank=rank, host=host, left=left, right=right, mean=metrics.mean_bandwidth(left, right, frames)
-        ),
+        bandwidth=WorkerBandwidth(rank=rank, host=host, left=left, right=right, mean=mean),
         seconds=nested(lambda worker: worker.seconds),
         **{name: nested(partial(_phase, name=name)) for name in PHASES},
         overlap=nested(lambda worker: worker.overlap_seconds),

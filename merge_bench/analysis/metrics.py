@@ -138,12 +138,18 @@ def over_workers(bandwidths: Sequence[float | None]) -> float | None:
     return statistics.harmonic_mean(known) if known else None
 
 
+def worker_means(iteration: IterationLine) -> list[float]:
+    """(left + right) ÷ 2 of every worker that has a bandwidth in this iteration."""
+    frames = exchanged(iteration.workers)
+    means = (worker_bandwidth(worker, frames).mean for worker in iteration.workers)
+    return [mean for mean in means if mean is not None]
+
+
 def iteration_bandwidth(iteration: IterationLine) -> float | None:
     """Harmonic mean over the workers of (left + right) ÷ 2; of an imported iteration the value in its text."""
     if iteration.imported is not None:
         return iteration.imported.bandwidth_bytes_per_second
-    frames = exchanged(iteration.workers)
-    return over_workers([worker_bandwidth(worker, frames).mean for worker in iteration.workers])
+    return over_workers(worker_means(iteration))
 
 
 def throughput(data_bytes: int, wall_seconds: float) -> float | None:

@@ -87,12 +87,11 @@ def _wall(launches: Sequence[Launch]) -> documents.Wall:
 
 
 def _bandwidth(workers: Sequence[aggregate.WorkerFigures], launches: Sequence[Launch]) -> documents.Bandwidth:
-    """The median over launches of the iterations' harmonic means over workers; beside it the workers' own medians."""
-    known = [worker.bandwidth.mean for worker in workers if worker.bandwidth.mean is not None]
+    """Of each iteration the slowest worker, the harmonic mean and the fastest; then medians, so that they keep order."""
     return documents.Bandwidth(
         harmonic_mean=aggregate.of_run(launches, aggregate.bandwidth),
-        min=min(known, default=None),
-        max=max(known, default=None),
+        min=aggregate.of_run(launches, aggregate.slowest_bandwidth),
+        max=aggregate.of_run(launches, aggregate.fastest_bandwidth),
         per_worker=[worker.bandwidth for worker in workers],
     )
 

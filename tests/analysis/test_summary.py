@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from merge_bench.host.description import Hardware
 from merge_bench.records import schema as s
@@ -72,6 +76,47 @@ def test_bandwidth_per_worker(tmp_path: Path) -> None:
     ]
     assert (found["min"], found["max"]) == (1.5e8, 3e8)
     assert found["harmonic_mean"] == pytest.approx(2e8)  # 2 / (1/300 + 1/150) MB/s
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.floats(1e-3, 1.0), min_size=24, max_size=24),
+    st.integers(2, 4),
+    st.lists(st.sampled_from((0, 4_000_000, 8_000_000)), min_size=8, max_size=8),
+)
+def test_the_bandwidth_of_all_workers_lies_between_the_slowest_and_the_fastest(
+    seconds: list[float], workers: int, sent: list[int]
+) -> None:
+    """Medians of figures that are in order in every iteration are in order, too."""
+    times, number = itertools.cycle(seconds), itertools.count()
+
+    def uneven(worker: s.WorkerIteration) -> s.WorkerIteration:
+        at = next(number)
+        flight = s.Flight(left=next(times), right=next(times), union=1.0)
+        frames = s.FrameCounts(left=sent[at % 8], right=sent[(at + 3) % 8])
+        return msgspec.structs.replace(worker, flight_seconds=flight, sent_bytes=frames)
+
+    with tempfile.TemporaryDirectory() as folder:
+        two = launches(2, worker=uneven, plan=plan(workers))
+        found = document(write_campaign(Path(folder), *two))["bandwidth_bytes_per_second"]
+    low, mean, high = found["min"], found["harmonic_mean"], found["max"]
+    assert (low is None) == (mean is None) == (high is None)
+    if low is not None:
+        assert low <= mean * (1 + 1e-12)
+        assert mean <= high * (1 + 1e-12)
+
+
+def test_the_bandwidth_of_a_worker_is_the_median_of_its_iterations_means(tmp_path: Path) -> None:
+    times = itertools.cycle([(0.01, 0.01)] * 2 + [(0.01, 0.04)] * 2 + [(0.04, 0.01)] * 2 + [(0.04, 0.04)] * 2)
+
+    def uneven(worker: s.WorkerIteration) -> s.WorkerIteration:
+        left, right = next(times)
+        return msgspec.structs.replace(worker, flight_seconds=s.Flight(left=left, right=right, union=left + right))
+
+    found = document(write_campaign(tmp_path, Script(worker=uneven)))["bandwidth_bytes_per_second"]
+    # Left 800, 200, 200 and right 100, 400, 100 MB/s after the warm-up: means of 450, 300 and 150.
+    assert {(one["left"], one["right"], one["mean"]) for one in found["per_worker"]} == {(2e8, 1e8, 3e8)}
+    assert (found["min"], found["harmonic_mean"], found["max"]) == (3e8, pytest.approx(3e8), 3e8)
 
 
 def test_phases_are_those_of_the_slowest_worker(tmp_path: Path) -> None:

@@ -43,7 +43,10 @@ class WorkerBandwidth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bandwidth(msgspec.Struct, frozen=True, kw_only=True):
-    """Over workers; of an imported result the median over its iterations."""
+    """Of each iteration the harmonic mean over workers, the slowest and the fastest worker; then medians of each.
+
+    So min ≤ harmonic_mean ≤ max. `per_worker`: medians of each worker, another figure. Imported: the mean alone.
+    """
 
     harmonic_mean: float | None
     min: float | None
