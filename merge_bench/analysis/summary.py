@@ -87,7 +87,7 @@ def _wall(launches: Sequence[Launch]) -> documents.Wall:
 
 
 def _bandwidth(workers: Sequence[aggregate.WorkerFigures], launches: Sequence[Launch]) -> documents.Bandwidth:
-    """Of each iteration the slowest worker, the harmonic mean and the fastest; then medians, so that they keep order."""
+    """Of each iteration the slowest worker, the harmonic mean and the fastest; then medians, which keep that order."""
     return documents.Bandwidth(
         harmonic_mean=aggregate.of_run(launches, aggregate.bandwidth),
         min=aggregate.of_run(launches, aggregate.slowest_bandwidth),

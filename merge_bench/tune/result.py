@@ -132,19 +132,34 @@ class Result:
         open_still = self.undecided or self.no_gain_seen or self.left_out or self.stopped
         all_decided = self.finished and not open_still
         none = f"{'No config is' if all_decided else 'Found no config'} faster than {self.baseline}"
-        if self.maybe_faster:
-            return f"Not decided: {self.maybe_faster[0]} may be faster than {self.baseline}"
+        if self.open_in_confirmation:
+            return f"Not decided: {self._open_still(self.open_in_confirmation)}"
         if self.confirmed:
             return f"{none}: {self._rejected}"
         if self.unconfirmed is not None:
-            doubts = bool(self.broken_off) and all((line.ratio or 0.0) <= 1.0 for line in self.broken_off)
-            may = "has too few new launches to be judged" if doubts else f"may be faster than {self.baseline}"
-            return f"Not decided: {self.unconfirmed} {may}"
+            seen = self.broken_off or [line for line in [self.unconfirmed_step] if line is not None]
+            return f"Not decided: {self._open_still(seen)}"
         if self.undecided:
             return f"Not decided: too few blocks to judge {len(self.undecided)} of {self.screened} candidates"
         if self.screened == 1 and all_decided:
             return f"{self.singles[0].config} is not faster than {self.baseline}"
         return none if self.screened else "Nothing was decided: no candidate was judged"
+
+    def _open_still(self, lines: Sequence[TuneLine]) -> str:
+        """What the best of `lines`, steps without a verdict, says of its config: ``may be faster`` needs a reason.
+
+        That is an estimate beyond the threshold and beyond what the baseline differed from itself.
+        """
+        names = [line.config for line in lines] or [str(self.unconfirmed)]
+        best = max(lines, key=lambda line: line.ratio or 0.0, default=None)
+        noise = self.noise_floor
+        apart = (noise.ratio if noise is not None else None) or 1.0
+        floor = max(1.0 + self.threshold, apart, 1 / apart)
+        if best is not None and (best.ratio or 0.0) > floor:
+            return f"{best.config} may be faster than {self.baseline}"
+        if best is None or (best.ratio or 0.0) <= 1.0 or best.launches < Options.least:
+            return f"{names[0]} has too few new launches to be judged"
+        return f"the gain of {best.config} may be noise"
 
     @property
     def _rejected(self) -> str:
@@ -162,12 +177,12 @@ class Result:
         return f"{of} {how} {gain} in new launches"
 
     @property
-    def maybe_faster(self) -> list[str]:
-        """Candidates that may be faster by the estimate of new launches, which did not judge them; the best first."""
+    def open_in_confirmation(self) -> list[TuneLine]:
+        """Steps of candidates whose estimate in new launches is a gain, which did not judge them; the best first."""
         lost = {line.config for line in self.confirmed if line.reason in (Verdict.FAILED.value, Verdict.SLOWER.value)}
         lost |= {line.config for line in self.confirmed if self.winner is not None}
         lines = [line for line in self.confirmed if decision_of(line) == UNDECIDED and line.config not in lost]
-        return list(dict.fromkeys(line.config for line in sorted(lines, key=lambda line: -(line.ratio or 0.0))))
+        return sorted(lines, key=lambda line: -(line.ratio or 0.0))
 
     @property
     def candidate(self) -> str | None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from merge_bench.analysis.statistics.effect import paired
 from merge_bench.records.reader import read_campaign
@@ -132,7 +134,7 @@ def test_the_outcome_of_several_says_no_more_than_was_decided(tmp_path: Path) ->
     assert excluded.outcome == f"{none} have no gain of at least 2.0% in new launches"
     seen = outcome(tmp_path / "2", a=sinking, b=EVEN, c=EVEN)
     assert seen.outcome == f"{none} showed no gain of at least 2.0% in new launches"
-    assert seen.maybe_faster == []
+    assert seen.open_in_confirmation == []
     open_still = outcome(tmp_path / "3", a=EVEN, b=swaying, c=EVEN)
     assert open_still.outcome == "Not decided: b=y may be faster than default"
 
@@ -140,3 +142,16 @@ def test_the_outcome_of_several_says_no_more_than_was_decided(tmp_path: Path) ->
 def test_blocks_that_suffice_for_one_do_not_for_three(tmp_path: Path) -> None:
     result = outcome(tmp_path, 4.0 * 4 * 2 * 7, a=UP, b=UP, c=UP)
     assert (result.confirmed, {line.launches for line in result.broken_off}) == ([], {7})
+
+
+def test_a_gain_within_the_noise_is_no_reason_to_say_may_be_faster(tmp_path: Path) -> None:
+    """It was called a candidate that may be faster: 1.05, 0.88 to 1.23, where the baseline differed from itself by 24 %."""
+    found = outcome(tmp_path, a=EVEN, b=(0.9, 1.13, 1.14, 0.95), c=EVEN)
+    line = found.open_in_confirmation[0]
+    assert line.config == "b=y"
+    assert 1.02 < (line.ratio or 0.0) < 1.1
+    noise = found.noise_floor or line
+    for apart, outcome_ in ((1.01, "b=y may be faster than default"), (1.24, "the gain of b=y may be noise")):
+        for twin in (apart, 1 / apart):
+            noisy = replace(found, noise_floor=structs.replace(noise, ratio=twin))
+            assert noisy.outcome == f"Not decided: {outcome_}"

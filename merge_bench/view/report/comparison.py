@@ -221,7 +221,7 @@ def _why(comparison: Comparison) -> str | None:
 def _ratio(comparison: Comparison) -> str | None:
     if comparison.ratio is None:
         return None
-    found = f"speed-up {ratio(comparison.ratio)} in {comparison.metric}"
+    found = f"{ratio(comparison.ratio)} × as fast in {comparison.metric}"
     threshold = f"threshold {percent(comparison.threshold)}"
     if comparison.noise_floor is not None:
         threshold += f", {noise(comparison.noise_floor, 'results' if comparison.level_of else 'launches')}"

@@ -91,7 +91,7 @@ def headline(documents: Sequence[RunDocument], campaigns: Sequence[Campaign]) ->
     if len(found) != 1:
         return "", True
     (verdict,) = found
-    much = f", speed-up {ratio(verdict.ratio)} in {METRIC}" if verdict.ratio is not None else ""
+    much = f", {ratio(verdict.ratio)} × as fast in {METRIC}" if verdict.ratio is not None else ""
     return f"{verdict.verdict}: {comparing.title(verdict)}{much}", verdict.verdict != Verdict.INCONCLUSIVE.value
 
 

@@ -189,10 +189,11 @@ def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, en
         return _report(campaign)
     launches, seconds = (*asked.budget, None, None)[:2]
     limited = result.stopped is not None or bool(result.absent)
-    inconclusive = bool(result.maybe_faster)
+    unjudged = [line.config for line in result.open_in_confirmation]
+    inconclusive = bool(unjudged)
     busy, waits = _was_busy(campaign), _can_wait(campaign) and not _given(words, "wait-for-quiet")
     changed, does = {}, "searches anew, with time for what was not tried or not decided"
-    open_one = result.unconfirmed or next(iter(result.maybe_faster), None)
+    open_one = result.unconfirmed or next(iter(unjudged), None)
     alone = next((line.settings for line in campaign.added if line.config.name == open_one), [])
     if alone and not result.doubtful and not _given(words, "only"):
         limits = {"most-blocks": asked.blocks, "confirm": asked.confirm} if inconclusive else {}

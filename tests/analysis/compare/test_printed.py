@@ -41,14 +41,14 @@ def tuned(tmp_path: Path) -> Path:
     return write_campaign(tmp_path, *interleaved({"base": SIX, "tuned": faster(1.25)}))
 
 
-FASTER = "FASTER: speed-up 1.250 in throughput (95 % interval 1.248 to 1.253, threshold 2 %), 6 blocks, p = 0.031"
+FASTER = "FASTER: 1.250 × as fast in throughput (95 % interval 1.248 to 1.253, threshold 2 %), 6 blocks, p = 0.031"
 
 
 def test_the_verdict_comes_last_and_once_with_what_it_rests_on(tuned: Path) -> None:
     lines = text(tuned).splitlines()
     assert lines[4] == "tuned against base · 1,000,000 rows per chunk, 2 workers"
     assert lines[-2:] == ["Verdict on throughput", FASTER]
-    assert sum("speed-up 1.250" in line for line in lines) == 1
+    assert sum("1.250 × as fast" in line for line in lines) == 1
 
 
 def test_without_details_there_is_the_verdict_alone_and_what_to_do_next(tuned: Path) -> None:
@@ -98,7 +98,7 @@ def test_differences_stand_below(tuned: Path) -> None:
 
 
 def test_the_sentence_is_about_the_metric_asked_for(tuned: Path) -> None:
-    assert "EQUIVALENT: speed-up 1.000 in join (" in text(tuned, metric="join")
+    assert "EQUIVALENT: 1.000 × as fast in join (" in text(tuned, metric="join")
 
 
 def test_campaigns_have_letters(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_sides_with_different_numbers_of_launches_are_counted_apart(tmp_path: Pa
 def test_an_inconclusive_verdict_tells_what_would_help(tmp_path: Path) -> None:
     few = text(written(tmp_path, interleaved({"base": SIX[:3], "tuned": SIX[1:4]})))
     assert re.search(
-        r"^INCONCLUSIVE: too few launches for a verdict; speed-up 0\.\d+ in throughput, 3 blocks, "
+        r"^INCONCLUSIVE: too few launches for a verdict; 0\.\d+ × as fast in throughput, 3 blocks, "
         r"p = 0\.25; a verdict needs about \d+ more launches of each config$",
         few,
         re.MULTILINE,
@@ -152,7 +152,7 @@ def test_failures_are_counted_in_sight(tmp_path: Path) -> None:
     walls = [0.1 + 0.01 * block for block in range(9)]
     scripts = failing(interleaved({"base": walls, "tuned": [wall / 2 for wall in walls]}), "tuned", 1)
     found = text(written(tmp_path, scripts))
-    assert "\nFAILED: 1 of 9 launches failed; speed-up 2.000 in throughput" in found
+    assert "\nFAILED: 1 of 9 launches failed; 2.000 × as fast in throughput" in found
     assert "9 / 8 (1 failed)" in found
 
 
@@ -195,7 +195,7 @@ def test_an_aa_comparison_shows_the_noise(tmp_path: Path) -> None:
     found = text(written(tmp_path, scripts))
     assert "again against base, the same config (A/A) · " in found
     assert len(re.findall(r"threshold 2 %, noise floor [\d.]+ %", found)) == 3
-    assert "\nFASTER: speed-up 1.250" in found
+    assert "\nFASTER: 1.250 × as fast" in found
 
 
 def test_a_narrow_terminal_gets_the_points_in_a_table_of_their_own(tuned: Path) -> None:
@@ -229,7 +229,7 @@ def test_markdown_says_the_same(tuned: Path) -> None:
     lines = markdown(document(tuned), metric="throughput").splitlines()
     assert lines[0] == f"* Result `{tuned}`"
     assert lines[2] == "### tuned against base · 1,000,000 rows per chunk, 2 workers"
-    assert lines[4].startswith("**FASTER: speed-up 1.250 in throughput (")
+    assert lines[4].startswith("**FASTER: 1.250 × as fast in throughput (")
     table = [line for line in lines if line.startswith("| ")]
     cells = [re.split(r"(?<!\\)\|", line) for line in table[:8]]
     assert {len(row) for row in cells} == {len(cells[0])}

@@ -87,7 +87,7 @@ def test_one_campaign_of_two_configs_is_compared_by_block(tmp_path: Path) -> Non
     ((title, sentence),) = found.verdicts
     assert title.startswith("tuned against default")
     assert sentence.startswith("FASTER")
-    assert "speed-up 1.300" in sentence
+    assert "1.300 × as fast" in sentence
     speedups = chart_of(found, "Speed-up")
     assert list(bars_of(speedups).values()) == pytest.approx([1.0, 1.3])
     (points,) = [mark for _, mark in speedups.picture.marks if isinstance(mark, Points)]

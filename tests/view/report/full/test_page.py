@@ -177,7 +177,7 @@ def test_a_long_table_is_folded_and_a_very_long_one_thinned(tmp_path: Path, monk
 def test_a_verified_result_says_so_quietly(page: Page) -> None:
     (state,) = [e for e in page.all("p") if "state" in e.attributes.get("class", "")]
     assert state.attributes["class"] == "state verdict"
-    assert state.text.startswith("SLOWER: tcp against default · 1,000,000 rows per chunk, 2 workers, speed-up 0.")
+    assert state.text.startswith("SLOWER: tcp against default · 1,000,000 rows per chunk, 2 workers, 0.")
     assert any(each.startswith("Verified: ") for each in page.texts("p"))
     assert "UNVERIFIED" not in page.texts("main")[0].replace("other numbers are marked UNVERIFIED", "")
 
