@@ -3,6 +3,7 @@
 The first that applies, in this order:
 
 1. ``cores``: the workers of a host share fewer cores than there are workers, so they take turns.
+   ``busy-host``: other processes kept the cores busy as most launches began, or as one did in which one rank is slow.
 2. ``slow-link``, ``overload``, ``straggler``: one rank costs all others at least `GAIN` of the wall-clock time.
 3. With overlapping phases ``link`` or ``cores``, by `metrics.bottleneck`.
 4. The longest phase: ``partition``, ``join`` or ``exchange``. With phases apart it is the ``link`` if the exchange
@@ -55,11 +56,16 @@ def find(
     found = max(_ranks(launches, workers, known, wall), key=lambda found: found.share or 0.0, default=None)
     if found is not None:
         cost = f"that costs {found.share or 0.0:.0%} of the wall-clock time"
-        disturbed = found.what != "overload" and host_load.busy_indexes(launches)
-        busy = ", while other processes kept the host busy" if disturbed else ""
-        found = msgspec.structs.replace(found, because=f"{found.because}; {cost}{busy}")
+        found = msgspec.structs.replace(found, because=f"{found.because}; {cost}")
     else:
         found = _overlapped(launches, known, link) if run.plan.pipeline else _phase(launches, known, link, memory)
+    busy = host_load.busiest(launches)
+    often = 2 * len(host_load.busy_indexes(launches)) > len(launches)
+    if busy is not None and found.what != "overload" and (often or found.rank is not None):
+        kept = host_load.BUSY.format(f"up to {busy.busy:.1f} of {busy.cores} cores busy")
+        return msgspec.structs.replace(
+            found, what="busy-host", because=f"{kept}; besides, {found.what}: {found.because}"
+        )
     few = _few_row_groups(run.plan)
     even = found.what in ("join", "overload") and run.plan.distribution != "broadcast"  # a shuffle spreads the rows
     return msgspec.structs.replace(found, because=f"{few}; {found.because}") if few and not even else found

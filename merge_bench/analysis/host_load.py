@@ -42,6 +42,12 @@ def busy_indexes(launches: Sequence[Launch]) -> list[int]:
     return [index for index, load in _loads(launches).items() if load.busy >= BUSY_SHARE * load.cores]
 
 
+def busiest(launches: Sequence[Launch]) -> HostLoad | None:
+    """The load of the launch that began on the busiest host; None if no host was busy."""
+    loads = _loads(launches)
+    return max((loads[index] for index in busy_indexes(launches)), key=lambda load: load.busy, default=None)
+
+
 def _loads(launches: Sequence[Launch]) -> dict[int, HostLoad]:
     return {launch.index: launch.line.other_load for launch in launches if launch.line and launch.line.other_load}
 

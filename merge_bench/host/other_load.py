@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import psutil
@@ -78,9 +78,18 @@ def begin(seconds: float = LOOK_SECONDS) -> Look:
             if pid != own and (pid, name) in each_before
         ]
         busiest = sorted((each for each in found if each.cores >= _LEAST), key=lambda each: -each.cores)
-        return OtherLoad(busy, len(cores), tuple(busiest[:_SHOWN]))
+        return OtherLoad(busy, len(cores), tuple(replace(each, name=_shown_name(each)) for each in busiest[:_SHOWN]))
 
     return end
+
+
+def _shown_name(process: BusyProcess) -> str:
+    """``another merge_bench`` for a process of one, else the name that the kernel has."""
+    with contextlib.suppress(psutil.Error, OSError):
+        words = [os.path.basename(word) for word in psutil.Process(process.pid).cmdline()]
+        if any(word.split(".")[0] in ("merge_bench", "merge-bench") for word in words):
+            return f"another merge_bench ({process.name})"
+    return process.name
 
 
 def look(seconds: float = LOOK_SECONDS) -> OtherLoad:

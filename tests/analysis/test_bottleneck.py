@@ -159,7 +159,7 @@ def test_a_straggler_costs_what_it_takes_longer(tmp_path: Path) -> None:
     assert found.because == f"{needs}; that costs 20% of the wall-clock time"
 
 
-def test_a_rank_that_is_slow_on_a_busy_host_is_named_with_that(tmp_path: Path) -> None:
+def test_on_a_busy_host_the_host_is_named_before_a_slow_rank(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path, Script(plan=plan(4), worker=phases(0.02, 0.03, 0.062, rank=2)))
     records = folder / "records.jsonl"
     lines = [json.loads(line) for line in records.read_text().splitlines()]
@@ -167,7 +167,10 @@ def test_a_rank_that_is_slow_on_a_busy_host_is_named_with_that(tmp_path: Path) -
         if line["kind"] == "launch":
             line["other_load"] = {"busy": 1.5, "cores": 2, "processes": ["pid 71 yes"]}
     records.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert bottleneck(folder).because.endswith("of the wall-clock time, while other processes kept the host busy")
+    found = bottleneck(folder)
+    assert (found.what, found.rank, found.share) == ("busy-host", 2, pytest.approx(0.022 / 0.11))
+    assert found.because.startswith("other processes keep up to 1.5 of 2 cores busy, so")
+    assert "besides, straggler: rank 2 (node0) needs" in found.because
 
 
 @pytest.mark.parametrize(

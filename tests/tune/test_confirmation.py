@@ -145,7 +145,7 @@ def test_blocks_that_suffice_for_one_do_not_for_three(tmp_path: Path) -> None:
 
 
 def test_a_gain_within_the_noise_is_no_reason_to_say_may_be_faster(tmp_path: Path) -> None:
-    """It was called a candidate that may be faster: 1.05, 0.88 to 1.23, where the baseline differed from itself by 24 %."""
+    """It was "may be faster" at 0.88 to 1.23, where the baseline differed from itself by 24 %."""
     found = outcome(tmp_path, a=EVEN, b=(0.9, 1.13, 1.14, 0.95), c=EVEN)
     line = found.open_in_confirmation[0]
     assert line.config == "b=y"

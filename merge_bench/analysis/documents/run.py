@@ -79,7 +79,9 @@ class Bottleneck(msgspec.Struct, frozen=True, kw_only=True):
     `share`: of the wall-clock time, what the phase takes or what `rank` costs the others; null if unknown.
     """
 
-    what: Literal["cores", "slow-link", "overload", "straggler", "link", "memory", "partition", "exchange", "join"]
+    what: Literal[
+        "cores", "busy-host", "slow-link", "overload", "straggler", "link", "memory", "partition", "exchange", "join"
+    ]
     share: float | None
     rank: int | None = None
     because: str
