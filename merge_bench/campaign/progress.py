@@ -4,7 +4,12 @@ from __future__ import annotations
 
 
 class Progress:
-    """What the driver reports while it works. This class shows nothing: for pipes, for ``--json`` and for tests."""
+    """What the driver reports while it works. This class shows nothing: for ``--json`` on a terminal and for tests.
+
+    `rest`: seconds that the launches after this one take; None: unknown.
+    """
+
+    rest: float | None = 0.0
 
     def phase(self, text: str) -> None:
         """Show the current phase: launching, generating, connecting, warm-up, iterations, link limit."""
@@ -17,10 +22,11 @@ class Progress:
 
 
 class Labelled(Progress):
-    """What `progress` shows, with a label before each phase that names the launch."""
+    """What `progress` shows, with a label before each phase that names the launch; `rest` as in `Progress`."""
 
-    def __init__(self, progress: Progress, label: str) -> None:
+    def __init__(self, progress: Progress, label: str, rest: float | None = None) -> None:
         self._progress, self._label = progress, label
+        progress.rest = rest
 
     def phase(self, text: str) -> None:
         """Show label and `text`."""

@@ -244,14 +244,18 @@ def run(
     if say_time and (short := too_few_blocks(sweep)):
         say(short)
 
+    expected = expected_time(sweep)
+
     def launch(job: Job, writer: CampaignWriter, index: int) -> int:
-        shown = Labelled(progress, label(job, jobs, index)) if len(jobs) > 1 else progress
+        shown = progress
+        if len(jobs) > 1:
+            shown = Labelled(progress, label(job, jobs), expected.total(jobs[jobs.index(job) + 1 :]))
         return launch_merge(job, writer, shown, index)
 
     name = "-".join(config.name for config in sweep.configs)
     return make_campaign(
         sweep.results, name, sweep.head(), jobs, launch, resume=not fresh, caller=caller,
-        wait_for_quiet=wait_for_quiet, expected=expected_time(sweep) if say_time and len(jobs) > 1 else None,
+        wait_for_quiet=wait_for_quiet, expected=expected if say_time and len(jobs) > 1 else None,
     )  # fmt: skip
 
 
@@ -278,13 +282,13 @@ def too_few_blocks(sweep: Sweep) -> str | None:
     return f"{made} cannot show a difference between {len(sweep.configs)} configs; use --blocks {least} or more"
 
 
-def label(job: Job, jobs: Sequence[Job], launch: int) -> str:
-    """How the display names a launch of several: ``launch 0 (1 of 12), default, 1,000,000 rows, 2 workers``.
+def label(job: Job, jobs: Sequence[Job]) -> str:
+    """How the display names a launch of several: ``1 of 12: default, 1,000,000 rows, 2 workers``.
 
-    `launch`: its number in the records, which counts from 0, also those that failed and are made again.
+    Only the records number launches by themselves, from 0, also those that failed and are made again.
     """
     plan = job.prepared.plan
-    return f"launch {launch} ({jobs.index(job) + 1} of {len(jobs)}), {job.config}{_size(plan)}, {_workers(plan)}"
+    return f"{jobs.index(job) + 1} of {len(jobs)}: {job.config}{_size(plan)}, {_workers(plan)}"
 
 
 def _size(plan: Plan) -> str:

@@ -1,7 +1,9 @@
-"""Shows the progress of a run on a terminal: one line with a bar. A pipe gets nothing."""
+"""Shows the progress of a run: on a terminal one line with a bar, elsewhere a line each half minute."""
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -13,9 +15,11 @@ from rich.progress import Progress as Bars
 from rich.text import Text
 
 from merge_bench.campaign.progress import Progress
-from merge_bench.units import format_rate, format_seconds
+from merge_bench.units import format_duration, format_rate, format_seconds
 
 _BAR, _WIDE = 16, 100
+_SILENCE = 30.0
+"""Seconds after which a log gets the next line."""
 
 
 class _Clock(ProgressColumn):
@@ -55,10 +59,9 @@ class TerminalProgress(Progress):
     def iteration(self, index: int, total: int, wall_seconds: float, throughput: float | None) -> None:
         """Show how many iterations are done, how fast the last one was, and how long the rest will take."""
         done = index + 1
-        left = remaining_seconds(self._clock() - self._started, done, total)
         speed = f"  {format_seconds(wall_seconds)}  {format_rate(throughput)}" if self._wide else ""
-        rest = f"  {format_seconds(left)} left" if done < total else ""
-        self._show(completed=done, total=total, detail=f"{done:,}/{total:,}{speed}{rest}")
+        left = time_left(remaining_seconds(self._clock() - self._started, done, total), self.rest)
+        self._show(completed=done, total=total, detail=f"{done:,}/{total:,}{speed}{left and f'  {left}'}")
 
     def _show(self, *, completed: int, total: int | None, detail: str) -> None:
         """One line: of a text that is too long, the beginning, which names launch and config."""
@@ -72,12 +75,57 @@ class TerminalProgress(Progress):
         self._bars.stop()
 
 
+class LogProgress(Progress):
+    """Where there is no terminal: a line with what goes on, once it has gone on for half a minute, and each half minute.
+
+    `silence`: seconds from line to line.
+    """
+
+    def __init__(self, stream: TextIO, silence: float = _SILENCE, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream, self._clock = stream, clock
+        self._began = self._started = clock()
+        self._text, self._detail = "starting", ""
+        self._closed = threading.Event()
+        self._writer = threading.Thread(target=self._write, args=(silence,), name="progress", daemon=True)
+        self._writer.start()
+
+    def phase(self, text: str) -> None:
+        """The next line names this phase."""
+        self._started, self._text, self._detail = self._clock(), text, ""
+
+    def iteration(self, index: int, total: int, wall_seconds: float, throughput: float | None) -> None:
+        """The next line has the number of iterations and the time left."""
+        done = index + 1
+        left = time_left(remaining_seconds(self._clock() - self._started, done, total), self.rest)
+        self._detail = f", {done:,} of {total:,} iterations{left and f', {left}'}"
+
+    def close(self) -> None:
+        """No more lines."""
+        self._closed.set()
+        self._writer.join()
+
+    def _write(self, silence: float) -> None:
+        while not self._closed.wait(silence):
+            passed = timedelta(seconds=int(self._clock() - self._began))
+            with contextlib.suppress(OSError, ValueError):  # a log that is full or closed ends no run
+                print(f"merge_bench: {passed} {self._text}{self._detail}", file=self._stream, flush=True)
+
+
+def time_left(launch: float, rest: float | None) -> str:
+    """``3 minutes left``: for a launch, and for those after it, if that is known; empty where nothing is left."""
+    if rest is None:
+        return f"{format_duration(launch)} left of this launch" if launch > 0 else ""
+    return f"{format_duration(launch + rest)} left" if launch + rest > 0 else ""
+
+
 def remaining_seconds(elapsed: float, done: int, total: int) -> float:
     """Seconds for the rest, if the first `done` of `total` iterations took `elapsed` seconds."""
     return elapsed / done * max(total - done, 0) if done > 0 else float("nan")
 
 
 def progress_for(stream: TextIO, *, quiet: bool = False) -> Progress:
-    """A display on `stream` if that is a terminal, or else one that shows nothing."""
+    """A display on `stream`, if that is a terminal, else lines now and then; `quiet`: neither."""
+    if quiet:
+        return Progress()
     console = Console(file=stream, markup=False, highlight=False, emoji=False)
-    return Progress() if quiet or not console.is_terminal else TerminalProgress(console)
+    return TerminalProgress(console) if console.is_terminal else LogProgress(stream)

@@ -1,16 +1,17 @@
-"""Progress: on a terminal only."""
+"""Progress: on a terminal one line, elsewhere a line each half minute."""
 
 from __future__ import annotations
 
 import io
 import math
 import re
+import threading
 
 import pytest
 from rich.console import Console
 
 from merge_bench.campaign.progress import Labelled, Progress
-from merge_bench.view.progress import TerminalProgress, _Clock, progress_for, remaining_seconds
+from merge_bench.view.progress import LogProgress, TerminalProgress, _Clock, progress_for, remaining_seconds, time_left
 from tests.view.report.test_text import Terminal
 
 
@@ -22,12 +23,39 @@ def drive(progress: Progress) -> None:
     progress.close()
 
 
-def test_a_pipe_stays_silent() -> None:
+def test_a_pipe_stays_silent_for_half_a_minute() -> None:
     file = io.StringIO()
     progress = progress_for(file)
-    assert type(progress) is Progress
+    assert isinstance(progress, LogProgress)
     drive(progress)
     assert file.getvalue() == ""
+
+
+def test_a_pipe_then_gets_what_goes_on_and_what_is_left() -> None:
+    class Lines(io.StringIO):
+        written = threading.Event()
+
+        def flush(self) -> None:
+            self.written.set()
+
+    file, now = Lines(), [20.0]
+    progress = LogProgress(file, silence=0.01, clock=lambda: now[0])
+    progress.phase("merging")
+    progress.rest, now[0] = 90.0, 50.0
+    progress.iteration(0, 3, 0.1, None)
+    file.written.clear()
+    assert file.written.wait(10.0)
+    progress.close()
+    ends = file.getvalue()
+    assert " merging, 1 of 3 iterations, 2.5 minutes left\n" in ends  # 30 s for one, two are left, then 90 s
+    progress.phase("verifying")
+    assert file.getvalue() == ends
+
+
+def test_the_time_left_is_that_of_the_campaign() -> None:
+    assert time_left(10.0, 110.0) == "2 minutes left"
+    assert time_left(10.0, None) == "10 seconds left of this launch"
+    assert time_left(0.0, 0.0) == time_left(0.0, None) == ""
 
 
 def test_quiet_is_silent_on_a_terminal_too() -> None:
@@ -44,7 +72,7 @@ def test_a_terminal_shows_phase_speed_and_time_left(monkeypatch: pytest.MonkeyPa
     drive(TerminalProgress(Console(file=file, width=100), clock=lambda: next(moments)))
     shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", file.getvalue())
     assert "iterations" in shown
-    assert "1/4  123.00 ms  5.00 GiB/s  6.00 s left" in shown  # 2 s for one, three are left
+    assert "1/4  123.00 ms  5.00 GiB/s  6 seconds left" in shown  # 2 s for one, three are left
 
 
 @pytest.mark.parametrize(("done", "of", "shown"), [(1317, 100_000, "1,318/100,000  "), (3, 4, "4/4  100.00 ms  -")])

@@ -163,9 +163,9 @@ def test_each_question_of_a_benchmark_is_a_problem_of_its_own(tmp_path: Path, mo
     assert [each["keys"] for each in workloads[:3]] == [["id3"], ["id1"], ["id5"]]
     assert not any(each.warnings for each in made.prepared.values())
     assert [len(made.jobs()), {job.block for job in made.jobs()}] == [12, {0, 1}]
-    shown = [label(job, made.jobs(), 7) for job in made.jobs()]
-    assert shown[0].startswith("launch 7 (1 of 12), a, h2o ")
-    labels = {each.partition("), ")[2] for each in shown}
+    shown = [label(job, made.jobs()) for job in made.jobs()]
+    assert shown[0].startswith("1 of 12: a, h2o ")
+    labels = {each.partition(": ")[2] for each in shown}
     assert {"a, h2o q5, 1 worker", "a, h2o q1, 2 workers"} <= labels
     assert "## a/0: 1 worker, h2o q5, 2 launches" in dry_run(made)
 
