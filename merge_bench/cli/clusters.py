@@ -47,7 +47,7 @@ def run(named: tuple[str, ...], **values: Any) -> int:
         if values["dry_run"]:
             print(dry_run(sweep))
             return 0
-        result, verdict, status = api.launch(sweep, values, caller, quiet=bool(values["json"]) and sys.stderr.isatty())
+        result, verdict, status = api.launch(sweep, values, caller, quiet=bool(values["json"]))
         campaign, error, details = result.campaign, None, bool(sweep.options["details"])
     document = summarize(campaign)
     if verdict is not None:
@@ -180,9 +180,7 @@ def transports(show_available: bool, **values: Any) -> None:
     say_warnings(prepared.warnings)
     name = config.name if config is not None else "default"
     try:
-        with contextlib.closing(
-            progress_for(sys.stderr, quiet=bool(values["json"]) and sys.stderr.isatty())
-        ) as progress:
+        with contextlib.closing(progress_for(sys.stderr, quiet=bool(values["json"]))) as progress:
             found = survey(prepared, name, progress, this_command())
     except LaunchFailed as failure:
         say_log(failure.log_tail)

@@ -94,7 +94,7 @@ def measure(kind: ProbeKind, values: Mapping[str, Any]) -> int:
         if values["dry_run"]:
             print(campaigns.dry_run(made, head, jobs))
             return 0
-        with contextlib.closing(progress_for(sys.stderr, quiet=as_json and sys.stderr.isatty())) as progress:
+        with contextlib.closing(progress_for(sys.stderr, quiet=as_json)) as progress:
             fresh = bool(values["fresh"])
             folder, status = campaigns.run(
                 made, head, jobs, progress, fresh=fresh, caller=this_command(), wait_for_quiet=values["wait_for_quiet"]

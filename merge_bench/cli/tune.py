@@ -72,9 +72,7 @@ def tune(**values: Any) -> int:
         if values["dry_run"]:
             _print_space(task, values)
             return 0
-        with contextlib.closing(
-            progress_for(sys.stderr, quiet=bool(values["json"]) and sys.stderr.isatty())
-        ) as progress:
+        with contextlib.closing(progress_for(sys.stderr, quiet=bool(values["json"]))) as progress:
             campaign, status, problem = campaigns.run(task, values, output, progress, this_command())
     result = result_of(campaign)
     written = output if status == 0 and result.winner is not None else None

@@ -76,7 +76,7 @@ class TerminalProgress(Progress):
 
 
 class LogProgress(Progress):
-    """Where there is no terminal: a line with what goes on, once it has gone on for half a minute, and each half minute.
+    """Where there is no terminal: a line with what goes on, each half minute.
 
     `silence`: seconds from line to line.
     """
@@ -124,8 +124,8 @@ def remaining_seconds(elapsed: float, done: int, total: int) -> float:
 
 
 def progress_for(stream: TextIO, *, quiet: bool = False) -> Progress:
-    """A display on `stream`, if that is a terminal, else lines now and then; `quiet`: neither."""
-    if quiet:
-        return Progress()
+    """A display on `stream` if that is a terminal, unless `quiet`; else a line now and then."""
     console = Console(file=stream, markup=False, highlight=False, emoji=False)
-    return TerminalProgress(console) if console.is_terminal else LogProgress(stream)
+    if not console.is_terminal:
+        return LogProgress(stream)
+    return Progress() if quiet else TerminalProgress(console)
