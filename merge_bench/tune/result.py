@@ -42,6 +42,12 @@ _REJECTED = {
 """The outcome of one rejected candidate, by the first of these with which its reason begins at any size."""
 
 
+PHASE_NAMES = {
+    SCREEN: "each alone", COMBINE: "combined", ABLATE: "removed again", CONFIRM: "confirmation on new launches"
+}  # fmt: skip
+"""What people read instead of the words for the steps in the records."""
+
+
 @dataclass(frozen=True)
 class Result:
     """What the steps of a tuning led to; fields that the document of ``tune --json`` has, too, are described there.
@@ -86,6 +92,8 @@ class Result:
         Plans at which nothing can be confirmed, because the budget has no time for them.
     finished
         Whether the tuning came to its end, with or without a result.
+    variables
+        What each candidate of one setting sets: ``transports=posix`` → ``UCX_TLS=posix,self``.
     """
 
     baseline: str
@@ -112,6 +120,7 @@ class Result:
     left_out: list[PrunedValue]
     sizes_left_out: list[int]
     finished: bool
+    variables: dict[str, str]
 
     @property
     def doubtful(self) -> bool:
@@ -128,7 +137,8 @@ class Result:
     def outcome(self) -> str:
         """The outcome, as a heading: no more than what was decided."""
         if self.winner is not None:
-            return "Found: " + " ".join(self.winner.settings)
+            sets = " ".join(filter(None, (self.variables.get(each, "") for each in self.winner.settings)))
+            return f"Found: {' '.join(self.winner.settings)}" + (f" ({sets})" if sets else "")
         open_still = self.undecided or self.no_gain_seen or self.left_out or self.stopped
         all_decided = self.finished and not open_still
         none = f"{'No config is' if all_decided else 'Found no config'} faster than {self.baseline}"
@@ -225,7 +235,7 @@ _IN_DOCUMENT = {field.name for field in fields(Result)} & {*TuneDocument.__struc
 
 def result_of(campaign: Campaign) -> Result:
     """Put the steps of a campaign together."""
-    lines, asked = campaign.tuning, campaign.plans[0].tune
+    lines, asked, base = campaign.tuning, campaign.plans[0].tune, campaign.head.configs[0].variables
     screened, combined, ablated, confirmed = (
         [line for line in lines if line.phase == phase] for phase in (SCREEN, COMBINE, ABLATE, CONFIRM)
     )
@@ -280,6 +290,12 @@ def result_of(campaign: Campaign) -> Result:
         ],
         sizes_left_out=[line.plan for line in lines if line.decision == LEFT_OUT and not line.setting],
         finished=campaign.end is not None,
+        variables={
+            each.settings[0]: " ".join(
+                f"{name}={value}" for name, value in each.config.variables.items() if base.get(name) != value
+            )
+            for each in campaign.added if len(each.settings) == 1
+        },
     )  # fmt: skip
 
 
@@ -307,6 +323,13 @@ def decision_of(line: TuneLine) -> str:
         slower = line.ratio is not None and line.ratio <= 1.0 and line.launches >= Options.least
         return NO_GAIN_SEEN if slower else UNDECIDED
     return GAINED if (line.phase, line.decision) == (SCREEN, "kept") else line.decision
+
+
+def name_of(line: TuneLine) -> str:
+    """What a step is about: its setting, or its config; of the baseline's copy ``default against itself``."""
+    if line.config.endswith(AGAIN):
+        return f"{line.config.removesuffix(AGAIN)} against itself"
+    return line.setting or line.config
 
 
 def _contribution(setting: str, winner: ConfigLine, lines: Sequence[TuneLine]) -> TuneLine | None:

@@ -27,7 +27,7 @@ class Stage:
     Attributes
     ----------
     doing
-        What it compares: ``screening 4 settings against default, block 2 of 3 to 8``.
+        What it compares: ``comparing each of 4 candidates alone with default, block 2 of 3 to 8``.
     left
         How long the rest takes, in the words of the terminal; empty if nothing is known about that.
     share
@@ -120,7 +120,7 @@ class _Reading:
             slow = max(min(slow, int(limit) - len(self.made)), 0)
         few = str(self.most) if exhaustive or self.most <= Options.least else f"{Options.least} to {self.most}"
         what = f"{len(alive)} {'combination' if exhaustive else 'candidate'}{'s' * (len(alive) != 1)}"
-        doing = f"screening {what} against {self.baseline}, block {min(number, self.most)} of {few}"
+        doing = f"comparing each of {what} alone with {self.baseline}, block {min(number, self.most)} of {few}"
         left = self._left(
             quick * self._seconds(0), slow * self._seconds(0) + self._confirming,
             f" if each candidate is decided after {max(number, Options.least)} blocks and none gains",

@@ -47,9 +47,9 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[Stage]:
 
 
 def test_screening_counts_settings_and_blocks(real: list[Stage]) -> None:
-    blocks = [re.sub(r".* against default, ", "", stage.doing) for stage in real]
+    blocks = [re.sub(r".* with default, ", "", stage.doing) for stage in real]
     assert blocks == ["block 1 of 3"] * 5 + ["block 2 of 3"] * 6 + ["block 3 of 3"] * 7
-    assert all(stage.doing.startswith("screening 4 candidates against default, ") for stage in real)
+    assert all(stage.doing.startswith("comparing each of 4 candidates alone with default, ") for stage in real)
 
 
 def test_what_the_blocks_show_so_far_is_what_is_recorded_in_the_end(real: list[Stage]) -> None:

@@ -18,7 +18,7 @@ from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import ConfigLine, TuneLine
 from merge_bench.records.writer import safe_name
 from merge_bench.tune.evaluator import NOISE
-from merge_bench.tune.result import Result, decision_of, result_of
+from merge_bench.tune.result import PHASE_NAMES, Result, decision_of, name_of, result_of
 from merge_bench.tune.stage import stage_of, steps_of
 from merge_bench.view.dashboard import components as ui
 from merge_bench.view.dashboard.campaign_cache import CampaignCache, Figures, Loaded
@@ -128,8 +128,8 @@ def _step_table(campaign: Campaign, steps: Sequence[TuneLine]) -> pd.DataFrame:
     """The steps in the order made."""
     columns: dict[str, list[Any]] = {
         "Step": list(range(1, len(steps) + 1)),
-        "Phase": [step.phase for step in steps],
-        "Setting": [step.setting or step.config for step in steps],
+        "Phase": [PHASE_NAMES.get(step.phase, step.phase) for step in steps],
+        "Setting": [name_of(step) for step in steps],
         "Decision": [decision_of(step) for step in steps],
         "Speed-up": [step.ratio for step in steps],
         "Interval": [ends(step.low, step.high) for step in steps],
@@ -167,7 +167,7 @@ def _race(steps: Sequence[TuneLine]) -> Chart:
     """Speed-ups with their intervals, step by step."""
     estimates = {
         number: Estimate(
-            f"step {number}, {step.phase}: {step.setting or step.config} against {step.against}",
+            f"step {number}, {PHASE_NAMES.get(step.phase, step.phase)}: {name_of(step)}",
             decision_of(step), step.ratio, step.low, step.high, f"{decision_of(step)}: {step.reason}",
         )
         for number, step in enumerate(steps, 1) if step.ratio is not None

@@ -13,7 +13,7 @@ from merge_bench.analysis.statistics import median, median_interval, outliers, q
 from merge_bench.records.campaign import Launch, Run
 from merge_bench.records.schema import TuneLine
 from merge_bench.tune.evaluator import NOISE
-from merge_bench.tune.result import decision_of
+from merge_bench.tune.result import PHASE_NAMES, decision_of
 from merge_bench.units import GIB, MIB
 from merge_bench.view.plot.charts import Bar, bars, every, heat, rows_axis, stacked, with_unit
 from merge_bench.view.plot.forest import Estimate, forest, levels_of
@@ -304,7 +304,7 @@ def _tuning(steps: Sequence[TuneLine], phase: str, plan: int, size: str) -> Char
     ]  # fmt: skip
     chart = forest(
         {"": estimates},
-        title=f"Tuning, {phase}, {size}: speed-up by setting",
+        title=f"Tuning, {PHASE_NAMES.get(phase, phase)}, {size}: speed-up by setting",
         axis="Speed-up in throughput (1 = without the setting, more is better)",
         kinds=list(dict.fromkeys(each.kind for each in estimates)),
         noise=(noise.low, noise.high) if noise and noise.low is not None and noise.high is not None else None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TextIO
 
 from msgspec.structs import replace
@@ -11,7 +11,7 @@ from merge_bench.analysis.documents.tune import PrunedValue
 from merge_bench.records.schema import TuneLine
 from merge_bench.tune.evaluator import UNDECIDED
 from merge_bench.tune.head_to_head import level
-from merge_bench.tune.result import GAINED, Result, decision_of
+from merge_bench.tune.result import GAINED, Result, decision_of, name_of
 from merge_bench.view.numbers import ends, ratio
 from merge_bench.view.report.layout import Column, Page, by_row, page_on
 from merge_bench.view.report.next_step import NextStep
@@ -54,7 +54,7 @@ def write_steps(page: Page, result: Result, sizes: Sequence[str]) -> None:
         replace(line, reason=BEST_ESTIMATE) if decision_of(line) == UNDECIDED and line.config in new else line
         for line in result.singles
     ]
-    _steps(page, f"Single settings against {result.baseline}{where}", singles)
+    _steps(page, f"Single settings against {result.baseline}{where}", singles, sets=result.variables)
     if (noise := result.noise_floor) is not None:
         of_copy = (
             f"{result.baseline} against its own copy: {ends(noise.low, noise.high)} in"
@@ -125,9 +125,13 @@ def open_questions(result: Result, sizes: Sequence[str]) -> list[str]:
     if left_out:
         count = plural(len(left_out), "candidate")
         some = f"{len(left_out)} of {result.settings} candidates" if result.settings else count
-        was, them = ("was", "it") if len(left_out) == 1 else ("were", "them")
+        was, them, have = ("was", "it", "has") if len(left_out) == 1 else ("were", "them", "have")
         named = ", ".join(each.value for each in left_out)
-        found.append(f"{some} {was} not tried, because the budget has no time for {them}: {named}.")
+        found.append(
+            f"{some} {was} not tried, because the budget has no time for {them}: {named}."
+            if result.finished
+            else f"{some} {have} not been tried yet; there is time only if others end early: {named}."
+        )
     if result.sizes_left_out:
         where = " and ".join(sizes[plan] for plan in result.sizes_left_out)
         found.append(f"The budget has no time for a confirmation at {where}.")
@@ -178,7 +182,10 @@ def _not_combined(result: Result) -> list[str]:
     return found
 
 
-def _steps(page: Page, title: str, lines: Sequence[TuneLine], *, sizes: Sequence[str] | None = None) -> None:
+def _steps(
+    page: Page, title: str, lines: Sequence[TuneLine], *, sizes: Sequence[str] | None = None,
+    sets: Mapping[str, str] | None = None,
+) -> None:  # fmt: skip
     if not lines:
         return
     page.heading(title)
@@ -192,4 +199,6 @@ def _steps(page: Page, title: str, lines: Sequence[TuneLine], *, sizes: Sequence
         Column("Decision", [decision_of(line) for line in lines], text=True),
         Column("Why", [line.reason for line in lines], text=True),
     ]
-    page.wide_table([Column("Setting", [line.setting or line.config for line in lines], text=True)], measured, decided)
+    variables = [(sets or {}).get(line.setting or "", "") for line in lines]
+    sets_column = [Column("Sets", variables, text=True)] if any(variables) else []
+    page.wide_table([Column("Setting", [name_of(line) for line in lines], text=True)], measured, decided, sets_column)

@@ -260,7 +260,7 @@ def test_a_tuning_that_the_real_command_recorded_counts_without_an_end_that_nobo
     half = progress_of(read_campaign(part))
     assert half.share is None  # without a budget of time nobody knows the whole
     assert half.stage is not None
-    assert half.stage.doing == "screening 4 candidates against default, block 2 of 3"
+    assert half.stage.doing == "comparing each of 4 candidates alone with default, block 2 of 3"
     assert half.left.startswith("About ")
     assert 0 < half.launches < whole.launches
 

@@ -48,7 +48,7 @@ def test_every_phase_and_size_has_a_chart_and_every_step_a_row(tmp_path: Path) -
     tuning(tmp_path)
     shown = found(tmp_path)
     phases = [chart.title.split(",")[1].strip() for chart in shown.charts]
-    assert phases == ["screen", "combine", "ablate", "confirm", "confirm"]
+    assert phases == ["each alone", "combined", "removed again", *["confirmation on new launches"] * 2]
     assert shown.frame is not None
     decisions = ["noise"] + ["gained"] * 2 + ["dropped", "failed"] + ["kept"] * 3 + ["accepted"] * 2
     assert list(shown.frame["Decision"]) == decisions
@@ -71,7 +71,7 @@ def test_the_race_counts_steps_leaves_out_what_was_not_measured_and_shows_noise_
     assert isinstance(interval, Whiskers)
     assert isinstance(kept, Points)
     assert (kept.x[0], interval.start[0], kept.y[0], interval.end[0]) == (2, 1.28, 1.32, 1.36)
-    assert kept.details["setting"][0] == "step 2, screen: tls=sm against default"
+    assert kept.details["setting"][0] == "step 2, each alone: tls=sm"
 
 
 def test_the_config_to_keep_is_read_alike_by_bash_and_by_merge_bench(tmp_path: Path) -> None:
@@ -134,12 +134,12 @@ def test_a_tuning_that_goes_on_shows_what_it_compares_what_there_is_and_how_long
         shown = found(tmp_path)
         said = texts(view.tuning.layout)
     assert "The tuning goes on: 0 steps and 14 launches done." in said
-    assert "Now screening 4 candidates against default, block 3 of 3; launching." in said
+    assert "Now comparing each of 4 candidates alone with default, block 3 of 3; launching." in said
     assert re.search(r"About \d+ seconds left if each candidate is decided after 3 blocks and none gains", said)
     assert shown.frame is not None
     assert set(shown.frame["Decision"]) == {"not decided yet", "noise"}
     assert sorted(shown.frame["Blocks"]) == [2, 2, 2, 2, 2]  # the launches of block 3 have no partner yet
-    assert [chart.title.split(",")[1] for chart in shown.charts] == [" screen"]
+    assert [chart.title.split(",")[1] for chart in shown.charts] == [" each alone"]
     assert shown.config is None
 
 
@@ -223,7 +223,7 @@ def test_what_the_budget_leaves_out_is_no_step(tmp_path: Path) -> None:
             b'"setting":"a=b","decision":"left out","reason":"the budget of 3 minutes has no time for it"}\n'
         )
     shown = found(tmp_path)
-    assert shown.details[-1] == "1 candidate was not tried, because the budget has no time for it: a=b."
+    assert shown.details[-1] == "1 candidate has not been tried yet; there is time only if others end early: a=b."
     assert "a=b" not in list(shown.frame["Setting"]) if shown.frame is not None else False
     drawn = [chart.title for chart in charts(read_campaign(folder), "tuning")]  # in the report
     assert drawn
@@ -247,7 +247,9 @@ def test_a_tuning_of_the_real_command_is_listed_by_its_title_and_shown(tmp_path:
     assert "Of 4 candidates, 3 were dropped, 1 showed no gain" in said
     assert "Next: <code>python -m merge_bench report " in said
     content = found(tmp_path)
-    assert [chart.title for chart in content.charts] == ["Tuning, screen, 20,000 rows per chunk: speed-up by setting"]
+    assert [chart.title for chart in content.charts] == [
+        "Tuning, each alone, 20,000 rows per chunk: speed-up by setting"
+    ]
     assert content.frame is not None
     assert list(content.frame["Setting"].iloc[[0, 3]]) == [
         "rendezvous-scheme=get_zcopy", "rendezvous-scheme=rkey_ptr",

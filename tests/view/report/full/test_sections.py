@@ -87,8 +87,8 @@ def test_tuning_shows_its_steps_and_what_was_found(tmp_path: Path) -> None:
     assert isinstance(interval, Whiskers)
     assert (*interval.start, *interval.end) == (1.05, 1.2)
     assert (screen.title, confirm.title) == (
-        "Tuning, screen, 1,000,000 rows per chunk: speed-up by setting",
-        "Tuning, confirm, 1,000,000 rows per chunk: speed-up by setting",
+        "Tuning, each alone, 1,000,000 rows per chunk: speed-up by setting",
+        "Tuning, confirmation on new launches, 1,000,000 rows per chunk: speed-up by setting",
     )
     assert Code("UCX_USE_MT_MUTEX='y z'") in section(report, "Conclusion").blocks
 
