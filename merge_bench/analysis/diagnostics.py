@@ -21,6 +21,8 @@ from merge_bench.records.schema import FailureLine
 from merge_bench.units import format_rate, format_seconds
 
 EXCEEDED = 1.05  # more than a link limit can be exceeded by the noise of both measurements
+UNVERIFIED = "unverified"
+"""The code of the warning that no check was made."""
 MOST_OVERLOADED = 3  # named; with many ranks a skew overloads many
 
 
@@ -164,11 +166,11 @@ def slow_link(launches: Sequence[Launch], workers: Sequence[WorkerFigures]) -> m
 
 _UNVERIFIED = {
     State.OFF: Caution(
-        "unverified",
+        UNVERIFIED,
         "the numbers are unverified because the merge result was not checked",
         "run again without --verify off",
     ),
-    State.IMPORTED: Caution("unverified", f"the numbers are unverified because {NOT_BY_US}"),
+    State.IMPORTED: Caution(UNVERIFIED, f"the numbers are unverified because {NOT_BY_US}"),
     State.MISSING: Caution(
         "not-verified",
         "the numbers are unverified, because a requested check was not run",

@@ -125,11 +125,11 @@ def check(config: str, as_json: bool, ucx: str | None, trust_config: bool, other
 
 @click.command(cls=AsTyped, context_settings={**CONTEXT, "ignore_unknown_options": True})
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[CONFIG] [OPTION]...")
-@click.option("--launcher", type=click.Choice(list(batches())), required=True, help="Batch system to use.")
-@count_option("--nodes", "N", "Number of nodes of the job.", required=True)
+@click.option("--launcher", type=click.Choice(list(batches())), help="Batch system to use.")
+@count_option("--nodes", "N", "Number of nodes of the job.")
 @count_option("--gpus-per-node", "G", "Number of GPUs, and of workers, on each node.", least=0, default=0)
 @count_option("--cores-per-node", "C", "Number of cores on each node; by default 12 per GPU.")
-@click.option("--time", required=True, metavar="MM:SS", help="Time limit of the job, as MM:SS or HH:MM:SS.")
+@click.option("--time", metavar="MM:SS", help="Time limit of the job, as MM:SS or HH:MM:SS.")
 @click.option("--account", metavar="NAME", help="Account to charge for the job.")
 @click.option("--queue", "--partition", "queue", metavar="NAME", help="Queue of the job (SLURM: partition).")
 @click.option(
@@ -141,7 +141,7 @@ def check(config: str, as_json: bool, ucx: str | None, trust_config: bool, other
 @click.option("--module", "modules", multiple=True, metavar="NAME", help="Environment module to load; may be repeated.")
 @click.option("--now", is_flag=True, help="Submit the job instead of printing it.")
 @click.pass_obj
-def submit(typed: list[str], /, words: tuple[str, ...], launcher: str, now: bool, **asked: Any) -> None:
+def submit(typed: list[str], /, words: tuple[str, ...], launcher: str | None, now: bool, **asked: Any) -> None:
     """Print or submit a batch job that runs a merge with CONFIG (by default optimized.cfg).
 
     From a checkout, the job calls ./run-cluster.sh; otherwise it calls the Python that merge_bench is installed in.
@@ -150,6 +150,11 @@ def submit(typed: list[str], /, words: tuple[str, ...], launcher: str, now: bool
     """
     from merge_bench.cluster import batch_script
 
+    examples = {"--launcher": "|".join(batches()), "--nodes": "N", "--time": "MM:SS"}
+    given = {"--launcher": launcher, "--nodes": asked["nodes"], "--time": asked["time"]}
+    missing = [f"{option} {examples[option]}" for option, value in given.items() if value is None]
+    if missing or launcher is None:
+        raise UsageError(f"submit also needs {', '.join(missing)}")
     config, options = (words[0], words[1:]) if words and not words[0].startswith("-") else (None, words)
     if config is None and not any(word.partition("=")[0] in ("--config", "--configs") for word in options):
         config = "optimized.cfg"

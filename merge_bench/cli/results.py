@@ -190,7 +190,7 @@ def import_(file: str, results: str, as_json: bool) -> None:
     if as_json:
         print_document(summarize(campaign))
     else:
-        print_report(campaign)
+        print_report(campaign, details=False)
 
 
 @click.command(context_settings=CONTEXT)

@@ -151,6 +151,8 @@ def _token(own: Path | None) -> str:
                 if os.fstat(stream.fileno()).st_mode & 0o077:
                     raise UsageError(f"others can read the token in {file}; run: chmod 600 {file}")
                 token = stream.read(1000)
+        except FileNotFoundError:
+            raise UsageError(f"the service needs a token, and there is no file {file}; {how}") from None
         except (OSError, ValueError) as error:
             raise UsageError(f"cannot read a token from {file}: {first_line(error)}; {how}") from None
     if not re.fullmatch(r"[!-~]+", token.strip()):

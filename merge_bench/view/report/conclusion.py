@@ -59,6 +59,8 @@ def conclude(
     for text in errors:
         page.line(text, "bold red")
     found = list(dict.fromkeys(each for one in documents for each in one.warnings if each not in above))
+    if all(one.imported is not None for one in documents):  # the line above the figures says so
+        found = [each for each in found if each.code != diagnostics.UNVERIFIED]
     if page.whole:
         run_sections.warnings_by_kind(page, found)
     else:
@@ -98,7 +100,7 @@ def headline(documents: Sequence[RunDocument], campaigns: Sequence[Campaign]) ->
 def _run(page: Page, run: Run, document: RunDocument) -> int:
     """One run without its errors, warnings and what comes next; returns the number of lines that it takes."""
     launches = aggregate.counted(run)
-    mark = state_of(run, launches).mark
+    mark = None if document.imported is not None else state_of(run, launches).mark
     title, ran = f"merge_bench · {document.run_id}", run_sections.what_ran(run, launches, document)
     if not page.whole:  # a report has a title
         page.line(title, "bold cyan")

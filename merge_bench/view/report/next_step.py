@@ -80,10 +80,10 @@ def _short(path: Path) -> str:
 
 
 def after_run(campaign: Campaign, one: RunDocument) -> NextStep | None:
-    """After a campaign of one run; None if it was imported, and cannot be repeated from here."""
+    """After a campaign of one run; of one that was imported, and cannot be repeated from here, its report."""
     words = _words(campaign)
     if words is None:
-        return None
+        return _report(campaign)
     if one.error is not None:
         return _after_error(campaign, words, campaign.runs[0], one.error.code)
     if not one.verified:
