@@ -7,6 +7,7 @@
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 VENV=$ROOT/.venv
 VENV_LOCK=$ROOT/.venv.lock # held while .venv changes; its presence also says that this script made .venv
+declare -A VENV_SIZE=([cpu]="1.6 GB" [cu12]="9 GB" [cu13]="9 GB") # measured with du
 VENV_STAMP=$VENV/.merge-bench-stack # written last, so a .venv without it is unfinished
 
 say() { printf 'merge_bench: %s\n' "$*" >&2; }
@@ -106,16 +107,35 @@ venv_is_current() { # venv_is_current STACK
 project_is_current() { [ "$(cat "$VENV/.merge-bench-project" 2>/dev/null)" = "$(checksum "$ROOT/pyproject.toml")" ]; }
 dev_is_current() { [ "$(cat "$VENV/.merge-bench-dev" 2>/dev/null)" = "$(checksum "$(lock_file dev)")" ]; }
 
-# pip_install OPTIONS: pip without the user's own packages or PYTHONPATH in its way. What it prints goes to a log,
-# with a count on a terminal; it is shown when pip fails.
+packages_in() { grep -c '^[A-Za-z0-9][^ ]*==' "$1"; } # packages_in LOCK
+
+# count_packages LOG TOTAL: shows what pip does: on a terminal a count, elsewhere a line each half minute.
+count_packages() {
+    local log=$1 total=$2 line n=0 doing said=$SECONDS
+    while true; do
+        if IFS= read -r -t "${MERGE_BENCH_SETUP_SILENCE:-30}" line; then
+            printf '%s\n' "$line" >>"$log"
+            if [[ $line == Collecting* ]]; then n=$((n + 1)); fi
+        elif [ $? -le 128 ]; then
+            return
+        fi
+        doing="  $n of $total packages downloaded"
+        if [ "$n" -ge "$total" ]; then doing="  $total packages downloaded, installing them"; fi
+        if [ -t 2 ]; then
+            printf '\r%s' "$doing" >&2
+        elif [ $((SECONDS - said)) -ge "${MERGE_BENCH_SETUP_SILENCE:-30}" ]; then
+            said=$SECONDS
+            say "${doing#  }"
+        fi
+    done
+}
+
+# pip_install TOTAL OPTIONS: pip without the user's own packages or PYTHONPATH in its way. What it prints goes to a log;
+# it is shown when pip fails.
 pip_install() {
-    local log=$VENV/.merge-bench-setup.log line n=0
+    local log=$VENV/.merge-bench-setup.log total=$1
     if ! "$VENV/bin/python" -I -m pip install --no-user --no-deps --no-compile --disable-pip-version-check \
-        --progress-bar off "$@" 2>&1 | tee -a "$log" | while IFS= read -r line; do
-        [[ $line == Collecting* && -t 2 ]] || continue
-        n=$((n + 1))
-        printf '\r  %d packages' "$n" >&2
-    done; then
+        --progress-bar off "${@:2}" 2>&1 | count_packages "$log" "$total"; then
         tail -n 12 "$log" >&2
         die 3 "Installing packages failed (last lines above; full log: $log). If this machine has no network, run" \
             "./run-cluster.sh --setup-only --stack cpu|cu12|cu13 on another machine that shares this file system."
@@ -132,11 +152,12 @@ build_venv() { # build_venv STACK
     local stack=$1 lock python output
     lock=$(lock_file "$stack")
     python=$(find_python)
-    say "Setting up ${VENV##*/} with the $stack packages; this takes one to a few minutes, only once."
+    say "Setting up ${VENV##*/} with the $stack packages: $(packages_in "$lock") packages, ${VENV_SIZE[$stack]} on disk;" \
+        "this takes one to a few minutes, only once."
     rm -f "$VENV_STAMP" # first, so that an interrupted removal is seen as unfinished
     rm -rf "$VENV"
     output=$("$python" -m venv "$VENV" 2>&1) || die 3 "$python could not create $VENV: ${output##*$'\n'}"
-    pip_install --require-hashes --only-binary :all: -r "$lock"
+    pip_install "$(packages_in "$lock")" --require-hashes --only-binary :all: -r "$lock"
     install_project
     compile_packages
     wanted_stamp "$stack" >"$VENV_STAMP"
@@ -146,7 +167,7 @@ install_project() {
     # The build backend comes from the lock: build isolation would fetch it without a hash. `compat` adds this folder to
     # Python's path. Without it a hook finds the package, but only after the current folder: in the folder above a clone
     # named merge_bench Python would take the clone itself for the package.
-    pip_install --no-build-isolation --config-settings editable_mode=compat -e "$ROOT"
+    pip_install 1 --no-build-isolation --config-settings editable_mode=compat -e "$ROOT"
     checksum "$ROOT/pyproject.toml" >"$VENV/.merge-bench-project"
 }
 
@@ -159,6 +180,10 @@ ensure_venv() {
     if complete; then return; fi
     if [ -e "$VENV" ] && [ ! -e "$VENV_LOCK" ]; then
         die 3 "$VENV was not created by this script and is not changed; remove or rename it, and start again."
+    fi
+    if [ -f "$VENV_STAMP" ] && [ ! -O "$VENV" ] && [ ! -x "$VENV/bin/python" ]; then
+        die 3 "You cannot execute the Python of .venv ($(readlink "$VENV/bin/python")), which another user set up. Ask that" \
+            "user to run 'rm -r $VENV; PYTHON=/usr/bin/python3 ./run-cluster.sh --setup-only', or use a clone of your own."
     fi
     [ -w "$ROOT" ] || die 3 ".venv must be set up, but $ROOT is not writable;" \
         "run ./run-cluster.sh --setup-only as the owner of that folder."
@@ -173,7 +198,7 @@ ensure_venv() {
         if ! project_is_current; then install_project; fi
         if [ -n "$dev" ] && ! dev_is_current; then
             say "Installing the test packages into ${VENV##*/}."
-            pip_install --require-hashes --only-binary :all: -r "$(lock_file dev)"
+            pip_install "$(packages_in "$(lock_file dev)")" --require-hashes --only-binary :all: -r "$(lock_file dev)"
             checksum "$(lock_file dev)" >"$VENV/.merge-bench-dev"
         fi
     ) 9>"$VENV_LOCK"

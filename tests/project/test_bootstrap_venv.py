@@ -115,3 +115,30 @@ def test_second_start_needs_no_network(tmp_path: Path) -> None:
 def test_installed_packages_fit_together() -> None:
     done = run([ROOT / ".venv/bin/python", "-I", "-m", "pip", "check"])
     assert done.returncode == 0, done.stdout
+
+
+def test_an_installation_without_a_terminal_says_how_far_it_is(tmp_path: Path) -> None:
+    fed = "{ echo Collecting a; sleep 1.5; echo Collecting b; sleep 1.5; echo done; }"
+    done = call(f"{fed} | count_packages {tmp_path}/log 2", MERGE_BENCH_SETUP_SILENCE="1")
+    lines = done.stderr.splitlines()  # a busy machine may print a line more
+    assert lines[0] == "merge_bench: 1 of 2 packages downloaded"
+    assert lines[-1] == "merge_bench: 2 packages downloaded, installing them"
+    assert (tmp_path / "log").read_text() == "Collecting a\nCollecting b\ndone\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
+def test_a_python_that_only_the_user_who_made_the_environment_may_execute_is_named(miniature: Miniature) -> None:
+    assert miniature.setup().returncode == 0
+    python = miniature.venv / "bin/python"
+    hidden = miniature.root / "hidden"
+    shutil.copytree(python.resolve().parent, hidden / "bin", symlinks=True)
+    hidden.chmod(0o700)
+    python.unlink()
+    python.symlink_to(hidden / "bin" / python.name)
+    for folder in miniature.root.parents:
+        folder.chmod(folder.stat().st_mode | 0o005) if folder.is_relative_to("/tmp") else None
+    as_other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    done = run([*as_other, BASH, miniature.root / "run-cluster.sh", "--setup-only", "--stack", "cpu"])
+    assert done.returncode == 3
+    assert f"You cannot execute the Python of .venv ({hidden}/bin/python)" in done.stderr
+    assert "PYTHON=/usr/bin/python3 ./run-cluster.sh --setup-only" in done.stderr
