@@ -35,11 +35,6 @@ def ms(value: float | None) -> str:
     return number(None if value is None else value * 1e3)
 
 
-def percent(share: float | None) -> str:
-    """A share in %."""
-    return number(None if share is None else share * 100)
-
-
 def rows(value: float | None) -> str:
     """A count of rows."""
     return NULL if value is None else f"{value:,.0f}"

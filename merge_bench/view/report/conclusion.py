@@ -167,7 +167,7 @@ def _facts(run: Run, launches: Sequence[Launch], document: RunDocument) -> Itera
     if link is not None:
         limit = f"link limit of {gib(link.limit_bytes_per_second)} GiB/s at this size"
         if link.fraction is not None:
-            share = "> 100%" if link.fraction > diagnostics.EXCEEDED else f"{link.fraction:.0%}"  # a warning says more
+            share = f"{run_sections.of_limit(link.fraction)}%"
             limit = f"{share} of the {limit}"
         limit += f", over {', '.join(link.transports)}" if link.transports else ""
         yield "Link", limit + ("" if link.fraction is None else _beside_bandwidth(launches, document))

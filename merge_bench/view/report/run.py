@@ -11,7 +11,7 @@ from merge_bench.analysis.summary import summarize
 from merge_bench.analysis.verification_state import State, state_of
 from merge_bench.errors import Caution
 from merge_bench.records.campaign import Campaign, Run
-from merge_bench.view.numbers import cell, gib, ms, percent, rows
+from merge_bench.view.numbers import cell, gib, ms, rows
 from merge_bench.view.report import run_sections, transports, workers
 from merge_bench.view.report.conclusion import conclude
 from merge_bench.view.report.layout import Column, Page, page_on
@@ -113,7 +113,7 @@ def overview(page: Page, runs: Sequence[Run], documents: Sequence[RunDocument], 
         Column("Wall-clock\n(ms)", [ms(one.wall_seconds.median) for one in documents]),
         Column("Bandwidth\n(GiB/s)", [gib(one.bandwidth_bytes_per_second.harmonic_mean) for one in documents]),
         Column("Throughput\n(GiB/s)", [gib(one.throughput_bytes_per_second.median) for one in documents]),
-        Column("Of link\n(%)", [percent(one.link.fraction if one.link else None) for one in documents]),
+        Column("Of link\n(%)", [run_sections.of_limit(one.link.fraction if one.link else None) for one in documents]),
         Column("Result\nrows", [rows(one.result_rows) for one in documents] if several else []),
         Column("Limited\nby", [one.bottleneck.what if one.bottleneck else "" for one in documents], text=True),
         Column("Result", [] if proven else [state.mark or "verified" for state in states], text=True),

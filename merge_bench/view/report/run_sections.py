@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from merge_bench.analysis import aggregate, metrics
+from merge_bench.analysis import aggregate, diagnostics, metrics
 from merge_bench.analysis.documents.run import RunDocument
 from merge_bench.analysis.statistics import median_interval, outliers, quartiles
 from merge_bench.analysis.verification_state import NOT_BY_US, UNVERIFIED
@@ -12,7 +12,7 @@ from merge_bench.errors import Caution
 from merge_bench.records.campaign import Launch, Run
 from merge_bench.records.recorded_plan import Plan
 from merge_bench.records.schema import IterationLine
-from merge_bench.view.numbers import NULL, gib, ms, number, percent, rows
+from merge_bench.view.numbers import NULL, gib, ms, number, rows
 from merge_bench.view.report.layout import Column, Page, by_row, grouped
 from merge_bench.view.text import plural
 from merge_bench.view.titles import keys_of, tables_of
@@ -176,6 +176,11 @@ def totals(page: Page, launches: Sequence[Launch], document: RunDocument, mark: 
         )
 
 
+def of_limit(share: float | None) -> str:
+    """A share of a limit in %; ``> 100`` where it is more than noise beyond it, so that the limit is none."""
+    return NULL if share is None else "> 100" if share > diagnostics.EXCEEDED else f"{100 * share:.0f}"
+
+
 def limited_by(run: Run, document: RunDocument) -> str:
     """What limits the merge, with its reason, or why that is not known."""
     found = document.bottleneck
@@ -221,7 +226,7 @@ def link(page: Page, run: Run, workers: int, document: RunDocument, mark: str | 
     unchecked = found.not_checked if found else None
     shown = [
         ("Link limit of a worker (GiB/s)", gib(limit) + (f"; {unchecked}" if unchecked else "")),
-        ("Exchange speed (% of link limit)", percent(fraction)),
+        ("Exchange speed (% of link limit)", of_limit(fraction)),
     ]
     if found and found.check_bytes_per_second and limit:
         shown.insert(1, ("Link limit by ucx_perftest (GiB/s)", gib(found.check_bytes_per_second)))
@@ -242,8 +247,8 @@ def memory_rate(page: Page, document: RunDocument, mark: str | None) -> None:
         page.heading("Memory")
         page.pairs(
             ("Copy rate of a worker (GiB/s)", gib(found.copy_bytes_per_second)),
-            ("Partition (% of the copy rate)", percent(found.partition_fraction)),
-            ("Join (% of the copy rate)", percent(found.join_fraction)),
+            ("Partition (% of the copy rate)", of_limit(found.partition_fraction)),
+            ("Join (% of the copy rate)", of_limit(found.join_fraction)),
             mark=mark,
         )
 
