@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -160,8 +161,9 @@ def table(
     known = {column: column for column in frame.columns if find(column) is not None} | dict(terms or {})
     texts = [column for column in frame.columns if not pd.api.types.is_numeric_dtype(frame[column])]
     formats: dict[str, Any] = {
-        str(column): NumberFormatter(format="0,0" if pd.api.types.is_integer_dtype(kind) else "0,0.000", nan_format="")
+        str(column): NumberFormatter(format=_format(frame[column]), nan_format="")
         for column, kind in frame.dtypes.items()
+        if pd.api.types.is_numeric_dtype(kind)
     }
     formats |= {column: {"type": "plaintext"} for column in texts}
     settings = {
@@ -172,6 +174,14 @@ def table(
         "formatters": formats, "text_align": dict.fromkeys(texts, "left"),
     }  # fmt: skip
     return pn.widgets.Tabulator(frame, **settings | options)
+
+
+def _format(numbers: pd.Series[Any]) -> str:
+    """Whole numbers as such; others with so many decimals that the smallest has two figures: 3 to 9."""
+    if pd.api.types.is_integer_dtype(numbers.dtype):
+        return "0,0"
+    sizes = [abs(number) for number in numbers if number and math.isfinite(number)]
+    return f"0,0.{'0' * min(max(3, 1 - math.floor(math.log10(min(sizes)))), 9)}" if sizes else "0,0.000"
 
 
 def frame_of(

@@ -17,12 +17,11 @@ from merge_bench.view.plot.charts import every, stacked, with_unit
 from merge_bench.view.plot.interactive import Drawn, hover
 from merge_bench.view.plot.marks import Axis, Boxes, Group, Mark, Picture, Whiskers
 from merge_bench.view.plot.merge import PARTS, parts_of
-from merge_bench.view.plot.style import look
+from merge_bench.view.plot.style import GREY, look
 from merge_bench.view.report.workers import slowest_of
 from merge_bench.view.text import as_html, short, visible
 
 HEIGHT = 270
-_USUAL, _SLOW = 0, 1
 _NAMED = 4
 """So many workers have room for more than their rank below their bars."""
 _COLUMNS = ("number", "rate", "colour", "shape", "config", "launch", "iteration", "value", "wall")
@@ -111,22 +110,22 @@ def _legend(symbols: Mapping[str, str]) -> str:
 
 
 def workers(figures: Sequence[WorkerFigures], lacking: Mapping[int, str]) -> Picture:
-    """The bandwidth of every worker; the slowest has another colour, a hatch, and a remark.
+    """The bandwidth of every worker, in the colour of no config; the slowest has a hatch and a remark.
 
     `lacking`: why workers have none, by rank; of few workers it stands in the place of the bar.
     """
     slowest = slowest_of(figures)
     known = [(worker, rate / GIB) for worker in figures if (rate := worker.bandwidth.mean) is not None]
     groups = []
-    for index in (_USUAL, _SLOW):
-        mine = [(worker, rate) for worker, rate in known if (worker.rank == slowest) == (index == _SLOW)]
+    for slow in (False, True):
+        mine = [(worker, rate) for worker, rate in known if (worker.rank == slowest) == slow]
         details = {
-            "worker": [_named(worker) + " (the slowest)" * (index == _SLOW) for worker, _ in mine],
+            "worker": [_named(worker) + " (the slowest)" * slow for worker, _ in mine],
             "value": [with_unit(rate, "GiB/s") for _, rate in mine],
         }
         ranks, rates = [worker.rank for worker, _ in mine], [rate for _, rate in mine]
-        bars = Boxes(ranks, [0.0] * len(ranks), rates, True, fill=0.6, hatched=index == _SLOW, details=details)
-        groups.append(Group(index, (bars,)))
+        bars = Boxes(ranks, [0.0] * len(ranks), rates, True, fill=0.6, hatched=slow, details=details)
+        groups.append(Group(GREY, (bars,)))
     ticks = {worker.rank: str(worker.rank) for worker in figures}
     if len(figures) <= _NAMED:
         ticks |= {rank: f"{rank}: {why}" for rank, why in lacking.items()}
@@ -170,7 +169,7 @@ def memory(figures: Sequence[WorkerMemory]) -> Picture:
     return _by_rank(
         "GiB",
         dict(zip(ranks, map(str, ranks), strict=True)),
-        [*groups, Group(_SLOW, (mark,), "its input")],
+        [*groups, Group(1, (mark,), "its input")],
         highest + inputs,
     )
 

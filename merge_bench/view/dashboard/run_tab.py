@@ -8,9 +8,10 @@ from typing import Any
 
 import panel as pn
 
-from merge_bench.config.shipped import config_names
+from merge_bench.config.shipped import config_names, shipped_files
 from merge_bench.errors import UsageError
 from merge_bench.merge import engines
+from merge_bench.merge.how import How
 from merge_bench.view.dashboard import components as ui
 from merge_bench.view.dashboard import style_sheets
 from merge_bench.view.dashboard.runner import (
@@ -47,12 +48,15 @@ class RunView:
         self._runner, self._permission, self._started = runner, permission, started
         self._last: State | None = None
         self.command = ui.select("Command", list(COMMANDS), width=200)
+        self._about = {each.name: each.about for each in shipped_files()}
         names = config_names()
         label = "Configs (none: the default; several: compared)"
         self.configs = ui.select_several(label, names, size=min(len(names), 12), width=300)
         self.engine = ui.select(
             "Engine", {"default": "", **{name: name for name in engines.choices() if name != "auto"}}, width=130
         )
+        kinds = {how.value: how.value if how is not How.INNER else "" for how in How}
+        self.how = ui.select("How", kinds, width=110)
         self.fields = {
             "chunk": _text("Rows per chunk", "Rows of each frame on each worker, such as 25e6, 1_000_000 or 25M."),
             "left": _text("Left table", "A Parquet file or folder; empty: tables are generated.", "generated"),
@@ -60,6 +64,7 @@ class RunView:
             "on": _text("Key of both", "Columns to merge on that both tables have, such as id or id,day.", "none"),
             "left_on": _text("Left key", "Key columns of the left table, if the tables name them differently.", "none"),
             "right_on": _text("Right key", "Key columns of the right table, in the same order.", "none"),
+            "how": self.how,
             "engine": self.engine,
             "workers": _text("Workers", "Number of workers; each one uses one GPU or a share of the cores."),
             "iterations": _text("Iterations", "Number of timed merges per launch, or of measurements per size."),
@@ -73,10 +78,10 @@ class RunView:
         self.kill = pn.widgets.Button(label="Kill", width=110, disabled=True)
         self._message = ui.html(height=46)
         self._log = ui.html(height=330)
-        for field in (self.configs, self.engine, self.command):
+        for field in (self.configs, self.engine, self.how, self.command):
             field.param.watch(lambda _: self._describe(), "value")
         for field in self.fields.values():
-            if field is not self.engine:
+            if field not in (self.engine, self.how):
                 field.param.watch(lambda *_: self._describe(), ["value", "value_input"])
         self.start.on_click(lambda _: self._act(self._start))
         self.stop.on_click(lambda _: self._act(runner.stop))
@@ -141,7 +146,7 @@ class RunView:
             field.visible = fits and name in COMMANDS[self.command.value]
         state = self._last or State()
         command = f"<code>{as_html(state.command)}</code>"
-        lines = []
+        lines = [f"{as_html(name)}: {as_html(self._about[name])}" for name in self.configs.value if name in self._about]
         if state.what == GOING:
             lines.append(f"Running: {command}. The Live tab shows it.")
         elif state.what == STOPPING:

@@ -38,7 +38,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 IDLE, GOING, STOPPING, OVER = "idle", "running", "stopping", "over"
 
 
-_TABLES = ("left", "right", "on", "left_on", "right_on", "engine")
+_TABLES = ("left", "right", "on", "left_on", "right_on", "how", "engine")
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "run": ("configs", "chunk", *_TABLES, "workers", "iterations", "blocks"),
     "tune": ("configs", "chunk", *_TABLES, "workers", "iterations", "budget"),
@@ -63,6 +63,7 @@ class Request:
     on: str = ""
     left_on: str = ""
     right_on: str = ""
+    how: str = ""
     engine: str = ""
     workers: str = ""
     iterations: str = ""

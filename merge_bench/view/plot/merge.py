@@ -74,13 +74,13 @@ def rates(
     groups
         Each problem's name and its runs.
     published
-        Bars to stand beside those of a problem, by its name; a name that is not among `groups` gets a group.
+        Bars of others' results by the name of a problem; they stand in groups of their own, below those of `groups`.
     """
     mine = {name: tuple(_bar(one.label, one.index, metric.points(one.run)) for one in runs) for name, runs in groups}
-    names = dict.fromkeys([*mine, *published])
+    rows = {**mine, **{f"{name}, published" if name in mine else name: bars for name, bars in published.items()}}
     return bars(
-        _rows({name: (*mine.get(name, ()), *published.get(name, ())) for name in names}),
-        title=f"{metric.title} by problem" if len(names) > 1 else metric.title,
+        _rows(rows),
+        title=f"{metric.title} by problem" if len(rows) > 1 else metric.title,
         axis=metric.axis,
         unit=metric.unit,
         line=metric.line,

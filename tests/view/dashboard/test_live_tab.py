@@ -323,7 +323,7 @@ def test_an_ended_campaign_begins_with_what_the_terminal_printed(kind: str, tmp_
     print_report(campaign, details=False, file=printed, above=warnings)
     lines = printed.getvalue().partition("Records: ")[0]
     words = [word for word in lines.split() if not set(word) <= set("─")]
-    assert ("Next:" in words) == (kind != "import")  # which cannot be repeated from here
+    assert "Next:" in words
     assert set(words) - set(conclusion_shown(view).split()) == set()
 
 

@@ -8,13 +8,14 @@ import shutil
 from pathlib import Path
 
 import msgspec
+import pandas as pd
 import pytest
 
 from merge_bench.analysis.documents.run import runs_of
 from merge_bench.analysis.summary import summarize
 from merge_bench.records import schema as s
 from merge_bench.units import GIB
-from merge_bench.view.dashboard import campaign_cache
+from merge_bench.view.dashboard import campaign_cache, components
 from merge_bench.view.dashboard.campaign_cache import CampaignCache, Loaded
 from merge_bench.view.dashboard.campaign_index import Index
 from merge_bench.view.dashboard.results_data import ABSOLUTE, OF_LINK, Content, campaign_table, content_of
@@ -231,3 +232,10 @@ def test_a_campaign_of_several_configs_names_the_one_in_the_table_and_lists_each
     assert figures["Config"] == list(documents) == ["default", "tcp"]
     assert figures["Throughput (GiB/s)"] == [gib(rate) for rate in rates.values()]
     assert figures["Launches"] == ["3", "3"]
+
+
+def test_small_rates_keep_two_figures_in_tables() -> None:
+    rates, counts = pd.Series([0.0018, 12.5, float("nan")]), pd.Series([1, 2_000_000])
+    shown = components.table(pd.DataFrame({"Rate": rates[:2], "Rows": counts})).formatters
+    assert (shown["Rate"].format, shown["Rows"].format) == ("0,0.0000", "0,0")
+    assert components.table(pd.DataFrame({"Rate": [0.5, 12.0]})).formatters["Rate"].format == "0,0.000"

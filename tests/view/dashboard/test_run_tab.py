@@ -5,6 +5,7 @@ from __future__ import annotations
 import panel as pn
 import pytest
 
+from merge_bench.config.shipped import shipped_files
 from merge_bench.errors import UsageError
 from merge_bench.probe import probes
 from merge_bench.view.dashboard.run_tab import RunView
@@ -48,6 +49,16 @@ def test_the_form_becomes_the_request_and_the_command_line(runner: Recorder) -> 
     form.configs.value, form.fields["blocks"].value, form.engine.value = ["default.cfg", "tcp.cfg"], "6", "duckdb"
     command = "--configs=default.cfg,tcp.cfg --chunk=2e6 --engine=duckdb --workers=3 --blocks=6 --results=results"
     assert f"python -m merge_bench run {command}" in texts(form.layout)
+
+
+def test_the_kind_of_join_can_be_chosen_and_each_config_says_what_it_does(runner: Recorder) -> None:
+    form = RunView(runner, Permission())
+    about = {each.name: each.about for each in shipped_files()}
+    assert as_html(about["tcp.cfg"]) not in texts(form.layout)
+    form.configs.value, form.how.value = ["tcp.cfg"], "left"
+    assert as_html(f"tcp.cfg: {about['tcp.cfg']}") in texts(form.layout)
+    form.start.clicks += 1
+    assert runner.asked == [Request(configs=("tcp.cfg",), chunk="1e6", how="left")]
 
 
 def test_the_tab_says_how_to_run_a_config_of_ones_own(runner: Recorder) -> None:
