@@ -273,14 +273,13 @@ def _worker(
     def nested(value: Callable[[WorkerIteration], float | None]) -> float | None:
         return middle(middle(value(worker) for worker in workers) for workers in launches)
 
-    left, right, mean = (
-        nested(lambda worker, name=name: getattr(metrics.worker_bandwidth(worker, frames), name))
-        for name in ("left", "right", "mean")
-    )
+    def rate(name: str) -> float | None:
+        return nested(lambda worker: getattr(metrics.worker_bandwidth(worker, frames), name))
+
     return WorkerFigures(
         rank=rank,
         host=host,
-        bandwidth=WorkerBandwidth(rank=rank, host=host, left=left, right=right, mean=mean),
+        bandwidth=WorkerBandwidth(rank=rank, host=host, left=rate("left"), right=rate("right"), mean=rate("mean")),
         seconds=nested(lambda worker: worker.seconds),
         **{name: nested(partial(_phase, name=name)) for name in PHASES},
         overlap=nested(lambda worker: worker.overlap_seconds),
