@@ -7,7 +7,7 @@
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 VENV=$ROOT/.venv
 VENV_LOCK=$ROOT/.venv.lock # held while .venv changes; its presence also says that this script made .venv
-declare -A VENV_SIZE=([cpu]="1.6 GB" [cu12]="9 GB" [cu13]="9 GB") # measured with du
+declare -A VENV_SIZE=([cpu]="1.6 GB" [cu12]="6 GB" [cu13]="5 GB") # measured with du
 VENV_STAMP=$VENV/.merge-bench-stack # written last, so a .venv without it is unfinished
 
 say() { printf 'merge_bench: %s\n' "$*" >&2; }
