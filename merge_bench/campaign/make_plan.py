@@ -13,6 +13,7 @@ from merge_bench.campaign import choose_distribution, require_transport
 from merge_bench.campaign.count_tables import count_tables
 from merge_bench.campaign.questions import plan_question
 from merge_bench.cluster.base import ClusterSettings
+from merge_bench.cluster.environment import open_port, ucx_settings
 from merge_bench.cluster.hosts import HostSpec, count_workers, place
 from merge_bench.cluster.launcher_choice import choose, choose_kind
 from merge_bench.cluster.launchers import launchers
@@ -155,6 +156,7 @@ def prepare(options: Resolved, config: ConfigFile | None, *, count_rows: bool = 
         start_timeout=float(values["start_timeout"]),
         dask_dashboard=values["dask_dashboard"],
         sources=options.sources,
+        ucx={} if existing else launcher_ucx(values, {**os.environ, **environment}, hosts=len(hosts)),
     )
     if launcher.starts_here:
         _check_gpus(workers, gpus, per_gpu)
@@ -165,7 +167,20 @@ def prepare(options: Resolved, config: ConfigFile | None, *, count_rows: bool = 
         warnings = (*count_tables(workload, workers, How(values["how"]), distribution.sent), *warnings)
     if plan.pipeline and launcher.starts_here:
         warnings += (SLOW_PIPELINE,)
+    if not existing and len(hosts) < 2 and "ucx" in (exchange, protocol):
+        port = open_port(
+            {**settings.ucx, **os.environ, **environment}, values["interface"] or ("its host" if hosts else None)
+        )
+        warnings += (port,) if port else ()
     return Prepared(plan, settings, warnings)
+
+
+def launcher_ucx(values: Mapping[str, Any], variables: Mapping[str, str], *, hosts: int) -> dict[str, str]:
+    """`ucx_settings` for these options."""
+    return ucx_settings(
+        variables, hosts=hosts, exchange=values["exchange"], protocol=values["protocol"],
+        error_handling=values["error_handling"] == "peer",
+    )  # fmt: skip
 
 
 def _refuse_other_users(options: Resolved, hosts: Sequence[HostSpec]) -> None:

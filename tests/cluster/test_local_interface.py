@@ -102,7 +102,8 @@ def test_what_cannot_be_is_refused_before_the_start(options: dict[str, object], 
 @pytest.mark.usefixtures("machine")
 @pytest.mark.parametrize(("interface", "devices"), [(None, "lo"), ("ib0", "mlx5_0:1,ib0")])
 def test_a_config_is_checked_with_what_ucx_will_be_given(interface: str | None, devices: str) -> None:
-    assert running._launcher_settings(resolve({"interface": interface}, None, {})) == {"UCX_NET_DEVICES": devices}
+    found = running._launcher_settings(resolve({"interface": interface}, None, {}), {})
+    assert found == {"UCX_NET_DEVICES": devices, "UCX_TLS": "^tcp"}
 
 
 @pytest.mark.usefixtures("machine")
