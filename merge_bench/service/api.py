@@ -25,6 +25,7 @@ from merge_bench.service import documents as d
 from merge_bench.service import openapi, schedules
 from merge_bench.service.rules import Rules, as_typed
 from merge_bench.service.runner import LOG, Runner
+from merge_bench.service.sessions import Sessions
 from merge_bench.service.store import LOCAL, NAME, Refused, Store, Token
 from merge_bench.view.dashboard.campaign_index import YOURS, Entry
 
@@ -60,6 +61,11 @@ class Service:
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(4, "api"))
     slow: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "results"))
     waiting: Semaphore = field(default_factory=lambda: Semaphore(8))
+
+    @functools.cached_property
+    def sessions(self) -> Sessions:
+        """The logins to its pages."""
+        return Sessions(self.store)
 
     def over_limit(self, client: object) -> bool:
         """Count a request of this client; whether it made too many in this minute."""

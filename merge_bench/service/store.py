@@ -212,7 +212,7 @@ class Store:
         with self.change():
             if not replace and self._rows("SELECT 1 FROM tokens WHERE name = ?", name):
                 raise UsageError(f"there is already a token named {name}; remove it first, or choose another name")
-            self._rows("INSERT OR REPLACE INTO tokens VALUES (?, ?, ?, ?)", name, role, _hash(token), time.time())
+            self._rows("INSERT OR REPLACE INTO tokens VALUES (?, ?, ?, ?)", name, role, hashed(token), time.time())
         return token
 
     def remove_token(self, name: str) -> None:
@@ -228,7 +228,11 @@ class Store:
 
     def find_token(self, given: str) -> Token | None:
         """Whose token it is, in a time that does not depend on how much of it is right."""
-        wanted, rows = _hash(given), self._rows("SELECT hash, name, role, created FROM tokens")
+        return self.find_hash(hashed(given))
+
+    def find_hash(self, wanted: str) -> Token | None:
+        """Whose token has this hash."""
+        rows = self._rows("SELECT hash, name, role, created FROM tokens")
         matches = [Token(*values) for known, *values in rows if hmac.compare_digest(known, wanted)]
         return matches[0] if matches else None
 
@@ -268,7 +272,8 @@ def check_name(name: str) -> None:
         raise UsageError(f"the name {name!r} must have 1 to 60 letters, digits, _, . and -, and not begin with . or -")
 
 
-def _hash(token: str) -> str:
+def hashed(token: str) -> str:
+    """What is kept of a token."""
     return hashlib.sha256(token.encode(errors="replace")).hexdigest()
 
 
