@@ -77,7 +77,8 @@ class Service:
 
 
 class Asked(NamedTuple):
-    """A request that passed the checks: who asks, the number or name in its path, its body or query."""
+    """A request that passed the checks: who asks, the number or name in its path (without a token the service's name in
+    the request), its body or query."""
 
     token: Token
     key: str
@@ -169,6 +170,11 @@ def health(service: Service, asked: Asked) -> d.Health:
     return d.Health(ok=True)
 
 
+def prove(service: Service, asked: Asked) -> d.Proof:
+    """Show a client that the service knows its token, before it sends that. Needs no token."""
+    return d.Proof(proof=service.store.prove(asked.value.token, asked.value.nonce, asked.key))
+
+
 def describe(service: Service, asked: Asked) -> dict[str, Any]:
     """Describe this interface as an OpenAPI document."""
     return openapi.document(ROUTES, __version__)
@@ -206,6 +212,7 @@ ROUTES = (
     Route("GET", "/api/results", "read", list_results, d.Page, d.Results, slow=True),
     Route("GET", "/api/history", "read", show_history, d.HistoryQuery, HistoryDocument, slow=True),
     Route("GET", "/api/health", None, health, None, d.Health),
+    Route("GET", "/api/proof", None, prove, d.ProofQuery, d.Proof),
     Route("GET", "/api/openapi.json", "read", describe),
 )
 

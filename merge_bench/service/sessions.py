@@ -12,7 +12,8 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from merge_bench.service.store import Store, Token, hashed
+from merge_bench.service.proof import hashed
+from merge_bench.service.store import Store, Token
 
 SESSION_SECONDS = 12 * 3600.0
 _MOST = 1000
