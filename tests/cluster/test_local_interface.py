@@ -73,8 +73,8 @@ def test_without_an_interface_it_stays_loopback() -> None:
 @pytest.mark.parametrize(
     ("options", "protocol"),
     [
-        ({}, "tcp"),
-        ({"interface": "lo"}, "tcp"),
+        ({}, "tls"),
+        ({"interface": "lo"}, "tls"),
         ({"interface": "ib0"}, "tls"),
         ({"interface": "ib0", "insecure": True}, "tcp"),
         ({"interface": "ib0", "insecure": True, "protocol": "ucx"}, "ucx"),
