@@ -26,12 +26,12 @@ from merge_bench.service.store import Refused, Token
 from merge_bench.view.dashboard.app import Dashboard
 from merge_bench.view.dashboard.campaign_cache import CampaignCache
 from merge_bench.view.dashboard.campaign_index import Entry, Index
-from merge_bench.view.dashboard.serve import below, bokeh_pages, prepare
+from merge_bench.view.dashboard.serve import ICON, below, bokeh_pages, prepare
 
 JOB_SECONDS = 10.0
 """The least seconds between two updates of a page while a job runs."""
 _HOLD_SECONDS, _MOST_JOBS = 1.0, 1000
-_PAGES = re.compile(r"/|/ws|/favicon\.ico|/static/.*|/logout")
+_PAGES = re.compile(r"/|/ws|/static/.*|/logout")
 _SESSION = re.compile(r"/([\w-]{32})(/.*)")
 _FORM = (resources.files("merge_bench.service") / "login.html").read_text(encoding="utf-8")
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
@@ -148,6 +148,8 @@ class Gate(Router):
         more: dict[str, Any] = {}
         try:
             check_place(self._service, request)
+            if request.path == ICON:
+                return self.pages.find_handler(request)
             if match and page and cookie is not None and self._service.sessions.has(name, cookie.value):
                 if path != "/logout":
                     below(request, f"/{name}")

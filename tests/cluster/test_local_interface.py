@@ -80,7 +80,9 @@ def test_without_an_interface_it_stays_loopback() -> None:
         ({"interface": "ib0", "insecure": True, "protocol": "ucx"}, "ucx"),
     ],
 )
-def test_what_other_machines_reach_is_encrypted(options: dict[str, object], protocol: str) -> None:
+def test_dask_s_messages_are_encrypted_unless_something_else_is_asked_for(
+    options: dict[str, object], protocol: str
+) -> None:
     found = resolve({"workers": 2, **options}, None, {})
     assert make_plan.prepare(found, None).plan.protocol == protocol
 

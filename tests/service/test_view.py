@@ -31,7 +31,7 @@ from tests.helpers.synthetic_campaigns import write_campaign
 from tests.service.in_process import Running, running
 from tests.service.test_api import RUN
 
-PAGES = ("/", "/ws", "/static/js/bokeh.min.js", "/static/extensions/panel/panel.min.js", "/favicon.ico")
+PAGES = ("/", "/ws", "/static/js/bokeh.min.js", "/static/extensions/panel/panel.min.js")
 FORBIDDEN = ("/metadata", "/autoload.js?bokeh-autoload-element=1", "/static", "/index", "/login/x", "/.service/token")
 
 
@@ -137,7 +137,8 @@ def test_a_session_ends_with_its_token_at_a_logout_after_its_time_and_with_the_s
     assert not Sessions(service.store).has(path, cookie)
 
 
-def test_without_a_token_there_is_nothing_but_health_and_the_form(service: Running) -> None:
+def test_without_a_token_there_is_nothing_but_health_the_icon_and_the_form(service: Running) -> None:
+    assert get(service, "/favicon.ico")[0] == 200
     assert 'name="token"' in get(service)[2]
     assert 'name="token"' in get(service, "/login")[2]
     for path in (*PAGES[1:], *FORBIDDEN, *(route.path.replace("{id}", "1") for route in ROUTES if route.role)):

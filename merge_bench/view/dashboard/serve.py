@@ -36,6 +36,8 @@ from merge_bench.view.dashboard.runner import Permission, Runner
 
 HOLD_SECONDS = 1.0
 """For this long, several pages share one listing of the folder."""
+ICON = "/favicon.ico"
+"""Browsers ask for it there, whatever the address of the page."""
 
 
 def serve(results: Path, *, port: int, address: str, open_browser: bool, allow_run: bool) -> int:
@@ -108,6 +110,8 @@ class _Gate(Router):
     def find_handler(self, request: HTTPServerRequest, **_: Any) -> HTTPMessageDelegate | None:
         """Called by tornado with the headers of each request."""
         given, slash, _rest = request.path[1:].partition("/")
+        if request.path == ICON:
+            return self._pages.find_handler(request)
         if slash and hmac.compare_digest(given.encode(), self._token.encode()):
             below(request, f"/{given}")
             return self._pages.find_handler(request)

@@ -79,6 +79,7 @@ def test_only_who_has_the_token_gets_anything(tmp_path: Path) -> None:
                     status, text = ask(base + path)
                     assert (status, token[1:] in text) == (403, False), base + path
                 assert ask(f"{base}/ws", **upgrade)[0] == 403
+            assert ask("/favicon.ico")[0] == 200
             assert ask(token)[0] == 403  # without its last slash, the parts of the page would be elsewhere
             assert ask(f"{token}/static/js/bokeh.min.js")[0] == 200
             assert ask(f"{token}/ws", **upgrade | {"Origin": "http://evil.example"})[0] == 403
