@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from merge_bench.config.allowed_transports import allowed, handles_errors, reaches_peers
+from merge_bench.config.allowed_transports import UCX_PORTS, allowed, handles_errors, reaches_peers
 from merge_bench.config.ucx_info import find_installed
 from merge_bench.errors import Caution
 
@@ -32,8 +32,6 @@ THREAD_COUNTS = (
     "POLARS_MAX_THREADS", "RAYON_NUM_THREADS",
 )  # fmt: skip
 LOOPBACK = "lo"
-UCX_PORTS = "27000-27999"
-"""The ports of UCX's tcp between hosts: below those that Linux gives to programs that ask for any (32768 and up)."""
 OPEN_PORT = "ucx-port"
 # Only these variables of the driver's environment reach other hosts: UCX's settings, and which libraries are loaded.
 FORWARDED_PREFIXES = ("UCX_", "UCXPY_", "UCXX_")

@@ -13,6 +13,8 @@ from merge_bench.config.parsers import did_you_mean
 # The settings that determine which transports UCX selects, and how it uses them.
 REQUESTED = ("UCX_TLS", "UCX_NET_DEVICES", "UCX_MAX_RNDV_RAILS", "UCX_RNDV_SCHEME", "UCX_RNDV_THRESH")
 
+UCX_PORTS = "27000-27999"
+"""The ports of UCX's tcp between hosts: below those that Linux gives to programs that ask for any (32768 and up)."""
 YES = frozenset({"y", "yes", "1", "on", "true"})
 """What UCX takes for yes."""
 

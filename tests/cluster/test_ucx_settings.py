@@ -12,7 +12,8 @@ import pytest
 from merge_bench.campaign import make_plan
 from merge_bench.campaign.run import check_for_run, load_sweep
 from merge_bench.cluster import environment
-from merge_bench.cluster.environment import UCX_PORTS, open_port, process_environment, ucx_settings
+from merge_bench.cluster.environment import open_port, process_environment, ucx_settings
+from merge_bench.config.allowed_transports import UCX_PORTS
 from merge_bench.config.reader import read_config
 from merge_bench.config.resolve import resolve
 from merge_bench.config.ucx_choice import restored

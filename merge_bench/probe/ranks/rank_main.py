@@ -83,7 +83,7 @@ def net_devices(interface: str | None, peers: Sequence[str], environ: Mapping[st
 
 def transports(peers: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
     """UCX's settings of ports, as `ucx_settings` has them for workers; {} if the environment has them."""
-    from merge_bench.cluster.environment import UCX_PORTS
+    from merge_bench.config.allowed_transports import UCX_PORTS
 
     given = {"UCX_TCP_PORT_RANGE": UCX_PORTS} if peers else {"UCX_TLS": "^tcp"}
     return {name: value for name, value in given.items() if name not in environ}
