@@ -33,15 +33,17 @@ from tests.service.services import RealService
 OPTIONS = {"chunk": 1_000_000, "workers": 2, "link-rounds": 0}
 SECONDS = 8.0
 _CLIENT = """
-import asyncio, re, sys, urllib.request
+import asyncio, http.cookiejar, re, sys, urllib.request
 from tornado.httpclient import HTTPRequest
 from tornado.websocket import websocket_connect
 
 async def main(url, token):
-    headers = {"Cookie": f"merge-bench-{url.rpartition(':')[2]}={token}", "Origin": url}
-    page = urllib.request.urlopen(urllib.request.Request(url + "/", headers=headers)).read().decode()
-    (found,) = set(re.findall(r'"token":"([^"]+)"', page))
-    request = HTTPRequest(url.replace("http", "ws") + "/ws", headers=headers)
+    jar = http.cookiejar.CookieJar()
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar))
+    answer = browser.open(url + "/login", f"token={token}".encode())
+    (found,) = set(re.findall(r'"token":"([^"]+)"', answer.read().decode()))
+    headers = {"Cookie": "; ".join(f"{each.name}={each.value}" for each in jar), "Origin": url}
+    request = HTTPRequest(answer.url.replace("http", "ws") + "ws", headers=headers)
     socket = await websocket_connect(request, subprotocols=["bokeh", found])
     print("connected", flush=True)
     while await socket.read_message() is not None:

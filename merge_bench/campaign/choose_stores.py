@@ -86,7 +86,7 @@ def keep_known(file: Path, found: Mapping[str, Nanoseconds]) -> None:
     both = {**read_known(file), **{key: dict(each) for key, each in found.items()}}
     kept = dict(list(both.items())[-MOST_KEPT:])
     with contextlib.suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with replacing(file) as draft:
             draft.write_bytes(msgspec.json.encode(kept))
 

@@ -13,6 +13,7 @@ from merge_bench.campaign import choose_distribution, require_transport
 from merge_bench.campaign.count_tables import count_tables
 from merge_bench.campaign.questions import plan_question
 from merge_bench.cluster.base import ClusterSettings
+from merge_bench.cluster.environment import open_port, ucx_settings
 from merge_bench.cluster.hosts import HostSpec, count_workers, place
 from merge_bench.cluster.launcher_choice import choose, choose_kind
 from merge_bench.cluster.launchers import launchers
@@ -70,7 +71,7 @@ def check_options(options: Resolved) -> None:
         )
     refuse_more_launches(launcher.name, values["launches"])
     if launcher.owns_processes and not launcher.starts_here:
-        _protocol(values, open_ports=True)
+        _protocol(values, others_connect=True)
     if values["workload"] == "synthetic":
         _check_synthetic_keys(values)
     engine = _engine(values, gpu.gpu_count(), here=False)
@@ -105,8 +106,8 @@ def prepare(options: Resolved, config: ConfigFile | None, *, count_rows: bool = 
     if gpus:  # an unknown host is assumed to be like this one; the launcher asks it later
         hosts = tuple(host if host.gpus is not None else replace(host, gpus=gpus, assumed=True) for host in hosts)
     workers = _workers(values, gpus, hosts, existing=existing)
-    open_ports = bool(hosts) or (launcher.starts_here and _leaves_loopback(values["interface"]))
-    protocol = _protocol(values, open_ports=open_ports)
+    others_connect = bool(hosts) or (launcher.starts_here and _leaves_loopback(values["interface"]))
+    protocol = "tcp" if existing and values["protocol"] == "auto" else _protocol(values, others_connect=others_connect)
     per_gpu = values["workers_per_gpu"]
     most = max((len(each.workers) for each in place(hosts, workers, per_gpu)), default=workers)
     workload = _workload(values, workers, engine.name)
@@ -155,6 +156,7 @@ def prepare(options: Resolved, config: ConfigFile | None, *, count_rows: bool = 
         start_timeout=float(values["start_timeout"]),
         dask_dashboard=values["dask_dashboard"],
         sources=options.sources,
+        ucx={} if existing else launcher_ucx(values, {**os.environ, **environment}, hosts=len(hosts)),
     )
     if launcher.starts_here:
         _check_gpus(workers, gpus, per_gpu)
@@ -165,7 +167,32 @@ def prepare(options: Resolved, config: ConfigFile | None, *, count_rows: bool = 
         warnings = (*count_tables(workload, workers, How(values["how"]), distribution.sent), *warnings)
     if plan.pipeline and launcher.starts_here:
         warnings += (SLOW_PIPELINE,)
+    if not existing and protocol != "tls":
+        warnings += (open_dask_port(protocol, everyone=not others_connect),)
+    if not existing and len(hosts) < 2 and "ucx" in (exchange, protocol):
+        port = open_port(
+            {**settings.ucx, **os.environ, **environment}, values["interface"] or ("its host" if hosts else None)
+        )
+        warnings += (port,) if port else ()
     return Prepared(plan, settings, warnings)
+
+
+def open_dask_port(protocol: str, *, everyone: bool) -> Caution:
+    """The warning for ports of Dask that ask for no certificate; `everyone`: they are on loopback."""
+    who = "every user of this machine" if everyone else "anyone who can connect to them"
+    return Caution(
+        "dask-ports",
+        f"the ports of scheduler and workers speak {protocol} and ask for no certificate: {who} can run code as you",
+        "use --protocol tls, or have no other users there",
+    )
+
+
+def launcher_ucx(values: Mapping[str, Any], variables: Mapping[str, str], *, hosts: int) -> dict[str, str]:
+    """`ucx_settings` for these options."""
+    return ucx_settings(
+        variables, hosts=hosts, exchange=values["exchange"], protocol=values["protocol"],
+        error_handling=values["error_handling"] == "peer",
+    )  # fmt: skip
 
 
 def _refuse_other_users(options: Resolved, hosts: Sequence[HostSpec]) -> None:
@@ -217,14 +244,17 @@ def _leaves_loopback(interface: str | None) -> bool:
         raise UsageError(f"--interface: {error}") from error
 
 
-def _protocol(values: dict[str, Any], *, open_ports: bool) -> str:
-    """The protocol of the control plane: encrypted if other machines can reach it, unless --insecure is given."""
+def _protocol(values: dict[str, Any], *, others_connect: bool) -> str:
+    """The protocol of Dask's messages: encrypted, unless another one or --insecure is given.
+
+    `others_connect`: other machines can reach the ports. On loopback Dask's own exchange is the exception of `auto`:
+    it sends the rows in these messages, and would measure the encryption.
+    """
     asked: str = values["protocol"]
-    if not open_ports:
-        return "tcp" if asked == "auto" else asked
     if asked == "auto":
-        return "tcp" if values["insecure"] else "tls"
-    if asked != "tls" and not values["insecure"]:
+        open_anyway = values["insecure"] if others_connect else values["exchange"] == "dask"
+        return "tcp" if open_anyway else "tls"
+    if others_connect and asked != "tls" and not values["insecure"]:
         raise UsageError(
             f"--protocol {asked} is not encrypted: anyone able to connect can run code here; use --protocol tls, or"
             " add --insecure on a trusted network"

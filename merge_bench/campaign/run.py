@@ -19,10 +19,11 @@ from merge_bench.campaign.make_plan import Prepared
 from merge_bench.campaign.planned_launches import Job, Sweep
 from merge_bench.campaign.progress import Labelled, Progress
 from merge_bench.campaign.questions import runs_of
-from merge_bench.cluster.environment import LOOPBACK
+from merge_bench.cluster.environment import LOOPBACK, open_port
 from merge_bench.cluster.launcher_choice import choose, choose_kind, make_launcher
 from merge_bench.cluster.launchers import launchers
 from merge_bench.config.check import CheckResult, check_config
+from merge_bench.config.conflicts import Conflict
 from merge_bench.config.installation import how_to_set_up
 from merge_bench.config.old_names import translate_config
 from merge_bench.config.options import BY_KEY
@@ -106,12 +107,16 @@ def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False, other_
     UsageError
         If the value of an old name in the config cannot be translated.
     """
-    variable = BY_KEY["interface"].variable
-    named = translate_config(config).options.get(variable)
-    interface = (named.value if named else os.environ.get(variable, "")).strip() or LOOPBACK
-    launcher = {"UCX_NET_DEVICES": network.net_devices(interface)}
+    interface = _named("interface", config) or LOOPBACK
+    variables = {**os.environ, **config.environment}
+    choices = {key: _named(key, config) for key in ("exchange", "protocol", "error_handling")}
+    own = make_plan.launcher_ucx(choices, variables, hosts=2 if other_hosts else 1)
+    launcher = {"UCX_NET_DEVICES": network.net_devices(interface), **own}
     table = registry_options.options()
     result = check_config(config, os.environ, ucx=ucx, launcher=launcher, table=table, trusted=trusted)
+    if not other_hosts and (port := open_port({**own, **variables}, interface)):
+        opened = Conflict(port.code, ("UCX_TLS",), f"{port.message}; {port.remedy}.", "uct/tcp of UCX")
+        result = replace(result, conflicts=(opened, *result.conflicts))
     if not result.options_are_valid:
         return result
     try:
@@ -128,6 +133,14 @@ def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False, other_
         if other_hosts
         else replace(result, ok=False, refusals=(f"{here} (for other hosts: --other-hosts)",))
     )
+
+
+def _named(key: str, config: ConfigFile) -> str:
+    """The text of an option in the config or else in the environment; its default if neither has it."""
+    option = BY_KEY[key]
+    named = translate_config(config).options.get(option.variable)
+    text = named.value if named else os.environ.get(option.variable, "")
+    return text.strip() or str(option.default or "")
 
 
 def _checked_runs(options: Resolved) -> list[Resolved]:
@@ -170,7 +183,7 @@ def _check(config: ConfigFile, options: Resolved) -> list[Caution]:
         config,
         os.environ,
         ucx=os.environ.get("MERGE_BENCH_UCX", "auto"),
-        launcher=_launcher_settings(options),
+        launcher=_launcher_settings(options, {**os.environ, **config.environment}),
         options=options.values,
         table=registry_options.options(),
         trusted=bool(options.values["trust_config"]),
@@ -186,13 +199,16 @@ def _check(config: ConfigFile, options: Resolved) -> list[Caution]:
     return warned
 
 
-def _launcher_settings(options: Resolved) -> dict[str, str]:
+def _launcher_settings(options: Resolved, variables: Mapping[str, str]) -> dict[str, str]:
     """What the launcher will set, as far as it can be known before hosts are asked."""
     launcher, hosts = choose(options.values, os.environ)
     interface = str(options.values["interface"] or "")
     if not hosts:
-        return {"UCX_NET_DEVICES": network.net_devices(interface or LOOPBACK)} if launcher.starts_here else {}
-    return {"UCX_NET_DEVICES": interface} if interface else {}
+        devices = {"UCX_NET_DEVICES": network.net_devices(interface or LOOPBACK)} if launcher.starts_here else {}
+    else:
+        devices = {"UCX_NET_DEVICES": interface} if interface else {}
+    found = make_plan.launcher_ucx(options.values, variables, hosts=len(hosts)) if launcher.owns_processes else {}
+    return {**devices, **found}
 
 
 def dry_run(sweep: Sweep) -> str:

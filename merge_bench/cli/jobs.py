@@ -30,13 +30,14 @@ if TYPE_CHECKING:
     from merge_bench.service.documents import Job, JobRequest, Jobs
 
 _VARIABLE, _RESULTS = BY_KEY["on"].variable, BY_KEY["results"]
-_HERE = ("on", "results", "json", "details", "output", "csv_file", "plots", "references")
+_HERE = ("on", "insecure", "results", "json", "details", "output", "csv_file", "plots", "references")
 _POLL_SECONDS = 2.0
 _SERVICE = decorated(
     click.option(
         "--on", "url", required=True, envvar=_VARIABLE, show_envvar=True, metavar="URL", help="Address of the service."
     ),
     results_option("Results folder of a service on this machine; its token is used if the environment has none."),
+    click.option("--insecure", is_flag=True, help="Send the token over a network without TLS."),
     json_option(),
 )
 _JOB = decorated(click.argument("number", type=click.IntRange(0)), _SERVICE)
@@ -76,7 +77,7 @@ def _print(values: Mapping[str, Any], ask: Callable[[Client], Job | Jobs]) -> No
     from merge_bench.service.documents import Jobs
     from merge_bench.view.document import print_document
 
-    found = ask(Client(values["url"], results=Path(values["results"])))
+    found = ask(Client(values["url"], results=Path(values["results"]), insecure=values["insecure"]))
     if values["as_json"]:
         print_document(found)
         return
@@ -117,7 +118,8 @@ def on_service(url: str, command: str, values: Mapping[str, Any]) -> tuple[Campa
     if values["dry_run"]:
         raise UsageError("--dry-run shows what this machine would start; it cannot be combined with a service")
     results = Path(values["results"] or os.environ.get(_RESULTS.variable) or str(_RESULTS.default))
-    client, request, printed = Client(url, results=results, wait=PATIENCE), _request(command), [""]
+    client = Client(url, results=results, wait=PATIENCE, insecure=bool(values.get("insecure")))
+    request, printed = _request(command), [""]
     try:
         with signals.raising():
             job = _follow(client, client.add(request).id, printed)

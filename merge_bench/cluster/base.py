@@ -66,7 +66,7 @@ class ClusterSettings:
 
     `environment`: the config's variables, for scheduler and workers. `gpus`: number of GPUs of this host. `hosts`:
     where workers run, for launchers that reach other hosts. `counted`: number of workers of a running cluster, if the
-    plan took its number of workers from there.
+    plan took its number of workers from there. `ucx`: the launcher's own settings, of `environment.ucx_settings`.
     """
 
     environment: Mapping[str, str]
@@ -84,6 +84,7 @@ class ClusterSettings:
     start_timeout: float = 60.0
     dask_dashboard: bool = False
     sources: Mapping[str, str] = field(default_factory=dict)
+    ucx: Mapping[str, str] = field(default_factory=dict)
 
 
 class Access(NamedTuple):

@@ -60,8 +60,8 @@ def processes(
     """
 
     def environment(rdma: Sequence[str]) -> dict[str, str]:
-        devices = ",".join([*rdma, place.interface])
-        found = process_environment(config, surroundings, threads=threads, net_devices=devices)
+        ucx = {**settings.ucx, "UCX_NET_DEVICES": ",".join([*rdma, place.interface])}
+        found = process_environment(config, surroundings, threads=threads, ucx=ucx)
         # Without this variable Dask's scheduler leaves a folder in the temporary directory; it has no option for that.
         return {**found, "DASK_TEMPORARY_DIRECTORY": place.scratch}
 

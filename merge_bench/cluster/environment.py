@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from merge_bench.config.allowed_transports import UCX_PORTS, allowed, handles_errors, reaches_peers
+from merge_bench.config.ucx_info import find_installed
+from merge_bench.errors import Caution
+
 SCHEDULER_ROUTES = "DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES"
 # These keep Dask's own background work from disturbing the measurement.
 DASK = {
@@ -28,6 +32,7 @@ THREAD_COUNTS = (
     "POLARS_MAX_THREADS", "RAYON_NUM_THREADS",
 )  # fmt: skip
 LOOPBACK = "lo"
+OPEN_PORT = "ucx-port"
 # Only these variables of the driver's environment reach other hosts: UCX's settings, and which libraries are loaded.
 FORWARDED_PREFIXES = ("UCX_", "UCXPY_", "UCXX_")
 FORWARDED = ("LD_LIBRARY_PATH", "RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY", "MERGE_BENCH_UCX")
@@ -38,15 +43,44 @@ def forwarded(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: v for name, v in environ.items() if name.startswith(FORWARDED_PREFIXES) or name in FORWARDED}
 
 
+def ucx_settings(
+    variables: Mapping[str, str], *, hosts: int, exchange: str, protocol: str, error_handling: bool
+) -> dict[str, str]:
+    """UCX's settings that the launcher chooses, apart from the devices; config and environment have precedence.
+
+    UCX's tcp lets whoever can connect write to a worker's memory. Workers on one host need it only where shared memory
+    does not connect them. Between `hosts`, its ports are in a range that a firewall can know.
+    `variables`: the environment with the config.
+    """
+    if hosts > 1:
+        return {"UCX_TCP_PORT_RANGE": UCX_PORTS}
+    if exchange != "ucx" or protocol == "ucx" or (error_handling and not handles_errors(variables)):
+        return {}
+    installed = find_installed(variables.get("MERGE_BENCH_UCX", "auto"), variables)
+    return {"UCX_TLS": "^tcp"} if installed is not None and reaches_peers(installed.transports) else {}
+
+
+def open_port(variables: Mapping[str, str], interface: str | None) -> Caution | None:
+    """A warning if workers on one host, which get these `variables`, listen with UCX's tcp on `interface`."""
+    if "tcp" not in allowed(variables.get("UCX_TLS", "all")):
+        return None
+    who = "every user of this machine" if interface in (None, LOOPBACK) else f"whoever can connect to {interface}"
+    return Caution(
+        OPEN_PORT,
+        f"each worker listens on a TCP port of UCX, which asks for no password: {who} can write to its memory",
+        "let shared memory connect the workers, and leave tcp out (UCX_TLS=^tcp), or have no other users there",
+    )
+
+
 def process_environment(
-    config: Mapping[str, str], surroundings: Mapping[str, str], *, threads: int | str, net_devices: str
+    config: Mapping[str, str], surroundings: Mapping[str, str], *, threads: int | str, ucx: Mapping[str, str]
 ) -> dict[str, str]:
     """The variables of `config`, and those that neither it nor `surroundings` set and that a fair measurement needs.
 
-    `threads`: the worker's share of the cores, or a placeholder. `net_devices`: what UCX may use; without it UCX would
-    use every network interface, even on one host.
+    `threads`: the worker's share of the cores, or a placeholder. `ucx`: `ucx_settings`, and ``UCX_NET_DEVICES``,
+    without which UCX would use every network interface, even on one host.
     """
-    defaults = {**DASK, **dict.fromkeys(THREAD_COUNTS, str(threads)), "UCX_NET_DEVICES": net_devices}
+    defaults = {**DASK, **dict.fromkeys(THREAD_COUNTS, str(threads)), **ucx}
     defaults["RAPIDS_NO_INITIALIZE"] = "True"
     defaults["PYTHONUNBUFFERED"] = "1"  # what UCX prints must be in the log when the process is killed
     # Polars' allocator keeps the pages of one iteration's result for the next one: touching new pages is slow.

@@ -13,6 +13,11 @@ from merge_bench.config.parsers import did_you_mean
 # The settings that determine which transports UCX selects, and how it uses them.
 REQUESTED = ("UCX_TLS", "UCX_NET_DEVICES", "UCX_MAX_RNDV_RAILS", "UCX_RNDV_SCHEME", "UCX_RNDV_THRESH")
 
+UCX_PORTS = "27000-27999"
+"""The ports of UCX's tcp between hosts: below those that Linux gives to programs that ask for any (32768 and up)."""
+YES = frozenset({"y", "yes", "1", "on", "true"})
+"""What UCX takes for yes."""
+
 SHARED_MEMORY = frozenset({"posix", "sysv", "xpmem", "knem", "cma"})
 CUDA = frozenset({"cuda_copy", "cuda_ipc", "gdr_copy"})
 RDMA = frozenset({"rc_verbs", "rc_mlx5", "ud_verbs", "ud_mlx5", "dc_mlx5", "gga_mlx5", "srd", "rc_gda"})
@@ -48,6 +53,17 @@ ALIASES: dict[str, frozenset[str]] = {
     "gaudi": frozenset({"gaudi_gdr"}),
     "ugni": frozenset({"ugni_smsg", "ugni_udt", "ugni_rdma"}),
 }
+
+
+def reaches_peers(transports: Iterable[str]) -> bool:
+    """Whether these have shared memory that connects two processes by itself; cma, for example, only adds copies."""
+    return not {"posix", "sysv", "xpmem"}.isdisjoint(transports)
+
+
+def handles_errors(settings: Mapping[str, str]) -> bool:
+    """Whether UCX uses shared memory for endpoints with error handling, too."""
+    names = (f"UCX_{kind}_ERROR_HANDLING" for kind in ("POSIX", "SYSV", "MM"))
+    return any(settings.get(name, "n").lower() in YES for name in names)
 
 
 def requested(settings: Mapping[str, str]) -> dict[str, str]:

@@ -11,7 +11,6 @@ from merge_bench.config import allowed_transports
 from merge_bench.config.catalogue import Catalogue
 
 SYSFS = Path("/sys/class")
-_YES = frozenset({"y", "yes", "1", "on", "true"})
 _LONGEST_SEGMENT = 0xFFFF
 _FAQ = "UCX FAQ, https://openucx.readthedocs.io/en/master/faq.html"
 _NTHU = "Team NTHU-1, 2022 APAC HPC-AI competition, Dataframe Merging, 24 October 2022"
@@ -46,7 +45,7 @@ class Situation:
     protocol: str = "auto"
 
     def yes(self, name: str, default: str = "n") -> bool:
-        return self.effective.get(name, default).lower() in _YES
+        return self.effective.get(name, default).lower() in allowed_transports.YES
 
     @property
     def tls(self) -> str:
@@ -127,8 +126,8 @@ def _memory_units(text: str) -> int:
 
 
 def _error_handling(now: Situation) -> Iterator[Conflict]:
-    keeps = any(now.yes(f"UCX_{kind}_ERROR_HANDLING") for kind in ("POSIX", "SYSV", "MM"))
-    if keeps or not allowed_transports.allowed(now.tls) & allowed_transports.SHARED_MEMORY:
+    shared = allowed_transports.allowed(now.tls) & allowed_transports.SHARED_MEMORY
+    if not shared or allowed_transports.handles_errors(now.effective):
         return
     settings = ("UCX_POSIX_ERROR_HANDLING", "UCX_SYSV_ERROR_HANDLING")
     measured = "measured with UCX 1.21: 1.5 GB/s (tcp/lo) with peer error handling, 10 to 12 GB/s with the two settings"

@@ -236,7 +236,8 @@ _CLUSTER = _section(
     ),
     _choice(
         "protocol", ("auto", "tcp", "tls", "ucx"), "auto",
-        "Protocol of Dask's own messages; auto: tcp on loopback, else tls.",
+        "Protocol of Dask's own messages; auto: tls with a certificate of the run, but tcp for --exchange dask on"
+        " loopback. tcp and ucx let everyone who can connect to the ports run code as you.",
     ),
     _flag(
         "insecure",

@@ -20,6 +20,19 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "merge_bench"
 
 
+def make_cache_folder() -> Path:
+    """The same folder, made if need be: for its user only, because it has names of tables, hosts and paths.
+
+    Raises
+    ------
+    OSError, RuntimeError
+        If it cannot be made, or the user has no home.
+    """
+    folder = cache_folder()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
 def text(path: Path) -> str | None:
     """The stripped text of a file, or None."""
     try:

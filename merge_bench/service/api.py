@@ -25,6 +25,7 @@ from merge_bench.service import documents as d
 from merge_bench.service import openapi, schedules
 from merge_bench.service.rules import Rules, as_typed
 from merge_bench.service.runner import LOG, Runner
+from merge_bench.service.sessions import Sessions
 from merge_bench.service.store import LOCAL, NAME, Refused, Store, Token
 from merge_bench.view.dashboard.campaign_index import YOURS, Entry
 
@@ -61,6 +62,11 @@ class Service:
     slow: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "results"))
     waiting: Semaphore = field(default_factory=lambda: Semaphore(8))
 
+    @functools.cached_property
+    def sessions(self) -> Sessions:
+        """The logins to its pages."""
+        return Sessions(self.store)
+
     def over_limit(self, client: object) -> bool:
         """Count a request of this client; whether it made too many in this minute."""
         minute = time.monotonic() // 60
@@ -71,7 +77,8 @@ class Service:
 
 
 class Asked(NamedTuple):
-    """A request that passed the checks: who asks, the number or name in its path, its body or query."""
+    """A request that passed the checks: who asks, the number or name in its path (without a token the service's name in
+    the request), its body or query."""
 
     token: Token
     key: str
@@ -163,6 +170,11 @@ def health(service: Service, asked: Asked) -> d.Health:
     return d.Health(ok=True)
 
 
+def prove(service: Service, asked: Asked) -> d.Proof:
+    """Show a client that the service knows its token, before it sends that. Needs no token."""
+    return d.Proof(proof=service.store.prove(asked.value.token, asked.value.nonce, asked.key))
+
+
 def describe(service: Service, asked: Asked) -> dict[str, Any]:
     """Describe this interface as an OpenAPI document."""
     return openapi.document(ROUTES, __version__)
@@ -200,6 +212,7 @@ ROUTES = (
     Route("GET", "/api/results", "read", list_results, d.Page, d.Results, slow=True),
     Route("GET", "/api/history", "read", show_history, d.HistoryQuery, HistoryDocument, slow=True),
     Route("GET", "/api/health", None, health, None, d.Health),
+    Route("GET", "/api/proof", None, prove, d.ProofQuery, d.Proof),
     Route("GET", "/api/openapi.json", "read", describe),
 )
 

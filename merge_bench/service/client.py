@@ -23,6 +23,7 @@ from merge_bench.errors import MergeBenchError, RunFailed, UsageError, first_lin
 from merge_bench.host.addresses import is_loopback
 from merge_bench.records.writer import RECORDS
 from merge_bench.service.documents import Job, JobRequest, Jobs, Refusal
+from merge_bench.service.proof import ProvenHandler
 from merge_bench.service.rules import RESULT_NAME
 from merge_bench.view.text import cut, visible
 
@@ -46,23 +47,27 @@ class Client:
     """The service at `url`.
 
     `token`: by default that of the environment, or of the service of `results` on loopback; `wait`: seconds for which a
-    request is repeated that the service cannot answer now.
+    request is repeated that the service cannot answer now; `insecure`: send the token over a network without TLS.
     """
 
     def __init__(
-        self, url: str, token: str | None = None, *, results: Path = Path("results"), wait: float = 0.0
-    ) -> None:
+        self, url: str, token: str | None = None, *, results: Path = Path("results"), wait: float = 0.0,
+        insecure: bool = False,
+    ) -> None:  # fmt: skip
         match = re.fullmatch(r"(https?)://(\[[0-9a-fA-F:.]+\]|[\w.-]+)(:\d{1,5})?/?", url)
         if match is None:
             raise UsageError("--on needs the address of one service, such as https://bench.example:5007")
         self.url, self._wait, local = url.rstrip("/"), wait, is_loopback(match[2].strip("[]"))
         token = token or _token(results / ".service/token" if local else None)
-        if match[1] == "http" and not local:
-            say(f"warning: whoever can read the traffic to {self.url} gets your token; use https if it offers that")
+        if match[1] == "http" and not local and not insecure:
+            raise UsageError(
+                f"whoever can read the traffic to {self.url} would get your token; use https or an SSH tunnel, or add"
+                " --insecure if nobody else can read that network"
+            )
         self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         # Without TLS a proxy could read the token.
         proxies = {name: proxy for name, proxy in getproxies().items() if name == "https"}
-        self._open = build_opener(_AsAnswered, ProxyHandler(proxies)).open
+        self._open = build_opener(_AsAnswered, ProxyHandler(proxies), ProvenHandler(token)).open
 
     def add(self, request: JobRequest) -> Job:
         """Queue a job; with a `key`, the same request again gives the same job."""

@@ -128,6 +128,19 @@ class Health(Struct, frozen=True, kw_only=True):
     ok: bool
 
 
+class ProofQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which token is meant (SHA-256 of ``name`` and of its SHA-256, as hexadecimal digits), and a random text."""
+
+    token: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+    nonce: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{16,64}$")]
+
+
+class Proof(Struct, frozen=True, kw_only=True):
+    """HMAC-SHA-256 of the random text, a space and the ``Host`` of the request; its key is the token's SHA-256."""
+
+    proof: str
+
+
 class Problem(Struct, frozen=True, kw_only=True):
     """Why a request was refused: a word for programs and a sentence for people."""
 

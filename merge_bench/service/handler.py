@@ -84,7 +84,7 @@ class Api(RequestHandler):
         routes = {route.method: (route, "".join(match.groups())) for route, match in matches if match}
         route, key = routes.get(request.method or "", (None, ""))
         if route is not None and route.role is None:
-            return route, Asked(Token("", "read"), "", None)
+            return route, Asked(Token("", "read"), request.headers["Host"], self._value(route) if route.takes else None)
         token = self._token()
         if not routes:
             raise Refused(404, "no-such-address", "there is nothing at this address; see /api/openapi.json")

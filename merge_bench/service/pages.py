@@ -1,4 +1,4 @@
-"""The dashboard of the service: who logs in with a token gets pages, every other request goes to the API.
+"""The dashboard of the service: who logs in with a token gets pages of a session, other requests go to the API.
 
 The gate stands before Bokeh's handlers, so none of them can forget to check host, origin and token.
 """
@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import panel as pn
-from bokeh.server.tornado import BokehTornado
-from panel.io.application import build_applications
 from tornado.httputil import HTTPMessageDelegate, HTTPServerRequest
 from tornado.routing import Router
 from tornado.web import Application
@@ -24,18 +22,22 @@ from merge_bench.service import documents as d
 from merge_bench.service.api import Asked, Service
 from merge_bench.service.handler import Api, check_place
 from merge_bench.service.runner import Runner
-from merge_bench.service.store import Refused
+from merge_bench.service.store import Refused, Token
 from merge_bench.view.dashboard.app import Dashboard
 from merge_bench.view.dashboard.campaign_cache import CampaignCache
 from merge_bench.view.dashboard.campaign_index import Entry, Index
-from merge_bench.view.dashboard.serve import prepare
+from merge_bench.view.dashboard.serve import ICON, below, bokeh_pages, prepare
 
 JOB_SECONDS = 10.0
 """The least seconds between two updates of a page while a job runs."""
 _HOLD_SECONDS, _MOST_JOBS = 1.0, 1000
-_PAGES = re.compile(r"/|/ws|/favicon\.ico|/static/.*")
+_PAGES = re.compile(r"/|/ws|/static/.*|/logout")
+_SESSION = re.compile(r"/([\w-]{32})(/.*)")
 _FORM = (resources.files("merge_bench.service") / "login.html").read_text(encoding="utf-8")
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+
+
+ENDED = "your session has ended, or your token was removed; log in again"
 
 
 class QuietIndex(Index):
@@ -57,36 +59,51 @@ class QuietIndex(Index):
 
 
 class Queue:
-    """The queue, for the holder of a token, which is checked each time; `token`: None once it was removed."""
+    """The queue, for the holder of a token, which is checked each time; `token`: gives it, None once it is invalid."""
 
-    def __init__(self, service: Service, secret: str) -> None:
-        self._service = service
-        self.token = partial(service.store.find_token, secret)
+    def __init__(self, service: Service, token: Callable[[], Token | None]) -> None:
+        self._service, self.token = service, token
         self.jobs = partial(self._ask, api.list_jobs, value=d.Page(limit=_MOST_JOBS))
         self.job, self.cancel = (partial(self._ask, answer) for answer in (api.show_job, api.cancel_job))
 
     def _ask(self, answer: Callable[[Service, Asked], Any], number: int = 0, value: Any = None) -> Any:
         token = self.token()
         if token is None:
-            raise Refused(401, "no-token", "your token was removed; log in with another one")
+            raise Refused(401, "no-token", ENDED)
         return answer(self._service, Asked(token, str(number), value))
 
 
 class Login(Api):
-    """The form for a token, which becomes a cookie. Every request counts."""
+    """The form for a token, which begins a session. Every request counts.
+
+    `ended`: the path of the session that this request ends.
+    """
+
+    def initialize(self, service: Service, ended: str | None = None) -> None:
+        """Called by tornado."""
+        super().initialize(service)
+        self.ended = ended
 
     async def prepare(self) -> None:
         """Answer the request."""
         self.set_header("Content-Type", "text/html; charset=UTF-8")
         self.set_header("Content-Security-Policy", _POLICY)
         secret, problem = self.get_body_argument("token", ""), ""
+        if self.ended is not None:
+            self.service.sessions.end(self.ended)
+            self.clear_cookie(cookie_name(self.request), path=f"/{self.ended}/")
+            self.redirect("/", status=303)
+            return
         if self.service.over_limit(self.request.remote_ip):
             self.set_status(429)
             problem = "Too many requests in this minute; wait for the next one."
         elif self.service.store.find_token(secret) is not None:
             secure = self.request.headers.get("Origin", self.service.scheme).startswith("https")  # a proxy's, too
-            self.set_cookie(cookie_name(self.request), secret, httponly=True, samesite="Strict", secure=secure)
-            self.redirect("/", status=303)
+            path, cookie = self.service.sessions.begin(secret)
+            self.set_cookie(
+                cookie_name(self.request), cookie, path=f"/{path}/", httponly=True, samesite="Strict", secure=secure
+            )
+            self.redirect(f"/{path}/", status=303)
             return
         elif self.request.method == "POST":
             self.set_status(401)
@@ -95,7 +112,7 @@ class Login(Api):
 
 
 def cookie_name(request: HTTPServerRequest) -> str:
-    """With the port: browsers send cookies of a host to all of its ports."""
+    """With the port, for who looks at cookies; see `sessions`."""
     return f"merge-bench-{request.host.rpartition(':')[2]}"
 
 
@@ -109,30 +126,38 @@ class Gate(Router):
         cache = CampaignCache()
 
         def page() -> Dashboard:
-            queue = Queue(service, pn.state.curdoc.session_context.request.secret)
+            queue = Queue(
+                service, partial(self._service.sessions.token, pn.state.curdoc.session_context.request.session)
+            )
             made = Dashboard(
                 index.results, index=index, cache=cache, queue=queue,
                 pace=lambda: JOB_SECONDS if service.runner.current else 0.0,
             )  # fmt: skip
-            made.show_while(lambda: queue.token() is not None, "Your token was removed; log in with another one.")
+            made.show_while(lambda: queue.token() is not None, f"{ENDED.capitalize()}.")
             return made
 
-        # Bokeh would put headers and cookies into the page, where scripts can read them.
-        self.pages = BokehTornado(
-            build_applications(page, title="merge_bench"), include_headers=[], include_cookies=[],
-            extra_websocket_origins=[host if ":" in host else f"{host}:80" for host in service.hosts],
-        )  # fmt: skip
+        self.pages = bokeh_pages(page, [host if ":" in host else f"{host}:80" for host in service.hosts])
 
     def find_handler(self, request: HTTPServerRequest, **_: Any) -> HTTPMessageDelegate | None:
         """Called by tornado with the headers of each request."""
-        cookie = request.cookies.get(cookie_name(request))
-        page = request.method == "GET" and _PAGES.fullmatch(request.path) is not None
-        handler: type[Api] = Login if request.path == "/login" or (page and request.path == "/") else Api
+        match, cookie = _SESSION.fullmatch(request.path), request.cookies.get(cookie_name(request))
+        name, path = (match[1], match[2]) if match else ("", request.path)
+        page = request.method == "GET" and _PAGES.fullmatch(path) is not None
+        form = request.path == "/login" or (page and path == "/")
+        handler: type[Api] = Api
+        more: dict[str, Any] = {}
         try:
             check_place(self._service, request)
-            if page and cookie is not None and self._service.store.find_token(cookie.value) is not None:
-                request.secret = cookie.value  # type: ignore[attr-defined]  # for `page`
+            if request.path == ICON:
                 return self.pages.find_handler(request)
+            if match and page and cookie is not None and self._service.sessions.has(name, cookie.value):
+                if path != "/logout":
+                    below(request, f"/{name}")
+                    request.session = name  # type: ignore[attr-defined]  # for `page`
+                    return self.pages.find_handler(request)
+                form, more = True, {"ended": name}
+            if form:
+                handler = Login
         except Refused:
-            handler = Api  # says why
-        return self._application.get_handler_delegate(request, handler, {"service": self._service})
+            pass  # `Api` says why
+        return self._application.get_handler_delegate(request, handler, {"service": self._service, **more})

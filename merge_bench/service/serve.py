@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import logging
+import os
 import re
 import resource
 import socket
@@ -17,16 +18,18 @@ from typing import Any
 from tornado.httpserver import HTTPServer
 from tornado.ioloop import IOLoop, PeriodicCallback
 from tornado.iostream import IOStream
+from tornado.netutil import bind_unix_socket
 
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.host.addresses import free_port, in_url, is_loopback, origins
+from merge_bench.host.files import make_cache_folder
 from merge_bench.service.api import Limits, Service
 from merge_bench.service.rules import Rules
 from merge_bench.service.runner import Runner
 from merge_bench.service.schedules import LOOK_SECONDS, queue_due
 from merge_bench.service.store import FOLDER, LOCAL, Store, open_store
 
-TOKEN_FILE = "token"
+TOKEN_FILE, SOCKET = "token", "socket"
 _HOST_NAME = re.compile(r"([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?", re.ASCII)
 _IDLE_SECONDS, _BODY_SECONDS, _HEADER_BYTES, _MOST_CONNECTIONS = 10.0, 30.0, 16 << 10, 256
 
@@ -74,6 +77,7 @@ def serve(settings: Settings) -> int:
     from merge_bench.service.pages import Gate, QuietIndex
     from merge_bench.view.dashboard.serve import run_until_signal
 
+    os.umask(0o077)  # what jobs write is for the service's user, who gives it to those who have a token
     results = settings.results.resolve()
     context = _checked(settings)
     with _opened(results, to_serve=True) as store:
@@ -93,6 +97,9 @@ def serve(settings: Settings) -> int:
         )  # fmt: skip
         pages = BaseServer(IOLoop.current(), gate.pages, server)
         server.listen(port, settings.address)
+        if context is None:  # for programs that cannot ask for a proof, such as curl; no other user can open the folder
+            with contextlib.suppress(OSError):  # its path is too long
+                server.add_socket(bind_unix_socket(str(results / FOLDER / SOCKET), mode=0o600))
         pages.start()
         runner.start()
         loop: Any = IOLoop.current()
@@ -155,19 +162,27 @@ def _opened(results: Path, *, to_serve: bool) -> Iterator[Store]:
     """The store, which no other service uses: two would run two jobs at a time. The kernel ends that with the process.
 
     `to_serve`: nor does one that serves a copy of the folder on this machine; it would end the other's jobs as its own.
+    Both locks are files that only their owner can open, so nobody else can hold them.
     """
-    with (
-        contextlib.closing(open_store(results)) as store,
-        open(results / FOLDER / "lock", "ab") as lock,
-        socket.socket(socket.AF_UNIX) as name,
-    ):
+    with contextlib.ExitStack() as stack:
+        store = stack.enter_context(contextlib.closing(open_store(results)))
+        files = [results / FOLDER / "lock"]
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if to_serve:
-                name.bind(f"\0merge-bench-{store.instance}")
-        except OSError as error:
-            why = f"cannot lock it ({error.strerror}): a service of these results, or of a copy, is running already"
+                files.append(make_cache_folder() / f"service-{store.instance}-{socket.gethostname()}.lock")
+            for file in files:
+                descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+                stack.callback(os.close, descriptor)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            why = "cannot lock it: a service of these results, or of a copy, is running already"
             raise UsageError(f"{results / FOLDER}: {why}") from None
+        except (OSError, RuntimeError) as error:
+            why = str(getattr(error, "strerror", None) or error)
+            raise UsageError(
+                f"cannot lock files in {results / FOLDER} and in the user's cache: {why}; use another folder on a local"
+                " disk, or set XDG_CACHE_HOME"
+            ) from None
         yield store
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import hmac
 import json
 import re
@@ -18,6 +17,7 @@ import msgspec
 
 from merge_bench.errors import MergeBenchError, UsageError
 from merge_bench.service.documents import Row, Schedule, State
+from merge_bench.service.proof import hashed, name_of, proof
 
 FOLDER = ".service"
 """In the folder of the results: whoever copies that has everything."""
@@ -212,7 +212,7 @@ class Store:
         with self.change():
             if not replace and self._rows("SELECT 1 FROM tokens WHERE name = ?", name):
                 raise UsageError(f"there is already a token named {name}; remove it first, or choose another name")
-            self._rows("INSERT OR REPLACE INTO tokens VALUES (?, ?, ?, ?)", name, role, _hash(token), time.time())
+            self._rows("INSERT OR REPLACE INTO tokens VALUES (?, ?, ?, ?)", name, role, hashed(token), time.time())
         return token
 
     def remove_token(self, name: str) -> None:
@@ -228,9 +228,19 @@ class Store:
 
     def find_token(self, given: str) -> Token | None:
         """Whose token it is, in a time that does not depend on how much of it is right."""
-        wanted, rows = _hash(given), self._rows("SELECT hash, name, role, created FROM tokens")
+        return self.find_hash(hashed(given))
+
+    def find_hash(self, wanted: str) -> Token | None:
+        """Whose token has this hash."""
+        rows = self._rows("SELECT hash, name, role, created FROM tokens")
         matches = [Token(*values) for known, *values in rows if hmac.compare_digest(known, wanted)]
         return matches[0] if matches else None
+
+    def prove(self, name: str, nonce: str, host: str) -> str:
+        """What shows that the token of this name is known here; a random text for one that is not."""
+        hashes = (str(row["hash"]) for row in self._rows("SELECT hash FROM tokens"))
+        kept = next((each for each in hashes if hmac.compare_digest(name_of(each), name)), secrets.token_hex(32))
+        return proof(kept, nonce, host)
 
     def _rows(self, query: str, *values: object) -> list[sqlite3.Row]:
         with self._lock:
@@ -257,6 +267,7 @@ def open_store(results: Path) -> Store:
         folder.chmod(0o700)
         for name in ("service.sqlite", "lock"):
             (folder / name).touch(mode=0o600)
+            (folder / name).chmod(0o600)  # a copy may have other modes
         return Store(folder / "service.sqlite")
     except (OSError, sqlite3.Error) as error:
         raise UsageError(f"cannot use the folder {folder}: {error}") from None
@@ -266,10 +277,6 @@ def check_name(name: str) -> None:
     """Raise UsageError if no token and no schedule can have this name."""
     if not re.fullmatch(NAME, name):
         raise UsageError(f"the name {name!r} must have 1 to 60 letters, digits, _, . and -, and not begin with . or -")
-
-
-def _hash(token: str) -> str:
-    return hashlib.sha256(token.encode(errors="replace")).hexdigest()
 
 
 def _row(found: sqlite3.Row) -> Row:

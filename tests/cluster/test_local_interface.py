@@ -73,14 +73,16 @@ def test_without_an_interface_it_stays_loopback() -> None:
 @pytest.mark.parametrize(
     ("options", "protocol"),
     [
-        ({}, "tcp"),
-        ({"interface": "lo"}, "tcp"),
+        ({}, "tls"),
+        ({"interface": "lo"}, "tls"),
         ({"interface": "ib0"}, "tls"),
         ({"interface": "ib0", "insecure": True}, "tcp"),
         ({"interface": "ib0", "insecure": True, "protocol": "ucx"}, "ucx"),
     ],
 )
-def test_what_other_machines_reach_is_encrypted(options: dict[str, object], protocol: str) -> None:
+def test_dask_s_messages_are_encrypted_unless_something_else_is_asked_for(
+    options: dict[str, object], protocol: str
+) -> None:
     found = resolve({"workers": 2, **options}, None, {})
     assert make_plan.prepare(found, None).plan.protocol == protocol
 
@@ -102,7 +104,8 @@ def test_what_cannot_be_is_refused_before_the_start(options: dict[str, object], 
 @pytest.mark.usefixtures("machine")
 @pytest.mark.parametrize(("interface", "devices"), [(None, "lo"), ("ib0", "mlx5_0:1,ib0")])
 def test_a_config_is_checked_with_what_ucx_will_be_given(interface: str | None, devices: str) -> None:
-    assert running._launcher_settings(resolve({"interface": interface}, None, {})) == {"UCX_NET_DEVICES": devices}
+    found = running._launcher_settings(resolve({"interface": interface}, None, {}), {})
+    assert found == {"UCX_NET_DEVICES": devices, "UCX_TLS": "^tcp"}
 
 
 @pytest.mark.usefixtures("machine")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from merge_bench.host import network
-from merge_bench.probe.ranks.rank_main import net_devices
+from merge_bench.probe.ranks.rank_main import net_devices, transports
 
 
 @pytest.fixture(autouse=True)
@@ -35,3 +35,9 @@ def test_across_hosts_it_is_the_interface_that_leads_to_the_others() -> None:
 
 def test_what_the_environment_says_holds() -> None:
     assert net_devices(None, [], {"UCX_NET_DEVICES": "eth1"}) == {}
+
+
+def test_on_one_host_ucx_opens_no_port_unless_the_environment_names_tcp() -> None:
+    assert transports([], {}) == {"UCX_TLS": "^tcp"}
+    assert transports([], {"UCX_TLS": "tcp,self"}) == {}
+    assert transports(["near", "far"], {"UCX_TLS": "tcp"}) == {"UCX_TCP_PORT_RANGE": "27000-27999"}

@@ -8,8 +8,11 @@ import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
+
+from merge_bench.service.proof import hashed, name_of, proof
 
 TOKEN = "a-secret-that-nobody-records"
 
@@ -27,9 +30,22 @@ class Fake(ThreadingHTTPServer):
 
     def __init__(self, answer: Callable[[str, str], Answer]) -> None:
         asked: list[tuple[str, dict[str, str], Any]] = []
+        known = {name_of(hashed(token)): hashed(token) for token in (TOKEN, "own", "named")}
 
         class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"  # the proof comes over the same connection
+
             def do_GET(self) -> None:
+                if self.path.startswith("/api/proof?"):
+                    given = parse_qs(self.path.partition("?")[2])
+                    text = json.dumps(
+                        {"proof": proof(known[given["token"][0]], given["nonce"][0], self.headers["Host"])}
+                    )
+                    self.send_response(200)
+                    self.send_header("Content-Length", str(len(text)))
+                    self.end_headers()
+                    self.wfile.write(text.encode())
+                    return
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 asked.append((f"{self.command} {self.path}", dict(self.headers), json.loads(body) if body else None))
                 status, text, headers = answer(self.command, self.path)

@@ -7,11 +7,15 @@ import base64
 import http.client
 import json
 import re
+import time
 import types
 import zlib
 from collections.abc import Iterator
+from functools import partial
+from http.cookiejar import CookieJar
 from pathlib import Path
 from typing import Any
+from urllib.request import HTTPCookieProcessor, Request, build_opener
 
 import pytest
 from tornado.httpclient import HTTPClientError, HTTPRequest
@@ -21,12 +25,13 @@ from merge_bench.errors import MergeBenchError
 from merge_bench.records.writer import RECORDS
 from merge_bench.service.api import ROUTES, Limits
 from merge_bench.service.pages import Queue, QuietIndex
+from merge_bench.service.sessions import SESSION_SECONDS, Sessions
 from merge_bench.view.dashboard.campaign_index import YOURS, Index
 from tests.helpers.synthetic_campaigns import write_campaign
 from tests.service.in_process import Running, running
 from tests.service.test_api import RUN
 
-PAGES = ("/", "/ws", "/static/js/bokeh.min.js", "/static/extensions/panel/panel.min.js", "/favicon.ico")
+PAGES = ("/", "/ws", "/static/js/bokeh.min.js", "/static/extensions/panel/panel.min.js")
 FORBIDDEN = ("/metadata", "/autoload.js?bokeh-autoload-element=1", "/static", "/index", "/login/x", "/.service/token")
 
 
@@ -40,10 +45,12 @@ def get(
     service: Running, path: str = "/", token: str | None = None, method: str = "GET", body: str | None = None,
     **headers: str,
 ) -> tuple[int, dict[str, str], str]:  # fmt: skip
-    """Status, headers and body of the answer; `token`: in the cookie."""
+    """Status, headers and body of the answer; `token`: whose session it is; an unknown one is sent as the cookie."""
     sent = {"Host": f"127.0.0.1:{service.port}"} | {name.replace("_", "-"): value for name, value in headers.items()}
     if token is not None:
-        sent["Cookie"] = f"merge-bench-{service.port}={service.tokens.get(token, token)}"
+        base, cookie = session_of(service, token) if token in service.tokens else ("", token)
+        sent["Cookie"] = f"merge-bench-{service.port}={cookie}"
+        path = base + path
     connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
     try:
         connection.request(method, path, body, sent)
@@ -53,17 +60,26 @@ def get(
         connection.close()
 
 
+def session_of(service: Running, token: str) -> tuple[str, str]:
+    """The path and the cookie of a new session."""
+    path, cookie = service.service.sessions.begin(service.tokens.get(token, token))
+    return f"/{path}", cookie
+
+
 def log_in(service: Running, token: str, **headers: str) -> tuple[int, dict[str, str], str]:
     kind = {"Content_Type": "application/x-www-form-urlencoded"} | headers
     return get(service, "/login", method="POST", body=f"token={service.tokens.get(token, token)}", **kind)
 
 
-def test_a_token_becomes_a_cookie_that_scripts_cannot_read_and_other_sites_cannot_send(service: Running) -> None:
+def test_a_token_becomes_a_session_that_scripts_cannot_read_and_other_sites_cannot_send(service: Running) -> None:
     status, headers, _ = log_in(service, "reader")
-    assert (status, headers["Location"]) == (303, "/")
     cookie, *words = headers["Set-Cookie"].split("; ")
-    assert cookie == f"merge-bench-{service.port}={service.tokens['reader']}"
-    assert set(words) == {"HttpOnly", "Path=/", "SameSite=Strict"}
+    assert (status, f"Path={headers['Location']}") == (303, words[1])
+    assert re.fullmatch(r"/[\w-]{32}/", headers["Location"])
+    assert cookie.startswith(f"merge-bench-{service.port}=")
+    assert service.tokens["reader"] not in str(headers)
+    assert {words[0], *words[2:]} == {"HttpOnly", "SameSite=Strict"}
+    assert get(service, headers["Location"], Cookie=cookie)[0] == 200
     for body in ("wrong", "", "\x00", "%ff", "{", "[1]", '{"token": 1}', "<script>"):
         status, headers, page = log_in(service, body)
         assert status in (400, 401)
@@ -73,7 +89,56 @@ def test_a_token_becomes_a_cookie_that_scripts_cannot_read_and_other_sites_canno
     assert "frame-ancestors 'none'" in get(service)[1]["Content-Security-Policy"]
 
 
-def test_without_a_token_there_is_nothing_but_health_and_the_form(service: Running) -> None:
+def test_what_a_page_on_another_port_receives_is_worth_nothing(service: Running) -> None:
+    """A browser sends its cookies to all ports of a host, but these to one path only."""
+    jar = CookieJar()
+    form = f"token={service.tokens['ci']}".encode()
+    with build_opener(HTTPCookieProcessor(jar)).open(f"http://127.0.0.1:{service.port}/login", form) as answer:
+        assert answer.status == 200
+        own = answer.url
+    for there, sent in ((f"http://127.0.0.1:{service.port + 1}/", None), (own, "merge-bench-")):
+        request = Request(there)
+        jar.add_cookie_header(request)
+        assert (request.get_header("Cookie") or "x").startswith(sent or "x")
+    (cookie,) = jar
+    for path in ("/", "/ws", "/static/js/bokeh.min.js"):  # even if it got the cookie, it does not know the path
+        status, _, page = get(service, path, Cookie=f"{cookie.name}={cookie.value}")
+        assert status == 401 or 'name="token"' in page
+    assert service.ask("GET", "/api/jobs", token=str(cookie.value))[0] == 401
+    for other in (session_of(service, "ci"), session_of(service, "reader")):
+        assert 'name="token"' in get(service, f"{other[0]}/", Cookie=f"{cookie.name}={cookie.value}")[2]
+
+
+def test_a_session_ends_with_its_token_at_a_logout_after_its_time_and_with_the_service(
+    service: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def opens(session: tuple[str, str]) -> bool:
+        status, _, page = get(service, f"{session[0]}/", Cookie=f"merge-bench-{service.port}={session[1]}")
+        assert status == 200
+        return 'name="token"' not in page
+
+    token = service.store.add_token("leaver", "run")
+    removed, left, late = (session_of(service, each) for each in (token, "ci", "reader"))
+    assert opens(removed)
+    service.store.remove_token("leaver")
+    service.store.add_token("leaver", "run")
+    assert not opens(removed)
+    status, headers, _ = get(service, f"{left[0]}/logout", Cookie=f"merge-bench-{service.port}={left[1]}")
+    assert (status, headers["Location"]) == (303, "/")
+    assert f'{service.port}="";' in headers["Set-Cookie"]
+    assert not opens(left)
+    now = time.monotonic()
+    path, cookie = late[0][1:], late[1]
+    for seconds, valid in ((SESSION_SECONDS - 300, True), (SESSION_SECONDS + 1, False)):
+        monkeypatch.setattr("time.monotonic", lambda: now + seconds)  # noqa: B023
+        assert service.service.sessions.has(path, cookie) is valid
+    monkeypatch.undo()
+    assert service.service.sessions.has(path, cookie)
+    assert not Sessions(service.store).has(path, cookie)
+
+
+def test_without_a_token_there_is_nothing_but_health_the_icon_and_the_form(service: Running) -> None:
+    assert get(service, "/favicon.ico")[0] == 200
     assert 'name="token"' in get(service)[2]
     assert 'name="token"' in get(service, "/login")[2]
     for path in (*PAGES[1:], *FORBIDDEN, *(route.path.replace("{id}", "1") for route in ROUTES if route.role)):
@@ -117,18 +182,20 @@ def test_pages_have_the_hosts_of_the_service_and_nobody_elses(service: Running) 
 
 def test_the_websocket_needs_the_cookie_and_the_origin_of_the_service(service: Running) -> None:
     own = f"http://127.0.0.1:{service.port}"
-    session = re.search(r'"token":"([\w.-]+)"', get(service, "/", "ci")[2])
+    base, secret = session_of(service, "ci")
+    cookie = f"merge-bench-{service.port}={secret}"
+    session = re.search(r'"token":"([\w.-]+)"', get(service, f"{base}/", Cookie=cookie)[2])
     assert session is not None
 
-    async def connect(**headers: str) -> WebSocketClientConnection:
-        request = HTTPRequest(f"ws://127.0.0.1:{service.port}/ws", headers=headers, request_timeout=30)
+    async def connect(path: str = base, **headers: str) -> WebSocketClientConnection:
+        request = HTTPRequest(f"ws://127.0.0.1:{service.port}{path}/ws", headers=headers, request_timeout=30)
         return await websocket_connect(request, subprotocols=["bokeh", session[1]])
 
     async def check() -> None:
-        cookie = f"merge-bench-{service.port}={service.tokens['ci']}"
         for headers, status in (
             ({"Origin": own}, 401),
             ({"Origin": own, "Cookie": f"{cookie}x"}, 401),
+            ({"Origin": own, "Cookie": cookie, "path": ""}, 401),
             ({"Origin": "http://evil.example", "Cookie": cookie}, 403),
         ):
             with pytest.raises(HTTPClientError) as refused:
@@ -195,16 +262,20 @@ def test_a_token_that_only_reads_sees_jobs_and_cancels_none_and_one_that_was_rem
     monkeypatch.setattr("merge_bench.service.store.Store.take", lambda store: None)
     number = service.ask("POST", "/api/jobs", RUN)[1]["id"]
     api: Any = service.service
+
+    def holder(token: str) -> Any:
+        return partial(service.store.find_token, token)
+
     for name, may in (("reader", False), ("other", False), ("ci", True), ("local", True)):
-        assert Queue(api, service.tokens[name]).job(number).cancellable is may
+        assert Queue(api, holder(service.tokens[name])).job(number).cancellable is may
         assert service.ask("GET", f"/api/jobs/{number}", token=name)[1]["cancellable"] is may
     for name in ("reader", "other"):
         with pytest.raises(MergeBenchError, match="another token"):
-            Queue(api, service.tokens[name]).cancel(number)
-    queue = Queue(api, service.store.add_token("guest", "read"))
+            Queue(api, holder(service.tokens[name])).cancel(number)
+    queue = Queue(api, holder(service.store.add_token("guest", "read")))
     assert queue.jobs().jobs[0].id == number
     service.store.remove_token("guest")
     for ask in (queue.jobs, lambda: queue.job(number), lambda: queue.cancel(number)):
         with pytest.raises(MergeBenchError, match="was removed"):
             ask()
-    assert Queue(api, service.tokens["ci"]).cancel(number).state == "cancelled"
+    assert Queue(api, holder(service.tokens["ci"])).cancel(number).state == "cancelled"

@@ -23,7 +23,7 @@ from merge_bench.analysis.compare.select import Pair, planned_pairs
 from merge_bench.analysis.statistics.verdict import noise_floor
 from merge_bench.analysis.verification_state import State, state_of
 from merge_bench.errors import UsageError
-from merge_bench.host.files import cache_folder
+from merge_bench.host.files import cache_folder, make_cache_folder
 from merge_bench.records.campaign import Campaign, Run
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import RECORDS
@@ -70,8 +70,9 @@ class Index:
         self.roots = list(dict.fromkeys(str(Path(folder).resolve()) for folder in folders))
         self._roots = msgspec.json.encode(self.roots).decode()
         try:
-            cache_folder().mkdir(parents=True, exist_ok=True)
-            self._open(cache_folder() / _FILE)
+            file = make_cache_folder() / _FILE
+            file.touch(mode=0o600)  # it is kept when it exists
+            self._open(file)
         except (OSError, RuntimeError, sqlite3.Error) as error:  # then it is in memory
             if type(error) is sqlite3.DatabaseError:  # it is damaged
                 with contextlib.suppress(OSError):

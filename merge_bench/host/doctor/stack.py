@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from merge_bench.config import allowed_transports
+from merge_bench.config.allowed_transports import UCX_PORTS
 from merge_bench.config.installation import how_to_set_up
 from merge_bench.host import files, network
 from merge_bench.host.doctor.base import Check, Finding, Machine, bad, ok, warn
@@ -87,6 +88,15 @@ def gpu_driver(machine: Machine) -> Finding:
     return ok(found)
 
 
+def ucx_ports(machine: Machine) -> Finding:
+    """What UCX opens between hosts; a firewall cannot be seen from here."""
+    if machine.ucx is None or "tcp" not in machine.ucx.transports:
+        return ok("none")
+    return ok(
+        f"{UCX_PORTS} between hosts without RDMA: who can connect can write to workers' memory, so allow only the hosts"
+    )
+
+
 def packages(machine: Machine) -> Finding:
     """Whether the Python packages belong together."""
     have = {package: version for package, version in machine.packages.items() if version}
@@ -122,5 +132,6 @@ CHECKS: dict[str, Check] = {
     "GPU peer memory": peer_memory,
     "other GPU users": gpu_users,
     "GPU driver": gpu_driver,
+    "UCX ports": ucx_ports,
     "Python packages": packages,
 }

@@ -38,7 +38,7 @@ def surroundings(spec: Mapping[str, Any]) -> tuple[int, str | None]:
     die_with_parent()
     signal.alarm(math.ceil(2 * float(spec["limit"]) + GRACE_SECONDS))
     given = net_devices(spec.get("interface"), spec.get("peers", ()), os.environ)
-    os.environ.update(given)
+    os.environ.update({**given, **transports(spec.get("peers", ()), os.environ)})
     if spec.get("library"):
         os.environ["MPI4PY_LIBMPI"] = str(spec["library"])
     if os.environ.get("UCX_LOG_LEVEL", "warn").lower() not in _LOUD:
@@ -79,6 +79,14 @@ def net_devices(interface: str | None, peers: Sequence[str], environ: Mapping[st
         names = [LOOPBACK, *(name for name in network.addresses() if far and name != LOOPBACK)]
     devices = [device for name in names for device in network.rdma_devices(name)]
     return {"UCX_NET_DEVICES": ",".join([*devices, *names])}
+
+
+def transports(peers: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """UCX's settings of ports, as `ucx_settings` has them for workers; {} if the environment has them."""
+    from merge_bench.config.allowed_transports import UCX_PORTS
+
+    given = {"UCX_TCP_PORT_RANGE": UCX_PORTS} if peers else {"UCX_TLS": "^tcp"}
+    return {name: value for name, value in given.items() if name not in environ}
 
 
 def main() -> None:

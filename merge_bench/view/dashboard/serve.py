@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hmac
 import secrets
 import sys
 import warnings
 import webbrowser
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import panel as pn
+from bokeh.server.server import BaseServer
+from bokeh.server.tornado import BokehTornado
 from bokeh.util.warnings import BokehUserWarning
+from panel.io.application import build_applications
+from tornado.httpserver import HTTPServer
+from tornado.httputil import HTTPMessageDelegate, HTTPServerRequest
 from tornado.ioloop import IOLoop
+from tornado.routing import Router
+from tornado.web import Application, RequestHandler
 from tornado.websocket import WebSocketClosedError
 
-from merge_bench.cluster import signals
+from merge_bench.cluster import scratch, signals
 from merge_bench.host.addresses import free_port, in_url, is_loopback, origins
 from merge_bench.view.dashboard import style_sheets
 from merge_bench.view.dashboard.app import Dashboard
@@ -27,10 +36,14 @@ from merge_bench.view.dashboard.runner import Permission, Runner
 
 HOLD_SECONDS = 1.0
 """For this long, several pages share one listing of the folder."""
+ICON = "/favicon.ico"
+"""Browsers ask for it there, whatever the address of the page."""
 
 
 def serve(results: Path, *, port: int, address: str, open_browser: bool, allow_run: bool) -> int:
     """Serve the view of `results` until a signal ends it; a run that was started from it ends, too.
+
+    Only requests below a secret path are answered, because other users of this machine reach the port as well.
 
     Raises
     ------
@@ -41,20 +54,78 @@ def serve(results: Path, *, port: int, address: str, open_browser: bool, allow_r
     port = free_port(address, port)
     prepare()
     index, cache, runner = Index(results, hold_seconds=HOLD_SECONDS), CampaignCache(), Runner(results)
-    server: Any = pn.serve(
+    pages = bokeh_pages(
         lambda: Dashboard(results, index=index, cache=cache, runner=runner, permission=permission),
-        port=port, address=address, show=False, start=False, title="merge_bench", verbose=False,
-        websocket_origin=origins(address, port), session_history=0,
-    )  # fmt: skip
-    url = f"http://{in_url(address)}:{port}/"
-    token = [] if permission.token is None else [f"Enter this token in the dashboard to start runs: {permission.token}"]
+        origins(address, port),
+    )
+    token = secrets.token_urlsafe(24)
+    server = HTTPServer(_Gate(pages, token))
+    both = BaseServer(IOLoop.current(), pages, server)
+    server.listen(port, address)
+    url = f"http://{in_url(address)}:{port}/{token}/"
+    runs = ", and can start runs as you" if permission.granted("") else ""
+    more = [f"Whoever has this address sees the results{runs}."]
+    if permission.token is not None:
+        more.append(f"Enter this token in the dashboard to start runs: {permission.token}")
     loop: Any = IOLoop.current()
     loop.run_in_executor(None, index.scan)  # so that the first page does not wait for it
-    server.start()
+    both.start()
+    folder = scratch.make("dashboard")
     if open_browser:
-        loop.call_later(0.1, webbrowser.open, url)
-    run_until_signal(f"dashboard of {results}/", url, token, closing=(server.stop, runner.close))
+        loop.call_later(0.1, webbrowser.open, _way_to(url, folder))
+    closing = (both.stop, runner.close, partial(scratch.remove, folder))
+    run_until_signal(f"dashboard of {results}/", url, more, closing=closing)
     return 0
+
+
+def _way_to(url: str, folder: Path) -> str:
+    """A file that leads to `url`, which only this user can read; every user can read the command line of a browser."""
+    file = folder / "open.html"
+    file.touch(mode=0o600)
+    file.write_text(f'<!DOCTYPE html><meta http-equiv="refresh" content="0; url={url}">', encoding="ascii")
+    return file.as_uri()
+
+
+def bokeh_pages(page: Callable[[], Any], hosts: Sequence[str]) -> BokehTornado:
+    """What answers the requests of pages; `hosts`: of the addresses whose pages may connect."""
+    # By default Bokeh puts headers and cookies into the page, where scripts can read them.
+    return BokehTornado(
+        build_applications(page, title="merge_bench"), include_headers=[], include_cookies=[],
+        extra_websocket_origins=hosts,
+    )  # fmt: skip
+
+
+def below(request: HTTPServerRequest, prefix: str) -> None:
+    """Take the first part off a request's path; the parts of a page have addresses relative to its own."""
+    request.path, request.uri = request.path.removeprefix(prefix), (request.uri or "").removeprefix(prefix)
+
+
+class _Gate(Router):
+    """Answers requests below the token, and refuses all others."""
+
+    def __init__(self, pages: BokehTornado, token: str) -> None:
+        self._pages, self._token = pages, token
+        self._refusals = Application(log_function=lambda handler: None)
+
+    def find_handler(self, request: HTTPServerRequest, **_: Any) -> HTTPMessageDelegate | None:
+        """Called by tornado with the headers of each request."""
+        given, slash, _rest = request.path[1:].partition("/")
+        if request.path == ICON:
+            return self._pages.find_handler(request)
+        if slash and hmac.compare_digest(given.encode(), self._token.encode()):
+            below(request, f"/{given}")
+            return self._pages.find_handler(request)
+        return self._refusals.get_handler_delegate(request, _Refusal)
+
+
+class _Refusal(RequestHandler):
+    """Says which address to open."""
+
+    async def prepare(self) -> None:
+        """Answer, whatever was asked."""
+        self.set_status(403)
+        self.set_header("Content-Type", "text/plain")
+        await self.finish("Open the whole address that merge-bench dashboard printed.\n")
 
 
 def run_until_signal(what: str, url: str, more: Sequence[str], *, closing: Sequence[Callable[[], object]]) -> None:
@@ -86,7 +157,7 @@ def log_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> N
 
 
 def permission_for(address: str, *, allow_run: bool) -> Permission:
-    """Who may start runs: with `allow_run`, everybody who has the token; without, everybody on this machine."""
+    """Who may start runs: with `allow_run`, who has the token; without, who has the page's address on this machine."""
     if allow_run:
         return Permission(token=secrets.token_urlsafe(18))
     if is_loopback(address):

@@ -6,10 +6,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import http.client
 import logging
 import os
+import re
 import signal
 import socket
+import subprocess
+import sys
 import webbrowser
 from pathlib import Path
 
@@ -23,19 +28,68 @@ from merge_bench.view.dashboard.serve import log_exception, permission_for, serv
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_control_c_and_a_hang_up_end_it_with_0(
-    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    opened: list[str] = []
+    opened: list[tuple[str, str, int, int]] = []
 
     def open_browser(url: str) -> None:
-        opened.append(url)
+        file = Path(url.removeprefix("file://"))
+        opened.append((url, file.read_text(), file.stat().st_mode & 0o77, file.parent.stat().st_mode & 0o77))
         os.kill(os.getpid(), number)
 
     monkeypatch.setattr(webbrowser, "open", open_browser)
     before = signal.getsignal(number)
     assert serve(tmp_path, port=0, address="127.0.0.1", open_browser=True, allow_run=False) == 0
-    assert [url.rpartition(":")[0] for url in opened] == ["http://127.0.0.1"]
+    ((url, page, *modes),) = opened
+    printed = re.search(r"http://127\.0\.0\.1:\d+/([\w-]{32})/", capsys.readouterr().err)
+    assert printed is not None
+    assert f"url={printed[0]}" in page
+    assert printed[1] not in url  # every user can read the command line of a browser
+    assert modes == [0, 0]
+    assert not Path(url.removeprefix("file://")).exists()
     assert signal.getsignal(number) is before
+
+
+def test_only_who_has_the_token_gets_anything(tmp_path: Path) -> None:
+    def ask(path: str, **headers: str) -> tuple[int, str]:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        with contextlib.closing(connection):
+            connection.request("GET", path, headers=headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode(errors="replace")
+
+    command = [sys.executable, "-m", "merge_bench", "dashboard", "--results", tmp_path, "--no-open", "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            found = re.search(r"http://127\.0\.0\.1:(\d+)(/[\w-]{32})/", process.stderr.readline())
+            assert found is not None
+            port, token = int(found[1]), found[2]
+            upgrade = {
+                "Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13",
+                "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==", "Origin": f"http://127.0.0.1:{port}",
+            }  # fmt: skip
+            status, page = ask(f"{token}/")
+            assert status == 200
+            session = re.search(r'"token":"([\w.-]+)"', page)
+            assert session is not None
+            upgrade["Sec-WebSocket-Protocol"] = f"bokeh, {session[1]}"
+            for base in ("", f"{token[:-1]}x", token[:-1], "/" + "x" * 32):
+                for path in ("/", "/static/js/bokeh.min.js", "/autoload.js?bokeh-autoload-element=1", "/metadata"):
+                    status, text = ask(base + path)
+                    assert (status, token[1:] in text) == (403, False), base + path
+                assert ask(f"{base}/ws", **upgrade)[0] == 403
+            assert ask("/favicon.ico")[0] == 200
+            assert ask(token)[0] == 403  # without its last slash, the parts of the page would be elsewhere
+            assert ask(f"{token}/static/js/bokeh.min.js")[0] == 200
+            assert ask(f"{token}/ws", **upgrade | {"Origin": "http://evil.example"})[0] == 403
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            with contextlib.closing(connection):
+                connection.request("GET", f"{token}/ws", headers=upgrade)
+                assert connection.getresponse().status == 101
+        finally:
+            process.terminate()
+            process.wait(60)
 
 
 def test_a_taken_port_is_one_sentence(tmp_path: Path) -> None:

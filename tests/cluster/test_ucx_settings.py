@@ -1,0 +1,122 @@
+"""Which of UCX's settings the launcher chooses, so that UCX opens no port that it does not need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from merge_bench.campaign import make_plan
+from merge_bench.campaign.run import check_for_run, load_sweep
+from merge_bench.cluster import environment
+from merge_bench.cluster.environment import open_port, process_environment, ucx_settings
+from merge_bench.config.allowed_transports import UCX_PORTS
+from merge_bench.config.reader import read_config
+from merge_bench.config.resolve import resolve
+from merge_bench.config.ucx_choice import restored
+
+ONE_HOST: Mapping[str, Any] = {"hosts": 0, "exchange": "ucx", "protocol": "auto", "error_handling": False}
+NO_TCP = {"UCX_TLS": "^tcp"}
+BOTH = {"UCX_POSIX_ERROR_HANDLING": "y", "UCX_SYSV_ERROR_HANDLING": "y"}
+
+
+@pytest.mark.parametrize(
+    ("given", "variables", "expected"),
+    [
+        ({}, {}, NO_TCP),
+        ({"hosts": 1}, {}, NO_TCP),
+        ({"hosts": 2}, {}, {"UCX_TCP_PORT_RANGE": UCX_PORTS}),
+        ({"protocol": "ucx"}, {}, {}),  # Dask's listener needs it
+        ({"exchange": "dask"}, {}, {}),  # no worker loads UCX
+        ({"error_handling": True}, {}, {}),  # UCX does not use shared memory then
+        ({"error_handling": True}, BOTH, NO_TCP),
+    ],
+)
+def test_tcp_is_left_out_where_shared_memory_connects_all_workers(
+    given: Mapping[str, Any], variables: Mapping[str, str], expected: Mapping[str, str]
+) -> None:
+    assert ucx_settings(variables, **{**ONE_HOST, **given}) == expected
+
+
+@pytest.mark.parametrize(
+    ("transports", "expected"),
+    [({"sysv"}, NO_TCP), ({"posix", "cma"}, NO_TCP), ({"cma", "tcp"}, {}), ({"rc_mlx5", "tcp"}, {})],
+)
+def test_tcp_stays_where_ucx_has_no_shared_memory(
+    transports: set[str], expected: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment, "find_installed", lambda *_: SimpleNamespace(transports=transports))
+    assert ucx_settings({}, **ONE_HOST) == expected
+    monkeypatch.setattr(environment, "find_installed", lambda *_: None)
+    assert ucx_settings({}, **ONE_HOST) == {}
+
+
+def test_config_and_environment_have_precedence() -> None:
+    def tls(config: Mapping[str, str], surroundings: Mapping[str, str]) -> str | None:
+        return process_environment(config, surroundings, threads=1, ucx=NO_TCP).get("UCX_TLS")
+
+    assert tls({}, {}) == "^tcp"
+    assert tls({"UCX_TLS": "all"}, {}) == "all"
+    assert tls({}, {"UCX_TLS": "tcp,self"}) is None  # the process inherits it
+
+
+@pytest.mark.parametrize(
+    ("tls", "opens"), [(None, True), ("all", True), ("^sm", True), ("tcp", True), ("^tcp", False), ("sm,cuda", False)]
+)
+def test_a_port_that_ucx_opens_is_a_warning(tls: str | None, opens: bool) -> None:
+    assert (open_port({} if tls is None else {"UCX_TLS": tls}, None) is not None) is opens
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "value", "warned"),
+    [
+        ("", "launcher", "^tcp", False),
+        ("UCX_TLS=all\n", "config", "all", True),
+        ("UCX_TLS=sm,self\n", "config", "sm,self", False),
+        ("MERGE_BENCH_ERROR_HANDLING=peer\n", "UCX default", "all", True),
+    ],
+)
+def test_check_and_run_say_the_same(text: str, source: str, value: str, warned: bool, tmp_path: Path) -> None:
+    path = tmp_path / "a.cfg"
+    path.write_text(text)
+    checked = check_for_run(read_config(path, {}), "wheel")
+    (shown,) = [each for each in checked.variables if each.name == "UCX_TLS"]
+    assert (shown.source, shown.value) == (source, value)
+    assert ("ucx-port" in {each.code for each in checked.conflicts}) is warned
+    with restored():
+        (prepared,), _ = load_sweep(str(path), {"ucx": "wheel"})
+    assert ("ucx-port" in {each.code for each in prepared.warnings}) is warned
+    assert prepared.settings.ucx.get("UCX_TLS") == (None if "peer" in text else "^tcp")
+
+
+def test_a_variable_of_the_environment_counts_as_well_and_a_running_cluster_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("UCX_TLS", "tcp,self")
+    found = make_plan.prepare(resolve({"workers": 2}, None, {}), None)
+    assert "ucx-port" in {each.code for each in found.warnings}
+    running = resolve({"workers": 2, "scheduler_address": "tcp://127.0.0.1:1"}, None, {})
+    found = make_plan.prepare(running, None)
+    assert found.settings.ucx == {}
+    assert found.plan.protocol == "tcp"
+    assert {each.code for each in found.warnings}.isdisjoint({"ucx-port", "dask-ports"})
+
+
+@pytest.mark.parametrize(
+    ("given", "protocol", "warned"),
+    [
+        ({}, "tls", False),
+        ({"insecure": True}, "tls", False),
+        ({"protocol": "tcp"}, "tcp", True),
+        ({"protocol": "ucx"}, "ucx", True),
+        ({"exchange": "dask"}, "tcp", True),  # the rows travel in Dask's messages
+        ({"exchange": "dask", "protocol": "tls"}, "tls", False),
+    ],
+)
+def test_dask_asks_for_a_certificate_on_loopback_too(given: dict[str, object], protocol: str, warned: bool) -> None:
+    found = make_plan.prepare(resolve({"workers": 2, **given}, None, {}), None)
+    assert found.plan.protocol == protocol
+    assert ("dask-ports" in {each.code for each in found.warnings}) is warned

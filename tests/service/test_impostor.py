@@ -1,0 +1,185 @@
+"""What other programs of the machine get from a client, and from a service, when they have its port or its names."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from merge_bench.errors import RunFailed, UsageError
+from merge_bench.service.api import Limits
+from merge_bench.service.client import Client
+from merge_bench.service.proof import hashed, proof
+from merge_bench.service.serve import _opened
+from merge_bench.service.store import FOLDER, open_store
+from tests.service.conftest import TOKEN
+from tests.service.in_process import running
+
+Answer = Callable[[bytes], bytes]
+
+
+@contextlib.contextmanager
+def impostor(answer: Answer, port: int = 0) -> Iterator[tuple[int, list[bytes]]]:
+    """A program that has the port, answers each request, and keeps all that it receives."""
+    received: list[bytes] = []
+    with socket.socket() as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(("127.0.0.1", port))
+        listening.listen()
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listening.accept()
+                except OSError:
+                    return
+                with connection, contextlib.suppress(OSError):
+                    connection.settimeout(10)
+                    while data := connection.recv(65536):
+                        received.append(data)
+                        connection.sendall(answer(data))
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield listening.getsockname()[1], received
+        listening.shutdown(socket.SHUT_RDWR)
+    thread.join(20)
+
+
+def as_http(text: str, *headers: str) -> bytes:
+    lines = ["HTTP/1.1 200 OK", f"Content-Length: {len(text)}", "Content-Type: application/json", *headers, "", text]
+    return "\r\n".join(lines).encode()
+
+
+def nonce_in(request: bytes) -> str:
+    found = re.search(rb"nonce=([\w-]+)", request)
+    return found[1].decode() if found else ""
+
+
+def answer_with_nothing(request: bytes) -> bytes:
+    return as_http("{}")
+
+
+def answer_with_the_question(request: bytes) -> bytes:
+    return as_http(json.dumps({"proof": nonce_in(request)}))
+
+
+def answer_with_another_token(request: bytes) -> bytes:
+    host = re.search(rb"Host: (\S+)", request)
+    assert host is not None
+    return as_http(json.dumps({"proof": proof(hashed("guess"), nonce_in(request), host[1].decode())}))
+
+
+@pytest.mark.parametrize("answer", [answer_with_nothing, answer_with_the_question, answer_with_another_token])
+def test_who_has_the_port_after_the_service_stopped_gets_no_token(answer: Answer, tmp_path: Path) -> None:
+    with running(tmp_path, Limits()) as service:
+        port, token = service.port, service.tokens["ci"]
+        assert Client(f"http://127.0.0.1:{port}", token).jobs().jobs == []
+    with impostor(answer, port) as (_, received), pytest.raises(UsageError, match="was not sent"):
+        Client(f"http://127.0.0.1:{port}", token).jobs()
+    assert received
+    assert token.encode() not in b"".join(received)
+    assert hashed(token).encode() not in b"".join(received)
+
+
+@pytest.mark.parametrize("renamed", [False, True])
+def test_who_passes_requests_on_to_the_service_at_its_other_port_gets_no_token(renamed: bool, tmp_path: Path) -> None:
+    with running(tmp_path, Limits()) as service:
+
+        def pass_on(request: bytes) -> bytes:
+            given = re.sub(rb"Host: \S+", f"Host: 127.0.0.1:{service.port}".encode(), request) if renamed else request
+            return service.raw(given, wait=0.5)
+
+        with impostor(pass_on) as (port, received), pytest.raises(UsageError, match="was not sent"):
+            Client(f"http://127.0.0.1:{port}", service.tokens["ci"]).jobs()
+        assert received
+        assert service.tokens["ci"].encode() not in b"".join(received)
+
+
+def test_a_proof_counts_for_one_connection() -> None:
+    def prove(request: bytes) -> bytes:
+        text = json.dumps({"proof": proof(hashed(TOKEN), nonce_in(request), f"127.0.0.1:{port}")})
+        return as_http(text, "Connection: close")
+
+    with impostor(prove) as (port, received), pytest.raises(RunFailed):
+        Client(f"http://127.0.0.1:{port}", TOKEN).jobs()
+    assert TOKEN.encode() not in b"".join(received)
+
+
+def test_a_token_crosses_a_network_without_tls_only_if_that_is_allowed() -> None:
+    with pytest.raises(UsageError, match="--insecure"):
+        Client("http://bench.example:5007", TOKEN)
+    Client("http://bench.example:5007", TOKEN, insecure=True)
+    Client("https://bench.example:5007", TOKEN)
+
+
+def test_a_name_that_another_login_takes_does_not_keep_the_service_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    results = tmp_path / "results"
+    with contextlib.closing(open_store(results)) as store:
+        instance = store.instance
+    with socket.socket(socket.AF_UNIX) as taken:
+        taken.bind(f"\0merge-bench-{instance}")
+        with _opened(results, to_serve=True):
+            assert "@merge-bench" not in Path("/proc/net/unix").read_text().replace(f"@merge-bench-{instance}", "")
+            with pytest.raises(UsageError, match="running already"), _opened(results, to_serve=True):
+                pass
+    with _opened(results, to_serve=True):
+        pass
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
+def test_another_login_can_neither_take_the_locks_nor_read_the_files_of_the_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    results = tmp_path / "results"
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        folder.chmod(folder.stat().st_mode | 0o055)
+    with _opened(results, to_serve=True):
+        files = [*(results / FOLDER).iterdir(), *(tmp_path / "cache/merge_bench").iterdir()]
+        assert {file.name.partition("-")[0] for file in files} >= {"lock", "service.sqlite", "service"}
+    reached, ours = os.pipe()
+    if (child := os.fork()) == 0:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+        opened = []
+        for file in files:
+            with contextlib.suppress(OSError):
+                os.close(os.open(file, os.O_RDONLY))
+                opened.append(file.name)
+        os.write(ours, json.dumps(opened).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(ours)
+    with os.fdopen(reached) as stream:
+        assert json.load(stream) == []
+
+
+def test_programs_without_a_proof_use_the_socket_in_the_folder_of_the_owner(tmp_path: Path) -> None:
+    """As ``curl --unix-socket`` does."""
+    from tests.service.services import RealService, ends_well
+
+    with ends_well(RealService(tmp_path)) as service:
+        way = service.results / FOLDER / "socket"
+        assert way.stat().st_mode & 0o777 == 0o600
+        assert way.parent.stat().st_mode & 0o777 == 0o700
+        connection = http.client.HTTPConnection("127.0.0.1", int(service.port), timeout=60)
+        with contextlib.closing(connection):
+            connection.sock = socket.socket(socket.AF_UNIX)
+            connection.sock.connect(str(way))
+            connection.request("GET", "/api/jobs", headers={"Authorization": f"Bearer {service.token}"})
+            assert json.load(connection.getresponse()) == {"jobs": []}
+        for file in (each for each in service.results.rglob("*") if not each.is_dir()):
+            assert file.stat().st_mode & 0o077 == 0, file
