@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 _VARIABLE, _RESULTS = BY_KEY["on"].variable, BY_KEY["results"]
 _HERE = ("on", "results", "json", "details", "output", "csv_file", "plots", "references")
 _POLL_SECONDS = 2.0
+_SAID = "merge_bench: "
+"""How a sentence of `say` begins."""
 _SERVICE = decorated(
     click.option(
         "--on", "url", required=True, envvar=_VARIABLE, show_envvar=True, metavar="URL", help="Address of the service."
@@ -130,11 +132,13 @@ def on_service(url: str, command: str, values: Mapping[str, Any]) -> tuple[Campa
     if job.state != "done":
         kinds = {each.exit_status: each for each in (UsageError, WrongResult, GateNotMet) if job.state == "failed"}
         kind = kinds.get(job.status or 0, RunFailed)
-        error = Failure(kind.code, visible(f"job {job.id} of {url}: {job.message or job.state}"))
+        said = [line for line in printed[0].splitlines() if line.startswith(_SAID)]  # the last sentence is why
+        why = job.message or (said[-1].removeprefix(_SAID) if said else job.state)
+        error = Failure(kind.code, visible(f"job {job.id} of {url}: {why}"))
         if job.result is None:
             raise kind(error.message)
         status = kind.exit_status
-        say(error.message)
+        say(visible(f"job {job.id} of {url}: {job.message or job.state}"))
     try:
         campaign = read_campaign(client.records(job, results))
     except UsageError as unreadable:
@@ -155,7 +159,10 @@ def gate_at_home(campaign: Campaign, values: Mapping[str, Any]) -> CompareDocume
     against = values["against"] and str(campaign.folder.parent / values["against"])
     if against and not Path(against).is_dir():
         return None
-    given = {"against": against, "fail_on": values["fail_on"] or (), "threshold": values["threshold"] or 0.02}
+    given = {
+        "against": against, "fail_on": values["fail_on"] or (), "threshold": values["threshold"] or 0.02,
+        "allow_no_baseline": values["allow_no_baseline"],
+    }  # fmt: skip
     gate = asked_for(given, configs=len(campaign.head.configs))
     return gate.hold(campaign)[0] if gate else None
 
@@ -201,10 +208,8 @@ def _request(command: str) -> JobRequest:
     """The job of this command, with the options that are in the environment; a config of the user becomes settings."""
     from msgspec.structs import replace
 
-    from merge_bench.config.old_names import translate_config
-    from merge_bench.config.reader import read_config
-    from merge_bench.config.shipped import FOLDER, find_config
-    from merge_bench.service.rules import settings_file
+    from merge_bench.config.shipped import FOLDER, SUFFIX, find_config
+    from merge_bench.service.rules import settings_file, settings_of
 
     context = click.get_current_context()
     typed = job_request(context.find_root().command, [*command.split(), *context.obj])
@@ -214,14 +219,15 @@ def _request(command: str) -> JobRequest:
         for option in OPTIONS
         if option.in_config and option.key in known and (text := os.environ.get(option.variable))
     } | typed.options
-    paths, settings = [find_config(name) for name in typed.configs], dict[str, str]()
+    paths, settings, name = [find_config(name) for name in typed.configs], dict[str, str](), None
     if not all(path.resolve().parent == FOLDER for path in paths):
         if len(paths) > 1:
             raise UsageError("a service compares shipped configs only; name those, or one file")
-        found = translate_config(read_config(paths.pop(), os.environ))
-        settings = {each.name: each.value for each in {**found.options, **found.environment}.values()}
-        say(f"{typed.configs[0]} is sent as settings; its results have the config name {settings_file(settings)}")
+        own = paths.pop()
+        settings, name = settings_of(own), own.name.removesuffix(SUFFIX)
+        settings_file(settings, name)  # refused here if the service would refuse it
+        say(f"{typed.configs[0]} is sent as settings; its results have the config name {name}")
     return replace(
         typed, options={name: value for name, value in options.items() if name not in _HERE},
-        configs=[path.name for path in paths], settings=settings, key=secrets.token_hex(16),
+        configs=[path.name for path in paths], settings=settings, name=name, key=secrets.token_hex(16),
     )  # fmt: skip

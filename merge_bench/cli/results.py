@@ -40,13 +40,13 @@ METRICS = ("throughput", "bandwidth", "wall", "partition", "exchange", "join")
 @RESULTS
 @percent_option("--threshold", "2%", "Ignore differences below this.")
 @choice_option("--metric", METRICS, "Metric for --fail-on and for the conclusions.")
-@add_options((BY_KEY["fail_on"],), with_defaults=True)
+@add_options((BY_KEY["fail_on"], BY_KEY["allow_no_baseline"]), with_defaults=True)
 @click.option("--anyway", is_flag=True, help="Compare even if hosts, workloads or UCX versions differ.")
 @click.option("--markdown", is_flag=True, help="Print the comparison as Markdown.")
 @json_option()
 def compare(
-    results: tuple[str, ...], threshold: float, metric: str, fail_on: Sequence[str], anyway: bool, markdown: bool,
-    as_json: bool,
+    results: tuple[str, ...], threshold: float, metric: str, fail_on: Sequence[str], allow_no_baseline: bool,
+    anyway: bool, markdown: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Compare candidates with a baseline: is each faster, slower or equivalent?
 
@@ -55,19 +55,19 @@ def compare(
     A RESULT is a campaign folder or its records.jsonl. With one RESULT, the baseline is its first config. With several
     RESULTs, the baseline is the first RESULT.
     """
-    from merge_bench.analysis.compare.document import compare as compare_campaigns
-    from merge_bench.analysis.compare.fail_on import judged, passed
+    from merge_bench.analysis.compare.fail_on import compare_for, judged, passed
     from merge_bench.records.reader import read_campaign
     from merge_bench.view.document import print_document
 
     if markdown and as_json:
         raise UsageError("--markdown and --json cannot be combined")
     campaigns = [read_campaign(result) for result in results]
-    document = compare_campaigns(campaigns, threshold=threshold, anyway=anyway)
+    document = compare_for(fail_on, campaigns, threshold=threshold, anyway=anyway)
     measured = {each.pair for each in document.comparisons if each.metric == metric}
-    if not measured or (fail_on and measured < {each.pair for each in document.comparisons}):
+    pairs = {each.pair for each in document.comparisons}
+    if measured < pairs and (fail_on or not measured):
         raise UsageError(f"--metric {metric} cannot be compared: {'; '.join(document.notes)}")
-    document, status = judged(document, metric=metric, fail_on=fail_on)
+    document, status = judged(document, metric=metric, fail_on=fail_on, allow_no_baseline=bool(allow_no_baseline))
     if as_json:
         print_document(document)
     elif markdown:

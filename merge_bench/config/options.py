@@ -175,6 +175,11 @@ _MEASURING = _section(
         "Exit with status 5 if a comparison has a verdict named here: slower, inconclusive or not-faster.",
         "VERDICT[,VERDICT]",
     ),
+    _flag(
+        "allow-no-baseline",
+        "Exit with status 0 instead of 5 if --fail-on or --against history finds nothing to compare with, such as the"
+        " first nights of a merge.", in_config=False,
+    ),
     Option("threshold", parsers.percent, 0.02, "For --fail-on: ignore differences below this. [2%]", "PERCENT"),
     Option(
         "require-transport", parsers.names, (),
@@ -312,7 +317,7 @@ PROBE_OPTIONS = (
 # The options of tuning, which decides about launches and configs itself.
 TUNE_OPTIONS = _some(
     *set(BY_KEY) - {"config", "configs", "blocks", "launches", "link_rounds", "check_link", "require_transport"}
-    - {"timeline", "against", "fail_on", "threshold"}
+    - {"timeline", "against", "fail_on", "allow_no_baseline", "threshold"}
 )  # fmt: skip
 
 

@@ -24,7 +24,8 @@ FOLDER = ".service"
 LOCAL = "local"
 """The token of who started the service: it cancels jobs of others as well."""
 NAME = "[A-Za-z0-9_][A-Za-z0-9_.-]{0,59}"
-"""Names of tokens and schedules."""
+"""Names of tokens, schedules and configs."""
+NAME_RULE = "1 to 60 letters, digits, _, . and -, not beginning with . or -"
 _MIGRATIONS = (
     """
     CREATE TABLE instance (name TEXT NOT NULL);
@@ -265,7 +266,7 @@ def open_store(results: Path) -> Store:
 def check_name(name: str) -> None:
     """Raise UsageError if no token and no schedule can have this name."""
     if not re.fullmatch(NAME, name):
-        raise UsageError(f"the name {name!r} must have 1 to 60 letters, digits, _, . and -, and not begin with . or -")
+        raise UsageError(f"the name {name!r} must have {NAME_RULE}")
 
 
 def _hash(token: str) -> str:

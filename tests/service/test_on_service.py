@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -146,6 +147,32 @@ def test_probe_and_tune_run_there_and_write_their_files_here(service: RealServic
     tune = typed_to(service, tmp_path / "tune", "tune", *words, token=service.token)
     assert (tune.status, tune.document["error"]["code"]) == (2, "usage")
     assert service.ask("GET", "/api/jobs?limit=1")[1]["jobs"][0]["command"].startswith("merge-bench tune --chunk=1e3")
+
+
+@pytest.mark.cluster
+def test_a_gate_compares_a_config_that_was_edited_or_does_not_pass(service: RealService, tmp_path: Path) -> None:
+    config = tmp_path / "rehearsal.cfg"
+    gate = ("--against", "history", "--fail-on", "not-faster", "--json")
+
+    def ended(status: int, *more: str) -> dict[str, Any]:
+        client = OnService(tmp_path, service, "run", "--config", str(config), *TINY, *gate, *more)
+        document: dict[str, Any] = json.loads(client.ends(status))
+        return document
+
+    config.write_text("UCX_TLS=sm\n")
+    first = ended(5)
+    assert first["config"]["name"] == "rehearsal"
+    assert first["config"]["variables"]["UCX_TLS"] == "sm"
+    assert first["error"]["code"] == "gate-not-met"
+    assert "nothing was compared" in first["error"]["message"]
+    for _ in range(2):
+        assert ended(0, "--allow-no-baseline")["error"] is None
+    config.write_text("UCX_TLS=tcp\n")
+    edited = ended(5, "--allow-no-baseline")
+    assert (edited["config"]["name"], edited["config"]["variables"]["UCX_TLS"]) == ("rehearsal", "tcp")
+    assert "rehearsal is " in edited["error"]["message"]
+    (series,) = service.ask("GET", "/api/history?config=rehearsal")[1]["series"]
+    assert len(series["results"]) == 4
 
 
 @pytest.mark.cluster

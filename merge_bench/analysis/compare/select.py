@@ -15,6 +15,10 @@ from merge_bench.errors import UsageError, WrongResult
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Run
 
 
+class NothingToCompare(UsageError):
+    """Nothing can be compared: there is no other run, none with a complete launch, or none that is comparable."""
+
+
 @dataclass(frozen=True, eq=False)
 class Source:
     """A run with its campaign; `label`: its config, preceded by the result's letter if there are several results."""
@@ -87,8 +91,10 @@ def select(campaigns: Sequence[Campaign], *, anyway: bool) -> Selection:
 
     Raises
     ------
-    UsageError
+    NothingToCompare
         If there is nothing to compare, or runs are not comparable and `anyway` is False; the message says why.
+    UsageError
+        If a result contains no merges, or is named twice.
     WrongResult
         If the merge's result was wrong in a baseline.
     """
@@ -99,11 +105,11 @@ def select(campaigns: Sequence[Campaign], *, anyway: bool) -> Selection:
     pairs = _within(sources[0], notes) if len(sources) == 1 else _between(sources[0], sources[1:], notes)
     usable = [pair for pair in pairs if _can_be_compared(pair, notes)]
     if not usable:
-        raise UsageError("; ".join(dict.fromkeys(notes)))
+        raise NothingToCompare("; ".join(dict.fromkeys(notes)))
     reasons = list(dict.fromkeys(_reasons(usable)))
     if reasons and not anyway:
         reasons += _right_ways(usable)
-        raise UsageError(f"not comparable: {'; '.join(reasons)}; use --anyway to compare them nevertheless")
+        raise NothingToCompare(f"not comparable: {'; '.join(reasons)}; use --anyway to compare them nevertheless")
     notes += [f"compared despite this difference: {reason}" for reason in reasons]
     for source in dict.fromkeys(source for pair in usable for source in (pair.baseline, pair.candidate)):
         notes += _missing(source, alone=len(campaigns) == 1)
@@ -117,7 +123,7 @@ def planned_pairs(campaign: Campaign) -> list[Pair]:
     """The pairs within one campaign, whether it has launches yet or not; none if no two runs can be compared."""
     try:
         return _within(_sources(campaign, 0, 1), [])
-    except UsageError:
+    except NothingToCompare:
         return []
 
 
@@ -128,7 +134,7 @@ def _check_campaigns(campaigns: Sequence[Campaign]) -> None:
         if any(campaign.records.samefile(other.records) for other in campaigns[:index]):
             raise UsageError(f"{campaign.folder} is named twice; name two different results")
     if len(campaigns) == 1 and len(campaigns[0].runs) < 2:
-        raise UsageError(f"{campaigns[0].folder} contains only one run; name a second result to compare it with")
+        raise NothingToCompare(f"{campaigns[0].folder} contains only one run; name a second result to compare it with")
 
 
 def letter(index: int, count: int) -> str | None:
@@ -178,7 +184,7 @@ def _within(sources: Sequence[Source], notes: list[str]) -> list[Pair]:
         if len(alike) == 1:
             notes.append(f"{baseline.label} is not compared: no other run merges equal tables on as many workers")
     if not pairs:
-        raise UsageError(
+        raise NothingToCompare(
             "no two runs of this campaign can be compared: they differ in rows per chunk, workers or tables"
         )
     return pairs
