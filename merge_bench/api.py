@@ -56,7 +56,8 @@ class Result:
             rows = sum(len(launch.probes) for launch in campaign.standing)
             shown = [f"probe {campaign.probe}: {rows} rows in {len(campaign.standing)} launches"]
         else:
-            shown = [_line(run) for run in campaign.runs[:_SHOWN]]
+            named = zip(campaign.labels, campaign.runs, strict=True)
+            shown = [_line(name, run) for name, run in list(named)[:_SHOWN]]
             more = len(campaign.runs) - len(shown)
             shown += [f"and {more} more runs"] if more else []
         status = {None: "not finished", 0: "successful"}.get(self.status, f"status {self.status}")
@@ -219,15 +220,15 @@ def launch(
     from merge_bench.campaign import run as running
     from merge_bench.view.progress import progress_for
 
-    gate = asked_for(sweep.options, configs=len(sweep.configs))
+    gate = asked_for(sweep.options, compared=len(sweep.labels), runs=len(sweep.prepared))
     if gate is not None and (doubt := gate.doubt(sweep.first.plan.launches)) is not None:
         say(f"warning: {doubt}", "measure both with --launches 8")
     with contextlib.closing(progress_for(sys.stderr, quiet=quiet)) as progress:
-        waits = values["wait_for_quiet"]
+        waits, extended = values["wait_for_quiet"], values["extend"]
         assert waits is None or isinstance(waits, float)
         folder, status = running.run(
-            sweep, progress, fresh=bool(values["fresh"]), caller=caller, wait_for_quiet=waits,
-            say_time=say_time,
+            sweep, progress, fresh=bool(values["fresh"]), extend=Path(str(extended)) if extended else None,
+            caller=caller, wait_for_quiet=waits, say_time=say_time,
         )  # fmt: skip
     result = load(folder)
     verdict: CompareDocument | None = None
@@ -318,7 +319,7 @@ def predict(
     return _plain(document)
 
 
-def _line(run: Run) -> str:
+def _line(name: str, run: Run) -> str:
     """``tcp: 2 workers, 1,000,000 rows per chunk, verified, 3.21 GiB/s``."""
     launches = aggregate.counted(run)
     plan, rate = run.plan, aggregate.of_run(launches, aggregate.throughput)
@@ -326,7 +327,7 @@ def _line(run: Run) -> str:
     parts += [f"{format_count(plan.rows_per_chunk)} rows per chunk"] if plan.rows_per_chunk is not None else []
     parts += [plan.question] if plan.question else []
     parts += [state_of(run, launches).mark or "verified", "nothing measured" if rate is None else format_rate(rate)]
-    return f"{run.config.name}: {', '.join(parts)}"
+    return f"{name}: {', '.join(parts)}"
 
 
 def _campaigns(results: Sequence[Result | str | PathLike[str]]) -> list[Campaign]:

@@ -163,7 +163,7 @@ def gate_at_home(campaign: Campaign, values: Mapping[str, Any]) -> CompareDocume
         "against": against, "fail_on": values["fail_on"] or (), "threshold": values["threshold"] or 0.02,
         "allow_no_baseline": values["allow_no_baseline"],
     }  # fmt: skip
-    gate = asked_for(given, configs=len(campaign.head.configs))
+    gate = asked_for(given, compared=len(set(campaign.labels)), runs=len(campaign.runs))
     return gate.hold(campaign)[0] if gate else None
 
 

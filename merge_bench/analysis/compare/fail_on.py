@@ -82,8 +82,10 @@ class Gate:
         return judged(document, metric=METRIC, fail_on=self.fail_on, allow_no_baseline=allowed)
 
 
-def asked_for(values: Mapping[str, Any], *, configs: int) -> Gate | None:
+def asked_for(values: Mapping[str, Any], *, compared: int, runs: int) -> Gate | None:
     """The gate that the options of `run` ask for; the earlier result is read before anything is launched.
+
+    `compared`: how many configs, engines or exchanges there are; `runs`: with how many sizes in all.
 
     Raises
     ------
@@ -91,14 +93,14 @@ def asked_for(values: Mapping[str, Any], *, configs: int) -> Gate | None:
         If there is nothing to compare with, or the earlier result cannot be read.
     """
     against, fail_on, allowed = values["against"], tuple(values["fail_on"]), bool(values["allow_no_baseline"])
-    if fail_on and not against and configs < 2:
+    if fail_on and not against and compared < 2:
         raise UsageError("--fail-on needs a comparison; use --against RESULT, or name several configs with --configs")
     if not against and not fail_on:
         return None
     if against == HISTORY:
         require("ruptures", "history", f"--against {HISTORY}")
-        if configs > 1:
-            raise UsageError(f"--against {HISTORY} takes one config; run each config by itself")
+        if runs > 1:
+            raise UsageError(f"--against {HISTORY} takes one config and one size; run each by itself")
         return Gate(Path(values["results"]), fail_on, float(values["threshold"]), allowed)
     earlier = read_campaign(_result(str(against))) if against else None
     return Gate(earlier, fail_on, float(values["threshold"]), allowed)

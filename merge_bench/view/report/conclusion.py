@@ -196,12 +196,12 @@ def _sweep(page: Page, campaign: Campaign, documents: Sequence[RunDocument], bel
     from merge_bench.view.report.run import overview
 
     if not page.whole:
-        overview(page, campaign.runs, documents)
-    names = campaign.config_names
+        overview(page, campaign.runs, documents, campaign.labels)
+    names = list(dict.fromkeys(campaign.labels))
     looks = {name: at for at, name in enumerate(names)}
     comparisons = verdicts(page, [campaign], looks, below) if len(names) > 1 else []
     if page.whole:
-        overview(page, campaign.runs, documents)
+        overview(page, campaign.runs, documents, campaign.labels)
     return after_sweep(campaign, documents, comparisons)
 
 

@@ -26,6 +26,7 @@ from merge_bench.records.writer import safe_name
 from merge_bench.tune.budget import upwards
 from merge_bench.tune.result import Result, result_of
 from merge_bench.view.report.tuning_time import enough
+from merge_bench.view.text import plural
 from merge_bench.view.titles import tunes
 
 _PYTHON, _SCRIPT = "python", "merge-bench"
@@ -152,7 +153,8 @@ def after_sweep(
     more = max((each.more_launches or 0 for each in comparisons), default=0)
     if 0 < more <= _MOST_MORE:  # of more than that, noise hides any difference
         blocks = str(more + max(each.launches for each in comparisons))
-        return NextStep(_run(words, blocks=blocks), "measures anew, as often as a verdict needs")
+        added = _run(words, blocks=blocks, extend=str(campaign.folder))
+        return NextStep(added, f"adds {plural(more, 'block')}, as many as a verdict needs")
     return _once_quiet(campaign, words) or _report(campaign)
 
 

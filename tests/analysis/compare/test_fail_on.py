@@ -133,13 +133,15 @@ def test_a_metric_that_nothing_has_meets_no_gate(tmp_path: Path) -> None:
 def test_a_gate_needs_something_to_hold_against() -> None:
     values = {"against": None, "fail_on": ("slower",), "threshold": 0.02, "allow_no_baseline": None}
     with pytest.raises(UsageError, match="--against"):
-        asked_for(values, configs=1)
-    assert asked_for(values, configs=2) == Gate(None, ("slower",), 0.02)
-    assert asked_for({**values, "fail_on": ()}, configs=2) is None
+        asked_for(values, compared=1, runs=1)
+    assert asked_for(values, compared=2, runs=2) == Gate(None, ("slower",), 0.02)
+    assert asked_for({**values, "fail_on": ()}, compared=2, runs=2) is None
 
 
 def asked(against: Path) -> Gate | None:
-    return asked_for({"against": str(against), "fail_on": (), "threshold": 0.02, "allow_no_baseline": None}, configs=1)
+    return asked_for(
+        {"against": str(against), "fail_on": (), "threshold": 0.02, "allow_no_baseline": None}, compared=1, runs=1
+    )
 
 
 def test_a_folder_of_one_result_is_that_result(tmp_path: Path) -> None:
@@ -171,5 +173,7 @@ def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
 def test_an_earlier_result_that_is_not_there_is_told_before_anything_starts(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no file"):
         asked_for(
-            {"against": str(tmp_path / "gone"), "fail_on": (), "threshold": 0.02, "allow_no_baseline": None}, configs=1
+            {"against": str(tmp_path / "gone"), "fail_on": (), "threshold": 0.02, "allow_no_baseline": None},
+            compared=1,
+            runs=1,
         )

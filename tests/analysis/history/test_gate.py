@@ -28,7 +28,7 @@ def gate(results: Path, *fail_on: str, allow_no_baseline: bool | None = None) ->
         "against": "history", "fail_on": fail_on, "threshold": 0.02, "results": str(results),
         "allow_no_baseline": allow_no_baseline,
     }  # fmt: skip
-    found = asked_for(values, configs=1)
+    found = asked_for(values, compared=1, runs=1)
     assert found is not None
     return found
 
@@ -114,5 +114,6 @@ def test_several_configs_are_refused() -> None:
     with pytest.raises(UsageError, match="takes one config"):
         asked_for(
             {"against": "history", "fail_on": (), "threshold": 0.02, "results": "results", "allow_no_baseline": None},
-            configs=2,
+            compared=2,
+            runs=2,
         )
