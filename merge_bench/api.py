@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -269,9 +270,9 @@ def history(
 ) -> Any:  # fmt: skip
     """A data frame with a row for every result in results folders: its value, its level, and whether that begins there.
 
-    `only`: ``config``, ``chunk``, ``workers``, ``hosts``, ``engine``, ``exchange``, as options of the command. In
-    ``unit`` is that of value and level, in ``shift`` the change of the level, -0.05 for 5 % less, and in ``differs``
-    what else changed with that result.
+    `only`: ``config``, ``chunk``, ``workers``, ``hosts``, ``engine``, ``exchange``, as options of the command. The
+    names of columns are identifiers: in ``unit`` is that of value and level, in ``shift`` the change of the level,
+    -0.05 for 5 % less, and in ``differs`` what else changed with that result.
 
     Raises
     ------
@@ -287,7 +288,8 @@ def history(
         shifts = {shift.result: shift for shift in series.shifts}
         for at, result in enumerate(series.results):
             shift = shifts.get(at)
-            rows.append({"series": number, **series.series, **asdict(result)} | {
+            key = {re.sub(r"\W", "_", name).lower(): value for name, value in series.series.items()}
+            rows.append({"series": number, **key, **asdict(result)} | {
                 "started": moment(result.started), "launches": len(result.launches), "metric": metric,
                 "unit": document.unit, "shift": shift and shift.change, "differs": shift and "; ".join(shift.differs),
             })  # fmt: skip

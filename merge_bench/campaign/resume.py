@@ -102,7 +102,7 @@ def extend(result: Path, line: CampaignLine, jobs: Sequence[Job]) -> Found:
     campaign = read_campaign(result)
     folder, wanted = campaign.folder, line.plans[0]["launches"]
     cannot = f"cannot extend {folder}: "
-    if differing := list(_paths(*(_compared(each, launches=False) for each in (campaign.head, line)))):
+    if differing := list(_paths(_compared(campaign.head, launches=False), _compared(line, launches=False))):
         more = f" and {len(differing) - _NAMED} more" if len(differing) > _NAMED else ""
         raise UsageError(f"{cannot}{', '.join(differing[:_NAMED])}{more} differ; omit --extend to begin a new campaign")
     if _over(campaign) or any(_status(launch) not in GOES_ON for launch in campaign.launches):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import os
 import re
@@ -10,7 +11,7 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -108,10 +109,13 @@ def service_of(values: Mapping[str, Any]) -> str | None:
 def on_service(url: str, command: str, values: Mapping[str, Any]) -> tuple[Campaign, Failure | None, int]:
     """Queue a job, follow it, and bring its records home; gives them, why it failed, and its exit status.
 
-    Where the job's output has been printed already, standard output stays closed until the command ends.
+    Where the job's output has been printed already, only the end of standard output is printed.
     """
+    from msgspec.structs import replace
+
     from merge_bench.analysis.documents.error import Failure
     from merge_bench.cluster import signals
+    from merge_bench.config.shipped import SUFFIX, find_config
     from merge_bench.records.reader import read_campaign
     from merge_bench.service.client import PATIENCE, Client
     from merge_bench.view.titles import tunes
@@ -119,7 +123,8 @@ def on_service(url: str, command: str, values: Mapping[str, Any]) -> tuple[Campa
     if values["dry_run"]:
         raise UsageError("--dry-run shows what this machine would start; it cannot be combined with a service")
     results = Path(values["results"] or os.environ.get(_RESULTS.variable) or str(_RESULTS.default))
-    client, request, printed = Client(url, results=results, wait=PATIENCE), _request(command), [""]
+    request, typed = _request(command)
+    client, printed = Client(url, results=results, wait=PATIENCE), [""]
     try:
         with signals.raising():
             job = _follow(client, client.add(request).id, printed)
@@ -143,13 +148,26 @@ def on_service(url: str, command: str, values: Mapping[str, Any]) -> tuple[Campa
         campaign = read_campaign(client.records(job, results))
     except UsageError as unreadable:
         raise RunFailed(str(unreadable)) from None
+    # Here the result is of the command that was typed, with the user's own files.
+    own = {find_config(name).name.removesuffix(SUFFIX): name for name in typed}
+    configs = [replace(each, path=own.get(each.name)) for each in campaign.head.configs]
+    campaign = dataclasses.replace(campaign, head=replace(campaign.head, argv=list(sys.argv), configs=configs))
     found = f"probe {campaign.probe}" if campaign.probe else "tune" if tunes(campaign) else "run"
     if found != command or not campaign.head.configs:
         raise RunFailed(f"job {job.id} of {url} has records of `{visible(cut(found))}`, not of `{command}`")
     if one_stream() and not values["json"] and not values.get("details"):
-        print(f"Records: {campaign.records}")
-        click.get_current_context().with_resource(contextlib.redirect_stdout(io.StringIO()))
+        click.get_current_context().with_resource(_only_the_end(campaign.records))
     return campaign, error, status
+
+
+@contextlib.contextmanager
+def _only_the_end(records: Path) -> Iterator[None]:
+    """Print no more than what comes next and where files are: the rest has been printed by the job."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        yield
+    _, found, end = printed.getvalue().rpartition("\nNext: ")
+    print(f"{found.lstrip()}{end.partition(chr(10) * 2)[0].rstrip()}" if found else f"Records: {records}")
 
 
 def gate_at_home(campaign: Campaign, values: Mapping[str, Any]) -> CompareDocument | None:
@@ -204,8 +222,11 @@ def job_request(root: click.Command, words: Sequence[str]) -> JobRequest:
     return JobRequest(command=" ".join(names), options=options, configs=configs, resume=True)
 
 
-def _request(command: str) -> JobRequest:
-    """The job of this command, with the options that are in the environment; a config of the user becomes settings."""
+def _request(command: str) -> tuple[JobRequest, list[str]]:
+    """The job of this command and the configs as they were typed.
+
+    With the options that are in the environment; a config of the user becomes settings.
+    """
     from msgspec.structs import replace
 
     from merge_bench.config.shipped import FOLDER, SUFFIX, find_config
@@ -227,7 +248,8 @@ def _request(command: str) -> JobRequest:
         settings, name = settings_of(own), own.name.removesuffix(SUFFIX)
         settings_file(settings, name)  # refused here if the service would refuse it
         say(f"{typed.configs[0]} is sent as settings; its results have the config name {name}")
-    return replace(
+    request = replace(
         typed, options={name: value for name, value in options.items() if name not in _HERE},
         configs=[path.name for path in paths], settings=settings, name=name, key=secrets.token_hex(16),
     )  # fmt: skip
+    return request, typed.configs

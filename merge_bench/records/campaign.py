@@ -15,6 +15,9 @@ from merge_bench.records.recorded_plan import Plan, unreadable
 INTERRUPTED = "interrupted"
 """The code of a failure that a signal or the end of the driver caused."""
 
+JOB = "MERGE_BENCH_JOB"
+"""A variable of every process of a service's job, and of the surroundings in its records."""
+
 IMPORTED = "imported"
 """The value of ``verify`` in the plan and of the launcher, if another program ran the merges."""
 
@@ -181,6 +184,12 @@ class Campaign:
     def probe(self) -> str | None:
         """The name of the network measurement; None for merges."""
         return self.plans[0].probe if self.plans else None
+
+    @property
+    def of_a_job(self) -> bool:
+        """Whether a service made it."""
+        environment = (self.head.surroundings or {}).get("environment")
+        return isinstance(environment, dict) and JOB in environment
 
     @property
     def cautions(self) -> tuple[Caution, ...]:

@@ -181,7 +181,8 @@ class Assembly:
         launches = tuple(Launch(index, **_tuples(fields)) for index, fields in sorted(self._launches.items()))
         head, fields = self._head, _tuples(self._fields)
         for line in fields.get("extensions", ())[-1:]:
-            head = msgspec.structs.replace(head, plans=[{**plan, "launches": line.launches} for plan in head.plans])
+            plans = [{**plan, "launches": line.launches} for plan in head.plans]
+            head = msgspec.structs.replace(head, plans=plans, argv=line.argv)
             fields["plans"] = tuple(map(Plan.of, head.plans))
         return Campaign(self.path, head, launches=launches, truncated=truncated, skipped=dict(self._skipped), **fields)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import hmac
 import json
@@ -261,6 +262,16 @@ def open_store(results: Path) -> Store:
         return Store(folder / "service.sqlite")
     except (OSError, sqlite3.Error) as error:
         raise UsageError(f"cannot use the folder {folder}: {error}") from None
+
+
+def is_served(results: Path) -> bool:
+    """Whether a service of these results runs on this machine: it holds the lock of the folder."""
+    with contextlib.suppress(OSError), open(results / FOLDER / "lock", "rb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def check_name(name: str) -> None:
