@@ -92,7 +92,11 @@ def test_records_come_home_equal_and_without_tokens_and_a_gate_that_is_not_met_e
     theirs = service.results / resumed.folder.name
     assert (resumed.folder / RECORDS).read_bytes() == (theirs / RECORDS).read_bytes()
     assert f"Records: {resumed.folder / RECORDS}\n" in resumed.output
-    assert f"Records: {theirs / RECORDS}\n" in resumed.errors  # the job's own output
+    assert f"Records: {theirs / RECORDS}, on the service's machine\n" in resumed.errors  # the job's own output
+    assert "Next: " not in resumed.errors
+    (step,) = [line for line in resumed.output.splitlines() if line.startswith("Next: ")]
+    assert str(service.results) not in step
+    assert str(resumed.results) in step
     assert resumed.output.startswith(f"merge_bench · {resumed.folder.name}\n")
     assert [config.name for config in read_campaign(resumed.folder).head.configs] == ["tcp"]
 
@@ -186,6 +190,9 @@ def test_ctrl_c_cancels_the_job_and_brings_home_what_was_measured(service: RealS
     assert "cancelled" in output
     assert output.count(f"merge_bench · {client.folder.name}\n") == 1  # the job's report; both streams are one
     assert output.count(f"Records: {client.folder / RECORDS}\n") == 1
+    step = output[output.index("Next: ") :].splitlines()[0]  # what the client typed, with its own file
+    assert str(config) in step
+    assert str(service.results) not in step
     campaign = read_campaign(client.folder)
     assert campaign.end is not None
     assert campaign.end.status == 3

@@ -352,8 +352,9 @@ def _words(campaign: Campaign) -> list[str] | None:
         return None
     words = campaign.head.argv[1:]
     words = words[1:] if words[:1] == ["run"] else words
-    if campaign.of_a_job and not _given(words, "on"):  # the service's own folder
-        words = _replaced(words, {"results": ""})[:-2]
+    results = _value(words, "results")
+    if campaign.of_a_job and results and Path(results).resolve() != campaign.folder.parent.resolve():
+        words = _replaced(words, {"results": ""})[:-2]  # the service's own folder
     return words
 
 
