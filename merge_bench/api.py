@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -56,7 +57,8 @@ class Result:
             rows = sum(len(launch.probes) for launch in campaign.standing)
             shown = [f"probe {campaign.probe}: {rows} rows in {len(campaign.standing)} launches"]
         else:
-            shown = [_line(run) for run in campaign.runs[:_SHOWN]]
+            named = zip(campaign.labels, campaign.runs, strict=True)
+            shown = [_line(name, run) for name, run in list(named)[:_SHOWN]]
             more = len(campaign.runs) - len(shown)
             shown += [f"and {more} more runs"] if more else []
         status = {None: "not finished", 0: "successful"}.get(self.status, f"status {self.status}")
@@ -219,15 +221,15 @@ def launch(
     from merge_bench.campaign import run as running
     from merge_bench.view.progress import progress_for
 
-    gate = asked_for(sweep.options, configs=len(sweep.configs))
+    gate = asked_for(sweep.options, compared=len(sweep.labels), runs=len(sweep.prepared))
     if gate is not None and (doubt := gate.doubt(sweep.first.plan.launches)) is not None:
         say(f"warning: {doubt}", "measure both with --launches 8")
     with contextlib.closing(progress_for(sys.stderr, quiet=quiet)) as progress:
-        waits = values["wait_for_quiet"]
+        waits, extended = values["wait_for_quiet"], values["extend"]
         assert waits is None or isinstance(waits, float)
         folder, status = running.run(
-            sweep, progress, fresh=bool(values["fresh"]), caller=caller, wait_for_quiet=waits,
-            say_time=say_time,
+            sweep, progress, fresh=bool(values["fresh"]), extend=Path(str(extended)) if extended else None,
+            caller=caller, wait_for_quiet=waits, say_time=say_time,
         )  # fmt: skip
     result = load(folder)
     verdict: CompareDocument | None = None
@@ -268,9 +270,9 @@ def history(
 ) -> Any:  # fmt: skip
     """A data frame with a row for every result in results folders: its value, its level, and whether that begins there.
 
-    `only`: ``config``, ``chunk``, ``workers``, ``hosts``, ``engine``, ``exchange``, as options of the command. In
-    ``unit`` is that of value and level, in ``shift`` the change of the level, -0.05 for 5 % less, and in ``differs``
-    what else changed with that result.
+    `only`: ``config``, ``chunk``, ``workers``, ``hosts``, ``engine``, ``exchange``, as options of the command. The
+    names of columns are identifiers: in ``unit`` is that of value and level, in ``shift`` the change of the level,
+    -0.05 for 5 % less, and in ``differs`` what else changed with that result.
 
     Raises
     ------
@@ -286,7 +288,8 @@ def history(
         shifts = {shift.result: shift for shift in series.shifts}
         for at, result in enumerate(series.results):
             shift = shifts.get(at)
-            rows.append({"series": number, **series.series, **asdict(result)} | {
+            key = {re.sub(r"\W", "_", name).lower(): value for name, value in series.series.items()}
+            rows.append({"series": number, **key, **asdict(result)} | {
                 "started": moment(result.started), "launches": len(result.launches), "metric": metric,
                 "unit": document.unit, "shift": shift and shift.change, "differs": shift and "; ".join(shift.differs),
             })  # fmt: skip
@@ -318,7 +321,7 @@ def predict(
     return _plain(document)
 
 
-def _line(run: Run) -> str:
+def _line(name: str, run: Run) -> str:
     """``tcp: 2 workers, 1,000,000 rows per chunk, verified, 3.21 GiB/s``."""
     launches = aggregate.counted(run)
     plan, rate = run.plan, aggregate.of_run(launches, aggregate.throughput)
@@ -326,7 +329,7 @@ def _line(run: Run) -> str:
     parts += [f"{format_count(plan.rows_per_chunk)} rows per chunk"] if plan.rows_per_chunk is not None else []
     parts += [plan.question] if plan.question else []
     parts += [state_of(run, launches).mark or "verified", "nothing measured" if rate is None else format_rate(rate)]
-    return f"{run.config.name}: {', '.join(parts)}"
+    return f"{name}: {', '.join(parts)}"
 
 
 def _campaigns(results: Sequence[Result | str | PathLike[str]]) -> list[Campaign]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import keyword
 import re
 import subprocess
 import sys
@@ -116,8 +117,27 @@ def test_workers_and_pairs_have_bytes_and_rates(result: merge_bench.Result) -> N
     pairs = result.pairs()
     assert len(pairs) == 2 * 6 * 2
     row = pairs.iloc[0]
-    assert (row["from"], row["to"], row.bytes, row.transports) == (0, 1, 12_000_000, "sysv/memory,tcp/lo")
+    assert (row.from_rank, row.to_rank, row.bytes, row.transports) == (0, 1, 12_000_000, "sysv/memory,tcp/lo")
     assert row.rate == pytest.approx(4e8)
+
+
+def test_names_of_columns_are_identifiers(tmp_path: Path, result: merge_bench.Result) -> None:
+    frames = [result.iterations(), result.launches(), result.workers(), result.pairs()]
+    frames += [merge_bench.load(write_probe(tmp_path)).probes(), merge_bench.history(result.folder.parent)]
+    for frame in frames:
+        assert len(frame) > 0
+        assert [name for name in frame.columns if not name.isidentifier() or keyword.iskeyword(name)] == []
+
+
+def test_the_package_lists_what_it_offers() -> None:
+    assert {"run", "load", "compare", "history", "predict", "published", "Result"} <= {*dir(merge_bench)}
+    assert all(hasattr(merge_bench, name) for name in dir(merge_bench))
+
+
+def test_a_plot_of_one_run_says_which_it_drew(result: merge_bench.Result) -> None:
+    for which, config in enumerate(("default", "tcp")):
+        for kind in ("phases", "workers"):
+            assert result.plot(kind, which).title.text.endswith(f": {config}")
 
 
 def test_failed_launches_stay_in_the_frames_and_are_marked(tmp_path: Path) -> None:

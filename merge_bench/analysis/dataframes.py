@@ -1,7 +1,7 @@
 """A campaign's records as tidy tables, a row an observation: what data frames for Python are made of.
 
 Seconds, bytes, rows and bytes per second; None where something was not measured. Warm-up iterations and launches that
-were interrupted and made again are left out.
+were interrupted and made again are left out. Names of columns are identifiers, so that ``frame.wall_seconds`` works.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def pairs(campaign: Campaign) -> Rows:
         for (sender, receiver), found in aggregate.pair_figures([launch]).items():
             lane = known.get((sender, receiver))
             yield _key(campaign, run, launch) | {
-                "from": sender,
-                "to": receiver,
+                "from_rank": sender,
+                "to_rank": receiver,
                 "bytes": float(found.bytes),
                 "seconds": found.seconds,
                 "rate": found.bytes / found.seconds if found.seconds else None,
@@ -96,6 +96,8 @@ def _key(campaign: Campaign, run: Run, launch: Launch) -> dict[str, Any]:
         "campaign": campaign.head.campaign_id,
         "config": run.config.name,
         "plan": run.plan_index,
+        "engine": run.plan.engine,
+        "exchange": run.plan.exchange,
         "rows_per_chunk": run.plan.rows_per_chunk,
         "question": run.plan.question or None,
         "workers": run.plan.workers,

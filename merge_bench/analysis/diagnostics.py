@@ -36,7 +36,8 @@ def warnings(
     verification = [_UNVERIFIED[state]] if state in _UNVERIFIED and (counted or state is not State.MISSING) else []
     traffic = () if run.plan.runtime_filter else _traffic(counted)  # the filter's messages are not in the records
     several = len(campaign.runs) > 1
-    name = run.config.name if several else ""
+    keys = [(each.config.name, each.plan_index) for each in campaign.runs]
+    name = campaign.labels[keys.index((run.config.name, run.plan_index))] if several else ""
     shown = (
         *traffic, *_launches(run), *limit_exceeded(counted), *_links(counted, workers, name),
         *_ranks(run, counted, workers, name), *_outliers(counted, several=several),

@@ -41,19 +41,22 @@ def config_line(prepared: Prepared, config: ConfigFile | None) -> Config:
 
 def make_campaign(
     results: Path, name: str, head: Head, jobs: Sequence[Job], launch: LaunchOne, *, resume: bool = True,
-    caller: Caller = UNTOUCHED, wait_for_quiet: float | None = None,
+    extend: Path | None = None, caller: Caller = UNTOUCHED, wait_for_quiet: float | None = None,
     expected: ExpectedTime | None = None,
 ) -> tuple[Path, int]:  # fmt: skip
     """Make every launch of `jobs` in their order; gives the campaign's folder and the exit status.
 
     A failed launch is recorded, and the next one is made. A wrong result, a gate that is not met, or a signal ends the
-    campaign. With `resume`, an interrupted campaign of several launches is continued without repeating what it has.
+    campaign. With `resume`, an interrupted campaign of several launches is continued without repeating what it has;
+    `extend`: so is this one, to which launches are added.
     `wait_for_quiet`: seconds to wait at most until other processes leave this host's cores alone.
     `expected`: how long the launches take, which is printed before the first and corrected after it.
     """
     line = first_line(head, jobs, caller.argv)
-    found = resuming.find(results, line, jobs) if resume and len(jobs) > 1 else None
+    found = resuming.find(results, line, jobs) if resume and len(jobs) > 1 and extend is None else None
     with caller.signals(), signals.ignored():  # from here on, a signal is recorded
+        if extend is not None:
+            found = resuming.extend(extend, line, jobs)
         writer, left, first, status = found or (CampaignWriter.create(results, name), list(jobs), 0, 0)
         with writer:
             if found:

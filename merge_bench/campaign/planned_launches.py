@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from merge_bench.campaign.make_plan import Prepared, refuse_more_launches
 from merge_bench.errors import UsageError
+from merge_bench.records.campaign import labels
 from merge_bench.records.schema import Config, RunKey
 
 _T = TypeVar("_T")
@@ -27,12 +28,16 @@ class Head:
 
 @dataclass(frozen=True)
 class Job:
-    """One launch to make: of which config (by its name in the campaign) and plan (by its index), in which block."""
+    """One launch to make: of which config (by its name in the campaign) and plan (by its index), in which block.
+
+    `label`: what its run is called beside the others.
+    """
 
     prepared: Prepared
     config: str
     plan: int = 0
     block: int = 0
+    label: str = ""
 
 
 def in_blocks(each: Sequence[_T], *, blocks: int, seed: int) -> list[tuple[int, _T]]:
@@ -108,6 +113,16 @@ class Sweep:
         """The folder that campaigns are written to."""
         return self.first.settings.results
 
+    def named(self) -> dict[tuple[str, int], str]:
+        """What each run is called beside the others."""
+        runs = [(config, self.plans[plan]) for config, plan in self.prepared]
+        return dict(zip(self.prepared, labels(runs), strict=True))
+
+    @property
+    def labels(self) -> list[str]:
+        """The names of what is compared, each once: configs, or engines and exchanges."""
+        return list(dict.fromkeys(self.named().values()))
+
     def head(self) -> Head:
         """What the records begin with."""
         keys = [RunKey(config=config, plan=plan) for config, plan in self.prepared]
@@ -117,4 +132,5 @@ class Sweep:
         """In each block every config with every plan once."""
         plan = self.first.plan
         order = in_blocks(list(self.prepared.items()), blocks=plan.launches, seed=plan.seed)
-        return [Job(prepared, config, index, block) for block, ((config, index), prepared) in order]
+        named = self.named()
+        return [Job(prepared, *key, block, named[key]) for block, (key, prepared) in order]

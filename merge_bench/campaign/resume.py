@@ -1,10 +1,10 @@
-"""Finds an unfinished campaign of the same command."""
+"""Finds an unfinished campaign of the same command, or opens a finished one to add launches."""
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,17 +16,19 @@ from merge_bench.cluster import host_agent
 from merge_bench.cluster.environment import THREAD_COUNTS
 from merge_bench.config.options import BY_VARIABLE
 from merge_bench.config.tokens import TOKENS
-from merge_bench.errors import Caution, MergeBenchError, RunFailed, say
+from merge_bench.errors import Caution, MergeBenchError, RunFailed, UsageError, say
 from merge_bench.host import machine
 from merge_bench.host.memory import show_cores
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch
 from merge_bench.records.reader import read_campaign, read_head
-from merge_bench.records.schema import CampaignLine, FailureLine, LaunchEndLine, WarningLine
+from merge_bench.records.schema import CampaignLine, ExtensionLine, FailureLine, LaunchEndLine, WarningLine
 from merge_bench.records.writer import RECORDS, CampaignWriter
 
 # Not all of DASK_…: other parts of Dask's configuration hold passwords and tokens, and records are passed around.
 PREFIXES = (*machine.RECORDED_PREFIXES, "DASK_DISTRIBUTED__", "DASK_DATAFRAME__")
 NAMES = (*THREAD_COUNTS, "LD_LIBRARY_PATH")
+_NAMED, _SHORT = 4, 60
+"""Differences that a message names, and characters of a value that it has."""
 GOES_ON = (0, RunFailed.exit_status)
 """Statuses of launches and campaigns after which more launches are made."""
 
@@ -75,20 +77,64 @@ def find(results: Path, line: CampaignLine, jobs: Sequence[Job]) -> Found | None
     A campaign with a wrong result, or a gate that was not met, is finished.
     """
 
-    def left(campaign: Campaign) -> list[Job]:
-        made = {(launch.key, launch.block) for launch in campaign.launches if not launch.interrupted}
-        return [job for job in jobs if ((job.config, job.plan), job.block) not in made]
-
     def unfinished(campaign: Campaign) -> bool:
-        return bool(left(campaign) or campaign.end is None) and all(
+        return bool(_left(campaign, jobs) or campaign.end is None) and all(
             _status(launch) in GOES_ON for launch in campaign.launches
         )
 
     found = go_on(results, line, unfinished)
     if found is None:
         return None
-    writer, campaign = found
-    missing = left(campaign)
+    return _found(*found, jobs)
+
+
+def extend(result: Path, line: CampaignLine, jobs: Sequence[Job]) -> Found:
+    """Open the campaign `result` to make those of `jobs` that it does not have.
+
+    Their first lines differ at most as in `go_on`, and in the number of launches. Blocks depend only on the seed and
+    their number, so those that are added are the ones that would have come next.
+
+    Raises
+    ------
+    UsageError
+        If anything else differs, the campaign has as many launches, or cannot be written; nothing was changed.
+    """
+    campaign = read_campaign(result)
+    folder, wanted = campaign.folder, line.plans[0]["launches"]
+    cannot = f"cannot extend {folder}: "
+    if differing := list(_paths(_compared(campaign.head, launches=False), _compared(line, launches=False))):
+        more = f" and {len(differing) - _NAMED} more" if len(differing) > _NAMED else ""
+        raise UsageError(f"{cannot}{', '.join(differing[:_NAMED])}{more} differ; omit --extend to begin a new campaign")
+    if _over(campaign) or any(_status(launch) not in GOES_ON for launch in campaign.launches):
+        raise UsageError(f"{cannot}it ended with a wrong result, or a gate that was not met")
+    planned = campaign.runs[0].planned_launches
+    if wanted < planned or not _left(campaign, jobs):
+        raise UsageError(f"{folder} has {planned} launches already; name more with --launches")
+    try:
+        writer = CampaignWriter.resume(folder)
+    except RunFailed as error:
+        raise UsageError(f"{cannot}{error}") from None
+    try:
+        for launch in campaign.launches:
+            if launch.end is None:
+                _end(writer, launch)
+        if wanted > planned:
+            writer.write(ExtensionLine(launches=wanted, argv=line.argv))
+            os.utime(folder)  # for indexes of campaigns that have ended
+        return _found(writer, read_campaign(folder), jobs)
+    except BaseException:
+        writer.close()
+        raise
+
+
+def _left(campaign: Campaign, jobs: Sequence[Job]) -> list[Job]:
+    """Those of `jobs` that a campaign has not made."""
+    made = {(launch.key, launch.block) for launch in campaign.launches if not launch.interrupted}
+    return [job for job in jobs if ((job.config, job.plan), job.block) not in made]
+
+
+def _found(writer: CampaignWriter, campaign: Campaign, jobs: Sequence[Job]) -> Found:
+    missing = _left(campaign, jobs)
     begun = {launch.block for launch in campaign.launches if not launch.interrupted}
     if missing and len(campaign.head.runs) > 1 and missing[0].block in begun:
         _warn_of_torn_block(writer, missing[0].block)
@@ -113,8 +159,9 @@ def go_on(
         if head is None or differences(head, line):
             continue
         try:
-            if _over(campaign := read_campaign(records)) or not unfinished(campaign):
-                continue
+            campaign = read_campaign(records)
+            if differences(campaign.head, line) or _over(campaign) or not unfinished(campaign):
+                continue  # it may have been extended since its first line
             writer = CampaignWriter.resume(records.parent)
         except MergeBenchError as error:
             say(f"not resuming {records.parent}: {error}")
@@ -135,14 +182,35 @@ def go_on(
 
 def differences(found: CampaignLine, wanted: CampaignLine) -> list[str]:
     """In which fields two first lines differ that decide what is measured."""
-    one, other = (
-        msgspec.json.decode(msgspec.json.encode(msgspec.structs.replace(line, campaign_id="", argv=[], time=0.0)))
-        for line in (found, wanted)
-    )
-    for line in (one, other):  # the folder of a config does not matter
-        for config in line["configs"]:
-            config["path"] = None
+    one, other = map(_compared, (found, wanted))
     return [name for name in one if one[name] != other[name]]
+
+
+def _compared(head: CampaignLine, *, launches: bool = True) -> dict[str, Any]:
+    """What decides what is measured, as plain data; `launches`: also how often."""
+    line: dict[str, Any] = msgspec.json.decode(
+        msgspec.json.encode(msgspec.structs.replace(head, campaign_id="", argv=[], time=0.0))
+    )
+    for config in line["configs"]:  # the folder of a config does not matter
+        config["path"] = None
+    for plan in () if launches else line["plans"]:
+        plan.pop("launches", None)
+    return line
+
+
+def _paths(one: Any, other: Any, at: str = "") -> Iterator[str]:
+    """Where two pieces of plain data differ: ``surroundings versions ucxx``."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for name in sorted({*one, *other}):
+            yield from _paths(one.get(name), other.get(name), f"{at} {name}".removeprefix(" surroundings").strip())
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        for index, (first, second) in enumerate(zip(one, other, strict=True)):
+            yield from _paths(first, second, f"{at} {index}")
+    elif one != other:
+        short = all(
+            isinstance(each, (str, int, float, type(None))) and len(str(each)) < _SHORT for each in (one, other)
+        )
+        yield f"{at} ({one} and {other})" if short else at
 
 
 def _over(campaign: Campaign) -> bool:

@@ -28,7 +28,7 @@ from merge_bench.config.installation import how_to_set_up
 from merge_bench.config.old_names import translate_config
 from merge_bench.config.options import BY_KEY
 from merge_bench.config.reader import ConfigFile, read_config
-from merge_bench.config.resolve import Resolved, resolve
+from merge_bench.config.resolve import SWEPT, Resolved, resolve
 from merge_bench.config.shipped import find_config
 from merge_bench.config.ucx_choice import use_ucx
 from merge_bench.config.variable_states import BRINGS_CODE
@@ -56,7 +56,8 @@ def load(
     """
     found, config = load_sweep(config_name, cli_values, fixed)
     if len(found) > 1:
-        raise UsageError("only `run` accepts several values of --chunk, --workers or --question; use one value of each")
+        several = ", ".join(f"--{key}" for key in SWEPT)
+        raise UsageError(f"only `run` accepts several values of {several}; use one value of each")
     return found[0], config
 
 
@@ -71,10 +72,20 @@ def load_sweep(
     warnings = _choose_ucx(options)
     warnings += [] if config is None else _check(config, options)
     found = [make_plan.prepare(each, config) for each in runs]
+    _refuse_twins(runs, found)
     if fixed is None:
         for each in found:
             need_installed(each)
     return [replace(each, warnings=(*each.warnings, *warnings)) for each in found], config
+
+
+def _refuse_twins(runs: Sequence[Resolved], found: Sequence[Prepared]) -> None:
+    """Refuse a sweep in which two values of an option mean the same, as `auto` and the engine that it chooses."""
+    for (one, first), (other, second) in itertools.combinations(zip(runs, found, strict=True), 2):
+        if first.plan == second.plan:
+            key = next(key for key in SWEPT if one.values[key] != other.values[key])
+            names = f"{one.values[key]} and {other.values[key]}"
+            raise UsageError(f"--{key} {names} mean the same here ({getattr(first.plan, key)}); name only one of them")
 
 
 def need_installed(prepared: Prepared) -> None:
@@ -215,12 +226,13 @@ def dry_run(sweep: Sweep) -> str:
     """The exact commands that a launch would start, one a line, under the host's name; of several runs each, then
     how long they take and the order of their launches.
     """
-    lines, jobs = [], sweep.jobs()
+    lines, jobs, named = [], sweep.jobs(), sweep.named()
     for (config, index), prepared in sweep.prepared.items():
         plan = prepared.plan
         if len(jobs) > 1:
             size = f"{_size(plan)} per chunk" if plan.rows_per_chunk is not None else _size(plan)
-            lines.append(f"## {config}/{index}: {_workers(plan)}{size}, {plan.launches} launches")
+            names = f"{config}/{index}" + (f" ({name})" if (name := named[config, index]) != config else "")
+            lines.append(f"## {names}: {_workers(plan)}{size}, {plan.launches} launches")
         for command in make_launcher(prepared.settings).commands(plan, prepared.settings):
             lines.append(f"# {command.role} on {command.host}")
             lines.append(command.shown())
@@ -246,14 +258,14 @@ def load_all(cli_values: Mapping[str, object]) -> Sweep:
 
 
 def run(
-    sweep: Sweep, progress: Progress, *, fresh: bool = False, caller: Caller = UNTOUCHED,
+    sweep: Sweep, progress: Progress, *, fresh: bool = False, extend: Path | None = None, caller: Caller = UNTOUCHED,
     wait_for_quiet: float | None = None, say_time: bool = True,
 ) -> tuple[Path, int]:  # fmt: skip
     """Make every launch of the sweep; returns the campaign's folder and the exit status.
 
     What is measured is on the disk as soon as it is measured. Whatever happens, every process that was started is gone
-    when this returns. An interrupted campaign of the same sweep is resumed, unless `fresh`.
-    `wait_for_quiet`: as of `make_campaign`; `say_time`: print how long several launches take.
+    when this returns. An interrupted campaign of the same sweep is resumed, unless `fresh`; `extend`: a campaign to add
+    launches to. `wait_for_quiet`: as of `make_campaign`; `say_time`: print how long several launches take.
     """
 
     jobs = sweep.jobs()
@@ -270,7 +282,7 @@ def run(
 
     name = "-".join(config.name for config in sweep.configs)
     return make_campaign(
-        sweep.results, name, sweep.head(), jobs, launch, resume=not fresh, caller=caller,
+        sweep.results, name, sweep.head(), jobs, launch, resume=not fresh, extend=extend, caller=caller,
         wait_for_quiet=wait_for_quiet, expected=expected if say_time and len(jobs) > 1 else None,
     )  # fmt: skip
 
@@ -282,8 +294,6 @@ def expected_time(sweep: Sweep) -> ExpectedTime:
 
 def too_few_blocks(sweep: Sweep) -> str | None:
     """How many blocks it takes to show a difference between the configs of a sweep, if it has fewer."""
-    if len(sweep.configs) < 2:
-        return None
     head = sweep.head()
     line = CampaignLine(
         campaign_id="", argv=[], version=__version__, configs=list(head.configs), seed=head.seed,
@@ -295,7 +305,8 @@ def too_few_blocks(sweep: Sweep) -> str | None:
     if blocks >= least:
         return None
     made = f"{blocks} blocks" if blocks > 1 else "1 block"
-    return f"{made} cannot show a difference between {len(sweep.configs)} configs; use --blocks {least} or more"
+    what = f"{len(sweep.labels)} configs" if len(sweep.configs) > 1 else ", ".join(sweep.labels)
+    return f"{made} cannot show a difference between {what}; use --blocks {least} or more"
 
 
 def label(job: Job, jobs: Sequence[Job]) -> str:
@@ -304,7 +315,7 @@ def label(job: Job, jobs: Sequence[Job]) -> str:
     Only the records number launches by themselves, from 0, also those that failed and are made again.
     """
     plan = job.prepared.plan
-    return f"{jobs.index(job) + 1} of {len(jobs)}: {job.config}{_size(plan)}, {_workers(plan)}"
+    return f"{jobs.index(job) + 1} of {len(jobs)}: {job.label}{_size(plan)}, {_workers(plan)}"
 
 
 def _size(plan: Plan) -> str:

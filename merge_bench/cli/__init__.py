@@ -25,6 +25,7 @@ COMMANDS: tuple[click.Command, ...] = (
     clusters.transports,
     clusters.doctor,
     results.list_results,
+    results.show,
     results.compare,
     results.history,
     results.predict,

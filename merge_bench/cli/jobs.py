@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import os
 import re
@@ -10,7 +11,7 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 _VARIABLE, _RESULTS = BY_KEY["on"].variable, BY_KEY["results"]
 _HERE = ("on", "insecure", "results", "json", "details", "output", "csv_file", "plots", "references")
 _POLL_SECONDS = 2.0
+_SAID = "merge_bench: "
+"""How a sentence of `say` begins."""
 _SERVICE = decorated(
     click.option(
         "--on", "url", required=True, envvar=_VARIABLE, show_envvar=True, metavar="URL", help="Address of the service."
@@ -107,10 +110,13 @@ def service_of(values: Mapping[str, Any]) -> str | None:
 def on_service(url: str, command: str, values: Mapping[str, Any]) -> tuple[Campaign, Failure | None, int]:
     """Queue a job, follow it, and bring its records home; gives them, why it failed, and its exit status.
 
-    Where the job's output has been printed already, standard output stays closed until the command ends.
+    Where the job's output has been printed already, only the end of standard output is printed.
     """
+    from msgspec.structs import replace
+
     from merge_bench.analysis.documents.error import Failure
     from merge_bench.cluster import signals
+    from merge_bench.config.shipped import SUFFIX, find_config
     from merge_bench.records.reader import read_campaign
     from merge_bench.service.client import PATIENCE, Client
     from merge_bench.view.titles import tunes
@@ -119,7 +125,7 @@ def on_service(url: str, command: str, values: Mapping[str, Any]) -> tuple[Campa
         raise UsageError("--dry-run shows what this machine would start; it cannot be combined with a service")
     results = Path(values["results"] or os.environ.get(_RESULTS.variable) or str(_RESULTS.default))
     client = Client(url, results=results, wait=PATIENCE, insecure=bool(values.get("insecure")))
-    request, printed = _request(command), [""]
+    (request, typed), printed = _request(command), [""]
     try:
         with signals.raising():
             job = _follow(client, client.add(request).id, printed)
@@ -132,22 +138,37 @@ def on_service(url: str, command: str, values: Mapping[str, Any]) -> tuple[Campa
     if job.state != "done":
         kinds = {each.exit_status: each for each in (UsageError, WrongResult, GateNotMet) if job.state == "failed"}
         kind = kinds.get(job.status or 0, RunFailed)
-        error = Failure(kind.code, visible(f"job {job.id} of {url}: {job.message or job.state}"))
+        said = [line for line in printed[0].splitlines() if line.startswith(_SAID)]  # the last sentence is why
+        why = job.message or (said[-1].removeprefix(_SAID) if said else job.state)
+        error = Failure(kind.code, visible(f"job {job.id} of {url}: {why}"))
         if job.result is None:
             raise kind(error.message)
         status = kind.exit_status
-        say(error.message)
+        say(visible(f"job {job.id} of {url}: {job.message or job.state}"))
     try:
         campaign = read_campaign(client.records(job, results))
     except UsageError as unreadable:
         raise RunFailed(str(unreadable)) from None
+    # Here the result is of the command that was typed, with the user's own files.
+    own = {find_config(name).name.removesuffix(SUFFIX): name for name in typed}
+    configs = [replace(each, path=own.get(each.name)) for each in campaign.head.configs]
+    campaign = dataclasses.replace(campaign, head=replace(campaign.head, argv=list(sys.argv), configs=configs))
     found = f"probe {campaign.probe}" if campaign.probe else "tune" if tunes(campaign) else "run"
     if found != command or not campaign.head.configs:
         raise RunFailed(f"job {job.id} of {url} has records of `{visible(cut(found))}`, not of `{command}`")
     if one_stream() and not values["json"] and not values.get("details"):
-        print(f"Records: {campaign.records}")
-        click.get_current_context().with_resource(contextlib.redirect_stdout(io.StringIO()))
+        click.get_current_context().with_resource(_only_the_end(campaign.records))
     return campaign, error, status
+
+
+@contextlib.contextmanager
+def _only_the_end(records: Path) -> Iterator[None]:
+    """Print no more than what comes next and where files are: the rest has been printed by the job."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        yield
+    _, found, end = printed.getvalue().rpartition("\nNext: ")
+    print(f"{found.lstrip()}{end.partition(chr(10) * 2)[0].rstrip()}" if found else f"Records: {records}")
 
 
 def gate_at_home(campaign: Campaign, values: Mapping[str, Any]) -> CompareDocument | None:
@@ -157,8 +178,11 @@ def gate_at_home(campaign: Campaign, values: Mapping[str, Any]) -> CompareDocume
     against = values["against"] and str(campaign.folder.parent / values["against"])
     if against and not Path(against).is_dir():
         return None
-    given = {"against": against, "fail_on": values["fail_on"] or (), "threshold": values["threshold"] or 0.02}
-    gate = asked_for(given, configs=len(campaign.head.configs))
+    given = {
+        "against": against, "fail_on": values["fail_on"] or (), "threshold": values["threshold"] or 0.02,
+        "allow_no_baseline": values["allow_no_baseline"],
+    }  # fmt: skip
+    gate = asked_for(given, compared=len(set(campaign.labels)), runs=len(campaign.runs))
     return gate.hold(campaign)[0] if gate else None
 
 
@@ -199,14 +223,15 @@ def job_request(root: click.Command, words: Sequence[str]) -> JobRequest:
     return JobRequest(command=" ".join(names), options=options, configs=configs, resume=True)
 
 
-def _request(command: str) -> JobRequest:
-    """The job of this command, with the options that are in the environment; a config of the user becomes settings."""
+def _request(command: str) -> tuple[JobRequest, list[str]]:
+    """The job of this command and the configs as they were typed.
+
+    With the options that are in the environment; a config of the user becomes settings.
+    """
     from msgspec.structs import replace
 
-    from merge_bench.config.old_names import translate_config
-    from merge_bench.config.reader import read_config
-    from merge_bench.config.shipped import FOLDER, find_config
-    from merge_bench.service.rules import settings_file
+    from merge_bench.config.shipped import FOLDER, SUFFIX, find_config
+    from merge_bench.service.rules import settings_file, settings_of
 
     context = click.get_current_context()
     typed = job_request(context.find_root().command, [*command.split(), *context.obj])
@@ -216,14 +241,16 @@ def _request(command: str) -> JobRequest:
         for option in OPTIONS
         if option.in_config and option.key in known and (text := os.environ.get(option.variable))
     } | typed.options
-    paths, settings = [find_config(name) for name in typed.configs], dict[str, str]()
+    paths, settings, name = [find_config(name) for name in typed.configs], dict[str, str](), None
     if not all(path.resolve().parent == FOLDER for path in paths):
         if len(paths) > 1:
             raise UsageError("a service compares shipped configs only; name those, or one file")
-        found = translate_config(read_config(paths.pop(), os.environ))
-        settings = {each.name: each.value for each in {**found.options, **found.environment}.values()}
-        say(f"{typed.configs[0]} is sent as settings; its results have the config name {settings_file(settings)}")
-    return replace(
+        own = paths.pop()
+        settings, name = settings_of(own), own.name.removesuffix(SUFFIX)
+        settings_file(settings, name)  # refused here if the service would refuse it
+        say(f"{typed.configs[0]} is sent as settings; its results have the config name {name}")
+    request = replace(
         typed, options={name: value for name, value in options.items() if name not in _HERE},
-        configs=[path.name for path in paths], settings=settings, key=secrets.token_hex(16),
+        configs=[path.name for path in paths], settings=settings, name=name, key=secrets.token_hex(16),
     )  # fmt: skip
+    return request, typed.configs

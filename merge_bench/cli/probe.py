@@ -132,6 +132,14 @@ def show(**values: Any) -> int:
     return _show(found, rows, output, as_json=values["as_json"])
 
 
+def show_campaign(campaign: Campaign, *, as_json: bool, whole: bool) -> int:
+    """Print a stored campaign as the command that measured it does; gives the exit status."""
+    from merge_bench.probe.shared.stored_rows import in_order
+    from merge_bench.view.probe.output import Output
+
+    return _show([campaign], in_order(campaign), Output(), as_json=as_json, whole=whole)
+
+
 def _show(
     found: Sequence[Campaign], measured: Sequence[Row], output: Output, *, as_json: bool, whole: bool = True
 ) -> int:

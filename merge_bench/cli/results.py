@@ -1,4 +1,4 @@
-"""The commands about stored results: results, compare, history, predict, import, export, report, dashboard."""
+"""The commands about stored results: results, show, compare, history, predict, import, export, report, dashboard."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ METRICS = ("throughput", "bandwidth", "wall", "partition", "exchange", "join")
 @RESULTS
 @percent_option("--threshold", "2%", "Ignore differences below this.")
 @choice_option("--metric", METRICS, "Metric for --fail-on and for the conclusions.")
-@add_options((BY_KEY["fail_on"],), with_defaults=True)
+@add_options((BY_KEY["fail_on"], BY_KEY["allow_no_baseline"]), with_defaults=True)
 @click.option("--anyway", is_flag=True, help="Compare even if hosts, workloads or UCX versions differ.")
 @click.option("--markdown", is_flag=True, help="Print the comparison as Markdown.")
 @json_option()
 def compare(
-    results: tuple[str, ...], threshold: float, metric: str, fail_on: Sequence[str], anyway: bool, markdown: bool,
-    as_json: bool,
+    results: tuple[str, ...], threshold: float, metric: str, fail_on: Sequence[str], allow_no_baseline: bool,
+    anyway: bool, markdown: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Compare candidates with a baseline: is each faster, slower or equivalent?
 
@@ -55,19 +55,19 @@ def compare(
     A RESULT is a campaign folder or its records.jsonl. With one RESULT, the baseline is its first config. With several
     RESULTs, the baseline is the first RESULT.
     """
-    from merge_bench.analysis.compare.document import compare as compare_campaigns
-    from merge_bench.analysis.compare.fail_on import judged, passed
+    from merge_bench.analysis.compare.fail_on import compare_for, judged, passed
     from merge_bench.records.reader import read_campaign
     from merge_bench.view.document import print_document
 
     if markdown and as_json:
         raise UsageError("--markdown and --json cannot be combined")
     campaigns = [read_campaign(result) for result in results]
-    document = compare_campaigns(campaigns, threshold=threshold, anyway=anyway)
+    document = compare_for(fail_on, campaigns, threshold=threshold, anyway=anyway)
     measured = {each.pair for each in document.comparisons if each.metric == metric}
-    if not measured or (fail_on and measured < {each.pair for each in document.comparisons}):
+    pairs = {each.pair for each in document.comparisons}
+    if measured < pairs and (fail_on or not measured):
         raise UsageError(f"--metric {metric} cannot be compared: {'; '.join(document.notes)}")
-    document, status = judged(document, metric=metric, fail_on=fail_on)
+    document, status = judged(document, metric=metric, fail_on=fail_on, allow_no_baseline=bool(allow_no_baseline))
     if as_json:
         print_document(document)
     elif markdown:
@@ -289,12 +289,58 @@ def _print_references() -> None:
 
 
 @click.command("results", context_settings=CONTEXT)
+@click.argument("result", required=False, metavar="[RESULT]")
 @results_option("Folder of the campaigns to list.")
-def list_results(results: str) -> None:
-    """List the results of a folder, the newest last: when, what, whether it is verified, and its throughput."""
+@click.pass_context
+def list_results(ctx: click.Context, /, result: str | None, results: str) -> int:
+    """List the results of a folder, the newest last: when, what, whether it is verified, and its throughput.
+
+    With a RESULT, show that one, as `show` does.
+    """
     from merge_bench.view.results_list import print_results
 
+    if result is not None:
+        return int(ctx.invoke(show, result=result, details=False, as_json=False))
     print_results(Path(results))
+    return 0
+
+
+@click.command(context_settings=CONTEXT)
+@click.argument("result", metavar="RESULT")
+@click.option("--details", is_flag=True, help="Print every table before the conclusion.")
+@json_option("Print the JSON document of the command that made it.")
+def show(result: str, details: bool, as_json: bool) -> int:
+    """Show a stored RESULT as the command that made it did: `run`, `tune`, a `probe` or `import`.
+
+    A RESULT is a campaign folder or its records.jsonl. Nothing is measured or written.
+    """
+    from merge_bench.cli.campaigns import failures_of, say_failures
+    from merge_bench.cli.probe import show_campaign
+    from merge_bench.cli.tune import show_tuning
+    from merge_bench.records.reader import read_campaign
+    from merge_bench.view.titles import tunes
+
+    campaign = read_campaign(result)
+    if campaign.probe:
+        return show_campaign(campaign, as_json=as_json, whole=details)
+    printed = (show_tuning if tunes(campaign) else _show_merges)(campaign, as_json=as_json, details=details)
+    say_failures(failures_of([campaign]), printed=printed)
+    return 0
+
+
+def _show_merges(campaign: Campaign, *, as_json: bool, details: bool) -> Sequence[str]:
+    """Print the runs of a campaign; gives the errors that standard output has."""
+    from merge_bench.analysis.documents.run import runs_of
+    from merge_bench.analysis.summary import summarize
+    from merge_bench.view.document import print_document
+    from merge_bench.view.report.run import print_report
+
+    document = summarize(campaign)
+    if as_json:
+        print_document(document)
+        return ()
+    print_report(campaign, document, details=details)
+    return [one.error.message for one in runs_of(document) if one.error]
 
 
 @click.command(context_settings=CONTEXT)

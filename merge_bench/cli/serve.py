@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -69,6 +70,22 @@ def _store(serve_values: Mapping[str, Any]) -> Store:
     return click.get_current_context().with_resource(opened)
 
 
+_ANYWAY = click.option("--anyway", is_flag=True, help="Add it even if no service of these results is running.")
+
+
+def _served_store(serve_values: Mapping[str, Any], *, anyway: bool, what: str) -> Store:
+    """`_store`, which a running service uses; raises UsageError if there is none, unless `anyway`."""
+    from merge_bench.service.store import is_served
+
+    results = serve_values["results"]
+    if not anyway and not is_served(Path(results)):
+        raise UsageError(
+            f"no service of {results} is running on this machine, so {what}; start it (merge-bench serve --results"
+            f" {shlex.quote(results)}), name its folder (merge-bench serve --results FOLDER …), or use --anyway"
+        )
+    return _store(serve_values)
+
+
 @serve.group(cls=ListedGroup)
 def token() -> None:
     """Add, list or remove the tokens of clients; give --results before `token`."""
@@ -77,10 +94,11 @@ def token() -> None:
 @token.command()
 @click.option("--name", required=True, metavar="NAME", help="Whose token it is.")
 @choice_option("--role", ["read", "run"], "read: look at jobs and results; run: also queue jobs and cancel its own.")
+@_ANYWAY
 @click.pass_obj
-def add(given: Mapping[str, Any], name: str, role: str) -> None:
+def add(given: Mapping[str, Any], name: str, role: str, anyway: bool) -> None:
     """Make a token and print it, once: only its hash is kept."""
-    print(_store(given).add_token(name, role))
+    print(_served_store(given, anyway=anyway, what="nothing would accept this token").add_token(name, role))
     print("Keep it in a file that only its user can read; it is not shown again.", file=sys.stderr)
 
 
@@ -113,9 +131,10 @@ def schedule() -> None:
 @click.option("--zone", default="UTC", show_default=True, metavar="ZONE", help="Time zone, such as Europe/Berlin.")
 @choice_option("--missed", ["skip", "run"], "If the service did not run then: wait for the next time (skip), or run the"
                " job once when it runs again (run).")  # fmt: skip
+@_ANYWAY
 @click.argument("words", nargs=-1, required=True, metavar="-- COMMAND [OPTION]...")
 @click.pass_obj
-def add_schedule(given: Mapping[str, Any], /, words: tuple[str, ...], **values: Any) -> None:
+def add_schedule(given: Mapping[str, Any], /, words: tuple[str, ...], anyway: bool, **values: Any) -> None:
     """Queue COMMAND again and again: `run`, `tune` or a `probe`, with the options that a job may have."""
     from merge_bench.service import schedules
     from merge_bench.service.documents import ScheduleRequest
@@ -124,7 +143,8 @@ def add_schedule(given: Mapping[str, Any], /, words: tuple[str, ...], **values: 
 
     root = click.get_current_context().find_root().command
     request = ScheduleRequest(job=job_request(root, words), **values)
-    added = schedules.add(_store(given), Rules(Path(given["results"]).resolve(), given["tables"]), LOCAL, request)
+    store = _served_store(given, anyway=anyway, what="this schedule would never run")
+    added = schedules.add(store, Rules(Path(given["results"]).resolve(), given["tables"]), LOCAL, request)
     print(f"{added.name} begins at {_utc(added.next)}.")
 
 

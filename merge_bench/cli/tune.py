@@ -20,6 +20,7 @@ from merge_bench.tune.options import OPTIONS
 
 if TYPE_CHECKING:
     from merge_bench.analysis.documents.tune import PrunedValue
+    from merge_bench.records.campaign import Campaign
     from merge_bench.tune.tuning_plan import Task
 
 
@@ -45,7 +46,7 @@ def tune(**values: Any) -> int:
     from merge_bench.view.messages import say_warnings
     from merge_bench.view.plot.draw import check_plots
     from merge_bench.view.progress import progress_for
-    from merge_bench.view.report.next_step import after_tuning
+    from merge_bench.view.report.next_step import after_tuning, elsewhere, typed
     from merge_bench.view.report.tuning import print_tuning
     from merge_bench.view.report.tuning_time import enough
     from merge_bench.view.text import visible
@@ -77,7 +78,7 @@ def tune(**values: Any) -> int:
     result = result_of(campaign)
     written = output if status == 0 and result.winner is not None else None
     remarks = [f"Written: {written}"] if written else [f"Not written: {output}"] * (status == 0)
-    remarks.append(f"Records: {campaign.records}")
+    remarks.append(f"Records: {campaign.records}{elsewhere()}")
     if status == 0:
         remarks += draw_figures(result, campaign, plots, sizes, values["metric"])
     if values["json"]:
@@ -88,12 +89,35 @@ def tune(**values: Any) -> int:
         print(*map(visible, remarks), sep="\n")
     else:
         long = enough(campaign, Path(values["space"] or SPACE))
-        step = after_tuning(campaign, result, written=written, enough=long).here()
+        step = after_tuning(campaign, result, written=written, enough=long)
         print_tuning(
             result, sizes=sizes, metric=values["metric"], pruned=pruned, details=bool(values["details"]),
-            step=step, remarks=remarks,
+            step=typed(step), remarks=remarks,
         )  # fmt: skip
     return status
+
+
+def show_tuning(campaign: Campaign, *, as_json: bool, details: bool) -> Sequence[str]:
+    """Print a stored tuning; gives the errors that standard output has, which are none."""
+    from merge_bench.analysis.documents.error import Failure
+    from merge_bench.cli.campaigns import failures_of
+    from merge_bench.tune.result import recorded_result_of
+    from merge_bench.view.document import print_document
+    from merge_bench.view.report.next_step import after_recorded_tuning
+    from merge_bench.view.report.tuning import print_tuning
+    from merge_bench.view.titles import size_of
+
+    result, asked = recorded_result_of(campaign), campaign.plans[0].tune
+    if as_json:
+        failed = next(iter(failures_of([campaign])), None)
+        print_document(result.document(campaign.records, None, (), Failure.of(failed) if failed else None))
+        return ()
+    print_tuning(
+        result, sizes=[size_of(campaign, plan) for plan in range(len(campaign.plans))],
+        metric=(asked and asked.metric) or "throughput", details=details, step=after_recorded_tuning(campaign).here(),
+        remarks=[f"Records: {campaign.records}"],
+    )  # fmt: skip
+    return ()
 
 
 def _print_space(task: Task, values: Mapping[str, Any]) -> None:

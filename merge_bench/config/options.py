@@ -28,7 +28,8 @@ class Option:
 
     `name`: in kebab case, without dashes; `parse`: text → value; `default`: the value, or None if it is decided later
     (`help` says how); `placeholder`: the value's name in the help; `flag`: takes no value on the command line;
-    `in_config`: a config can set it as ``MERGE_BENCH_<NAME>``; `section`: its heading in the help.
+    `in_config`: a config can set it as ``MERGE_BENCH_<NAME>``; `section`: its heading in the help; `swept`: several of
+    its words make a sweep.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Option:
     flag: bool = False
     in_config: bool = True
     section: str = ""
+    swept: bool = False
 
     @property
     def key(self) -> str:
@@ -52,16 +54,21 @@ class Option:
 
     def taking(self, allowed: Sequence[str], help: str) -> Option:
         """This option with the values `allowed`."""
-        return replace(self, parse=parsers.choice(*allowed), placeholder="|".join(allowed), help=help)
+        one, names = parsers.choice(*allowed), "|".join(allowed)
+        if not self.swept:
+            return replace(self, parse=one, placeholder=names, help=help)
+        return replace(
+            self, parse=parsers.several(one), placeholder=f"{names}[,…]", help=f"{help} Several values make a sweep."
+        )
 
 
-def _choice(name: str, allowed: tuple[str, ...], default: str, help: str) -> Option:
-    return _member(name, default).taking(allowed, help)
+def _choice(name: str, allowed: tuple[str, ...], default: str, help: str, *, swept: bool = False) -> Option:
+    return _member(name, default, swept=swept).taking(allowed, help)
 
 
-def _member(name: str, default: str) -> Option:
+def _member(name: str, default: str, *, swept: bool = False) -> Option:
     """An option whose values and help `campaign.registry_options` adds."""
-    return Option(name, parsers.word, default, "", "NAME")
+    return Option(name, parsers.word, default, "", "NAME", swept=swept)
 
 
 def _flag(name: str, help: str, *, in_config: bool = True) -> Option:
@@ -141,6 +148,11 @@ _MEASURING = _section(
         "Number of blocks of a sweep. Each block launches every combination of config and size once, in random"
         " order.", "N",
     ),
+    Option(
+        "extend", parsers.text, None,
+        "Add launches to this stored result of the same command, until each of its runs has --launches of them.",
+        "RESULT", in_config=False,
+    ),
     _flag("fresh", "Start a new campaign instead of resuming an interrupted one.", in_config=False),
     Option(
         "wait-for-quiet", parsers.duration, None,
@@ -175,6 +187,11 @@ _MEASURING = _section(
         "Exit with status 5 if a comparison has a verdict named here: slower, inconclusive or not-faster.",
         "VERDICT[,VERDICT]",
     ),
+    _flag(
+        "allow-no-baseline",
+        "Exit with status 0 instead of 5 if --fail-on or --against history finds nothing to compare with, such as the"
+        " first nights of a merge.", in_config=False,
+    ),
     Option("threshold", parsers.percent, 0.02, "For --fail-on: ignore differences below this. [2%]", "PERCENT"),
     Option(
         "require-transport", parsers.names, (),
@@ -183,10 +200,10 @@ _MEASURING = _section(
 )  # fmt: skip
 _DATA_PLANE = _section(
     "Data plane",
-    _member("engine", "auto"),
+    _member("engine", "auto", swept=True),
     _choice(
         "exchange", ("ucx", "dask"), "ucx",
-        "How the frames are exchanged; ucx: with UCX endpoints; dask: with Dask's shuffle.",
+        "How the frames are exchanged; ucx: with UCX endpoints; dask: with Dask's shuffle.", swept=True,
     ),
     _choice(
         "distribution", ("shuffle", "broadcast", "auto"), "shuffle",
@@ -194,7 +211,7 @@ _DATA_PLANE = _section(
         " the smaller table goes whole to every worker, and the other stays where it is; auto: broadcast if that sends"
         " less than half of the bytes.",
     ),
-    _choice("shuffle", ("p2p", "tasks"), "p2p", "Shuffle method of Dask for --exchange dask."),
+    _choice("shuffle", ("p2p", "tasks"), "p2p", "Shuffle method of Dask for --exchange dask.", swept=True),
     _choice(
         "pipeline", ("on", "off"), "off",
         "on: partition and join during the exchange; off: one phase after the other.",
@@ -313,7 +330,7 @@ PROBE_OPTIONS = (
 # The options of tuning, which decides about launches and configs itself.
 TUNE_OPTIONS = _some(
     *set(BY_KEY) - {"config", "configs", "blocks", "launches", "link_rounds", "check_link", "require_transport"}
-    - {"timeline", "against", "fail_on", "threshold"}
+    - {"extend", "timeline", "against", "fail_on", "allow_no_baseline", "threshold"}
 )  # fmt: skip
 
 

@@ -38,15 +38,19 @@ def count(minimum: int, maximum: float = math.inf) -> Callable[[str], int]:
     return parse
 
 
-def counts(minimum: int) -> Parser:
-    """A whole number of at least `minimum`, or several separated by commas: a sweep, as a tuple."""
-    one = count(minimum)
+def several(one: Parser) -> Parser:
+    """A value of `one`, or several separated by commas: a sweep, as a tuple."""
 
     def parse(text: str) -> object:
         found = _distinct(text, map(one, text.split(",")))
         return found[0] if len(found) == 1 else found
 
     return parse
+
+
+def counts(minimum: int) -> Parser:
+    """A whole number of at least `minimum`, or several: a sweep."""
+    return several(count(minimum))
 
 
 def size(text: str) -> int:

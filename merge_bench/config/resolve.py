@@ -25,7 +25,8 @@ DEFAULT = "default"
 PLACES = ("command", "config", "environment", DEFAULT)
 """The first words of sources, in the order of precedence."""
 
-SWEPT = ("chunk", "workers", "question")
+SWEPT = ("chunk", "workers", "question", "engine", "exchange", "shuffle")
+"""Options of which several values make a sweep; what is merged first, so that runs of one problem stand together."""
 
 
 @dataclass(frozen=True)
@@ -101,11 +102,15 @@ def expand(options: Resolved) -> list[Resolved]:
     """
     values = options.values
     swept = {key: value for key in SWEPT if isinstance(value := values[key], tuple)}
+    if "shuffle" in swept and "dask" not in (values["exchange"], *swept.get("exchange", ())):
+        raise UsageError("several values of --shuffle need --exchange dask; only Dask's exchange has a shuffle method")
     if "chunk" in swept and values["workload"] != "synthetic":
         raise UsageError("--chunk cannot be used with real tables, whose size is fixed; omit --chunk")
     found = []
     for combination in itertools.product(*swept.values()):
         one = {**values, **dict(zip(swept, combination, strict=True))}
+        if "shuffle" in swept and one["exchange"] != "dask" and one["shuffle"] != swept["shuffle"][0]:
+            continue
         if swept and options.sources["iterations"] == DEFAULT:
             one["iterations"] = None
         _derive(one)
@@ -134,6 +139,8 @@ def _check_combinations(found: Mapping[str, object], sources: Mapping[str, str])
     if isinstance(on, tuple) and any("://" in name for name in on) and not sources["on"].startswith("environment"):
         why = "only the commands run, probe and tune can use a service, whose address begins with https:// or http://"
         raise UsageError(f"{_given('on', sources)} {','.join(on)} names no columns; {why}")
+    if found["extend"] is not None and found["fresh"]:
+        raise UsageError("--extend adds to a stored result, and --fresh starts a new one; use one of them")
     both("config", "configs")
     both("scheduler_address", "scheduler_file")
     both("on", "left_on")

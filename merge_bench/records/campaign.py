@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,9 @@ from merge_bench.records.recorded_plan import Plan, unreadable
 
 INTERRUPTED = "interrupted"
 """The code of a failure that a signal or the end of the driver caused."""
+
+JOB = "MERGE_BENCH_JOB"
+"""A variable of every process of a service's job, and of the surroundings in its records."""
 
 IMPORTED = "imported"
 """The value of ``verify`` in the plan and of the launcher, if another program ran the merges."""
@@ -80,12 +83,37 @@ class Launch:
         return next(keys, None)
 
 
-def ordered_configs(head: s.CampaignLine, launched: Iterable[str]) -> tuple[str, ...]:
-    """The planned configs as planned, then others in the order in which they were first `launched`.
+WAYS = ("engine", "exchange", "shuffle")
+"""Options of a plan that may differ between runs of one config and problem, the first ones first in `labels`."""
 
-    The place of a config does not change when a campaign grows, so a drawing can take its colour from it.
+
+def labels(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
+    """What tells each of `runs`, the name of a config with the options of a plan, from the others.
+
+    That is its config and, where runs of the config differ in `WAYS`, these: ``tcp with polars``. They suffice if there
+    is only one config: ``polars``, ``pandas over dask``.
     """
-    return tuple(dict.fromkeys([*(run.config for run in head.runs), *launched]))
+    alone = len({config for config, _ in runs}) < 2
+    found = []
+    for config, options in runs:
+        alike = [each for name, each in runs if name == config]
+        apart = [way for way in WAYS if len({each.get(way) for each in alike if _has(way, each)}) > 1]
+        ways = {way: str(options[way]) for way in apart if _has(way, options)}
+        shuffle = ways.pop("shuffle", "")
+        way = " ".join(filter(None, (" over ".join(ways.values()), shuffle)))
+        found.append(config if not way else way if alone else f"{config} with {way}")
+    return found
+
+
+def _has(way: str, options: Mapping[str, Any]) -> bool:
+    """Whether a way is in use: only Dask's exchange has a shuffle."""
+    return options.get(way) is not None and (way != "shuffle" or options.get("exchange") == "dask")
+
+
+def planned_labels(head: s.CampaignLine) -> dict[tuple[str, int], str]:
+    """What each planned run, a config with the index of a plan, is called: `labels`."""
+    names = labels([(run.config, head.plans[run.plan]) for run in head.runs])
+    return {(run.config, run.plan): name for run, name in zip(head.runs, names, strict=True)}
 
 
 @dataclass(frozen=True)
@@ -130,7 +158,8 @@ class Campaign:
     `records`: the file that was read; `head`: its first line, with `plans`; `launches`: by index; `truncated`: a
     half-written last line was left out; `skipped`: the number of lines of each kind that this version does not know;
     `warnings`, `failures`: those that belong to no launch; `end`: None if the campaign was killed or is still running;
-    `added`: configs that were added after the first line; `tuning`: the steps of tuning.
+    `added`: configs that were added after the first line; `tuning`: the steps of tuning; `extensions`: launches
+    that were added, which the plans of `head` and `plans` have.
     """
 
     records: Path
@@ -144,6 +173,7 @@ class Campaign:
     end: s.EndLine | None = None
     added: tuple[s.ConfigLine, ...] = ()
     tuning: tuple[s.TuneLine, ...] = ()
+    extensions: tuple[s.ExtensionLine, ...] = ()
 
     @property
     def folder(self) -> Path:
@@ -156,6 +186,12 @@ class Campaign:
         return self.plans[0].probe if self.plans else None
 
     @property
+    def of_a_job(self) -> bool:
+        """Whether a service made it."""
+        environment = (self.head.surroundings or {}).get("environment")
+        return isinstance(environment, dict) and JOB in environment
+
+    @property
     def cautions(self) -> tuple[Caution, ...]:
         """Every warning in the records, each once; first those that belong to no launch."""
         found = [*self.warnings, *(warning for launch in self.standing for warning in launch.warnings)]
@@ -166,11 +202,6 @@ class Campaign:
         """Failures that belong to no launch, or to a launch whose run no line names."""
         nameless = (failure for launch in self.standing if launch.key is None for failure in launch.failures)
         return self.failures if len(self.head.runs) == 1 else (*self.failures, *nameless)
-
-    @property
-    def config_names(self) -> tuple[str, ...]:
-        """Its configs in their order in every table and drawing: `ordered_configs` of its launches."""
-        return ordered_configs(self.head, (key[0] for launch in self.launches if (key := launch.key) is not None))
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -186,6 +217,11 @@ class Campaign:
             Run(configs[name], plan, self.plans[plan], self.head.plans[plan], tuple(launches))
             for (name, plan), launches in by_key.items()
         )
+
+    @property
+    def labels(self) -> list[str]:
+        """What each of its `runs` is called: `labels`."""
+        return labels([(run.config.name, run.options) for run in self.runs])
 
     @property
     def standing(self) -> tuple[Launch, ...]:

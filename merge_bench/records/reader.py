@@ -179,10 +179,12 @@ class Assembly:
         if self._head is None:
             raise UsageError(f"{self.path} is empty; no campaign was recorded")
         launches = tuple(Launch(index, **_tuples(fields)) for index, fields in sorted(self._launches.items()))
-        return Campaign(
-            self.path, self._head, launches=launches, truncated=truncated, skipped=dict(self._skipped),
-            **_tuples(self._fields),
-        )  # fmt: skip
+        head, fields = self._head, _tuples(self._fields)
+        for line in fields.get("extensions", ())[-1:]:
+            plans = [{**plan, "launches": line.launches} for plan in head.plans]
+            head = msgspec.structs.replace(head, plans=plans, argv=line.argv)
+            fields["plans"] = tuple(map(Plan.of, head.plans))
+        return Campaign(self.path, head, launches=launches, truncated=truncated, skipped=dict(self._skipped), **fields)
 
 
 def _tuples(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -432,6 +432,13 @@ class LaunchEndLine(Line, tag="launch_end", frozen=True, kw_only=True):
     seconds: Seconds | None
 
 
+class ExtensionLine(Line, tag="extension", frozen=True, kw_only=True):
+    """Launches were added to a campaign that had ended: each run has now so many, which replaces that of its plan."""
+
+    launches: Count
+    argv: list[str] = []
+
+
 class EndLine(Line, tag="end", frozen=True, kw_only=True):
     """The last line of a campaign that was not killed; ``status`` is the command's exit status."""
 
@@ -452,5 +459,6 @@ Record: TypeAlias = (
     | WarningLine
     | FailureLine
     | LaunchEndLine
+    | ExtensionLine
     | EndLine
 )

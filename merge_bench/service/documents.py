@@ -17,14 +17,16 @@ class JobRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What to measure.
 
     `command`: run, tune or `probe NAME`; `options`: the command's, without dashes; `configs`: shipped ones, the
-    baseline first; `settings`: UCX_… and MERGE_BENCH_… variables, instead of configs; `resume`: if the service ends
-    during the job, queue it again to continue its campaign; `key`: the same request sent twice is one job.
+    baseline first; `settings`: UCX_… and MERGE_BENCH_… variables, instead of configs, and `name`: what the config of
+    these is called; `resume`: if the service ends during the job, queue it again to continue its campaign; `key`: the
+    same request sent twice is one job.
     """
 
     command: Name
     options: Annotated[dict[Name, Value | Annotated[list[Value], Meta(max_length=100)]], Meta(max_length=100)] = {}
     configs: Annotated[list[Name], Meta(max_length=50)] = []
     settings: Annotated[dict[Name, Text], Meta(max_length=200)] = {}
+    name: Annotated[str, Meta(max_length=60)] | None = None
     resume: bool = False
     key: Name | None = None
 

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import psutil
 
-VARIABLE = "MERGE_BENCH_JOB"
+from merge_bench.records.campaign import JOB
+
+VARIABLE = JOB
 _POLL_SECONDS = 0.05
 
 

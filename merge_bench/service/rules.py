@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -18,14 +19,17 @@ from merge_bench.analysis.compare.fail_on import HISTORY
 from merge_bench.campaign.registry_options import complete
 from merge_bench.config import parsers
 from merge_bench.config.catalogue import shipped_names
+from merge_bench.config.old_names import translate_config
 from merge_bench.config.options import BY_VARIABLE, OPTIONS, PROBE_OPTIONS, TUNE_OPTIONS, Option, as_text, parse_text
 from merge_bench.config.parsers import did_you_mean
-from merge_bench.config.shipped import FOLDER, SUFFIX, find_shipped
+from merge_bench.config.reader import read_config
+from merge_bench.config.shipped import FOLDER, SUFFIX, config_names, find_shipped
 from merge_bench.config.trust import SETTING, judge
 from merge_bench.errors import UsageError
 from merge_bench.probe import probes
 from merge_bench.records.writer import RECORDS
 from merge_bench.service.documents import JobRequest
+from merge_bench.service.store import NAME, NAME_RULE
 from merge_bench.tune.options import OPTIONS as OF_TUNE
 from merge_bench.view.dashboard.runner import config_words
 
@@ -41,7 +45,7 @@ _OUTPUT = "the service decides where results go and how they are kept"
 REFUSED: Mapping[str, str] = {
     **dict.fromkeys(("hosts", "ssh_config", "launcher", "interface", "scheduler_address", "scheduler_file"), _CLUSTER),
     **dict.fromkeys(("protocol", "insecure", "dask_dashboard"), "it can expose the cluster to the network"),
-    **dict.fromkeys(("results", "output", "csv", "plot", "json", "dry_run", "fresh"), _OUTPUT),
+    **dict.fromkeys(("results", "output", "csv", "plot", "json", "dry_run", "fresh", "extend"), _OUTPUT),
     **dict.fromkeys(("trust_config", "allow_unknown"), "a job contains only known, safe settings"),
     **dict.fromkeys(("config", "configs", "baseline"), 'name shipped configs in "configs"'),
     "space": "it names a file",
@@ -103,12 +107,13 @@ class Rules:
         raise UsageError(f"against must be {HISTORY}, or the name of a result as /api/results lists them")
 
     def _configs(self, request: JobRequest) -> list[str]:
-        if request.configs and request.settings:
+        own = bool(request.settings) or request.name is not None
+        if request.configs and own:
             raise UsageError("a job takes either configs or settings, not both")
         paths = [str(find_shipped(name, also=())) for name in request.configs]
-        if request.settings:
+        if own:
             check_settings(request.settings)
-            paths = [settings_file(request.settings)]
+            paths = [settings_file(request.settings, request.name)]
         return config_words(request.command, paths)
 
 
@@ -132,9 +137,39 @@ def check_settings(settings: Mapping[str, str]) -> None:
             raise UsageError(f"the value of {name!r} can contain only letters, digits, spaces and _.,:;=+*^?@%~()[]-")
 
 
-def settings_file(settings: Mapping[str, str]) -> str:
-    """The name of that config: the same settings have the same name, and so one history."""
-    return f"job-{hashlib.blake2b(settings_text(settings).encode(), digest_size=4).hexdigest()}{SUFFIX}"
+def settings_file(settings: Mapping[str, str], name: str | None = None) -> str:
+    """The name of the file with these settings in the folder of the job.
+
+    Results of one name are one history, so a config keeps its `name` when its settings change. Without one, the same
+    settings have the same name.
+
+    Raises
+    ------
+    UsageError
+        If no file can have this name, or it is that of a shipped config, which has other settings.
+    """
+    if name is None:
+        return f"job-{hashlib.blake2b(settings_text(settings).encode(), digest_size=4).hexdigest()}{SUFFIX}"
+    if not re.fullmatch(NAME, name):
+        raise UsageError(
+            f"a config that is sent to a service is named by {NAME_RULE}, which {name!r} is not; rename it"
+        )
+    shipped = next((each for each in config_names() if each.casefold() == f"{name}{SUFFIX}".casefold()), None)
+    if shipped is not None and (shipped != name + SUFFIX or settings_of(FOLDER / shipped) != settings):
+        raise UsageError(f"{shipped} is a shipped config with other settings; give yours another name")
+    return name + SUFFIX
+
+
+def settings_of(config: Path) -> dict[str, str]:
+    """What a config sets, as a job has it; raises UsageError if it cannot be read."""
+    found = translate_config(read_config(config, os.environ))
+    return {each.name: each.value for each in {**found.options, **found.environment}.values()}
+
+
+def own_config(words: Sequence[str]) -> str | None:
+    """The name of the file with the settings of a job, among the words of the job; None if it has shipped configs."""
+    found = (re.fullmatch(rf"(?:--config=)?({NAME}{re.escape(SUFFIX)})", word) for word in words)
+    return next((match[1] for match in found if match), None)
 
 
 def settings_text(settings: Mapping[str, str]) -> str:

@@ -18,7 +18,7 @@ from merge_bench.records.reader import read_campaign, read_head
 from merge_bench.records.writer import RECORDS
 from merge_bench.service import processes
 from merge_bench.service.documents import Row
-from merge_bench.service.rules import settings_file, settings_text
+from merge_bench.service.rules import own_config, settings_text
 from merge_bench.service.store import Store
 from merge_bench.units import format_duration
 
@@ -155,8 +155,8 @@ class Runner:
     def _begin(self, job: Row) -> Child:
         folder = self.folder_of(job.id)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if job.settings:
-            (folder / settings_file(job.settings)).write_text(settings_text(job.settings), encoding="ascii")
+        if (config := own_config(job.words)) is not None:
+            (folder / config).write_text(settings_text(job.settings), encoding="ascii")
         mark = processes.mark(self._store.instance, job.id)
         environment = {**os.environ, processes.VARIABLE: mark, **_ENVIRONMENT}
         environment.pop(BY_KEY["on"].variable, None)  # a job runs here, and does not queue another one

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hmac
 import json
 import re
@@ -24,7 +25,8 @@ FOLDER = ".service"
 LOCAL = "local"
 """The token of who started the service: it cancels jobs of others as well."""
 NAME = "[A-Za-z0-9_][A-Za-z0-9_.-]{0,59}"
-"""Names of tokens and schedules."""
+"""Names of tokens, schedules and configs."""
+NAME_RULE = "1 to 60 letters, digits, _, . and -, not beginning with . or -"
 _MIGRATIONS = (
     """
     CREATE TABLE instance (name TEXT NOT NULL);
@@ -273,10 +275,20 @@ def open_store(results: Path) -> Store:
         raise UsageError(f"cannot use the folder {folder}: {error}") from None
 
 
+def is_served(results: Path) -> bool:
+    """Whether a service of these results runs on this machine: it holds the lock of the folder."""
+    with contextlib.suppress(OSError), open(results / FOLDER / "lock", "rb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
 def check_name(name: str) -> None:
     """Raise UsageError if no token and no schedule can have this name."""
     if not re.fullmatch(NAME, name):
-        raise UsageError(f"the name {name!r} must have 1 to 60 letters, digits, _, . and -, and not begin with . or -")
+        raise UsageError(f"the name {name!r} must have {NAME_RULE}")
 
 
 def _row(found: sqlite3.Row) -> Row:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TextIO
 
@@ -39,6 +40,8 @@ def print_results(folder: Path, file: TextIO | None = None) -> None:
             page.unbroken(f"{began:12}  {status_of(entry, known):11}  {rate:>12}  {visible(str(entry.folder))}")
             page.line(visible(_what(entry, known)), "dim", indent=2)
         page.line("Times are in UTC; throughput is that of the fastest config." if entries else _EMPTY)
+        if entries:
+            page.unbroken(f"The newest one: merge-bench show {shlex.quote(visible(str(entries[-1].folder)))}")
 
 
 def _what(entry: Entry, known: Figures) -> str:

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from merge_bench.campaign.campaign import make_campaign
-from merge_bench.campaign.planned_launches import Head, Job
-from merge_bench.errors import GateNotMet, LaunchFailed, MergeBenchError, WrongResult
+from merge_bench.campaign.planned_launches import Head, Job, Sweep
+from merge_bench.errors import GateNotMet, LaunchFailed, MergeBenchError, UsageError, WrongResult
 from merge_bench.records import schema as s
 from merge_bench.records.probe_rows import rows_of
 from merge_bench.records.reader import read_campaign
@@ -26,6 +26,7 @@ from tests.helpers.interruptions import (
     CUT,
     EVENTS,
     FAILS,
+    HEARS_SIGNALS,
     MADE,
     WELL,
     Event,
@@ -274,3 +275,64 @@ def test_rows_of_a_probe_that_was_cut_short_do_not_count_twice(tmp_path: Path) -
     make_probe([])
     assert len(the(tmp_path).launches) == 3
     assert [found.launches for found in rows_of(the(tmp_path))] == [2]
+
+
+def extended(results: Path, made: Sweep, folder: Path, events: list[Event]) -> tuple[int, list[Job]]:
+    """Add the launches that `folder` lacks; gives the status, and what was launched."""
+    begun: list[Job] = []
+
+    def launch(job: Job, writer: CampaignWriter, index: int) -> int:
+        begun.append(job)
+        return (events.pop(0) if events else WELL)(job, writer, index)
+
+    _, status = make_campaign(results, "x", made.head(), made.jobs(), launch, extend=folder, caller=HEARS_SIGNALS)
+    return status, begun
+
+
+def test_a_campaign_is_extended_by_the_blocks_that_would_have_come_next(tmp_path: Path) -> None:
+    made, more = sweep(blocks=2), sweep(blocks=5)
+    assert make(tmp_path, made, [])[0] == 0
+    folder = the(tmp_path).folder
+    before = (folder / "records.jsonl").read_bytes()
+    status, begun = extended(tmp_path, more, folder, [])
+    assert (status, begun) == (0, more.jobs()[4:])
+    campaign = the(tmp_path)
+    assert campaign.records.read_bytes().startswith(before)
+    assert [run.planned_launches for run in campaign.runs] == [5, 5]
+    assert [plan["launches"] for plan in campaign.head.plans] == [5]
+    assert standing(campaign) == [(job.config, job.plan, job.block) for job in more.jobs()]
+    assert [launch.index for launch in campaign.launches] == list(range(10))
+    assert all(one["error"] is None for one in summarized(campaign)["runs"])
+
+
+def test_an_extension_that_was_interrupted_is_continued_by_the_same_command(tmp_path: Path) -> None:
+    more = sweep(blocks=5)
+    make(tmp_path, sweep(blocks=2), [])
+    folder = the(tmp_path).folder
+    status, begun = extended(tmp_path, more, folder, [WELL, CUT["interrupted"]])
+    assert (status, len(begun)) == (3, 2)
+    assert make(tmp_path, sweep(blocks=2), [])[1] == sweep(blocks=2).jobs()  # another campaign, not a part of this one
+    status, begun = extended(tmp_path, more, folder, [])
+    assert (status, begun) == (0, more.jobs()[5:])
+    assert len(standing(read_campaign(folder))) == 10
+
+
+def test_nothing_is_added_to_what_differs_or_has_as_many_launches(tmp_path: Path) -> None:
+    made = sweep(blocks=2)
+    make(tmp_path, made, [])
+    folder = the(tmp_path).folder
+    before = (folder / "records.jsonl").read_bytes()
+    for other, sentence in (
+        (made, "has 2 launches already"),
+        (sweep(blocks=1), "has 2 launches already"),
+        (sweep(blocks=3, seed=9), r"seed \(\d+ and 9\)"),
+    ):
+        with pytest.raises(UsageError, match=sentence):
+            extended(tmp_path, other, folder, [])
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("UCX_TLS", "tcp")
+        with pytest.raises(UsageError, match=r"environment UCX_TLS \(None and tcp\)"):
+            extended(tmp_path, sweep(blocks=3), folder, [])
+    with pytest.raises(UsageError, match=r"contains no records\.jsonl"):
+        extended(tmp_path, sweep(blocks=3), tmp_path, [])
+    assert (folder / "records.jsonl").read_bytes() == before

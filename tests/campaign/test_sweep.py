@@ -13,7 +13,7 @@ from merge_bench.campaign import make_plan
 from merge_bench.campaign.make_plan import Prepared
 from merge_bench.campaign.planned_launches import Sweep, add_config, in_blocks
 from merge_bench.campaign.questions import runs_of
-from merge_bench.campaign.run import dry_run, label, too_few_blocks
+from merge_bench.campaign.run import dry_run, label, load_sweep, too_few_blocks
 from merge_bench.config.reader import read_config
 from merge_bench.config.resolve import expand, resolve
 from merge_bench.errors import UsageError
@@ -258,3 +258,30 @@ def test_a_dry_run_names_each_run_and_the_order_of_launches() -> None:
     assert [title.partition(":")[0] for title in titles[6:]] == ["## block 0", "## block 1"]
     assert all(sorted(title.partition(": ")[2].split()) == ["a/0", "a/1", "b/0", "b/1"] for title in titles[6:])
     assert sum(line.startswith("# scheduler on ") for line in lines) == 4
+
+
+def test_engines_are_one_campaign_and_give_names(tmp_path: Path) -> None:
+    made = sweep("a", chunk=(1000, 2000), engine=("native", "polars"), blocks=6)
+    plans = [(plan["rows_per_chunk"], plan["engine"]) for plan in made.head().plans]
+    assert plans == [(1000, "native"), (1000, "polars"), (2000, "native"), (2000, "polars")]
+    assert made.labels == ["native", "polars"]
+    assert {label(job, made.jobs(), 0).split(", ")[1] for job in made.jobs()} == {"native", "polars"}
+    assert "## a/1 (polars): 1 worker, 1,000 rows per chunk, 6 launches" in dry_run(made)
+    assert too_few_blocks(sweep("a", engine=("native", "polars"), blocks=1)) is not None
+    assert sweep("a", "b", engine=("native", "polars")).labels == [
+        "a with native", "a with polars", "b with native", "b with polars"
+    ]  # fmt: skip
+
+
+def test_exchanges_and_shuffles_that_mean_something_are_swept() -> None:
+    made = sweep("a", exchange=("ucx", "dask"), shuffle=("p2p", "tasks"))
+    assert made.labels == ["native over ucx", "pandas over dask p2p", "pandas over dask tasks"]
+    with pytest.raises(UsageError, match="need --exchange dask"):
+        prepared(shuffle=("p2p", "tasks"))
+    with pytest.raises(UsageError, match="does not support --engine native"):
+        prepared(exchange=("ucx", "dask"), engine="native")
+
+
+def test_two_values_that_mean_the_same_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"--engine auto and native mean the same here \(native\)"):
+        load_sweep(None, {"engine": ("auto", "native"), "chunk": 1000})

@@ -68,3 +68,24 @@ def test_only_a_registry_imports_by_name_and_only_from_its_own_folder() -> None:
 def test_the_rule_can_tell(code: str, own: bool) -> None:
     (call,) = imports_by_name(code)
     assert is_own_member(call) is own
+
+
+def documented_imports() -> Iterator[str]:
+    """Each import of the package in docs and notebooks, as a statement on one line."""
+    root = PACKAGE.parent
+    pages = [*root.glob("*.md"), *root.glob("docs/**/*.md"), *root.glob("notebooks/*.ipynb")]
+    texts = [page.read_text() for page in pages]
+    yield from {
+        f"{found[1]}"
+        for text in texts
+        for found in re.finditer(
+            r"(?m)^[\s>.\"]*((?:from merge_bench[\w.]* import [\w, ]+|import merge_bench[\w.]*))", text
+        )
+    }
+
+
+def test_every_name_that_docs_and_notebooks_import_is_there() -> None:
+    statements = sorted(documented_imports())
+    assert "from merge_bench import published" in statements
+    for statement in statements:
+        exec(statement, {})

@@ -42,7 +42,7 @@ def test_exactly_the_options_that_were_given_are_sent_as_they_were_typed(
     key = body.pop("key")
     assert (asked, len(key)) == ("POST /api/jobs", 32)
     assert body == {
-        "command": "run", "configs": ["tcp.cfg"], "settings": {}, "resume": True,
+        "command": "run", "configs": ["tcp.cfg"], "settings": {}, "name": None, "resume": True,
         "options": {
             "chunk": "25e6", "threshold": "3%", "check_link": True, "left_on": ["a,b", "c"], "warmup": "0"
         },
@@ -52,6 +52,10 @@ def test_exactly_the_options_that_were_given_are_sent_as_they_were_typed(
     on_fake(server, tmp_path / "2", "--config", str(config))
     body = server.asked[-3][2]
     assert (body["configs"], body["settings"]) == ([], {"UCX_TLS": "tcp", "MERGE_BENCH_CHUNK": "1000"})
+    assert body["name"] == "my"
+    (tmp_path / "optimized.cfg").write_text("export UCX_TLS=tcp\n")
+    pretends = on_fake(server, tmp_path / "2", "--config", str(tmp_path / "optimized.cfg"))
+    pretends.check_refused("is a shipped config with other settings")
     on_fake(server, tmp_path / "3", "--configs", f"{config},tcp").check_refused("shipped configs")
     on_fake(server, tmp_path / "4", "--dry-run").check_refused("--dry-run")
     on_fake(server, tmp_path / "5", "--on", "key").check_refused("address of one service")

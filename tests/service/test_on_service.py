@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -91,7 +92,11 @@ def test_records_come_home_equal_and_without_tokens_and_a_gate_that_is_not_met_e
     theirs = service.results / resumed.folder.name
     assert (resumed.folder / RECORDS).read_bytes() == (theirs / RECORDS).read_bytes()
     assert f"Records: {resumed.folder / RECORDS}\n" in resumed.output
-    assert f"Records: {theirs / RECORDS}\n" in resumed.errors  # the job's own output
+    assert f"Records: {theirs / RECORDS}, on the service's machine\n" in resumed.errors  # the job's own output
+    assert "Next: " not in resumed.errors
+    (step,) = [line for line in resumed.output.splitlines() if line.startswith("Next: ")]
+    assert str(service.results) not in step
+    assert str(resumed.results) in step
     assert resumed.output.startswith(f"merge_bench · {resumed.folder.name}\n")
     assert [config.name for config in read_campaign(resumed.folder).head.configs] == ["tcp"]
 
@@ -149,6 +154,32 @@ def test_probe_and_tune_run_there_and_write_their_files_here(service: RealServic
 
 
 @pytest.mark.cluster
+def test_a_gate_compares_a_config_that_was_edited_or_does_not_pass(service: RealService, tmp_path: Path) -> None:
+    config = tmp_path / "rehearsal.cfg"
+    gate = ("--against", "history", "--fail-on", "not-faster", "--json")
+
+    def ended(status: int, *more: str) -> dict[str, Any]:
+        client = OnService(tmp_path, service, "run", "--config", str(config), *TINY, *gate, *more)
+        document: dict[str, Any] = json.loads(client.ends(status))
+        return document
+
+    config.write_text("UCX_TLS=sm\n")
+    first = ended(5)
+    assert first["config"]["name"] == "rehearsal"
+    assert first["config"]["variables"]["UCX_TLS"] == "sm"
+    assert first["error"]["code"] == "gate-not-met"
+    assert "nothing was compared" in first["error"]["message"]
+    for _ in range(2):
+        assert ended(0, "--allow-no-baseline")["error"] is None
+    config.write_text("UCX_TLS=tcp\n")
+    edited = ended(5, "--allow-no-baseline")
+    assert (edited["config"]["name"], edited["config"]["variables"]["UCX_TLS"]) == ("rehearsal", "tcp")
+    assert "rehearsal is " in edited["error"]["message"]
+    (series,) = service.ask("GET", "/api/history?config=rehearsal")[1]["series"]
+    assert len(series["results"]) == 4
+
+
+@pytest.mark.cluster
 def test_ctrl_c_cancels_the_job_and_brings_home_what_was_measured(service: RealService, tmp_path: Path) -> None:
     config = tmp_path / "mine.cfg"
     config.write_text("export UCX_TLS=tcp\n")
@@ -159,6 +190,9 @@ def test_ctrl_c_cancels_the_job_and_brings_home_what_was_measured(service: RealS
     assert "cancelled" in output
     assert output.count(f"merge_bench · {client.folder.name}\n") == 1  # the job's report; both streams are one
     assert output.count(f"Records: {client.folder / RECORDS}\n") == 1
+    step = output[output.index("Next: ") :].splitlines()[0]  # what the client typed, with its own file
+    assert str(config) in step
+    assert str(service.results) not in step
     campaign = read_campaign(client.folder)
     assert campaign.end is not None
     assert campaign.end.status == 3

@@ -17,7 +17,16 @@ from merge_bench.config.trust import code_in
 from merge_bench.errors import UsageError
 from merge_bench.probe import probes
 from merge_bench.service.documents import JobRequest
-from merge_bench.service.rules import REFUSED, TABLES, TEXT, Rules, check_settings, settings_text
+from merge_bench.service.rules import (
+    REFUSED,
+    TABLES,
+    TEXT,
+    Rules,
+    check_settings,
+    own_config,
+    settings_of,
+    settings_text,
+)
 from tests.helpers.examples import examples
 
 
@@ -50,6 +59,34 @@ def test_options_become_one_word_each(rules: Rules) -> None:
     ]  # fmt: skip
     assert words(rules, configs=["tcp", "default.cfg"])[1:] == [f"--configs={FOLDER}/tcp.cfg,{FOLDER}/default.cfg"]
     assert words(rules, settings={"UCX_TLS": "tcp"}) == ["run", "--config=job-2286e30f.cfg"]
+
+
+def test_a_config_of_a_client_keeps_its_name_whatever_it_sets(rules: Rules) -> None:
+    for settings in ({"UCX_TLS": "tcp"}, {"UCX_TLS": "sm"}, {}):
+        found = words(rules, settings=settings, name="mine")
+        assert found == ["run", "--config=mine.cfg"]
+        assert own_config(found) == "mine.cfg"
+        assert own_config(words(rules, "tune", settings=settings, name="mine")) == "mine.cfg"
+    assert own_config(words(rules, settings={"UCX_TLS": "tcp"})) == "job-2286e30f.cfg"
+    assert own_config(words(rules, configs=["tcp"], options={"left": "sub/rows.parquet"})) is None
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "-x", "a/b", "/etc/passwd", "a b", "ä", "a\nb", "a,b", "a=b", "x" * 61]
+)
+def test_a_name_that_is_no_name_of_a_file_is_refused(rules: Rules, name: str) -> None:
+    with pytest.raises(UsageError, match="rename it"):
+        words(rules, settings={"UCX_TLS": "tcp"}, name=name)
+
+
+@pytest.mark.parametrize("name", ["optimized", "Optimized", "default"])
+def test_no_config_of_a_client_pretends_to_be_a_shipped_one(rules: Rules, name: str) -> None:
+    with pytest.raises(UsageError, match="is a shipped config with other settings"):
+        words(rules, settings={"UCX_TLS": "tcp"}, name=name)
+    same = settings_of(FOLDER / "optimized.cfg")
+    assert words(rules, settings=same, name="optimized") == ["run", "--config=optimized.cfg"]
+    with pytest.raises(UsageError, match="either configs or settings"):
+        words(rules, configs=["tcp"], name="tcp")
 
 
 @pytest.mark.parametrize("key", [*REFUSED, "ssh-config", "scheduler-address", "trust-config"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,12 +16,13 @@ from hypothesis import strategies as st
 
 from merge_bench.cli import cli
 from merge_bench.cli.jobs import job_request
+from merge_bench.errors import UsageError
 from merge_bench.service import schedules
 from merge_bench.service.api import Limits
 from merge_bench.service.documents import JobRequest
 from merge_bench.service.rules import Rules
 from merge_bench.service.schedules import queue_due
-from merge_bench.service.store import LOCAL
+from merge_bench.service.store import FOLDER, LOCAL, open_store
 from tests.helpers.examples import examples
 from tests.service.in_process import Running, running
 from tests.service.schemas import ANYTHING, HOSTILE
@@ -111,9 +114,25 @@ def test_what_is_removed_and_an_empty_list_are_one_line(tmp_path: Path) -> None:
 
     for what in ("token", "schedule"):
         assert serve(what, "list") == ("", f"There is no {what} yet.\n")
-    serve("token", "add", "--name", "ci")
-    serve("schedule", "add", "--name", "nightly", "--at", "02:30", "--", "run")
+    serve("token", "add", "--name", "ci", "--anyway")
+    serve("schedule", "add", "--name", "nightly", "--at", "02:30", "--anyway", "--", "run")
     assert serve("schedule", "list")[0].startswith("nightly  02:30 daily UTC, next 20")
     removed = "The schedule nightly is removed; a job that it has queued stays.\n"
     assert serve("schedule", "remove", "nightly") == (removed, "")
     assert serve("token", "remove", "ci") == ("The token ci and its schedules are removed.\n", "")
+
+
+def test_nothing_is_added_where_no_service_would_see_it(tmp_path: Path) -> None:
+    added = {
+        "token": ("token", "add", "--name", "ci"),
+        "schedule": ("schedule", "add", "--name", "nightly", "--at", "02:30", "--", "run"),
+    }
+    folder = tmp_path / "results"
+    for words in added.values():
+        found = CliRunner().invoke(cli, ["serve", "--results", str(folder), *words])
+        assert isinstance(found.exception, UsageError) or found.exit_code == 2
+        assert not folder.exists()
+    with contextlib.closing(open_store(folder)), open(folder / FOLDER / "lock", "ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as a service does
+        for words in added.values():
+            assert CliRunner().invoke(cli, ["serve", "--results", str(folder), *words]).exit_code == 0

@@ -1,4 +1,4 @@
-"""`run --against RESULT --fail-on slower`: compares a new result with an earlier one."""
+"""Gates: whether a comparison that a command was asked for lets it end with 0 (``--fail-on``, ``--against``)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from merge_bench.analysis.compare.document import compare
+from merge_bench.analysis.compare.select import NothingToCompare
 from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.analysis.documents.error import Failure
 from merge_bench.analysis.statistics.power import can_differ, least_launches
@@ -35,12 +36,13 @@ GATES = {
 class Gate:
     """`against`: the earlier result, or the folder of the results whose present level a campaign is held against.
 
-    None where a campaign's configs are held against its first.
+    None where a campaign's configs are held against its first. `allow_no_baseline`: as in `judged`.
     """
 
     against: Campaign | Path | None
     fail_on: Sequence[str]
     threshold: float
+    allow_no_baseline: bool = False
 
     def doubt(self, launches: int) -> str | None:
         """Why the gate is decided before anything is measured, where a run of `launches` can have no verdict."""
@@ -62,44 +64,46 @@ class Gate:
         return f"{found}, and {names} cannot fail; with {names},inconclusive it ends with status 5"
 
     def hold(self, campaign: Campaign) -> tuple[CompareDocument, int]:
-        """The comparison's document, its ``error`` filled, and the exit status: 4, 5 or 0.
-
-        With too few earlier results it has no comparisons, and a note that says so; that is inconclusive.
+        """The comparison's document, its ``error`` filled, and the exit status: 4, 5 or 0, as by `judged`.
 
         Raises
         ------
-        UsageError
-            If the two cannot be compared; what was measured is kept.
+        NothingToCompare
+            If the two cannot be compared and no verdict was to fail; what was measured is kept.
         """
+        allowed = self.allow_no_baseline
         if isinstance(self.against, Path):
             from merge_bench.analysis.history.level import compare_with_level
 
             document = compare_with_level(campaign, self.against, self.threshold)
-        else:
-            document = compare([self.against, campaign] if self.against else [campaign], threshold=self.threshold)
-        return judged(document, metric=METRIC, fail_on=self.fail_on)
+            return judged(document, metric=METRIC, fail_on=self.fail_on, needed=True, allow_no_baseline=allowed)
+        campaigns = [self.against, campaign] if self.against else [campaign]
+        document = compare_for(self.fail_on, campaigns, threshold=self.threshold)
+        return judged(document, metric=METRIC, fail_on=self.fail_on, allow_no_baseline=allowed)
 
 
-def asked_for(values: Mapping[str, Any], *, configs: int) -> Gate | None:
+def asked_for(values: Mapping[str, Any], *, compared: int, runs: int) -> Gate | None:
     """The gate that the options of `run` ask for; the earlier result is read before anything is launched.
+
+    `compared`: how many configs, engines or exchanges there are; `runs`: with how many sizes in all.
 
     Raises
     ------
     UsageError
         If there is nothing to compare with, or the earlier result cannot be read.
     """
-    against, fail_on = values["against"], tuple(values["fail_on"])
-    if fail_on and not against and configs < 2:
+    against, fail_on, allowed = values["against"], tuple(values["fail_on"]), bool(values["allow_no_baseline"])
+    if fail_on and not against and compared < 2:
         raise UsageError("--fail-on needs a comparison; use --against RESULT, or name several configs with --configs")
     if not against and not fail_on:
         return None
     if against == HISTORY:
         require("ruptures", "history", f"--against {HISTORY}")
-        if configs > 1:
-            raise UsageError(f"--against {HISTORY} takes one config; run each config by itself")
-        return Gate(Path(values["results"]), fail_on, float(values["threshold"]))
+        if runs > 1:
+            raise UsageError(f"--against {HISTORY} takes one config and one size; run each by itself")
+        return Gate(Path(values["results"]), fail_on, float(values["threshold"]), allowed)
     earlier = read_campaign(_result(str(against))) if against else None
-    return Gate(earlier, fail_on, float(values["threshold"]))
+    return Gate(earlier, fail_on, float(values["threshold"]), allowed)
 
 
 def _result(against: str) -> str:
@@ -123,12 +127,38 @@ def _result(against: str) -> str:
     return str(found[0]) if found else against
 
 
-def judged(document: CompareDocument, *, metric: str, fail_on: Sequence[str]) -> tuple[CompareDocument, int]:
+def compare_for(
+    fail_on: Sequence[str], campaigns: Sequence[Campaign], *, threshold: float, anyway: bool = False
+) -> CompareDocument:
+    """`compare`; if nothing can be compared, gates get a document without comparisons and with a note that says why.
+
+    Raises
+    ------
+    NothingToCompare
+        If nothing can be compared and there are no gates.
+    """
+    try:
+        return compare(campaigns, threshold=threshold, anyway=anyway)
+    except NothingToCompare as why:
+        if not fail_on:
+            raise
+        return CompareDocument(
+            results=[], threshold=threshold, alpha=ALPHA, comparisons=[], differences=[],
+            notes=[f"nothing was compared: {why}"], verified=True,
+        )  # fmt: skip
+
+
+def judged(
+    document: CompareDocument, *, metric: str, fail_on: Sequence[str], needed: bool = False,
+    allow_no_baseline: bool = False,
+) -> tuple[CompareDocument, int]:  # fmt: skip
     """The document with its ``error``, and the exit status: 4 for a wrong result, 5 for a gate not met.
 
-    A/A comparisons pass every gate: they are there to show the noise.
+    A document without a comparison in `metric` meets no gate, unless `allow_no_baseline`; nor does it if the comparison
+    is `needed` without `fail_on`. A/A comparisons pass every gate: they are there to show the noise.
     """
-    chosen = [each for each in document.comparisons if each.metric == metric and not each.aa]
+    every = [each for each in document.comparisons if each.metric == metric]
+    chosen = [each for each in every if not each.aa]
     wrong = [each.candidate for each in chosen if each.verdict == "WRONG"]
     held = [each for each in chosen if any(each.verdict in GATES[gate] for gate in fail_on)]
     kind: type[GateNotMet] | type[WrongResult]
@@ -139,8 +169,8 @@ def judged(document: CompareDocument, *, metric: str, fail_on: Sequence[str]) ->
         options = "--fail-on " + ",".join(fail_on)
         caveats = dict.fromkeys(caveat for each in held for caveat in each.caveats)
         kind, message = GateNotMet, "; ".join([f"{options}: {named}", *caveats])
-    elif not document.comparisons and any("INCONCLUSIVE" in GATES[gate] for gate in fail_on):
-        kind, message = GateNotMet, "; ".join(document.notes)
+    elif not every and (needed or fail_on) and not allow_no_baseline:
+        kind, message = GateNotMet, "; ".join([*document.notes, "--allow-no-baseline lets this pass"])
     else:
         return document, 0
     return msgspec.structs.replace(document, error=Failure(kind.code, message)), kind.exit_status
@@ -151,9 +181,10 @@ def passed(document: CompareDocument, *, metric: str, fail_on: Sequence[str]) ->
 
     A gate that did not fail only because nothing was decided is not called passed.
     """
-    chosen = [each for each in document.comparisons if each.metric == metric and not each.aa]
-    if document.error is None and not document.comparisons:
-        return "; ".join(document.notes)
+    every = [each for each in document.comparisons if each.metric == metric]
+    chosen = [each for each in every if not each.aa]
+    if document.error is None and not every:
+        return "; ".join([*document.notes, "this passes, because of --allow-no-baseline"])
     if document.error is not None or not fail_on or not chosen:
         return ""
     options = "--fail-on " + ",".join(fail_on)

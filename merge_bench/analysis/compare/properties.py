@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from merge_bench.records.campaign import Campaign, Run
+from merge_bench.records.campaign import JOB, Campaign, Run
 from merge_bench.records.recorded_plan import Table
 from merge_bench.records.schema import Worker
 
@@ -32,7 +32,7 @@ _BEFORE = {
     "timeline": "auto",
 }  # the value of options that older plans do not have
 _CHANGING = frozenset(("available_bytes", "interfaces"))
-OF_A_PROCESS = ("MERGE_BENCH_PARENT", "MERGE_BENCH_JOB", "UCX_DYNAMIC_TL_PROGRESS_FACTOR")
+OF_A_PROCESS = ("MERGE_BENCH_PARENT", JOB, "UCX_DYNAMIC_TL_PROGRESS_FACTOR")
 """Its parent, the job of the service, and what UCX measures at its start."""
 
 MUST_AGREE = (

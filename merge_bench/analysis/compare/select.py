@@ -10,9 +10,12 @@ from merge_bench.analysis.aggregate import counted
 from merge_bench.analysis.compare import properties
 from merge_bench.analysis.compare.properties import Difference, Properties
 from merge_bench.analysis.verification_state import State, state_of
-from merge_bench.config.options import BY_KEY
 from merge_bench.errors import UsageError, WrongResult
-from merge_bench.records.campaign import INTERRUPTED, Campaign, Run
+from merge_bench.records.campaign import INTERRUPTED, WAYS, Campaign, Run, labels
+
+
+class NothingToCompare(UsageError):
+    """Nothing can be compared: there is no other run, none with a complete launch, or none that is comparable."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,23 +90,24 @@ def select(campaigns: Sequence[Campaign], *, anyway: bool) -> Selection:
 
     Raises
     ------
-    UsageError
+    NothingToCompare
         If there is nothing to compare, or runs are not comparable and `anyway` is False; the message says why.
+    UsageError
+        If a result contains no merges, or is named twice.
     WrongResult
         If the merge's result was wrong in a baseline.
     """
     _check_campaigns(campaigns)
-    others = [run for campaign in campaigns for run in campaign.runs] if anyway else []
-    sources = [_sources(campaign, index, len(campaigns), others) for index, campaign in enumerate(campaigns)]
+    sources = _sources(campaigns)
     notes: list[str] = []
     pairs = _within(sources[0], notes) if len(sources) == 1 else _between(sources[0], sources[1:], notes)
     usable = [pair for pair in pairs if _can_be_compared(pair, notes)]
     if not usable:
-        raise UsageError("; ".join(dict.fromkeys(notes)))
+        raise NothingToCompare("; ".join(dict.fromkeys(notes)))
     reasons = list(dict.fromkeys(_reasons(usable)))
     if reasons and not anyway:
         reasons += _right_ways(usable)
-        raise UsageError(f"not comparable: {'; '.join(reasons)}; use --anyway to compare them nevertheless")
+        raise NothingToCompare(f"not comparable: {'; '.join(reasons)}; use --anyway to compare them nevertheless")
     notes += [f"compared despite this difference: {reason}" for reason in reasons]
     for source in dict.fromkeys(source for pair in usable for source in (pair.baseline, pair.candidate)):
         notes += _missing(source, alone=len(campaigns) == 1)
@@ -116,8 +120,8 @@ def select(campaigns: Sequence[Campaign], *, anyway: bool) -> Selection:
 def planned_pairs(campaign: Campaign) -> list[Pair]:
     """The pairs within one campaign, whether it has launches yet or not; none if no two runs can be compared."""
     try:
-        return _within(_sources(campaign, 0, 1), [])
-    except UsageError:
+        return _within(_sources([campaign])[0], [])
+    except NothingToCompare:
         return []
 
 
@@ -128,7 +132,7 @@ def _check_campaigns(campaigns: Sequence[Campaign]) -> None:
         if any(campaign.records.samefile(other.records) for other in campaigns[:index]):
             raise UsageError(f"{campaign.folder} is named twice; name two different results")
     if len(campaigns) == 1 and len(campaigns[0].runs) < 2:
-        raise UsageError(f"{campaigns[0].folder} contains only one run; name a second result to compare it with")
+        raise NothingToCompare(f"{campaigns[0].folder} contains only one run; name a second result to compare it with")
 
 
 def letter(index: int, count: int) -> str | None:
@@ -138,30 +142,37 @@ def letter(index: int, count: int) -> str | None:
     return chr(ord("A") + index) if count <= 26 else str(index + 1)
 
 
-def _sources(campaign: Campaign, index: int, count: int, others: Sequence[Run] = ()) -> list[Source]:
-    """The runs of a campaign; labels tell them from `others` of the same config with another engine or exchange."""
-    short = letter(index, count)
+def lettered(campaigns: Sequence[Campaign]) -> list[list[str]]:
+    """What each run of `campaigns` is called: as `labels` tells all of them apart, after its campaign's letter."""
+    every = [run for campaign in campaigns for run in campaign.runs]
+    names = iter(labels([(run.config.name, run.options) for run in every]))
+    letters = [letter(index, len(campaigns)) for index in range(len(campaigns))]
+    return [
+        [f"{short}: {next(names)}" if short else next(names) for _ in campaign.runs]
+        for short, campaign in zip(letters, campaigns, strict=True)
+    ]
+
+
+def _sources(campaigns: Sequence[Campaign]) -> list[list[Source]]:
+    """The runs of each campaign."""
     found = []
-    runs = campaign.runs
-    for run in runs:
-        twins = [each for each in runs if each.config.name == run.config.name and properties.same_problem(run, each)]
-        label = (f"{short}: " if short else "") + run.config.name + _distinguishing_options(run, twins, others)
-        found.append(Source(campaign, run, label, properties.properties_of(campaign, run)))
+    for campaign, names in zip(campaigns, lettered(campaigns), strict=True):
+        named = list(zip(names, campaign.runs, strict=True))
+        sources = []
+        for name, run in named:
+            twins = [each for other, each in named if other == name and properties.same_problem(run, each)]
+            label = name + _distinguishing_options(run, twins)
+            sources.append(Source(campaign, run, label, properties.properties_of(campaign, run)))
+        found.append(sources)
     return found
 
 
-def _distinguishing_options(run: Run, twins: Sequence[Run], others: Sequence[Run]) -> str:
-    """The options of its plan in which a run differs from `twins`, of the same config and problem.
-
-    Of `others`, from those of the same config, and only the engine and the exchange.
-    """
-    apart = {name for _, name in properties.MUST_AGREE_APART}
-    same = [other for other in others if other.config.name == run.config.name]
+def _distinguishing_options(run: Run, twins: Sequence[Run]) -> str:
+    """The options of its plan in which a run differs from `twins`, of the same name and problem."""
     names = [
         name
         for name, value in run.options.items()
-        if isinstance(value, (str, int, float))
-        and any(each.options.get(name) != value for each in (*twins, *(same if name in apart else ())))
+        if isinstance(value, (str, int, float)) and any(each.options.get(name) != value for each in twins)
     ]
     return f" ({', '.join(f'{name} {run.options[name]}' for name in names)})" if names else ""
 
@@ -178,7 +189,7 @@ def _within(sources: Sequence[Source], notes: list[str]) -> list[Pair]:
         if len(alike) == 1:
             notes.append(f"{baseline.label} is not compared: no other run merges equal tables on as many workers")
     if not pairs:
-        raise UsageError(
+        raise NothingToCompare(
             "no two runs of this campaign can be compared: they differ in rows per chunk, workers or tables"
         )
     return pairs
@@ -203,8 +214,14 @@ def _between(first: Sequence[Source], others: Sequence[Sequence[Source]], notes:
 
 
 def _same_name(baselines: Sequence[Source], candidate: Source) -> Source:
-    name = candidate.run.config.name
-    return next((source for source in baselines if source.run.config.name == name), baselines[0])
+    """The baseline with the same config and, of several, the same engine and exchange; else the first."""
+    run = candidate.run
+
+    def shared(source: Source) -> tuple[bool, int]:
+        ways = sum(source.run.options.get(way) == run.options.get(way) for way in WAYS)
+        return source.run.config.name == run.config.name, ways
+
+    return max(baselines, key=shared)
 
 
 def _can_be_compared(pair: Pair, notes: list[str]) -> bool:
@@ -232,11 +249,7 @@ def _right_ways(pairs: Sequence[Pair]) -> Iterator[str]:
     differing = {(each.kind, each.name) for pair in pairs for each in pair.incomparable}
     for kind, name in properties.MUST_AGREE_APART:
         if (kind, name) in differing:
-            variable = BY_KEY[name].variable
-            yield (
-                f"to compare {name}s, run one campaign, --configs A.cfg,B.cfg, in which each config has its own"
-                f" {variable} (docs/merging.md#engines)"
-            )
+            yield (f"to compare {name}s, run one campaign with all of them, such as --{name} A,B")
 
 
 def _named(difference: Difference) -> str:

@@ -107,8 +107,11 @@ class Index:
     def _update(self, root: str) -> None:
         try:
             with os.scandir(root) as items:
-                # The state of a result that has ended well, and is not looked at again until another is in its place.
-                names = {item.name: f"ended {item.inode()}" for item in items if item.is_dir()}
+                # The state of a result that has ended well, and is not looked at again until another is in its place,
+                # or its folder was changed, as by an extension.
+                names = {
+                    item.name: f"ended {item.inode()} {item.stat().st_mtime_ns}" for item in items if item.is_dir()
+                }
         except OSError as error:
             raise UsageError(f"cannot read the folder {root}: {error.strerror}") from error
         known = dict(self._base.execute("select name, state from results where root = ?", [root]))

@@ -11,7 +11,7 @@ from merge_bench.analysis.summary import summarize
 from merge_bench.analysis.verification_state import State, state_of
 from merge_bench.errors import Caution
 from merge_bench.records import schema as s
-from merge_bench.records.campaign import Campaign, Launch, ordered_configs
+from merge_bench.records.campaign import Campaign, Launch, planned_labels
 from merge_bench.view.dashboard.conclusion import conclusion_of
 from merge_bench.view.dashboard.last_result import LastResult
 from merge_bench.view.dashboard.progress import Progress, progress_of
@@ -99,6 +99,7 @@ class Points:
     found: list[Point] = field(default_factory=list)
     _launches: dict[int, s.LaunchLine] = field(default_factory=dict)
     _head: s.CampaignLine | None = None
+    _names: dict[tuple[str, int], str] = field(default_factory=dict)
     _looks: dict[str, int] = field(default_factory=dict)
 
     def add(self, records: Sequence[s.Record]) -> list[Point]:
@@ -109,18 +110,22 @@ class Points:
                 self._head = record
             elif isinstance(record, s.LaunchLine):
                 self._launches[record.launch] = record
-                self._place(record.config)
-            elif isinstance(record, s.FailureLine) and record.plan is not None:
-                self._place(record.config)
+                self._place(record.config, record.plan)
+            elif isinstance(record, s.FailureLine) and record.config is not None and record.plan is not None:
+                self._place(record.config, record.plan)
             elif isinstance(record, s.IterationLine) and not record.warmup and record.launch in self._launches:
                 self.found.append(self._point(self._launches[record.launch], record))
         return self.found[before:]
 
-    def _place(self, config: str | None) -> None:
-        """Give `config` the look that it has in reports, at its first launch."""
-        if config is not None and config not in self._looks and self._head is not None:
-            names = ordered_configs(self._head, [*self._looks, config])
-            self._looks = {name: look for look, name in enumerate(names)}
+    def _place(self, config: str, plan: int) -> None:
+        """Give a run the name and the look that it has in reports, at its first launch.
+
+        Those that were planned come first, so that no look changes when a campaign grows.
+        """
+        if (config, plan) not in self._names and self._head is not None:
+            self._names = {**planned_labels(self._head), **self._names}
+            self._names.setdefault((config, plan), config)
+            self._looks = {name: look for look, name in enumerate(dict.fromkeys(self._names.values()))}
 
     def bandwidth(self, launch: int) -> float | None:
         """Bytes per second of a launch so far, as in reports: the median of its iterations."""
@@ -129,9 +134,10 @@ class Points:
     def _point(self, launch: s.LaunchLine, line: s.IterationLine) -> Point:
         imported = line.imported.throughput_bytes_per_second if line.imported else None
         through = imported or metrics.throughput(launch.data_bytes, line.wall_seconds)
+        name = self._names[launch.config, launch.plan]
         return Point(
-            number=len(self.found) + 1, launch=line.launch, index=line.index, config=launch.config,
-            look=self._looks[launch.config], wall_seconds=line.wall_seconds, throughput=through,
+            number=len(self.found) + 1, launch=line.launch, index=line.index, config=name,
+            look=self._looks[name], wall_seconds=line.wall_seconds, throughput=through,
             bandwidth=metrics.iteration_bandwidth(line),
         )  # fmt: skip
 
@@ -154,7 +160,7 @@ def now(campaign: Campaign, *, running: bool = True) -> Now:
     return Now(
         progress=progress,
         launch=launch.index,
-        config=launch.line.config,
+        config=planned_labels(campaign.head).get((launch.line.config, launch.line.plan), launch.line.config),
         workers=workers,
         lacking=without_bandwidth([recent], workers, running=running and campaign.probe is None),
         pairs=pairs,

@@ -26,9 +26,9 @@ LIST = "list"
 class Output:
     """Files to write, and published rows to show beside the measured ones."""
 
-    csv_file: Path | None
-    plots: tuple[Path, ...]
-    references: tuple[Row, ...]
+    csv_file: Path | None = None
+    plots: tuple[Path, ...] = ()
+    references: tuple[Row, ...] = ()
 
 
 def asked_for(values: Mapping[str, Any]) -> Output:

@@ -10,6 +10,7 @@ from merge_bench.probe.shared.measures import ONE_WAY, RATE_TEST, kind_of, place
 from merge_bench.records.probe_rows import Row
 from merge_bench.view.numbers import binary, number, ratio, thin
 from merge_bench.view.report.layout import Column, Page, grouped, page_on
+from merge_bench.view.report.next_step import elsewhere
 from merge_bench.view.report.run_sections import warnings as write_warnings
 from merge_bench.view.text import visible
 
@@ -45,7 +46,7 @@ def print_summary(
         for remark in remarks:
             page.line(visible(remark))
         for each in records:
-            page.unbroken(visible(f"Records: {each}"))
+            page.unbroken(visible(f"Records: {each}{elsewhere()}"))
 
 
 def _table(page: Page, title: str, rows: Sequence[Row], ucx: Sequence[Row]) -> None:

@@ -50,7 +50,8 @@ def print_comparison(
                 page.table(*difference_columns(found))
         if details:
             page.paragraphs("Notes", document.notes)
-        page.heading(f"Verdict{'s' * (len(pairs) > 1)} on {metric}")
+        if pairs:
+            page.heading(f"Verdict{'s' * (len(pairs) > 1)} on {metric}")
         for chosen in (about(comparisons, metric) for comparisons in pairs):
             if len(pairs) > 1 or not details:
                 page.line(title(chosen))

@@ -22,7 +22,7 @@ from merge_bench.view.numbers import NULL, gib, ms, number, ratio, rows
 from merge_bench.view.report import comparison as comparing
 from merge_bench.view.report import run_sections
 from merge_bench.view.report.layout import Page, by_row
-from merge_bench.view.report.next_step import NextStep, after_run, after_sweep
+from merge_bench.view.report.next_step import NextStep, after_run, after_sweep, elsewhere, typed
 
 if TYPE_CHECKING:
     from merge_bench.view.plot.marks import Chart
@@ -50,8 +50,10 @@ def conclude(
         room = LINES - _run(page, run, document)
     else:
         step, room = _sweep(page, campaign, documents, below), LINES // 2
+    step = None if step is None else step.after(campaign)
     if step is not None and not page.whole:  # a report is read elsewhere, too
-        step = step.here()
+        step = typed(step)
+    records = f"{records}{elsewhere()}"
     copied = [f"Records: {records}"] + ([] if step is None else [f"Next: {step.command}"])
     errors = run_sections.error_lines([one for one in documents if one.error is None or one.error.message != below])
     room -= sum(_height(text) for text in errors) + sum(-(-len(text) // COLUMNS) for text in copied)
@@ -198,12 +200,12 @@ def _sweep(page: Page, campaign: Campaign, documents: Sequence[RunDocument], bel
     from merge_bench.view.report.run import overview
 
     if not page.whole:
-        overview(page, campaign.runs, documents)
-    names = campaign.config_names
+        overview(page, campaign.runs, documents, campaign.labels)
+    names = list(dict.fromkeys(campaign.labels))
     looks = {name: at for at, name in enumerate(names)}
     comparisons = verdicts(page, [campaign], looks, below) if len(names) > 1 else []
     if page.whole:
-        overview(page, campaign.runs, documents)
+        overview(page, campaign.runs, documents, campaign.labels)
     return after_sweep(campaign, documents, comparisons)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import sys
@@ -21,11 +22,12 @@ from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS, TUNE_OP
 from merge_bench.errors import GateNotMet, MergeBenchError, NotRecorded, UsageError, WrongResult
 from merge_bench.merge import engines
 from merge_bench.merge.workload.tables import FEW_ROW_GROUPS
-from merge_bench.records.campaign import INTERRUPTED, Campaign, Run
+from merge_bench.records.campaign import INTERRUPTED, JOB, Campaign, Run
 from merge_bench.records.writer import safe_name
 from merge_bench.tune.budget import upwards
 from merge_bench.tune.result import Result, result_of
 from merge_bench.view.report.tuning_time import enough
+from merge_bench.view.text import plural
 from merge_bench.view.titles import tunes
 
 _PYTHON, _SCRIPT = "python", "merge-bench"
@@ -55,6 +57,27 @@ class NextStep:
     def here(self) -> NextStep:
         """The same, beginning as this command was typed."""
         return replace(self, command=_as_typed() + self.command.removeprefix(_PROGRAM))
+
+    def after(self, campaign: Campaign) -> NextStep:
+        """The same, with where to type it if a service made `campaign`."""
+        verb = self.command.removeprefix(f"{_PROGRAM} ").partition(" ")[0]
+        if not campaign.of_a_job or self.reports or _given(shlex.split(self.command), "on"):
+            return self
+        if verb in ("doctor", "transports"):
+            return replace(self, does=f"{self.does}; type it on the service's machine")
+        if BY_KEY["on"].variable in os.environ:
+            return self
+        return replace(self, does=f"{self.does}; a service made this result, so add --on with its address")
+
+
+def typed(step: NextStep | None) -> NextStep | None:
+    """`NextStep.here`; None in a job of a service, whose client prints its own."""
+    return None if step is None or JOB in os.environ else step.here()
+
+
+def elsewhere() -> str:
+    """What follows the name of a file here, in the output of a job that its client reads on another machine."""
+    return ", on the service's machine" if JOB in os.environ else ""
 
 
 def _as_typed() -> str:
@@ -152,7 +175,8 @@ def after_sweep(
     more = max((each.more_launches or 0 for each in comparisons), default=0)
     if 0 < more <= _MOST_MORE:  # of more than that, noise hides any difference
         blocks = str(more + max(each.launches for each in comparisons))
-        return NextStep(_run(words, blocks=blocks), "measures anew, as often as a verdict needs")
+        added = _run(words, blocks=blocks, extend=str(campaign.folder))
+        return NextStep(added, f"adds {plural(more, 'block')}, as many as a verdict needs")
     return _once_quiet(campaign, words) or _report(campaign)
 
 
@@ -328,12 +352,16 @@ def _words(campaign: Campaign) -> list[str] | None:
     if campaign.head.imported_from is not None or tunes(campaign) or campaign.probe:
         return None
     words = campaign.head.argv[1:]
-    return words[1:] if words[:1] == ["run"] else words
+    words = words[1:] if words[:1] == ["run"] else words
+    results = _value(words, "results")
+    if campaign.of_a_job and results and Path(results).resolve() != campaign.folder.parent.resolve():
+        words = _replaced(words, {"results": ""})[:-2]  # the service's own folder
+    return words
 
 
 def _run(words: Sequence[str], **changed: str) -> str:
-    """The same run with some options changed."""
-    instead = {*changed, *(["launches"] if "blocks" in changed else [])}  # the two exclude each other
+    """The same run with some options changed; no campaign is extended, unless that is among them."""
+    instead = {*changed, "extend", *(["launches"] if "blocks" in changed else [])}  # blocks exclude launches
     kept = _only(words, [option for option in OPTIONS if option.key not in instead])
     return _command(*kept, *(word for key, value in changed.items() for word in (f"--{BY_KEY[key].name}", value)))
 

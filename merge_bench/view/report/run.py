@@ -10,7 +10,7 @@ from merge_bench.analysis.documents.run import Document, RunDocument, SweepDocum
 from merge_bench.analysis.summary import summarize
 from merge_bench.analysis.verification_state import State, state_of
 from merge_bench.errors import Caution
-from merge_bench.records.campaign import Campaign, Run
+from merge_bench.records.campaign import WAYS, Campaign, Run
 from merge_bench.view.numbers import cell, gib, ms, rows
 from merge_bench.view.report import run_sections, transports, workers
 from merge_bench.view.report.conclusion import conclude
@@ -93,22 +93,25 @@ def report_run(page: Page, campaign: Campaign, run: Run, document: RunDocument) 
     page.end()
 
 
-def overview(page: Page, runs: Sequence[Run], documents: Sequence[RunDocument], names: Sequence[str] = ()) -> None:
-    """One row a run, with what differs between their plans.
+def overview(
+    page: Page, runs: Sequence[Run], documents: Sequence[RunDocument], names: Sequence[str], *, apart: bool = False
+) -> None:
+    """One row a run, with what differs between their plans and is not in their `names`.
 
-    `names`: of the runs of several campaigns; an option that one of them did not record is then no difference.
+    `apart`: they are of several campaigns; an option that one of them did not record is then no difference.
     """
+    named = list(zip(runs, names, strict=True))
     states = [state_of(run, aggregate.counted(run)) for run in runs]
     proven = all(state is State.VERIFIED for state in states)
     page.heading((f"All {len(runs)} runs" if len(runs) > 1 else "Run") + ", verified" * proven)
     questions = [run.plan.question for run in runs]
     several = len(set(questions)) > 1
     page.table(
-        Column("Config", names or [run.config.name for run in runs], text=True),
+        Column("Config" if any(run.config.name in name for run, name in named) else "Run", names, text=True),
         Column("Question", questions if several else [], text=True),
         *(
             Column(_heading(name), [_cell(run.options.get(name)) for run in runs])
-            for name in _varying(runs, {None} if names else set())
+            for name in _varying(runs, names, {None} if apart else set())
         ),
         Column("Wall-clock\n(ms)", [ms(one.wall_seconds.median) for one in documents]),
         Column("Bandwidth\n(GiB/s)", [gib(one.bandwidth_bytes_per_second.harmonic_mean) for one in documents]),
@@ -120,10 +123,17 @@ def overview(page: Page, runs: Sequence[Run], documents: Sequence[RunDocument], 
     )
 
 
-def _varying(runs: Sequence[Run], ignored: set[None]) -> list[str]:
-    """The options that differ between the runs, except those that say how long they were measured, and sentences."""
-    names = dict.fromkeys(name for run in runs for name in run.options if name not in _NO_COLUMNS)
-    plain = [name for name in names if not any(isinstance(run.options.get(name), (dict, list)) for run in runs)]
+def _varying(runs: Sequence[Run], names: Sequence[str], ignored: set[None]) -> list[str]:
+    """The options that differ between the runs, except those that say how long they were measured, and sentences.
+
+    Nor those that `names` have: the way of each run, or with Dask's exchange, which has a shuffle and no timeline.
+    """
+    told = {
+        way for way in WAYS if all(str(run.options.get(way)) in name for run, name in zip(runs, names, strict=True))
+    }
+    told |= {"shuffle", "timeline"} if "exchange" in told else set()
+    options = dict.fromkeys(name for run in runs for name in run.options if name not in {*_NO_COLUMNS, *told})
+    plain = [name for name in options if not any(isinstance(run.options.get(name), (dict, list)) for run in runs)]
     return [name for name in plain if len({run.options.get(name) for run in runs} - ignored) > 1]
 
 

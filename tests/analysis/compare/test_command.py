@@ -190,6 +190,11 @@ def test_what_is_not_comparable_ends_with_2(
     assert ended(monkeypatch, one, other) == 2
     assert "rows per chunk (1,000,000 and 25,000,000)" in capsys.readouterr().err
     assert ended(monkeypatch, one, other, "--anyway") == 0
+    assert ended(monkeypatch, one, other, "--fail-on", "slower") == 5
+    assert ended(monkeypatch, one, other, "--fail-on", "slower", "--markdown") == 5
+    capsys.readouterr()
+    assert ended(monkeypatch, one, other, "--fail-on", "slower", "--allow-no-baseline") == 0
+    assert capsys.readouterr().out.rstrip().endswith("--allow-no-baseline")
     assert ended(monkeypatch, one, other, "--anyway", "--json", "--fail-on", "slower") in (0, 5)
 
 

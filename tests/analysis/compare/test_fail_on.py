@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from merge_bench.analysis.compare.fail_on import Gate, asked_for, passed
+from merge_bench.analysis.compare.fail_on import Gate, asked_for, judged, passed
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
@@ -105,19 +105,43 @@ def test_a_verdict_on_one_launch_is_inconclusive(tmp_path: Path) -> None:
 def test_another_problem_cannot_be_compared(tmp_path: Path) -> None:
     before, now = measured(tmp_path, list(SIX)), measured(tmp_path, list(SIX), rows_per_chunk=25_000_000)
     with pytest.raises(UsageError, match="rows per chunk"):
-        Gate(before, ("slower",), 0.02).hold(now)
+        Gate(before, (), 0.02).hold(now)
+    document, status = Gate(before, ("slower",), 0.02).hold(now)
+    assert status == 5
+    assert document.error is not None
+    assert "rows per chunk" in document.error.message
+
+
+def test_a_campaign_with_nothing_to_compare_meets_no_gate_unless_that_is_meant(tmp_path: Path) -> None:
+    campaign = measured(tmp_path, list(SIX))
+    found = [Gate(None, ("slower",), 0.02, allowed).hold(campaign) for allowed in (False, True)]
+    assert [(document.error is None, status) for document, status in found] == [(False, 5), (True, 0)]
+    said = passed(found[1][0], metric="throughput", fail_on=["slower"])
+    assert said.startswith("nothing was compared: ")
+    assert said.endswith("--allow-no-baseline")
+
+
+def test_a_metric_that_nothing_has_meets_no_gate(tmp_path: Path) -> None:
+    campaign = read_campaign(write_campaign(tmp_path, *interleaved({"base": SIX, "tuned": SIX})))
+    document, status = Gate(None, ("slower",), 0.02).hold(campaign)
+    assert status == 0
+    others = [each for each in document.comparisons if each.metric != "throughput"]
+    without = msgspec.structs.replace(document, comparisons=others)
+    assert judged(without, metric="throughput", fail_on=["slower"])[1] == 5
 
 
 def test_a_gate_needs_something_to_hold_against() -> None:
-    values = {"against": None, "fail_on": ("slower",), "threshold": 0.02}
+    values = {"against": None, "fail_on": ("slower",), "threshold": 0.02, "allow_no_baseline": None}
     with pytest.raises(UsageError, match="--against"):
-        asked_for(values, configs=1)
-    assert asked_for(values, configs=2) == Gate(None, ("slower",), 0.02)
-    assert asked_for({**values, "fail_on": ()}, configs=2) is None
+        asked_for(values, compared=1, runs=1)
+    assert asked_for(values, compared=2, runs=2) == Gate(None, ("slower",), 0.02)
+    assert asked_for({**values, "fail_on": ()}, compared=2, runs=2) is None
 
 
 def asked(against: Path) -> Gate | None:
-    return asked_for({"against": str(against), "fail_on": (), "threshold": 0.02}, configs=1)
+    return asked_for(
+        {"against": str(against), "fail_on": (), "threshold": 0.02, "allow_no_baseline": None}, compared=1, runs=1
+    )
 
 
 def test_a_folder_of_one_result_is_that_result(tmp_path: Path) -> None:
@@ -148,4 +172,8 @@ def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
 
 def test_an_earlier_result_that_is_not_there_is_told_before_anything_starts(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no file"):
-        asked_for({"against": str(tmp_path / "gone"), "fail_on": (), "threshold": 0.02}, configs=1)
+        asked_for(
+            {"against": str(tmp_path / "gone"), "fail_on": (), "threshold": 0.02, "allow_no_baseline": None},
+            compared=1,
+            runs=1,
+        )

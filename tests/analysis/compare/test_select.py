@@ -14,6 +14,8 @@ from merge_bench.analysis.compare.select import Selection, select
 from merge_bench.errors import UsageError, WrongResult
 from merge_bench.host.description import Hardware, Ucx
 from merge_bench.records import schema as s
+from merge_bench.records.campaign import WAYS
+from merge_bench.records.campaign import labels as named
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
 from tests.helpers.synthetic_campaigns import Script, interleaved, launches, write_campaign, write_head
@@ -128,21 +130,55 @@ def test_what_is_not_comparable_is_refused_by_name_and_compared_anyway(
     folders = [write_campaign(tmp_path, *mine), write_campaign(tmp_path, *other())]
     with pytest.raises(UsageError) as refused:
         selected(*folders)
-    assert str(refused.value).startswith("not comparable: A: base and B: base differ in ")
+    names = ("A: polars", "B: pandas") if sentence.startswith("engine") else ("A: base", "B: base")
+    assert str(refused.value).startswith(f"not comparable: {' and '.join(names)} differ in ")
     assert sentence in str(refused.value)
     assert str(refused.value).endswith("; use --anyway to compare them nevertheless")
     found = selected(*folders, anyway=True)
-    named = [label.partition(" (")[0] for label in labels(found)[0]]
-    assert named == ["A: base", "B: base"]
+    assert labels(found)[0] == names
     assert any(note.startswith("compared despite this difference: ") and sentence in note for note in found.notes)
 
 
 def test_results_of_different_engines_are_told_apart_and_the_right_way_is_named(tmp_path: Path) -> None:
     mine, other = interleaved({"base": SIX, "tcp": SIX}), interleaved({"base": SIX}, engine="pandas")
     folders = [write_campaign(tmp_path, *scripts) for scripts in (mine, other)]
-    with pytest.raises(UsageError, match=r"A\.cfg,B\.cfg, in which each config has its own MERGE_BENCH_ENGINE"):
+    with pytest.raises(UsageError, match="run one campaign with all of them, such as --engine A,B"):
         selected(*folders)
-    assert labels(selected(*folders, anyway=True)) == [("A: base (engine polars)", "B: base (engine pandas)")]
+    assert labels(selected(*folders, anyway=True)) == [("A: base with polars", "B: base with pandas")]
+
+
+def test_engines_of_one_campaign_are_compared_with_the_first_at_each_size(tmp_path: Path) -> None:
+    scripts = [
+        script
+        for at, (rows, engine) in enumerate([(10, "native"), (10, "polars"), (20, "native"), (20, "polars")])
+        for script in interleaved({"base": SIX}, plan_index=at, first=6 * at, rows_per_chunk=rows, engine=engine)
+    ]
+    campaign = write_campaign(tmp_path, *scripts)
+    assert labels(selected(campaign)) == [("native", "polars")] * 2
+    only = interleaved({"base": SIX}, rows_per_chunk=10, engine="polars")
+    assert labels(selected(campaign, write_campaign(tmp_path, *only))) == [("A: polars", "B: polars")]
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        ([("a", "native", "ucx", "p2p"), ("b", "native", "ucx", "p2p")], ["a", "b"]),
+        ([("a", "native", "ucx", "p2p"), ("b", "polars", "ucx", "p2p")], ["a", "b"]),
+        ([("a", "native", "ucx", "p2p"), ("a", "polars", "ucx", "p2p")], ["native", "polars"]),
+        ([("a", "native", "ucx", "p2p"), ("a", "pandas", "dask", "p2p")], ["native over ucx", "pandas over dask"]),
+        (
+            [("a", "pandas", "ucx", "p2p"), ("a", "pandas", "dask", "p2p"), ("a", "pandas", "dask", "tasks")],
+            ["ucx", "dask p2p", "dask tasks"],
+        ),
+        (
+            [(name, engine, "ucx", "p2p") for name in "ab" for engine in ("native", "polars")],
+            ["a with native", "a with polars", "b with native", "b with polars"],
+        ),
+        ([("a", None, None, None), ("a", "polars", "ucx", "p2p")], ["a", "a"]),
+    ],
+)
+def test_runs_are_called_by_what_tells_them_apart(runs: list[tuple[str, ...]], expected: list[str]) -> None:
+    assert named([(config, dict(zip(WAYS, ways, strict=True))) for config, *ways in runs]) == expected
 
 
 def test_another_seed_kernel_or_config_is_comparable(tmp_path: Path) -> None:

@@ -23,9 +23,12 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def gate(results: Path, *fail_on: str) -> Gate:
-    values = {"against": "history", "fail_on": fail_on, "threshold": 0.02, "results": str(results)}
-    found = asked_for(values, configs=1)
+def gate(results: Path, *fail_on: str, allow_no_baseline: bool | None = None) -> Gate:
+    values = {
+        "against": "history", "fail_on": fail_on, "threshold": 0.02, "results": str(results),
+        "allow_no_baseline": allow_no_baseline,
+    }  # fmt: skip
+    found = asked_for(values, compared=1, runs=1)
     assert found is not None
     return found
 
@@ -80,12 +83,22 @@ def test_the_noise_from_night_to_night_is_no_loss(tmp_path: Path, monkeypatch: p
 
 def test_the_first_results_have_nothing_to_be_held_against(tmp_path: Path) -> None:
     write(tmp_path, Nights(count=3, shift=99))
-    gates = ["slower"], ["inconclusive"], ["not-faster"]
+    gates = ["slower"], ["inconclusive"], ["not-faster"], []
     found = [gate(tmp_path, *on).hold(read_campaign(tmp_path / "0002-tcp")) for on in gates]
     why = f"nothing was compared: 3 earlier results of this merge are needed, and {tmp_path} has 2"
-    assert [(document.notes, status) for document, status in found] == [([why], 0), ([why], 5), ([why], 5)]
-    assert [passed(document, metric="throughput", fail_on=["slower"]) for document, _ in found] == [why, "", ""]
-    assert found[1][0].error == Failure("gate-not-met", why)
+    assert [(document.notes, status) for document, status in found] == [([why], 5)] * 4
+    assert [passed(document, metric="throughput", fail_on=["slower"]) for document, _ in found] == [""] * 4
+    assert found[0][0].error == Failure("gate-not-met", f"{why}; --allow-no-baseline lets this pass")
+
+
+def test_the_first_results_pass_if_that_is_meant(tmp_path: Path) -> None:
+    write(tmp_path, Nights(count=3, shift=99))
+    for on in (["slower"], ["inconclusive"], []):
+        allowed = gate(tmp_path, *on, allow_no_baseline=True)
+        document, status = allowed.hold(read_campaign(tmp_path / "0002-tcp"))
+        assert (document.error, status) == (None, 0)
+        said = passed(document, metric="throughput", fail_on=on)
+        assert said == f"{document.notes[0]}; this passes, because of --allow-no-baseline"
 
 
 def test_a_result_is_not_held_against_itself(tmp_path: Path) -> None:
@@ -99,4 +112,8 @@ def test_a_result_is_not_held_against_itself(tmp_path: Path) -> None:
 
 def test_several_configs_are_refused() -> None:
     with pytest.raises(UsageError, match="takes one config"):
-        asked_for({"against": "history", "fail_on": (), "threshold": 0.02, "results": "results"}, configs=2)
+        asked_for(
+            {"against": "history", "fail_on": (), "threshold": 0.02, "results": "results", "allow_no_baseline": None},
+            compared=2,
+            runs=2,
+        )

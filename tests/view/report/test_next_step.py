@@ -281,8 +281,40 @@ def test_every_option_of_a_command_line_is_kept_with_its_value(tmp_path: Path) -
         word for option in OPTIONS for word in ([f"--{option.name}"] if option.flag else [f"--{option.name}", "x"])
     ]
     kept = next_of(with_command(write_campaign(tmp_path, script), *words)).split()[3:]
-    dropped = {"--json", "--dry-run", "--details"}
+    dropped = {"--json", "--dry-run", "--details", "--extend"}
     assert [word for word in kept if word.startswith("--")] == [
         *(f"--{option.name}" for option in OPTIONS if option.key != "verify" and f"--{option.name}" not in dropped),
         "--verify",
     ]
+
+
+def of_a_job(folder: Path, *words: str) -> Path:
+    """The result as a service's job made it, in folders of the service."""
+    with_command(folder, "--config=mine.cfg", *words, "--results=/var/lib/service/results")
+    head, *rest = (folder / "records.jsonl").read_bytes().splitlines(keepends=True)
+    line = msgspec.json.decode(head) | {"surroundings": {"environment": {"MERGE_BENCH_JOB": "abc-7"}}}
+    (folder / "records.jsonl").write_bytes(msgspec.json.encode(line) + b"\n" + b"".join(rest))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("script", "command", "says"),
+    [
+        (Script(plan=plan(verify="off")), "--config mine.cfg --verify ends", "add --on with its address"),
+        (Script(failure="rank 0 died"), "doctor", "type it on the service's machine"),
+        (Script(plan=plan(exchange="dask")), "report FOLDER", ""),
+    ],
+)
+def test_what_a_service_made_names_nothing_that_only_the_service_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: Script, command: str, says: str
+) -> None:
+    folder = of_a_job(write_campaign(tmp_path, script))
+    found = conclusion(folder)
+    assert next_of(folder) == f"python -m merge_bench {command}".replace("FOLDER", str(folder))
+    assert says in found
+    assert "/var/lib/service" not in found
+    monkeypatch.setenv("MERGE_BENCH_JOB", "abc-7")  # in the job itself
+    printed = io.StringIO()
+    print_report(read_campaign(folder), details=False, file=printed)
+    assert "Next: " not in printed.getvalue()
+    assert "records.jsonl, on the service's machine\n" in printed.getvalue()

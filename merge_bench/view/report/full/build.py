@@ -99,7 +99,12 @@ def build(campaigns: Sequence[Campaign], references: References, defaults: Mappi
     if sources:
         page.section("Results")
         if len(campaigns) == 1 and tunes(merges[0]):  # of several results the conclusion has it
-            overview(page, [source.run for source in sources], [source.document for source in sources])
+            overview(
+                page,
+                [each.run for each in sources],
+                [each.document for each in sources],
+                [each.name for each in sources],
+            )
         if references.merges or any(source.samples(merge.THROUGHPUT) for source in sources):
             write_results(page, sources, references.merges, campaigns)
         _comparisons(page, merges, sources)
@@ -201,7 +206,7 @@ def _conclusion(
         if len(merges) > 1:
             verdicts(page, merges, {source.name: source.look for source in sources})
         if len(campaigns) > 1:
-            overview(page, [source.run for source in sources], documents, [source.name for source in sources])
+            overview(page, [each.run for each in sources], documents, [each.name for each in sources], apart=True)
         run_sections.findings(page, documents, probed)
     step = after_recorded_tuning(tunings[0]) if tunings and len(campaigns) == 1 else _after_several(merges)
     if step is not None and not step.reports:
@@ -262,7 +267,8 @@ def _comparisons(page: Recorder, merges: Sequence[Campaign], sources: Sequence[S
         except MergeBenchError:
             continue  # the reason stands above
         page.section(f"Comparison within {mine[0].part}")
-        _comparison(page, document, {source.run.config.name: source.look for source in mine})
+        looks = dict(zip(group[0].labels, (source.look for source in mine), strict=True))
+        _comparison(page, document, looks)
 
 
 def _comparison(page: Recorder, document: CompareDocument, looks: Mapping[str, int]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from merge_bench.analysis.compare.document import compare
@@ -57,14 +58,24 @@ def _iterations(campaign: Campaign, sources: Sequence[Source]) -> list[Chart]:
     ]
 
 
+def _of_runs(sources: Sequence[Source], make: Callable[[Source], Chart]) -> list[Chart]:
+    """A chart of each run, whose title names the run, and its problem where there are several."""
+    problems = by_problem(sources)
+    names = {id(one): name for name, found in problems.items() for one in found} if len(problems) > 1 else {}
+    made = [(one, make(one)) for one in sources]
+    return [
+        replace(each, title=": ".join(filter(None, (each.title, one.label, names.get(id(one)))))) for one, each in made
+    ]
+
+
 _KINDS: Mapping[str, Callable[[Campaign, Sequence[Source]], Sequence[Chart]]] = {
     "throughput": lambda campaign, sources: _rates(merge.THROUGHPUT, sources),
     "bandwidth": lambda campaign, sources: _rates(merge.BANDWIDTH, sources),
     "speed-up": _speedup,
     "iterations": _iterations,
-    "workers": lambda campaign, sources: [merge.workers(source.run) for source in sources],
-    "phases": lambda campaign, sources: [merge.phases(source.run) for source in sources],
-    "timeline": lambda campaign, sources: [timeline.timeline(campaign, source.run) for source in sources],
-    "pairs": lambda campaign, sources: [merge.pairs(source.run, source.document.lanes) for source in sources],
+    "workers": lambda campaign, sources: _of_runs(sources, lambda one: merge.workers(one.run)),
+    "phases": lambda campaign, sources: _of_runs(sources, lambda one: merge.phases(one.run)),
+    "timeline": lambda campaign, sources: _of_runs(sources, lambda one: timeline.timeline(campaign, one.run)),
+    "pairs": lambda campaign, sources: _of_runs(sources, lambda one: merge.pairs(one.run, one.document.lanes)),
     "tuning": lambda campaign, sources: merge.tunings(steps_of(campaign), partial(size_of, campaign)),
 }

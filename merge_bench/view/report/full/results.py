@@ -8,7 +8,7 @@ from functools import partial
 
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.compare.properties import problem, same_problem
-from merge_bench.analysis.compare.select import letter
+from merge_bench.analysis.compare.select import letter, lettered
 from merge_bench.analysis.documents.run import RunDocument
 from merge_bench.analysis.published import MergeResult
 from merge_bench.analysis.statistics import median, median_interval
@@ -36,7 +36,7 @@ _MOST_COLUMNS = 6
 class Source:
     """A run of one of the campaigns: its document, and what it is called in every table and drawing.
 
-    `name`: as `compare` calls it, its config with the campaign's letter where there are several; `label`: the same,
+    `name`: as `compare` calls it, with the campaign's letter where there are several; `label`: the same,
     marked where it is not verified; `look`: which colour and marker it has; `part`: that letter.
     """
 
@@ -59,31 +59,26 @@ class Source:
 
 
 def sources_of(campaigns: Sequence[Campaign]) -> list[Source]:
-    """Every run of `campaigns`; a config of a campaign has one look, whatever it merges.
+    """Every run of `campaigns`; a config, or an engine, of a campaign has one look, whatever it merges.
 
     A tuning plans a confirmation at every size, and launches only those that it has a config and time for.
     """
     found: list[Source] = []
     looks: dict[str, int] = {}
-    for number, campaign in enumerate(campaigns):
+    for number, (campaign, names) in enumerate(zip(campaigns, lettered(campaigns), strict=True)):
         short = letter(number, len(campaigns))
-        for config in campaign.config_names:
-            looks.setdefault(_named(config, short), len(looks))
-        for index, run in enumerate(campaign.runs):
+        for each in names:
+            looks.setdefault(each, len(looks))
+        for index, (name, run) in enumerate(zip(names, campaign.runs, strict=True)):
             if tunes(campaign) and not run.launches:
                 continue
             run_id = campaign.head.campaign_id + ("" if len(campaign.runs) == 1 else f"/{index}")
-            name = _named(run.config.name, short)
             mark = state_of(run, aggregate.counted(run)).mark
             label = f"{name} ({mark})" if mark else name
             found.append(
                 Source(campaign, run, summarize_run(campaign, run, run_id), name, label, looks[name], short or "")
             )
     return found
-
-
-def _named(config: str, part: str | None) -> str:
-    return f"{part}: {config}" if part else config
 
 
 def by_problem(sources: Sequence[Source]) -> dict[str, list[Source]]:
