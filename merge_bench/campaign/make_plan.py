@@ -12,9 +12,10 @@ from typing import Any
 from merge_bench.campaign import choose_distribution, require_transport
 from merge_bench.campaign.count_tables import count_tables
 from merge_bench.campaign.questions import plan_question
+from merge_bench.cluster import dask_settings
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.hosts import HostSpec, count_workers, place
-from merge_bench.cluster.launcher_choice import choose, choose_kind
+from merge_bench.cluster.launcher_choice import choose, choose_kind, leftovers
 from merge_bench.cluster.launchers import launchers
 from merge_bench.cluster.running_cluster import count_running
 from merge_bench.config.installation import how_to_set_up
@@ -107,11 +108,15 @@ def prepare(options: Resolved, config: ConfigFile | None, *, count_rows: bool = 
     workers = _workers(values, gpus, hosts, existing=existing)
     open_ports = bool(hosts) or (launcher.starts_here and _leaves_loopback(values["interface"]))
     protocol = _protocol(values, open_ports=open_ports)
+    if not existing:
+        dask_settings.check(protocol=protocol, dask_frames=exchange == "dask")
     per_gpu = values["workers_per_gpu"]
     most = max((len(each.workers) for each in place(hosts, workers, per_gpu)), default=workers)
     workload = _workload(values, workers, engine.name)
     distribution = choose_distribution.choose(values, workload, workers)
     warnings = workload.warnings if isinstance(workload, TableSpec) else ()
+    if left := leftovers(values, os.environ):
+        warnings += (left,)
     plan = Plan(
         workload=workload,
         workers=workers,
@@ -220,6 +225,8 @@ def _leaves_loopback(interface: str | None) -> bool:
 def _protocol(values: dict[str, Any], *, open_ports: bool) -> str:
     """The protocol of the control plane: encrypted if other machines can reach it, unless --insecure is given."""
     asked: str = values["protocol"]
+    if asked == "auto" and dask_settings.requires_encryption():
+        return "tls"
     if not open_ports:
         return "tcp" if asked == "auto" else asked
     if asked == "auto":

@@ -35,6 +35,11 @@ class Placement(NamedTuple):
     workers: tuple[int, ...]
 
 
+def is_host_name(text: str) -> bool:
+    """Whether `text` can be passed to ssh or srun as the name of a host."""
+    return re.fullmatch(_NAME, text) is not None
+
+
 def read_hosts(path: Path) -> tuple[HostSpec, ...]:
     """The hosts of a file with one host per line: ``NAME [slots=N] [gpus=N]``; ``#`` begins a comment.
 
@@ -54,7 +59,7 @@ def read_hosts(path: Path) -> tuple[HostSpec, ...]:
         if not words:
             continue
         where = f"{path}:{number}"
-        if not re.fullmatch(_NAME, words[0]):
+        if not is_host_name(words[0]):
             raise UsageError(f"{where}: {words[0]!r} is not a host name")
         if words[0] in found:
             raise UsageError(f"{where}: {words[0]} is listed twice; to start several workers on a host, write slots=N")
