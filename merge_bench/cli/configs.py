@@ -65,8 +65,8 @@ def copy(name: str, destination: str | None, force: bool) -> None:
         raise UsageError(f"{target} already exists; use --force to replace it")
     check_writable("DEST", target)
     try:
-        with replacing(target) as draft:
-            draft.write_bytes(source.read_bytes())
+        with replacing(target) as stream:
+            stream.write(source.read_bytes())
     except OSError as error:
         raise RunFailed(f"{target} was not written: {error.strerror}") from error
     print(target)

@@ -217,8 +217,8 @@ def export(results: tuple[str, ...], format: str, output: str | None) -> None:
     if output is None:
         write_output(contents)
         return
-    with replacing(Path(output)) as draft:
-        draft.write_bytes(contents)
+    with replacing(Path(output)) as stream:
+        stream.write(contents)
     print(output)
 
 

@@ -50,8 +50,8 @@ def check(*, protocol: str, dask_frames: bool) -> None:
         )
     if dask_frames and dask.config.get(_PLANNING, None) is False:
         raise UsageError(
-            f"{_origin(_PLANNING)} sets {_PLANNING} to False, but --exchange dask needs Dask's dataframes, which have query"
-            " planning only; remove the setting"
+            f"{_origin(_PLANNING)} sets {_PLANNING} to False, but the dataframes of --exchange dask have query planning"
+            " only; remove the setting"
         )
 
 

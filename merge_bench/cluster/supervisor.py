@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from merge_bench.config.files import no_link
 from merge_bench.config.tokens import TOKENS
 
 TIDY_SECONDS = 2.0
@@ -59,7 +60,9 @@ class Child:
         cores: Collection[int] = (), death_signal: int | None = signal.SIGKILL,
     ) -> None:  # fmt: skip
         with contextlib.ExitStack() as opened:
-            written: int | IO[bytes] = opened.enter_context(log.open("ab")) if isinstance(log, Path) else log
+            written: int | IO[bytes] = (
+                log if isinstance(log, int) else opened.enter_context(open(log, "ab", opener=no_link))
+            )
             self._process = subprocess.Popen(
                 argv, env={name: value for name, value in environment.items() if name not in TOKENS}, cwd=cwd,
                 stdin=stdin, stdout=written if stdout is None else stdout, stderr=written, start_new_session=True,

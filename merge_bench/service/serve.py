@@ -18,6 +18,7 @@ from tornado.httpserver import HTTPServer
 from tornado.ioloop import IOLoop, PeriodicCallback
 from tornado.iostream import IOStream
 
+from merge_bench.config.files import no_link
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.host.addresses import free_port, in_url, is_loopback, origins
 from merge_bench.service.api import Limits, Service
@@ -158,7 +159,7 @@ def _opened(results: Path, *, to_serve: bool) -> Iterator[Store]:
     """
     with (
         contextlib.closing(open_store(results)) as store,
-        open(results / FOLDER / "lock", "ab") as lock,
+        open(results / FOLDER / "lock", "ab", opener=no_link) as lock,
         socket.socket(socket.AF_UNIX) as name,
     ):
         try:
