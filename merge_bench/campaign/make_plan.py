@@ -18,6 +18,7 @@ from merge_bench.cluster.hosts import HostSpec, count_workers, place
 from merge_bench.cluster.launcher_choice import choose, choose_kind, leftovers
 from merge_bench.cluster.launchers import launchers
 from merge_bench.cluster.running_cluster import count_running
+from merge_bench.config.files import open_regular
 from merge_bench.config.installation import how_to_set_up
 from merge_bench.config.reader import ConfigFile
 from merge_bench.config.resolve import Resolved
@@ -161,6 +162,8 @@ def prepare(options: Resolved, config: ConfigFile | None, *, count_rows: bool = 
         dask_dashboard=values["dask_dashboard"],
         sources=options.sources,
     )
+    if settings.ssh_config:
+        open_regular(settings.ssh_config).close()  # ssh itself says little about a file that it cannot read
     if launcher.starts_here:
         _check_gpus(workers, gpus, per_gpu)
         check_fits(plan, available_bytes(), workers, socket.gethostname())

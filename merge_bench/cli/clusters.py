@@ -30,6 +30,7 @@ def run(named: tuple[str, ...], **values: Any) -> int:
     from msgspec.structs import replace
 
     from merge_bench import api
+    from merge_bench.analysis.compare.fail_on import asked_for
     from merge_bench.analysis.documents.run import runs_of
     from merge_bench.analysis.summary import summarize
     from merge_bench.campaign.run import dry_run, load_all
@@ -45,6 +46,7 @@ def run(named: tuple[str, ...], **values: Any) -> int:
         sweep = load_all(values | {"config": named[0] if named else values["config"]})
         say_warnings(warning for prepared in sweep.prepared.values() for warning in prepared.warnings)
         if values["dry_run"]:
+            asked_for(sweep.options, configs=len(sweep.configs))  # refuses what the run would refuse
             print(dry_run(sweep))
             return 0
         result, verdict, status = api.launch(sweep, values, caller, quiet=bool(values["json"]))

@@ -13,6 +13,7 @@ import click
 
 from merge_bench.cli.jobs import on_service, service_of
 from merge_bench.cli.parameters import CONTEXT, PATH, SectionedCommand, add_options, plot_option
+from merge_bench.config.files import read_regular
 from merge_bench.config.options import TUNE_OPTIONS
 from merge_bench.config.shipped import SPACE, find_config
 from merge_bench.errors import RunFailed, say
@@ -61,7 +62,9 @@ def tune(**values: Any) -> int:
         problem = ended.message if ended else ""
         sizes = [size_of(campaign, plan) for plan in range(len(campaign.plans))]
         if status == 0:
-            text = find_config(values["baseline"]).read_text() if values["baseline"] else ""
+            text = (
+                read_regular(find_config(values["baseline"])).decode("utf-8", "replace") if values["baseline"] else ""
+            )
             try:
                 campaigns.write_config(campaign, read_space(SPACE), text, sizes, values["metric"], output)
             except KeyError:

@@ -6,6 +6,7 @@ Files are written without following a link.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -50,14 +51,17 @@ def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
     Raises
     ------
     UsageError
-        If it is a folder, a pipe, a device or a socket; the message names it.
+        If it is a pipe, a device or a socket; the message names it.
     OSError
-        If it cannot be opened.
+        If it is a folder, or cannot be opened.
     """
     # A socket cannot be opened at all; a pipe must not wait for a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
         os.close(descriptor)
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
         raise UsageError(f"{os.fspath(path)} is not a regular file")
     return os.fdopen(descriptor, "rb")
 
