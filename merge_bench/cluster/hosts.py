@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from merge_bench.config.files import read_regular
 from merge_bench.errors import UsageError
 
 # A name that begins with a dash would be an option of ssh or srun.
@@ -49,7 +50,7 @@ def read_hosts(path: Path) -> tuple[HostSpec, ...]:
         Naming file and line.
     """
     try:
-        text = path.read_text()
+        text = read_regular(path).decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "the file is not text"
         raise UsageError(f"--hosts {path}: {reason}") from error
