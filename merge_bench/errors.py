@@ -6,6 +6,7 @@ there is one, the remedy.
 
 from __future__ import annotations
 
+import codecs
 import importlib.util
 import os
 import re
@@ -14,6 +15,24 @@ from dataclasses import dataclass
 
 _WHOLE = re.compile(r"`[^`]*`|(?:python -m|pip install) [^,()]*[^,()\s]|--[a-z-]+ [^\s-]\S*")
 """What is copied from a message, with the spaces in it: commands, and options with their values."""
+
+
+PLAIN = "merge_bench.plain"
+"""Name of what the codecs do with characters that an encoding does not have: a plain form of them, or an escape."""
+
+_PLAIN = dict(zip("─│┌┐└┘├┤┬┴┼━·•–—‘’“”×÷µ→←…≤≥≈≠−", "-|+++++++++=-*--''\"\"x/u", strict=False)) | {
+    "→": "->", "←": "<-", "…": "...", "≤": "<=", "≥": ">=", "≈": "~", "≠": "!=", "−": "-", "⋈": "|x|",
+}  # fmt: skip
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    letters = error.object[error.start : error.end]
+    return "".join(_PLAIN.get(each) or each.encode("ascii", "backslashreplace").decode() for each in letters), error.end
+
+
+codecs.register_error(PLAIN, _plain)
 
 
 @dataclass(frozen=True)
@@ -82,6 +101,18 @@ class GateNotMet(MergeBenchError):
     code = "gate-not-met"
 
 
+def of_system(error: OSError) -> MergeBenchError:
+    """The error of this program for one of the operating system that no other code expected.
+
+    One about a name is a wrong usage: names come from options, the environment, configs and batch systems, and launches
+    turn what happens inside of them into failures.
+    """
+    name = error.filename if error.filename is not None else error.filename2
+    if name is None:
+        return RunFailed(f"the operating system refused: {error.strerror or first_line(error)}")
+    return UsageError(f"{os.fsdecode(name) if not isinstance(name, int) else name}: {error.strerror}")
+
+
 def require(library: str, extra: str, what: str) -> None:
     """Raise UsageError if a library of one of the package's extras, which `what` needs, is not installed."""
     if importlib.util.find_spec(library) is None:
@@ -91,9 +122,18 @@ def require(library: str, extra: str, what: str) -> None:
 def say(message: str, remedy: str | None = None) -> None:
     """Print a message on standard error; a terminal gets lines that end between words."""
     columns = _columns()
-    print(wrapped(f"merge_bench: {message}", columns, "  "), file=sys.stderr, flush=True)
+    print(wrapped(visible(f"merge_bench: {message}", "\n"), columns, "  "), file=sys.stderr, flush=True)
     if remedy:
-        print(wrapped(f"  → {remedy}", columns, "    "), file=sys.stderr, flush=True)
+        print(wrapped(visible(f"  → {remedy}"), columns, "    "), file=sys.stderr, flush=True)
+
+
+def visible(text: str, kept: str = "") -> str:
+    """`text` with a visible mark in place of every unprintable character, such as a terminal's control characters and
+    marks that change the direction of writing; `kept`: characters that stay as they are.
+    """
+    return text if text.isprintable() else "".join(
+        letter if letter.isprintable() or letter in kept else "\ufffd" for letter in text
+    )  # fmt: skip
 
 
 _warned: dict[Caution, None] = {}

@@ -19,6 +19,8 @@ import msgspec
 from msgspec.structs import replace
 
 from merge_bench.campaign.cluster_session import Session
+from merge_bench.config.files import read_regular
+from merge_bench.errors import UsageError
 from merge_bench.host.files import cache_folder
 from merge_bench.merge import steps, stores
 from merge_bench.merge.plan import Plan
@@ -75,8 +77,8 @@ def _fastest(session: Session) -> list[Stores | None]:
 def read_known(file: Path) -> dict[str, dict[str, float]]:
     """What earlier launches found; empty if that cannot be read, and without ways that there no longer are."""
     try:
-        found = msgspec.json.decode(file.read_bytes(), type=dict[str, dict[str, float]])
-    except (OSError, msgspec.MsgspecError):
+        found = msgspec.json.decode(read_regular(file), type=dict[str, dict[str, float]])
+    except (OSError, UsageError, msgspec.MsgspecError):
         return {}
     return {key: each for key, each in found.items() if each.keys() == stores.WAYS.keys()}
 
@@ -87,8 +89,8 @@ def keep_known(file: Path, found: Mapping[str, Nanoseconds]) -> None:
     kept = dict(list(both.items())[-MOST_KEPT:])
     with contextlib.suppress(OSError):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with replacing(file) as draft:
-            draft.write_bytes(msgspec.json.encode(kept))
+        with replacing(file) as stream:
+            stream.write(msgspec.json.encode(kept))
 
 
 def _by_key(keys: Sequence[str], found: Sequence[Nanoseconds]) -> dict[str, dict[str, float]]:

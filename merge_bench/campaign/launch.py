@@ -13,6 +13,7 @@ from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.progress import Progress
 from merge_bench.cluster import signals
 from merge_bench.errors import LaunchFailed, MergeBenchError, RunFailed, say
+from merge_bench.records.outputs import replacing
 from merge_bench.records.schema import FailureLine, LaunchEndLine
 from merge_bench.records.writer import CampaignWriter
 
@@ -107,8 +108,8 @@ def ended(
 
 
 def _explain(problem: Exception, started: Started, writer: CampaignWriter) -> MergeBenchError:
-    with contextlib.suppress(OSError):
-        (writer.logs / "error.log").write_text("".join(traceback.format_exception(problem)))
+    with contextlib.suppress(OSError), replacing(writer.logs / "error.log") as stream:
+        stream.write("".join(traceback.format_exception(problem)).encode("utf-8", "backslashreplace"))
     return (
         signals.interruption()
         or started.cause(problem)

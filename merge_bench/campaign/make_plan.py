@@ -12,12 +12,14 @@ from typing import Any
 from merge_bench.campaign import choose_distribution, require_transport
 from merge_bench.campaign.count_tables import count_tables
 from merge_bench.campaign.questions import plan_question
+from merge_bench.cluster import dask_settings
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.environment import open_port, ucx_settings
 from merge_bench.cluster.hosts import HostSpec, count_workers, place
-from merge_bench.cluster.launcher_choice import choose, choose_kind
+from merge_bench.cluster.launcher_choice import choose, choose_kind, leftovers
 from merge_bench.cluster.launchers import launchers
 from merge_bench.cluster.running_cluster import count_running
+from merge_bench.config.files import open_regular
 from merge_bench.config.installation import how_to_set_up
 from merge_bench.config.reader import ConfigFile
 from merge_bench.config.resolve import Resolved
@@ -108,11 +110,15 @@ def prepare(options: Resolved, config: ConfigFile | None, *, count_rows: bool = 
     workers = _workers(values, gpus, hosts, existing=existing)
     others_connect = bool(hosts) or (launcher.starts_here and _leaves_loopback(values["interface"]))
     protocol = "tcp" if existing and values["protocol"] == "auto" else _protocol(values, others_connect=others_connect)
+    if not existing:
+        dask_settings.check(protocol=protocol, dask_frames=exchange == "dask")
     per_gpu = values["workers_per_gpu"]
     most = max((len(each.workers) for each in place(hosts, workers, per_gpu)), default=workers)
     workload = _workload(values, workers, engine.name)
     distribution = choose_distribution.choose(values, workload, workers)
     warnings = workload.warnings if isinstance(workload, TableSpec) else ()
+    if left := leftovers(values, os.environ):
+        warnings += (left,)
     plan = Plan(
         workload=workload,
         workers=workers,
@@ -158,6 +164,8 @@ def prepare(options: Resolved, config: ConfigFile | None, *, count_rows: bool = 
         sources=options.sources,
         ucx={} if existing else launcher_ucx(values, {**os.environ, **environment}, hosts=len(hosts)),
     )
+    if settings.ssh_config:
+        open_regular(settings.ssh_config).close()  # ssh itself says little about a file that it cannot read
     if launcher.starts_here:
         _check_gpus(workers, gpus, per_gpu)
         check_fits(plan, available_bytes(), workers, socket.gethostname())
@@ -251,6 +259,8 @@ def _protocol(values: dict[str, Any], *, others_connect: bool) -> str:
     it sends the rows in these messages, and would measure the encryption.
     """
     asked: str = values["protocol"]
+    if asked == "auto" and dask_settings.requires_encryption():
+        return "tls"
     if asked == "auto":
         open_anyway = values["insecure"] if others_connect else values["exchange"] == "dask"
         return "tcp" if open_anyway else "tls"

@@ -20,7 +20,7 @@ from merge_bench.campaign.planned_launches import Job, Sweep
 from merge_bench.campaign.progress import Labelled, Progress
 from merge_bench.campaign.questions import runs_of
 from merge_bench.cluster.environment import LOOPBACK, open_port
-from merge_bench.cluster.launcher_choice import choose, choose_kind, make_launcher
+from merge_bench.cluster.launcher_choice import choose, choose_kind, leftovers, make_launcher
 from merge_bench.cluster.launchers import launchers
 from merge_bench.config.check import CheckResult, check_config
 from merge_bench.config.conflicts import Conflict
@@ -135,6 +135,8 @@ def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False, other_
         runs = _checked_runs(replace(options, values={**options.values, "trust_config": trusted}))
     except UsageError as error:
         return replace(result, ok=False, refusals=(str(error),))
+    if left := leftovers(runs[0].values, os.environ):
+        result = replace(result, warnings=(*result.warnings, left.message))
     refusal = _refusal_here(runs, config)
     if not refusal:
         return result

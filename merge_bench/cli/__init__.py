@@ -14,8 +14,13 @@ import click
 
 from merge_bench.cli import clusters, configs, jobs, probe, results, serve, tune
 from merge_bench.cli.parameters import CONTEXT, ListedGroup
+from merge_bench.cluster.dask_settings import broken_configuration
 from merge_bench.config.version import __version__
-from merge_bench.errors import MergeBenchError, UsageError, say
+from merge_bench.errors import MergeBenchError, UsageError, of_system, say
+from merge_bench.view.streams import flush_output, own_streams
+
+_READER_GONE = 141
+"""Exit status if the reader of standard output has gone, as a shell has it for a program that SIGPIPE ended."""
 
 COMMANDS: tuple[click.Command, ...] = (
     clusters.run,
@@ -50,10 +55,22 @@ class _Commands(ListedGroup):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> NoReturn:
+        own_streams()
         try:
             status = super().invoke(ctx)
+            if not flush_output():
+                ctx.exit(_READER_GONE)
         except MergeBenchError as error:
             _exit_with(error)
+        except BrokenPipeError:
+            flush_output()
+            ctx.exit(_READER_GONE)
+        except OSError as error:
+            _exit_with(of_system(error))
+        except ValueError as error:
+            if (sentence := broken_configuration(error)) is None:
+                raise
+            _exit_with(UsageError(sentence))
         ctx.exit(status or 0)
 
 
@@ -68,6 +85,7 @@ def cli() -> None:
 
 def main() -> None:
     """The entry point: a user's mistake ends with a sentence and an exit status, never with a traceback."""
+    own_streams()
     try:
         sys.exit(cli.main(standalone_mode=False))
     except click.Abort:

@@ -13,14 +13,14 @@ from typing import Any
 import click
 
 from merge_bench.cli.jobs import gate_at_home, on_service, service_of
-from merge_bench.cli.parameters import CONTEXT, AsTyped, SectionedCommand, add_options, count_option, json_option
+from merge_bench.cli.parameters import CONTEXT, PATH, AsTyped, SectionedCommand, add_options, count_option, json_option
 from merge_bench.cluster.launcher_choice import batches, with_storage
 from merge_bench.config.options import CLUSTER_OPTIONS, OPTIONS
 from merge_bench.errors import GateNotMet, LaunchFailed, UsageError, printed_above, say
 
 
 @click.command(cls=SectionedCommand, context_settings=CONTEXT)
-@click.argument("named", nargs=-1, metavar="[CONFIG]")
+@click.argument("named", nargs=-1, type=PATH, metavar="[CONFIG]")
 @add_options(OPTIONS)
 def run(named: tuple[str, ...], **values: Any) -> int:
     """Merge two distributed frames under CONFIG, verify the result, and report the speed."""
@@ -30,6 +30,7 @@ def run(named: tuple[str, ...], **values: Any) -> int:
     from msgspec.structs import replace
 
     from merge_bench import api
+    from merge_bench.analysis.compare.fail_on import asked_for
     from merge_bench.analysis.documents.run import runs_of
     from merge_bench.analysis.summary import summarize
     from merge_bench.campaign.run import dry_run, load_all
@@ -45,6 +46,7 @@ def run(named: tuple[str, ...], **values: Any) -> int:
         sweep = load_all(values | {"config": named[0] if named else values["config"]})
         say_warnings(warning for prepared in sweep.prepared.values() for warning in prepared.warnings)
         if values["dry_run"]:
+            asked_for(sweep.options, configs=len(sweep.configs))  # refuses what the run would refuse
             print(dry_run(sweep))
             return 0
         result, verdict, status = api.launch(sweep, values, caller, quiet=bool(values["json"]))
@@ -94,7 +96,7 @@ def _refuse_several(named: Sequence[str], values: Mapping[str, Any]) -> None:
 
 
 @click.command(context_settings=CONTEXT)
-@click.argument("config")
+@click.argument("config", type=PATH)
 @json_option()
 @click.option(
     "--ucx", type=click.Choice(["auto", "wheel", "system"]), default=None, help="The UCX to check CONFIG against."
@@ -202,6 +204,7 @@ def transports(show_available: bool, **values: Any) -> None:
 @click.option("--scheduler-address", metavar="ADDRESS", default=None, help="Examine each host of this running cluster.")
 @click.option(
     "--scheduler-file",
+    type=PATH,
     metavar="PATH",
     default=None,
     help="Scheduler file of a running cluster; every host of that cluster is examined.",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from merge_bench.cli.parameters import CONTEXT, ListedGroup, json_option
+from merge_bench.cli.parameters import CONTEXT, PATH, ListedGroup, json_option
 from merge_bench.config.shipped import find_shipped, shipped_files
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.records.outputs import check_writable, replacing
@@ -48,7 +48,7 @@ def show(name: str) -> None:
 
 @configs.command(context_settings=CONTEXT)
 @click.argument("name")
-@click.argument("destination", required=False, metavar="[DEST]")
+@click.argument("destination", type=PATH, required=False, metavar="[DEST]")
 @click.option("--force", is_flag=True, help="Replace DEST if it exists.")
 def copy(name: str, destination: str | None, force: bool) -> None:
     """Copy the shipped file NAME to DEST, and print the path of the copy.
@@ -65,8 +65,8 @@ def copy(name: str, destination: str | None, force: bool) -> None:
         raise UsageError(f"{target} already exists; use --force to replace it")
     check_writable("DEST", target)
     try:
-        with replacing(target) as draft:
-            draft.write_bytes(source.read_bytes())
+        with replacing(target) as stream:
+            stream.write(source.read_bytes())
     except OSError as error:
         raise RunFailed(f"{target} was not written: {error.strerror}") from error
     print(target)

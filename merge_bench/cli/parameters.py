@@ -32,6 +32,9 @@ class Parsed(click.ParamType[object]):
             self.fail(str(error), param, ctx)
 
 
+PATH = Parsed("PATH", parsers.path)
+"""The type of every option and argument that names a file or a folder."""
+
 Decorator = Callable[[Any], Any]
 
 
@@ -81,7 +84,7 @@ def json_option(help: str = "Print one JSON document on standard output.") -> De
 def plot_option(what: str) -> Decorator:
     """``--plot``; `what` it draws."""
     help = f"Plot {what} into this .png, .svg or .html file; may be repeated."
-    return click.option("--plot", "plots", multiple=True, metavar="FILE", help=help)
+    return click.option("--plot", "plots", multiple=True, type=PATH, metavar="FILE", help=help)
 
 
 def choice_option(name: str, choices: Sequence[str], help: str) -> Decorator:
@@ -116,7 +119,13 @@ def results_option(help: str) -> Decorator:
     """``--results`` for commands that take no other option of ``run``; the environment counts here, too."""
     option = BY_KEY["results"]
     return click.option(
-        "--results", default=str(option.default), envvar=option.variable, show_default=True, metavar="DIR", help=help
+        "--results",
+        type=PATH,
+        default=str(option.default),
+        envvar=option.variable,
+        show_default=True,
+        metavar="DIR",
+        help=help,
     )
 
 

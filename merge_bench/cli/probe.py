@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from merge_bench.cli.jobs import on_service, service_of
-from merge_bench.cli.parameters import ListedGroup, SectionedCommand, add_options, decorated, json_option, plot_option
+from merge_bench.cli.parameters import (
+    PATH,
+    ListedGroup,
+    SectionedCommand,
+    add_options,
+    decorated,
+    json_option,
+    plot_option,
+)
 from merge_bench.config.options import PROBE_OPTIONS
 from merge_bench.errors import RunFailed, UsageError, printed_above, say
 from merge_bench.probe import probes
@@ -24,15 +32,16 @@ if TYPE_CHECKING:
     from merge_bench.view.probe.output import Output
 
 _OUTPUT_OPTIONS = decorated(
-    click.option("--csv", "csv_file", metavar="FILE", help="Write the results to this CSV file."),
+    click.option("--csv", "csv_file", type=PATH, metavar="FILE", help="Write the results to this CSV file."),
     plot_option("results over message size"),
     click.option("--reference", "references", multiple=True, metavar="NAME",
                  help="Published results to show beside the measured ones; `--reference list` prints their names."),
 )  # fmt: skip
 _PROBE_OPTIONS = decorated(
     click.option("--on", metavar="URL", help="Address of a service that measures instead of this machine."),
-    click.option("--baseline", metavar="CFG", help="Baseline config of the comparison; shown first."),
-    click.option("--config", "configs", multiple=True, metavar="CFG", help="Config to measure; may be repeated."),
+    click.option("--baseline", type=PATH, metavar="CFG", help="Baseline config of the comparison; shown first."),
+    click.option("--config", "configs", multiple=True, type=PATH, metavar="CFG",
+                 help="Config to measure; may be repeated."),
     _OUTPUT_OPTIONS,
     add_options(PROBE_OPTIONS),
 )  # fmt: skip
@@ -106,7 +115,7 @@ def measure(kind: ProbeKind, values: Mapping[str, Any]) -> int:
 
 
 @probe.command()
-@click.argument("results", nargs=-1, metavar="RESULT...")
+@click.argument("results", nargs=-1, type=PATH, metavar="RESULT...")
 @_OUTPUT_OPTIONS
 @json_option()
 def show(**values: Any) -> int:

@@ -12,6 +12,7 @@ import click
 
 from merge_bench.cli.parameters import (
     CONTEXT,
+    PATH,
     Parsed,
     add_options,
     choice_option,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from merge_bench.view.plot.marks import Chart
     from merge_bench.view.report.full.build import References
 
-RESULTS = click.argument("results", nargs=-1, required=True, metavar="RESULT...")
+RESULTS = click.argument("results", nargs=-1, type=PATH, required=True, metavar="RESULT...")
 METRICS = ("throughput", "bandwidth", "wall", "partition", "exchange", "join")
 
 
@@ -86,7 +87,7 @@ def compare(
 
 
 @click.command(context_settings=CONTEXT)
-@click.argument("folders", nargs=-1, metavar="[FOLDER...]")
+@click.argument("folders", nargs=-1, type=PATH, metavar="[FOLDER...]")
 @results_option("Folder of the results, if no FOLDER is given.")
 @choice_option("--metric", METRICS, "Metric whose level is looked at.")
 @click.option("--config", metavar="NAME", help="Only results of this config.")
@@ -172,7 +173,7 @@ def predict(results: tuple[str, ...], plots: Sequence[str], as_json: bool, **ask
 
 
 @click.command("import", context_settings=CONTEXT)
-@click.argument("file", metavar="FILE")
+@click.argument("file", type=PATH, metavar="FILE")
 @results_option("Folder that campaigns are written to.")
 @json_option("Print one JSON document on standard output, like `run --json`.")
 def import_(file: str, results: str, as_json: bool) -> None:
@@ -196,7 +197,8 @@ def import_(file: str, results: str, as_json: bool) -> None:
 @click.command(context_settings=CONTEXT)
 @RESULTS
 @choice_option("--format", list(exports.exporters()), exports.help_text())
-@click.option("--output", metavar="FILE", help="File to write; by default standard output, for formats that are text.")
+@click.option("--output", type=PATH, metavar="FILE",
+              help="File to write; by default standard output, for formats that are text.")  # fmt: skip
 def export(results: tuple[str, ...], format: str, output: str | None) -> None:
     """Write RESULTS in a format that other programs read.
 
@@ -204,6 +206,7 @@ def export(results: tuple[str, ...], format: str, output: str | None) -> None:
     """
     from merge_bench.records.outputs import check_writable, replacing
     from merge_bench.records.reader import read_campaign
+    from merge_bench.view.streams import write_output
 
     exporter = exports.exporters()[format]
     if output is None and exporter.binary:
@@ -212,22 +215,23 @@ def export(results: tuple[str, ...], format: str, output: str | None) -> None:
         check_writable("--output", Path(output))
     contents = exporter.encode([read_campaign(result) for result in dict.fromkeys(results)])
     if output is None:
-        click.echo(contents, nl=False)
+        write_output(contents)
         return
-    with replacing(Path(output)) as draft:
-        draft.write_bytes(contents)
+    with replacing(Path(output)) as stream:
+        stream.write(contents)
     print(output)
 
 
 @click.command(context_settings=CONTEXT)
-@click.argument("results", nargs=-1, metavar="RESULT...")
+@click.argument("results", nargs=-1, type=PATH, metavar="RESULT...")
 @click.option(
     "--output",
+    type=PATH,
     metavar="FILE.html",
     help="File to write the page to; by default report.html in the folder of the first RESULT.",
 )
-@click.option("--markdown", metavar="FILE.md", help="Also write the report as Markdown.")
-@click.option("--figures", metavar="FOLDER", help="Also write every plot as PNG and SVG.")
+@click.option("--markdown", type=PATH, metavar="FILE.md", help="Also write the report as Markdown.")
+@click.option("--figures", type=PATH, metavar="FOLDER", help="Also write every plot as PNG and SVG.")
 @click.option("--reference", "references", multiple=True, metavar="NAME",
               help="Published results to show beside the measured ones; may be repeated; `--reference list` prints"
                    " their names.")  # fmt: skip

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from merge_bench.cli.jobs import job_request
-from merge_bench.cli.parameters import ListedGroup, Parsed, choice_option, count_option, port_option, results_option
+from merge_bench.cli.parameters import (
+    PATH,
+    ListedGroup,
+    Parsed,
+    choice_option,
+    count_option,
+    port_option,
+    results_option,
+)
 from merge_bench.config import parsers
 from merge_bench.errors import UsageError
 
@@ -28,11 +36,12 @@ if TYPE_CHECKING:
               help="Address to listen on; any other than loopback needs --tls-cert or --insecure.")  # fmt: skip
 @click.option("--host-name", "host_names", multiple=True, metavar="NAME[:PORT]",
               help="Name by which clients reach it, with the port of a proxy; may be repeated.")  # fmt: skip
-@click.option("--tls-cert", metavar="FILE", help="Certificate, as PEM; serves https.")
-@click.option("--tls-key", metavar="FILE", help="Private key of the certificate, as PEM.")
+@click.option("--tls-cert", type=PATH, metavar="FILE", help="Certificate, as PEM; serves https.")
+@click.option("--tls-key", type=PATH, metavar="FILE", help="Private key of the certificate, as PEM.")
 @click.option("--insecure", is_flag=True,
               help="Serve other machines without TLS. Anyone who can read the traffic gets the tokens.")  # fmt: skip
-@click.option("--tables", multiple=True, type=click.Path(path_type=Path), metavar="DIR",
+@click.option("--tables", multiple=True, type=PATH, metavar="DIR",
+              callback=lambda ctx, param, names: tuple(map(Path, names)),
               help="Folder of Parquet tables that jobs may merge; may be repeated.")  # fmt: skip
 @count_option("--queue-limit", "N", "Number of jobs that can wait.", default=1000)
 @click.option("--job-time", type=Parsed("DURATION", parsers.duration), default="4h", show_default=True,

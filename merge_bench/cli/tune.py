@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from merge_bench.cli.jobs import on_service, service_of
-from merge_bench.cli.parameters import CONTEXT, SectionedCommand, add_options, plot_option
+from merge_bench.cli.parameters import CONTEXT, PATH, SectionedCommand, add_options, plot_option
+from merge_bench.config.files import read_regular
 from merge_bench.config.options import TUNE_OPTIONS
 from merge_bench.config.shipped import SPACE, find_config
 from merge_bench.errors import RunFailed, say
@@ -25,10 +26,11 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=SectionedCommand, context_settings=CONTEXT)
-@click.argument("baseline", required=False, metavar="[BASELINE]")
-@click.option("--space", metavar="FILE", help="File that lists the settings to try; by default the shipped space.toml.")
+@click.argument("baseline", type=PATH, required=False, metavar="[BASELINE]")
+@click.option("--space", type=PATH, metavar="FILE",
+              help="File that lists the settings to try; by default the shipped space.toml.")  # fmt: skip
 @add_options(OPTIONS, with_defaults=True)
-@click.option("--output", metavar="FILE", help="Config file to write; by default ./tuned-HOST.cfg.")
+@click.option("--output", type=PATH, metavar="FILE", help="Config file to write; by default ./tuned-HOST.cfg.")
 @plot_option("the speed-up of each setting")
 @add_options(TUNE_OPTIONS)
 def tune(**values: Any) -> int:
@@ -61,7 +63,9 @@ def tune(**values: Any) -> int:
         problem = ended.message if ended else ""
         sizes = [size_of(campaign, plan) for plan in range(len(campaign.plans))]
         if status == 0:
-            text = find_config(values["baseline"]).read_text() if values["baseline"] else ""
+            text = (
+                read_regular(find_config(values["baseline"])).decode("utf-8", "replace") if values["baseline"] else ""
+            )
             try:
                 campaigns.write_config(campaign, read_space(SPACE), text, sizes, values["metric"], output)
             except KeyError:

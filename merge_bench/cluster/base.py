@@ -197,7 +197,9 @@ class LauncherKind:
         Keys of options; it needs one of them. ``auto`` chooses it if one of them is given.
     inside
         Whether, judging by the environment, this process runs inside a job of this batch system that has several
-        nodes. ``auto`` chooses it there.
+        nodes. ``auto`` chooses it there, if `hosts` finds the job's nodes.
+    variables
+        The variables that `inside` judges by, which may be left over from a job that has ended.
     hosts
         Where workers run, from the options and the environment; () stands for this machine, or for a running cluster.
         Raises UsageError.
@@ -221,6 +223,7 @@ class LauncherKind:
     auto: str = ""
     needs: tuple[str, ...] = ()
     inside: Callable[[Mapping[str, str]], bool] = lambda environ: False
+    variables: tuple[str, ...] = ()
     hosts: Callable[[Mapping[str, Any], Mapping[str, str]], tuple[HostSpec, ...]] = lambda values, environ: ()
     starts_here: bool = False
     owns_processes: bool = True

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from merge_bench.config.files import read_regular
 from merge_bench.errors import UsageError
 
 # A name that begins with a dash would be an option of ssh or srun.
@@ -35,6 +36,11 @@ class Placement(NamedTuple):
     workers: tuple[int, ...]
 
 
+def is_host_name(text: str) -> bool:
+    """Whether `text` can be passed to ssh or srun as the name of a host."""
+    return re.fullmatch(_NAME, text) is not None
+
+
 def read_hosts(path: Path) -> tuple[HostSpec, ...]:
     """The hosts of a file with one host per line: ``NAME [slots=N] [gpus=N]``; ``#`` begins a comment.
 
@@ -44,7 +50,7 @@ def read_hosts(path: Path) -> tuple[HostSpec, ...]:
         Naming file and line.
     """
     try:
-        text = path.read_text()
+        text = read_regular(path).decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "the file is not text"
         raise UsageError(f"--hosts {path}: {reason}") from error
@@ -54,7 +60,7 @@ def read_hosts(path: Path) -> tuple[HostSpec, ...]:
         if not words:
             continue
         where = f"{path}:{number}"
-        if not re.fullmatch(_NAME, words[0]):
+        if not is_host_name(words[0]):
             raise UsageError(f"{where}: {words[0]!r} is not a host name")
         if words[0] in found:
             raise UsageError(f"{where}: {words[0]} is listed twice; to start several workers on a host, write slots=N")

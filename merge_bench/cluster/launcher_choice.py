@@ -8,7 +8,7 @@ from typing import Any
 from merge_bench.cluster.base import Batch, ClusterSettings, Launcher, LauncherKind
 from merge_bench.cluster.hosts import HostSpec
 from merge_bench.cluster.launchers import launchers
-from merge_bench.errors import UsageError
+from merge_bench.errors import Caution, UsageError
 
 AUTO = "auto"
 
@@ -22,13 +22,17 @@ def choose(values: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[Launc
         If the options contradict each other, or the environment lacks what the launcher needs.
     """
     chosen = choose_kind(values, environ)
-    return chosen, chosen.hosts(values, environ)
+    try:
+        return chosen, chosen.hosts(values, environ)
+    except UsageError as error:
+        raise UsageError(f"--launcher {chosen.name}: {error}" if chosen.variables else str(error)) from None
 
 
 def choose_kind(values: Mapping[str, Any], environ: Mapping[str, str]) -> LauncherKind:
     """The launcher, without its hosts.
 
-    auto: the launcher whose options are given, else the one whose job this is, else the one that starts processes here.
+    auto: the launcher whose options are given, else the one whose job this is and can be reached, else the one that
+    starts processes here.
 
     Raises
     ------
@@ -45,8 +49,7 @@ def choose_kind(values: Mapping[str, Any], environ: Mapping[str, str]) -> Launch
             )
         return running
     if asked == AUTO:
-        inside = (kind for kind in known.values() if kind.inside(environ))
-        return named[0] if named else next(inside, _here())
+        return named[0] if named else _automatic(values, environ)[0]
     chosen = known[asked]
     if chosen.needs and chosen not in named:
         raise UsageError(f"--launcher {asked} needs {' or '.join(map(_option, chosen.needs))}")
@@ -54,6 +57,31 @@ def choose_kind(values: Mapping[str, Any], environ: Mapping[str, str]) -> Launch
         given = next(key for key in named[0].needs if values[key])
         raise UsageError(f"{_option(given)} cannot be combined with --launcher {asked}")
     return chosen
+
+
+def leftovers(values: Mapping[str, Any], environ: Mapping[str, str]) -> Caution | None:
+    """A warning if ``auto`` passes over variables of a job that cannot be reached."""
+    asked = str(values["launcher"]) == AUTO and choose_kind(values, environ).starts_here
+    return _automatic(values, environ)[1] if asked else None
+
+
+def _automatic(values: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[LauncherKind, Caution | None]:
+    """The launcher that the environment suggests, or the one that starts processes here, and why not another."""
+    passed_over = None
+    for kind in launchers().values():
+        if not kind.inside(environ):
+            continue
+        try:
+            kind.hosts(values, environ)
+        except UsageError as error:
+            names = [name for name in kind.variables if name in environ]
+            passed_over = passed_over or Caution(
+                "no-job", f"{names[0]} is set, but no job can be reached: {error}; everything runs on this machine",
+                f"unset {' '.join(names)}, or add --launcher {_here().name}",
+            )  # fmt: skip
+        else:
+            return kind, None
+    return _here(), passed_over
 
 
 def choices() -> tuple[str, ...]:

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
+from merge_bench.config.files import no_link
+
 
 @contextlib.contextmanager
 def libraries(log: Path) -> Iterator[None]:
@@ -25,7 +27,7 @@ def libraries(log: Path) -> Iterator[None]:
     named = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "distributed"]
     loggers = [logging.getLogger(name) for name in ("distributed", "tornado", "asyncio", *named)]
     before = [(logger.propagate, list(logger.handlers)) for logger in loggers]
-    file = log.open("a")
+    file = open(log, "a", opener=no_link, encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
     sys.stdout.flush()
     standard_output = os.dup(1)
     try:

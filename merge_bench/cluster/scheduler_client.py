@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from merge_bench.cluster import signals
 from merge_bench.cluster.base import Access, ClusterSettings, Launcher
+from merge_bench.config.files import read_regular
 from merge_bench.errors import LaunchFailed, UsageError, say
 
 if TYPE_CHECKING:  # it takes half a second, and many commands end before they need it
@@ -91,8 +92,8 @@ def open_client(
 
 def _named(scheduler_file: str | Path | None) -> str | None:
     """The address in a scheduler's file; None if the file is missing or half written."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        return str(json.loads(Path(str(scheduler_file)).read_text())["address"])
+    with contextlib.suppress(FileNotFoundError, ValueError, KeyError, TypeError):
+        return str(json.loads(read_regular(str(scheduler_file)))["address"])
     return None
 
 

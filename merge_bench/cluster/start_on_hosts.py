@@ -21,6 +21,7 @@ from merge_bench.errors import Caution, LaunchFailed
 from merge_bench.host import network, pinning
 from merge_bench.host.description import Node
 from merge_bench.merge.plan import Plan
+from merge_bench.records.outputs import replacing
 
 PING_SECONDS = 1.0
 SHORTEST_SILENCE = 5.0  # of the driver, seconds, before a host agent ends everything on its host
@@ -201,8 +202,8 @@ class RemoteLauncher(OwningLauncher):
             agent.send("stop")(deadline - time.monotonic())
             for role in [role for role, host in self._placed.items() if host == agent.host]:
                 text = agent.send("log", role=role)(deadline - time.monotonic())["text"]
-                with contextlib.suppress(OSError):
-                    (folder / f"{prefix}{role}.log").write_text(text)
+                with contextlib.suppress(OSError), replacing(folder / f"{prefix}{role}.log") as stream:
+                    stream.write(text.encode("utf-8", "replace"))
         except LaunchFailed:
             pass  # out of reach: its agent ends everything when it has received nothing for a while
         agent.close(max(deadline, time.monotonic() + 1.0))

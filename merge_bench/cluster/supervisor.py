@@ -17,7 +17,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from merge_bench.config.files import no_link, open_regular
 from merge_bench.config.tokens import TOKENS
+from merge_bench.errors import UsageError
 
 TIDY_SECONDS = 2.0
 """Time for Python's resource trackers to remove what killed processes left in /dev/shm, and to end."""
@@ -59,7 +61,9 @@ class Child:
         cores: Collection[int] = (), death_signal: int | None = signal.SIGKILL,
     ) -> None:  # fmt: skip
         with contextlib.ExitStack() as opened:
-            written: int | IO[bytes] = opened.enter_context(log.open("ab")) if isinstance(log, Path) else log
+            written: int | IO[bytes] = (
+                log if isinstance(log, int) else opened.enter_context(open(log, "ab", opener=no_link))
+            )
             self._process = subprocess.Popen(
                 argv, env={name: value for name, value in environment.items() if name not in TOKENS}, cwd=cwd,
                 stdin=stdin, stdout=written if stdout is None else stdout, stderr=written, start_new_session=True,
@@ -173,11 +177,11 @@ def tail(log: Path, lines: int = TAIL_LINES, size: int = TAIL_BYTES) -> str:
 def last_bytes(log: Path, size: int) -> str:
     """The last `size` bytes of a log as text; empty if there is none."""
     try:
-        with log.open("rb") as file:
+        with open_regular(log) as file:
             file.seek(0, os.SEEK_END)
             file.seek(max(0, file.tell() - size))
             return file.read().decode(errors="replace")
-    except OSError:
+    except (OSError, UsageError):
         return ""
 
 

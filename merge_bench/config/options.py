@@ -110,8 +110,8 @@ _PROBLEM = _section(
 )  # fmt: skip
 _TABLES = _section(
     "Real tables",
-    Option("left", parsers.text, None, "Parquet file or folder of the left table.", "PATH"),
-    Option("right", parsers.text, None, "Parquet file or folder of the right table.", "PATH"),
+    Option("left", parsers.path, None, "Parquet file or folder of the left table.", "PATH"),
+    Option("right", parsers.path, None, "Parquet file or folder of the right table.", "PATH"),
     Option(
         "on", parsers.names, None,
         "Key column or columns (a,b), with the same names in both tables; or the address of a service (https://…) that"
@@ -178,7 +178,7 @@ _MEASURING = _section(
         " %.",
     ),
     Option(
-        "against", parsers.text, None,
+        "against", parsers.path, None,
         "Earlier result to compare this run with, or a folder that contains only that one; history: the present level"
         " of all results of this merge in --results.", "RESULT", in_config=False,
     ),
@@ -262,8 +262,8 @@ _CLUSTER = _section(
     ),
     _flag("dask-dashboard", "Serve Dask's own dashboard from the scheduler; this slows down the measurement."),
     _member("launcher", "auto"),
-    Option("hosts", parsers.text, None, "File with one host per line: NAME [slots=N] [gpus=N].", "PATH"),
-    Option("ssh-config", parsers.text, None, "ssh configuration file to use instead of the user's.", "PATH"),
+    Option("hosts", parsers.path, None, "File with one host per line: NAME [slots=N] [gpus=N].", "PATH"),
+    Option("ssh-config", parsers.path, None, "ssh configuration file to use instead of the user's.", "PATH"),
     Option(
         "ucx", parsers.choice("auto", "wheel", "system"), None,
         "UCX to load. wheel: the package libucx, without InfiniBand support; system: the UCX installed on this"
@@ -277,7 +277,7 @@ _CLUSTER = _section(
         "ADDRESS",
     ),
     Option(
-        "scheduler-file", parsers.text, None, "Use the running Dask cluster whose scheduler wrote this file.", "PATH",
+        "scheduler-file", parsers.path, None, "Use the running Dask cluster whose scheduler wrote this file.", "PATH",
     ),
     Option("start-timeout", parsers.duration, 60.0, "Time limit for starting all workers.", "SECONDS"),
     Option(
@@ -287,9 +287,9 @@ _CLUSTER = _section(
 )  # fmt: skip
 _OUTPUT = _section(
     "Output",
-    Option("config", parsers.text, None, "A .cfg file, or the name of a shipped config.", "CFG", in_config=False),
+    Option("config", parsers.path, None, "A .cfg file, or the name of a shipped config.", "CFG", in_config=False),
     Option(
-        "configs", parsers.names, None, "Configs to compare, launched in turn; the first is the baseline.", "CFG[,CFG]",
+        "configs", parsers.paths, None, "Configs to compare, launched in turn; the first is the baseline.", "CFG[,CFG]",
         in_config=False,
     ),
     _flag("allow-unknown", "Continue if the config contains unknown or invalid settings."),
@@ -299,7 +299,7 @@ _OUTPUT = _section(
         " the cluster's processes.",
         in_config=False,
     ),
-    Option("results", parsers.text, "results", "Folder in which campaigns are stored.", "PATH"),
+    Option("results", parsers.path, "results", "Folder in which campaigns are stored.", "PATH"),
     _flag("details", "Print every table before the conclusion."),
     _flag("json", "Print one JSON document on standard output.", in_config=False),
     _flag("dry-run", "Print what would be started, without starting it.", in_config=False),

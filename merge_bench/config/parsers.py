@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from merge_bench.config.files import path_name
 from merge_bench.units import parse_bytes, parse_count, parse_duration, parse_rate
 
 Parser = Callable[[str], object]
@@ -133,6 +134,7 @@ class Names:
 
 
 names = Names()
+paths = Names(path_name)
 
 
 def _distinct(text: str, values: Iterable[_T]) -> tuple[_T, ...]:
@@ -152,6 +154,9 @@ def text(value: str) -> str:
     if not value.strip():
         raise ValueError("the value is empty")
     return value
+
+
+path = path_name
 
 
 def interface(value: str) -> str:

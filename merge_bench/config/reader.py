@@ -8,13 +8,12 @@ UTF-8 byte order mark.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from merge_bench.config.files import read_regular
 from merge_bench.config.shell_syntax import (
     MAX_ERRORS,
     Literal,
@@ -113,20 +112,12 @@ def read_config(path: Path, environment: Mapping[str, str]) -> ConfigFile:
 
 def _read_bytes(path: Path) -> bytes:
     try:
-        # Non-blocking: opening a pipe must not wait for a writer.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise UsageError(f"{path}: not a regular file")
-            data = file.read(MAX_FILE_BYTES + 1)
+        return read_regular(path, MAX_FILE_BYTES)
     except IsADirectoryError:
         raise UsageError(f"{path}: this is a directory, not a config") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise UsageError(f"{path}: cannot be read: {reason}") from None
-    if len(data) > MAX_FILE_BYTES:
-        raise UsageError(f"{path}: the file is larger than {MAX_FILE_BYTES // 1024} KiB, the limit for a config")
-    return data
 
 
 def _decode(path: Path, data: bytes) -> str:

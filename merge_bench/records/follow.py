@@ -12,7 +12,7 @@ from pathlib import Path
 
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign
-from merge_bench.records.reader import Assembly
+from merge_bench.records.reader import LONGEST_LINE, Assembly
 from merge_bench.records.schema import IterationLine, Record
 from merge_bench.records.writer import RECORDS
 
@@ -22,7 +22,6 @@ LIMIT_BYTES = 256 << 20
 BLOCK_BYTES = 8 << 20
 """Bytes read in one step, so that a display can show the progress."""
 
-_LONGEST_LINE = 256 << 20
 _WORKER_BYTES = 400  # of a worker in an iteration's line, without its pairs
 
 
@@ -110,9 +109,9 @@ class Follower:
 
     def _stop_or_lengthen(self, length: int) -> None:
         """After `length` bytes without the end of a line: it is not finished yet, or longer than a block."""
-        if length > _LONGEST_LINE:
+        if length > LONGEST_LINE:
             self._stopped = (
-                f"line {self._assembly.number + 1} of {self.records} is longer than {_LONGEST_LINE >> 20} MiB"
+                f"line {self._assembly.number + 1} of {self.records} is longer than {LONGEST_LINE >> 20} MiB"
             )
         elif self._more:
             self._blocks *= 2

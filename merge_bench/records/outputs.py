@@ -6,10 +6,13 @@ import contextlib
 import errno
 import os
 import secrets
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
+from merge_bench.config.files import no_link
 from merge_bench.errors import UsageError
 
 
@@ -21,14 +24,14 @@ def check_writable(option: str, path: Path) -> None:
     UsageError
         If it cannot; the message names `option`.
     """
-    if path.is_dir():
-        raise UsageError(f"{option} {path} is a folder; name a file")
     try:
-        if _is_special(path):
+        if path.is_dir():
+            raise UsageError(f"{option} {path} is a folder; name a file")
+        if _is_special(path) or _names_standard_output(path):
             if not os.access(path, os.W_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             return
-        folder = path.resolve().parent
+        folder = path.parent.resolve()
         if not folder.is_dir():
             raise UsageError(f"{option} {path}: there is no folder {folder}")
         with tempfile.TemporaryFile(dir=folder):
@@ -38,23 +41,35 @@ def check_writable(option: str, path: Path) -> None:
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A file to write that replaces `path` at the end; after an exception, `path` stays as it was.
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A new file to write, which takes the place of `path` at the end; after an exception, `path` stays as it was.
 
-    A link stays a link, and a device or a pipe is written to directly.
+    Nobody's link is followed: a link of that name is replaced, and what it points to stays as it was. A device and a
+    pipe that were named directly are written to.
     """
-    if _is_special(path):
-        yield path
+    if _names_standard_output(path):
+        yield sys.stdout.buffer
         return
-    target = path.resolve()
-    draft = target.with_name(f".merge-bench-{secrets.token_hex(4)}{target.suffix}")
+    if _is_special(path):
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY), "wb") as stream:
+            os.set_blocking(stream.fileno(), True)
+            yield stream
+        return
+    draft = path.with_name(f".merge-bench-{secrets.token_hex(8)}")
     try:
-        yield draft
-        draft.replace(target)
+        with open(draft, "xb", opener=no_link) as stream:
+            yield stream
+        os.replace(draft, path)
     finally:
         draft.unlink(missing_ok=True)
 
 
+def _names_standard_output(path: Path) -> bool:
+    """Whether it stands for standard output, whose descriptor this program has moved (`view.streams`)."""
+    return str(path) in ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
+
+
 def _is_special(path: Path) -> bool:
-    """Whether `path` is a device, a pipe or a socket."""
-    return path.exists() and not path.is_file()
+    """Whether `path` is a device, a pipe or a socket, and not by a link that anybody can have made."""
+    given = path.is_symlink() and path.parts[:2] not in (("/", "dev"), ("/", "proc"))
+    return path.exists() and not path.is_file() and not given

@@ -14,12 +14,16 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from merge_bench.config.files import open_regular
 from merge_bench.errors import UsageError
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch
 from merge_bench.records.codec import KINDS, decode, decode_head
 from merge_bench.records.recorded_plan import Plan
 from merge_bench.records.writer import RECORDS
+
+LONGEST_LINE = 256 << 20
+"""Bytes of a line that are read at most."""
 
 
 def read_campaign(result: str | os.PathLike[str]) -> Campaign:
@@ -32,11 +36,17 @@ def read_campaign(result: str | os.PathLike[str]) -> Campaign:
         wrote it. The message names the file and, if possible, the line.
     """
     path = Path(result)
-    records = path / RECORDS if path.is_dir() else path
-    assembly = Assembly(records)
+    records, folder = path, False
     try:
-        with records.open("rb") as stream:
-            for line in stream:
+        folder = path.is_dir()
+        records = path / RECORDS if folder else path
+        assembly = Assembly(records)
+        with open_regular(records) as stream:
+            while line := stream.readline(LONGEST_LINE + 1):
+                if len(line) > LONGEST_LINE:
+                    raise UsageError(
+                        f"line {assembly.number + 1} of {records} is longer than {LONGEST_LINE >> 20} MiB, the limit"
+                    )
                 try:
                     assembly.add(line)
                 except UsageError as error:
@@ -44,7 +54,7 @@ def read_campaign(result: str | os.PathLike[str]) -> Campaign:
                         raise
                     return assembly.build(truncated=True)
     except FileNotFoundError:
-        what = f"the folder {path} contains no {RECORDS}" if path.is_dir() else f"there is no file {path}"
+        what = f"the folder {path} contains no {RECORDS}" if folder else f"there is no file {path}"
         raise UsageError(f"{what}; give the path of a campaign folder or of its {RECORDS}") from None
     except OSError as error:
         raise UsageError(f"cannot read {records}: {error.strerror}") from error
@@ -54,9 +64,9 @@ def read_campaign(result: str | os.PathLike[str]) -> Campaign:
 def read_head(records: Path) -> s.CampaignLine | None:
     """The first line of `records`; None if this version cannot read it."""
     try:
-        with records.open("rb") as stream:
-            record = _decode(stream.readline())
-    except (OSError, ValueError, NewerSchema):
+        with open_regular(records) as stream:
+            record = _decode(stream.readline(LONGEST_LINE))
+    except (OSError, ValueError, UsageError):
         return None
     return record if isinstance(record, s.CampaignLine) else None
 
@@ -131,6 +141,11 @@ class Assembly:
         """Raise ValueError for a line that does not fit those before."""
         if isinstance(record, s.Measurement) and "line" not in self._launches.get(record.launch, ()):
             raise ValueError("its launch has no launch line before it")
+        match record:
+            case s.IterationLine(launch=launch, pairs=pairs) | s.LanesLine(launch=launch, pairs=pairs) if pairs:
+                known = {worker.rank for worker in self._launches[launch]["line"].workers}
+                if not {pair.from_rank for pair in pairs} | {pair.to_rank for pair in pairs} <= known:
+                    raise ValueError("a pair has a rank that its launch does not have")
         match record:
             case s.CampaignLine():
                 raise ValueError("it begins a second campaign")

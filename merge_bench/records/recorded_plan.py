@@ -13,6 +13,8 @@ import msgspec
 
 from merge_bench.errors import Caution
 
+Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
+
 
 class TableColumn(msgspec.Struct, frozen=True, kw_only=True):
     """A column of a table: `source` is its name in the files, `name` the one in the result, `type` Arrow's."""
@@ -30,11 +32,11 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     path: str | None = None
-    rows: int | None = None
+    rows: Number | None = None
     files: list[str] = []
     columns: list[TableColumn] = []
     chunks: list[list[tuple[str, int]]] = []
-    chunk_rows: list[int] = []
+    chunk_rows: list[Number] = []
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,10 +48,10 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None = None
     benchmark: str | None = None
     question: str | None = None
-    rows: int | None = None
+    rows: Number | None = None
     fraction: float | None = None
     seed: int | None = None
-    payload_columns: int | None = None
+    payload_columns: Number | None = None
     zipf: float | None = None
     keys: list[str] | None = None
     left: Table | None = None
@@ -65,19 +67,19 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True):
     values: list[str] = []
     metric: str | None = None
     threshold: float | None = None
-    blocks: int | None = None
-    confirm: int | None = None
+    blocks: Number | None = None
+    confirm: Number | None = None
     budget: list[float | None] = []
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The options that readers use; `probe`: the network measurement, None for merges."""
 
-    rows_per_chunk: int | None = None
-    workers: int | None = None
-    iterations: int | None = None
-    warmup: int | None = None
-    launches: int | None = None
+    rows_per_chunk: Number | None = None
+    workers: Number | None = None
+    iterations: Number | None = None
+    warmup: Number | None = None
+    launches: Number | None = None
     engine: str | None = None
     exchange: str | None = None
     how: str | None = None
@@ -89,14 +91,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float | None = None
     seed: int | None = None
     error_handling: bool | None = None
-    message_bytes: int | None = None
+    message_bytes: Number | None = None
     pipeline: bool | None = None
     stores: str | None = None
     runtime_filter: bool | None = None
-    link_rounds: int | None = None
+    link_rounds: Number | None = None
     check_link: bool | None = None
     shuffle: str | None = None
-    threads: int | None = None
+    threads: Number | None = None
     require_transport: list[str] | None = None
     timeline: str | None = None
     workload: Workload | None = None

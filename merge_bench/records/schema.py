@@ -20,9 +20,10 @@ from merge_bench.records.recorded_plan import PlanOptions
 SCHEMA = 1
 """The version of the lines. It rises only if an older reader would misunderstand a line; new fields do not count."""
 
-Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
-Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
-Rate: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
+# Figures are made of these, so a damaged line with a number beyond what there can be is refused when it is read.
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
+Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
+Rate: TypeAlias = Annotated[float, msgspec.Meta(ge=1e-21, le=1e21)]
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):

@@ -11,7 +11,11 @@ from typing import TypeAlias
 
 import msgspec
 
+from merge_bench.config.files import read_regular
 from merge_bench.errors import UsageError
+
+LARGEST = 256 << 20
+"""Bytes of a file that are read at most."""
 
 VERSION = 1
 """Of the file. It rises only if an older reader would misunderstand it; new fields do not count."""
@@ -120,9 +124,11 @@ def read_timeline(file: Path) -> Timeline | None:
         If it is damaged, or a newer merge_bench wrote it; the message names the file.
     """
     try:
-        lines = [_DECODER.decode(line) for line in file.read_bytes().splitlines()]
+        lines = [_DECODER.decode(line) for line in read_regular(file, LARGEST).splitlines()]
     except FileNotFoundError:
         return None
+    except RecursionError:
+        raise UsageError(f"cannot read the timeline {file}: it is nested too deeply") from None
     except (OSError, msgspec.MsgspecError) as error:
         raise UsageError(f"cannot read the timeline {file}: {error}") from error
     head = lines[0] if lines else None

@@ -13,8 +13,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
+from merge_bench.config.files import no_link
 from merge_bench.errors import NotRecorded, RunFailed, UsageError
 from merge_bench.records.codec import encode
+from merge_bench.records.outputs import replacing
 from merge_bench.records.schema import Record
 
 RECORDS = "records.jsonl"
@@ -90,10 +92,12 @@ class CampaignWriter:
         """
         descriptor = None
         try:
-            descriptor = os.open(folder / RECORDS, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+            descriptor = no_link(str(folder / RECORDS), os.O_RDWR | os.O_APPEND)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _cut_half_line(descriptor)
             (folder / LOGS).mkdir(exist_ok=True)
+            if (folder / LOGS).is_symlink():
+                raise OSError(errno.ELOOP, f"the folder {LOGS} is a link")
             (folder / _RESERVE).unlink(missing_ok=True)
             _reserve_space(folder)
         except OSError as error:
@@ -149,20 +153,16 @@ class CampaignWriter:
         NotRecorded
             If the disk is full or gone; the message names the folder.
         """
-        draft = self.folder / f".{name}"
         try:
-            with draft.open("wb") as stream:
+            with replacing(self.folder / name) as stream:
                 stream.write(contents)
                 stream.flush()
                 os.fsync(stream.fileno())
-            draft.replace(self.folder / name)
             _sync_folder(self.folder)
         except OSError as error:
             raise NotRecorded(
                 f"cannot write {name} in {self.folder}: {error.strerror}; earlier records are kept"
             ) from error
-        finally:
-            draft.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Close the file; may be called again."""

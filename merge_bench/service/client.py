@@ -21,6 +21,7 @@ import msgspec
 from merge_bench.config.tokens import TOKENS
 from merge_bench.errors import MergeBenchError, RunFailed, UsageError, first_line, say
 from merge_bench.host.addresses import is_loopback
+from merge_bench.records.outputs import replacing
 from merge_bench.records.writer import RECORDS
 from merge_bench.service.documents import Job, JobRequest, Jobs, Refusal
 from merge_bench.service.proof import ProvenHandler
@@ -140,7 +141,7 @@ def _decoder(kind: type[_T]) -> Callable[[HTTPResponse], _T]:
 
 
 def _write(answer: HTTPResponse, file: Path) -> None:
-    with file.open("wb") as stream:
+    with replacing(file) as stream:
         shutil.copyfileobj(answer, stream, _CHUNK)
     if answer.length:
         raise IncompleteRead(b"", answer.length)

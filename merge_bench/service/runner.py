@@ -14,6 +14,7 @@ from pathlib import Path
 from merge_bench.cluster.supervisor import Child
 from merge_bench.config.options import BY_KEY
 from merge_bench.errors import MergeBenchError, RunFailed
+from merge_bench.records.outputs import replacing
 from merge_bench.records.reader import read_campaign, read_head
 from merge_bench.records.writer import RECORDS
 from merge_bench.service import processes
@@ -156,7 +157,8 @@ class Runner:
         folder = self.folder_of(job.id)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if (config := own_config(job.words)) is not None:
-            (folder / config).write_text(settings_text(job.settings), encoding="ascii")
+            with replacing(folder / config) as stream:
+                stream.write(settings_text(job.settings).encode("ascii"))
         mark = processes.mark(self._store.instance, job.id)
         environment = {**os.environ, processes.VARIABLE: mark, **_ENVIRONMENT}
         environment.pop(BY_KEY["on"].variable, None)  # a job runs here, and does not queue another one

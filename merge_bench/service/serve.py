@@ -20,6 +20,7 @@ from tornado.ioloop import IOLoop, PeriodicCallback
 from tornado.iostream import IOStream
 from tornado.netutil import bind_unix_socket
 
+from merge_bench.config.files import open_regular
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.host.addresses import free_port, in_url, is_loopback, origins
 from merge_bench.host.files import make_cache_folder
@@ -144,6 +145,8 @@ def _checked(settings: Settings) -> ssl.SSLContext | None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
+        for file in filter(None, (settings.tls_cert, settings.tls_key)):
+            open_regular(file).close()  # a pipe would be waited for
         context.load_cert_chain(settings.tls_cert, settings.tls_key)
     except (OSError, ssl.SSLError) as error:
         raise UsageError(f"cannot use --tls-cert {settings.tls_cert} with its key: {error}") from None

@@ -25,6 +25,7 @@ from merge_bench.cluster import signals
 from merge_bench.errors import NotRecorded, RunFailed, UsageError, WrongResult, say
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.follow import Follower
+from merge_bench.records.outputs import replacing
 from merge_bench.records.schema import Config, ConfigLine, TuneLine
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.tune.evaluator import BudgetSpent, Candidate, Options, Sample, sample_of
@@ -265,7 +266,8 @@ class ClusterEvaluator:
         path = self.writer.folder / CONFIGS / f"{file_name(name)}.cfg"
         try:
             path.parent.mkdir(exist_ok=True)
-            path.write_text(config_text(self.text, candidate), encoding="utf-8")
+            with replacing(path) as stream:
+                stream.write(config_text(self.text, candidate).encode())
         except OSError as error:
             raise RunFailed(f"cannot write the config {path}: {error.strerror}") from error
         variables: dict[str, str] = {}

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 
 from merge_bench.campaign.registry_options import complete
+from merge_bench.config.files import read_regular
 from merge_bench.config.old_names import PREFIX
 from merge_bench.config.options import BY_KEY, BY_VARIABLE
 from merge_bench.config.trust import REMEDY, SETTING, judge
@@ -141,7 +142,7 @@ def read_space(path: Path, *, trusted: bool = False) -> Space:
         Naming the file and what is wrong in it.
     """
     try:
-        text = path.read_bytes()
+        text = read_regular(path)
         document = tomllib.loads(text.decode())
         entries = document.pop("setting", None)
         if document or not isinstance(entries, list) or not entries:
@@ -152,7 +153,7 @@ def read_space(path: Path, *, trusted: bool = False) -> Space:
             _check_variables(value, trusted)
     except OSError as error:
         raise UsageError(f"--space {path}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"--space {path}: {error}") from error
     return Space(settings, hashlib.sha256(text).hexdigest())
 

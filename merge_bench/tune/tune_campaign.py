@@ -208,7 +208,7 @@ def write_config(
         return
     text = tuned_text(campaign, result, space, baseline=baseline, sizes=sizes, metric=metric)
     try:
-        with replacing(output) as draft:
-            draft.write_text(text, encoding="utf-8")
+        with replacing(output) as stream:
+            stream.write(text.encode())
     except OSError as error:
         raise RunFailed(f"--output {output} was not written: {error.strerror}; {RESUME}") from error

@@ -13,6 +13,7 @@ from merge_bench.campaign.make_plan import Prepared
 from merge_bench.campaign.planned_launches import Head
 from merge_bench.campaign.run import load_sweep
 from merge_bench.cluster.launchers import launchers
+from merge_bench.config.files import read_regular
 from merge_bench.config.reader import ConfigFile
 from merge_bench.config.shipped import SPACE
 from merge_bench.errors import UsageError
@@ -93,7 +94,7 @@ def make_task(values: Mapping[str, Any]) -> Task:
         for each in prepared
     ]
     head = Head([line], plans, keys, prepared[0].plan.seed)
-    text = config.path.read_text() if config is not None else ""
+    text = read_regular(config.path).decode() if config is not None else ""
     return Task(head, line.name, text, prepared, space, kept, pruned, sizes)
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 
-import click
 import msgspec
+
+from merge_bench.view.streams import write_output
 
 
 def print_document(document: msgspec.Struct, *, indent: int = 0) -> None:
     """Print one JSON document, and nothing else, on standard output."""
-    click.echo(encoded(document, indent=indent))
+    write_output(encoded(document, indent=indent) + b"\n")
 
 
 def encoded(document: msgspec.Struct, *, indent: int = 0) -> bytes:

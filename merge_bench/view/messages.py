@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
-from merge_bench.errors import Caution, warn
+from merge_bench.errors import Caution, visible, warn
 
 
 def say_warnings(warnings: Iterable[Caution]) -> None:
@@ -19,4 +19,4 @@ def say_log(tail: str | None) -> None:
     if tail:
         print("  the log's last lines:", file=sys.stderr)
         for line in tail.splitlines():
-            print(f"  | {line}", file=sys.stderr)
+            print(f"  | {visible(line)}", file=sys.stderr)

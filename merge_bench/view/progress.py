@@ -15,6 +15,7 @@ from rich.progress import Progress as Bars
 from rich.text import Text
 
 from merge_bench.campaign.progress import Progress
+from merge_bench.errors import visible
 from merge_bench.units import format_duration, format_rate, format_seconds
 
 _BAR, _WIDE = 16, 100
@@ -53,7 +54,7 @@ class TerminalProgress(Progress):
 
     def phase(self, text: str) -> None:
         """Show `text` and restart the bar; the clock goes on."""
-        self._started, self._text = self._clock(), text
+        self._started, self._text = self._clock(), visible(text)
         self._show(completed=0, total=None, detail="")
 
     def iteration(self, index: int, total: int, wall_seconds: float, throughput: float | None) -> None:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 from html import escape
 
+from merge_bench.errors import visible as visible
+
 LETTERS = 600
 """The longest text in a cell."""
 
 _OPTION = re.compile(r"(?<![^\s(])--[a-z][a-z-]*(?: \d[\w.]*)?")
-
-
-def visible(text: str) -> str:
-    """`text` with a visible mark in place of every unprintable character, such as a terminal's control characters."""
-    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
 
 
 def for_canvas(text: str) -> str:

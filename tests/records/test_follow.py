@@ -152,7 +152,7 @@ def test_a_line_longer_than_a_block_is_read_whole(tmp_path: Path) -> None:
 
 
 def test_a_line_without_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "_LONGEST_LINE", 4096)
+    monkeypatch.setattr(follow, "LONGEST_LINE", 4096)
     (tmp_path / "records.jsonl").write_bytes(b"x" * 100_000)
     follower = Follower(tmp_path, block=1024)
     read_all(follower)

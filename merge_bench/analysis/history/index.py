@@ -68,7 +68,11 @@ class Index:
 
     def __init__(self, folders: Sequence[str | os.PathLike[str]]) -> None:
         self.roots = list(dict.fromkeys(str(Path(folder).resolve()) for folder in folders))
-        self._roots = msgspec.json.encode(self.roots).decode()
+        try:
+            self._roots = msgspec.json.encode(self.roots).decode()
+        except UnicodeEncodeError:
+            odd = next(root for root in self.roots if not root.isprintable())
+            raise UsageError(f"the name of the folder {odd} is not UTF-8; rename it") from None
         try:
             file = make_cache_folder() / _FILE
             file.touch(mode=0o600)  # it is kept when it exists

@@ -12,11 +12,13 @@ from pathlib import Path
 
 from merge_bench.campaign.campaign import git_state
 from merge_bench.campaign.importing.text import LARGEST, Report, read_report
+from merge_bench.config.files import read_regular
 from merge_bench.config.version import __version__
 from merge_bench.errors import Caution, RunFailed, UsageError
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import IMPORTED
 from merge_bench.records.imported import Headline, ImportedFrom, ImportedIteration
+from merge_bench.records.outputs import replacing
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.units import format_seconds
 
@@ -42,7 +44,8 @@ def import_text(file: Path, results: Path, argv: Sequence[str] = ()) -> Path:
     report = read_report(file, content)
     with CampaignWriter.create(results, file.stem) as writer:
         try:
-            (writer.logs / file.name).write_bytes(content)
+            with replacing(writer.logs / file.name) as stream:
+                stream.write(content)
         except OSError as error:
             raise RunFailed(f"cannot copy {file} to {writer.logs}: {error.strerror}") from error
         for record in _records(report, file, hashlib.sha256(content).hexdigest(), writer.campaign_id, argv):
@@ -52,15 +55,11 @@ def import_text(file: Path, results: Path, argv: Sequence[str] = ()) -> Path:
 
 def _content(file: Path) -> bytes:
     try:
-        with file.open("rb") as stream:
-            content = stream.read(LARGEST + 1)
+        return read_regular(file, LARGEST)
     except FileNotFoundError:
         raise UsageError(f"there is no file {file}") from None
     except OSError as error:
         raise UsageError(f"cannot read {file}: {error.strerror}") from error
-    if len(content) > LARGEST:
-        raise UsageError(f"{file} is larger than {LARGEST >> 20} MiB, so it is not output of {PROGRAM}")
-    return content
 
 
 def _records(report: Report, file: Path, digest: str, campaign_id: str, argv: Sequence[str]) -> Iterator[s.Record]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 
 from merge_bench.cluster.base import Batch, LauncherKind
-from merge_bench.cluster.hosts import HostSpec
+from merge_bench.cluster.hosts import HostSpec, is_host_name
 from merge_bench.cluster.openssh import ssh
+from merge_bench.config.files import read_regular
 from merge_bench.errors import UsageError
 
 DIRECTIVES = """\
@@ -42,18 +42,26 @@ def allocated_hosts(environ: Mapping[str, str]) -> tuple[HostSpec, ...]:
     """
     file = environ.get("PBS_NODEFILE")
     if not file:
-        raise UsageError("--launcher pbs works only inside a PBS job (PBS_NODEFILE is not set); use merge-bench submit")
+        raise UsageError("this is not inside a PBS job (PBS_NODEFILE is not set); use merge-bench submit")
     try:
-        slots = Counter(Path(file).read_text().split())
-    except OSError as error:
-        raise UsageError(f"--launcher pbs: PBS_NODEFILE {file}: {error.strerror}") from error
+        slots = Counter(read_regular(file).decode().split())
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not a text file"
+        raise UsageError(f"PBS_NODEFILE={file}: {reason}") from None
+    except UsageError as error:
+        raise UsageError(f"PBS_NODEFILE: {error}") from None
     if not slots:
-        raise UsageError(f"--launcher pbs: PBS_NODEFILE {file} lists no host")
+        raise UsageError(f"PBS_NODEFILE={file} lists no host")
+    if wrong := next((name for name in slots if not is_host_name(name)), None):
+        raise UsageError(f"PBS_NODEFILE={file}: {wrong[:60]!r} is not a host name")
     return tuple(HostSpec(name, slots=number) for name, number in slots.items())
 
 
 def _inside(environ: Mapping[str, str]) -> bool:
-    return bool(environ.get("PBS_NODEFILE")) and len(allocated_hosts(environ)) > 1
+    try:
+        return bool(environ.get("PBS_NODEFILE")) and len(allocated_hosts(environ)) > 1
+    except UsageError:  # `allocated_hosts` says why
+        return True
 
 
 LAUNCHER = LauncherKind(
@@ -62,6 +70,7 @@ LAUNCHER = LauncherKind(
     place=4,
     auto="the batch system inside a job on several nodes",
     inside=_inside,
+    variables=("PBS_NODEFILE",),
     hosts=lambda values, environ: allocated_hosts(environ),
     reach=ssh,
     batch=Batch("PBS", "qsub", "pbs.qsub", DIRECTIVES, "PBS_O_WORKDIR", storage=True),

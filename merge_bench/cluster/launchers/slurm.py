@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 
 from merge_bench.cluster.base import Batch, ClusterSettings, LauncherKind
-from merge_bench.cluster.hosts import HostSpec
-from merge_bench.errors import UsageError
+from merge_bench.cluster.hosts import HostSpec, is_host_name
+from merge_bench.errors import UsageError, first_line
 
 DIRECTIVES = """\
 #SBATCH --job-name=merge-bench
@@ -51,39 +52,64 @@ def allocated_hosts(environ: Mapping[str, str]) -> tuple[HostSpec, ...]:
         If this process does not run inside an allocation, or ``scontrol`` fails.
     """
     nodes = environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_NODELIST")
-    if "SLURM_JOB_ID" not in environ or not nodes:
-        raise UsageError("--launcher slurm works only inside a SLURM allocation; use salloc or merge-bench submit")
-    import subprocess
-
-    try:
-        names = subprocess.run(
-            ["scontrol", "show", "hostnames", nodes], capture_output=True, text=True, timeout=30, check=True
-        ).stdout.split()
-    except (OSError, subprocess.SubprocessError) as error:
-        raise UsageError(f"--launcher slurm: scontrol show hostnames {nodes} failed: {error}") from error
+    if not environ.get("SLURM_JOB_ID") or not nodes:
+        missing = "SLURM_JOB_NODELIST" if environ.get("SLURM_JOB_ID") else "SLURM_JOB_ID"
+        raise UsageError(
+            f"this is not inside a SLURM allocation ({missing} is not set); use salloc or merge-bench submit"
+        )
+    names, problem = _expanded(nodes, environ.get("PATH"))
+    if problem:
+        raise UsageError(f"scontrol show hostnames {nodes} failed: {problem}")
     gpus = _gpus(environ)
-    slots = _repeated(environ.get("SLURM_TASKS_PER_NODE", ""))
+    slots = _repeated(environ.get("SLURM_TASKS_PER_NODE", ""), len(names))
     if gpus is not None or len(slots) != len(names):
         return tuple(HostSpec(name, gpus=gpus) for name in names)
     return tuple(HostSpec(name, slots=number) for name, number in zip(names, slots, strict=True))
 
 
+@functools.cache
+def _expanded(nodes: str, path: str | None) -> tuple[tuple[str, ...], str]:
+    """The names in a list such as ``node[01-03]``, and why there are none; `path`: of the environment."""
+    import subprocess
+
+    try:
+        done = subprocess.run(
+            ["scontrol", "show", "hostnames", nodes], capture_output=True, text=True, errors="replace", timeout=30,
+            check=False,
+        )  # fmt: skip
+    except FileNotFoundError:
+        return (), "there is no scontrol on the PATH"
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        return (), first_line(error)
+    names = tuple(done.stdout.split())
+    if done.returncode != 0 or not names or not all(map(is_host_name, names)):
+        said = " ".join(done.stderr.split())
+        return (), said or f"status {done.returncode}, and no host names"
+    return names, ""
+
+
 def _gpus(environ: Mapping[str, str]) -> int | None:
     """Number of GPUs of a node, given as ``4``, or with their type as ``a100:4``."""
     text = environ.get("SLURM_GPUS_ON_NODE") or environ.get("SLURM_GPUS_PER_NODE") or ""
-    numbers = re.findall(r"(?:^|[:,])(\d+)(?=$|,|\()", text)
+    numbers = re.findall(r"(?:^|[:,])(\d{1,4})(?=$|,|\()", text)
     return sum(map(int, numbers)) if numbers else None
 
 
-def _repeated(text: str) -> list[int]:
-    """``4(x2),1`` → [4, 4, 1]."""
+def _repeated(text: str, nodes: int) -> list[int]:
+    """``4(x2),1`` → [4, 4, 1], the tasks of each of so many nodes; [] if it is something else."""
     found: list[int] = []
     for part in filter(None, text.split(",")):
-        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
-        if match is None:
+        match = re.fullmatch(r"([1-9]\d{0,3})(?:\(x(\d{1,6})\))?", part)
+        if match is None or int(match[2] or 1) > nodes:
             return []
         found += [int(match[1])] * int(match[2] or 1)
     return found
+
+
+def _inside(environ: Mapping[str, str]) -> bool:
+    """Whether SLURM's variables are those of a job of several nodes, or of none that there can be."""
+    nodes = environ.get("SLURM_JOB_NUM_NODES") or environ.get("SLURM_NNODES") or "1"
+    return nodes.strip() != "1"
 
 
 LAUNCHER = LauncherKind(
@@ -91,7 +117,8 @@ LAUNCHER = LauncherKind(
     help="The nodes of a SLURM allocation, reached with srun.",
     place=3,
     auto="the batch system inside a job on several nodes",
-    inside=lambda environ: int(environ.get("SLURM_JOB_NUM_NODES") or 1) > 1,
+    inside=_inside,
+    variables=("SLURM_JOB_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_ID"),
     hosts=lambda values, environ: allocated_hosts(environ),
     mpirun_finds_hosts=True,  # with srun
     reach=srun,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from merge_bench.config.files import no_link
 from merge_bench.config.parsers import did_you_mean
 from merge_bench.errors import UsageError
 from merge_bench.units import format_bytes
@@ -94,7 +95,7 @@ def make_once(
         if not _missing(paths):
             return tuple(paths.values())
         folder.mkdir(parents=True, exist_ok=True)
-        with (folder / f".{target.name}.lock").open("w") as lock:
+        with open(folder / f".{target.name}.lock", "w", opener=no_link) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # released when the process ends, however it ends
             if missing := _missing(paths):
                 for stale in folder.glob(f".{target.name}.tmp-*"):

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from merge_bench.cluster.supervisor import Child, tail
+from merge_bench.config.files import no_link
 from merge_bench.errors import LaunchFailed
 from merge_bench.probe.ranks import mpirun, mpirun_messages
 
@@ -79,7 +80,7 @@ class Ranks:
 
     def note(self, line: str) -> None:
         """Write a line that is not a message into the log, where mpirun's own output is."""
-        with contextlib.suppress(OSError), self.log.open("a") as log:
+        with contextlib.suppress(OSError), open(self.log, "a", opener=no_link) as log:
             log.write(line + "\n")
 
     def _read(self) -> None:

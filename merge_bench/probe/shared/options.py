@@ -22,7 +22,7 @@ PLACEMENT = Option(
 )
 MPIRUN = Option(
     "mpirun",
-    parsers.text,
+    parsers.path,
     None,
     "The mpirun that starts the ranks; it must belong to the MPI that mpi4py uses. [default: found automatically]",
     "PATH",

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from merge_bench.config.files import no_link, read_regular
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.records.placements import ONE_HOST, TWO_HOSTS
 from merge_bench.records.probe_rows import FROM_FILE, Row
@@ -43,7 +44,7 @@ def append(folder: Path, where: str, line: ProbeLine) -> None:
         row = f"{name},{line.size},{micros * 2 * line.iterations:.6f},{rate:.6f}"
     path = folder / f"{kind}-{name}-{where}-launch-{line.launch:03d}.csv"
     try:
-        with path.open("a") as file:
+        with open(path, "a", opener=no_link, encoding="ascii") as file:
             file.write(f"{row}\n" if file.tell() else f"{heading}\n{row}\n")
     except OSError as error:
         raise RunFailed(f"cannot write a CSV file in {folder}: {error.strerror}") from error
@@ -58,14 +59,11 @@ def read(path: Path) -> list[Row]:
         If it is another kind of file, a line is cut off, a row is there twice, or time and rate of a row do not fit.
     """
     try:
-        with path.open("rb") as file:
-            text = file.read(LARGEST + 1).decode("ascii")
+        text = read_regular(path, LARGEST).decode("ascii")
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError:
         raise UsageError(f"{path} is not a ping-pong CSV file: it is not text") from None
-    if len(text) > LARGEST:
-        raise UsageError(f"{path} is too large for a ping-pong CSV file: over {LARGEST >> 20} MiB")
     places = {place for word, place in _PLACES.items() if word in path.stem}
     if len(places) != 1:
         raise UsageError(f"the file name of {path} must contain exactly one of {', '.join(_PLACES)}; rename the file")

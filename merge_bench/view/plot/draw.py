@@ -57,15 +57,15 @@ def draw(charts: Sequence[Chart], path: Path, campaigns: Sequence[Campaign] = ()
     if campaigns:
         charts = of_results(charts, campaigns)
     extension = path.suffix.lower()
-    with replacing(path) as draft:
+    with replacing(path) as stream:
         if _LIBRARIES[extension] == "bokeh":
             from merge_bench.view.plot import interactive
 
-            interactive.draw(charts, draft)
+            stream.write(interactive.page(charts).encode())
         else:
             from merge_bench.view.plot import static
 
-            static.draw(charts, draft, extension.removeprefix("."))
+            static.draw(charts, stream, extension.removeprefix("."))
 
 
 def write_each(files: Mapping[Path, Callable[[Path], object]]) -> list[str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,12 +44,12 @@ def self_contained(page: str) -> str:
     return _ELSEWHERE.sub("", page)
 
 
-def draw(charts: Sequence[marks.Chart], path: Path) -> None:
-    """Write `charts`, one below the other, into the HTML file `path`; a click on a legend hides a series in all."""
+def page(charts: Sequence[marks.Chart]) -> str:
+    """An HTML page of `charts`, one below the other; a click on a legend hides a series in all."""
     figures = [figure_of(chart) for chart in charts]
     hide_together(figures)
-    page = column(*figures, sizing_mode="stretch_width")
-    path.write_text(self_contained(file_html(page, INLINE, for_canvas(charts[0].title))), encoding="utf-8")
+    drawn = column(*figures, sizing_mode="stretch_width")
+    return self_contained(file_html(drawn, INLINE, for_canvas(charts[0].title)))
 
 
 def figure_of(chart: marks.Chart, *, note: bool = True) -> Any:

@@ -6,8 +6,7 @@ import contextlib
 import textwrap
 import warnings
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import matplotlib
 import numpy as np
@@ -52,11 +51,11 @@ _LABEL = 36
 """Letters of a row's name."""
 
 
-def draw(charts: Sequence[marks.Chart], path: Path, form: str) -> None:
-    """Draw `charts` side by side, with one legend for all below them, into `path` as `form` (``png`` or ``svg``)."""
+def draw(charts: Sequence[marks.Chart], stream: IO[bytes], form: str) -> None:
+    """Draw `charts` side by side, with one legend for all below them, into `stream` as `form` (``png`` or ``svg``)."""
     with _settings():
         figure = _side_by_side(charts)
-        figure.savefig(path, format=form, dpi=150, metadata={"Date": None} if form == "svg" else None)
+        figure.savefig(stream, format=form, dpi=150, metadata={"Date": None} if form == "svg" else None)
 
 
 def figure_of(chart: marks.Chart) -> Figure:

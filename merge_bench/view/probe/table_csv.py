@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,10 +31,12 @@ def write_csv(rows: Sequence[Row], path: Path) -> None:
     OSError
         If it cannot be written; what was there before stays.
     """
-    with replacing(path) as draft, draft.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        writer.writerows([_cell(value) for value in _flat(row)] for row in rows)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows([_cell(value) for value in _flat(row)] for row in rows)
+    with replacing(path) as stream:
+        stream.write(text.getvalue().encode("utf-8", "surrogateescape"))
 
 
 def _flat(row: Row) -> tuple[Any, ...]:

@@ -21,8 +21,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from merge_bench.errors import wrapped
+from merge_bench.errors import PLAIN, visible, wrapped
 from merge_bench.view.numbers import NULL
+from merge_bench.view.streams import raw
 
 if TYPE_CHECKING:
     from merge_bench.view.plot.marks import Chart
@@ -62,6 +63,11 @@ def grouped(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key, 
     return found
 
 
+def shown(text: str) -> str:
+    """`text` as a page has it: texts out of records may have any character, and only line ends are obeyed."""
+    return visible(text, "\n")
+
+
 class _Cell(Text):
     """A cell of a row in which another one may take several lines; headings stand at the bottom."""
 
@@ -83,17 +89,18 @@ class Page:
     def heading(self, text: str) -> None:
         """Start a section."""
         self.console.print()
-        self.console.print(Text(text, style="bold cyan"))
+        self.console.print(Text(shown(text), style="bold cyan"))
 
     def line(self, text: str, style: str = "", *, indent: int = 0) -> None:
         """A paragraph; a command, and an option with its value, stay on one line of a terminal."""
         room = self.console.width - indent
+        text = shown(text)
         words = Text(text if len(text) <= room else wrapped(text, room), style=style)
         self.console.print(Padding(words, (0, 0, 0, indent)) if indent else words)
 
     def unbroken(self, text: str, style: str = "") -> None:
         """A line that can be copied whole: only the terminal itself breaks it where it ends."""
-        self.console.print(Text(text, style=style), soft_wrap=True)
+        self.console.print(Text(shown(text), style=style), soft_wrap=True)
 
     def paragraphs(self, heading: str, lines: Sequence[str]) -> None:
         """A section of lines, if there are any."""
@@ -108,8 +115,8 @@ class Page:
         table.add_column(style="dim", no_wrap=True)
         table.add_column(overflow="fold")
         for name, value in rows:
-            shown = f"{value}  {mark}" if mark and name.endswith(")") else value
-            table.add_row(Text(name), Text(shown))
+            text = f"{value}  {mark}" if mark and name.endswith(")") else value
+            table.add_row(Text(shown(name)), Text(shown(text)))
         self.console.print(table)
 
     def table(self, *columns: Column, mark: str | None = None) -> None:
@@ -117,8 +124,8 @@ class Page:
         drawn = self._drawn(columns, mark)
         narrow, unlimited = self._measured(drawn)
         if not self.plain and narrow <= self.console.width < unlimited:
-            shown = [column for column in columns if any(column.cells)]
-            for column, width in zip(drawn.columns, _widths(shown, self.console.width - unlimited), strict=False):
+            filled = [column for column in columns if any(column.cells)]
+            for column, width in zip(drawn.columns, _widths(filled, self.console.width - unlimited), strict=False):
                 column.width = width
         self.console.print(drawn)
 
@@ -131,16 +138,16 @@ class Page:
         drawing = None if self.plain else box.SIMPLE_HEAD
         gap = (0, 2, 0, 0) if self.plain else (0, 1, 0, 0)
         table = Table(box=drawing, show_edge=False, pad_edge=False, padding=gap, header_style="bold")
-        shown = [column for column in columns if any(column.cells)]
-        for column in shown:
+        filled = [column for column in columns if any(column.cells)]
+        for column in filled:
             heading = column.heading.replace("\n", " ") if self.plain else column.heading
             table.add_column(
-                Text(heading), justify="left" if column.text else "right", overflow="fold", vertical="bottom"
+                Text(shown(heading)), justify="left" if column.text else "right", overflow="fold", vertical="bottom"
             )
         if mark:
             table.add_column(Text(""), style="bold yellow", no_wrap=True)
-        for row in zip(*(column.cells for column in shown), strict=True):
-            table.add_row(*(_Cell(cell) for cell in row), *([mark] if mark else []))
+        for row in zip(*(column.cells for column in filled), strict=True):
+            table.add_row(*(_Cell(shown(cell)) for cell in row), *([mark] if mark else []))
         return table
 
     def wide_table(self, first: Sequence[Column], *parts: Sequence[Column], mark: str | None = None) -> None:
@@ -212,12 +219,12 @@ def page_on(file: TextIO | None, width: int | None = None) -> Iterator[Page]:
     """
     stream = file or sys.stdout
     encoding = getattr(stream, "encoding", None) or "utf-8"
-    terminal = Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
+    terminal = Console(file=raw(stream), width=width, markup=False, highlight=False, emoji=False)
     if terminal.is_terminal and encoding.lower().startswith("utf"):
         yield Page(terminal, plain=False)
     else:
         buffer = io.StringIO()
         yield Page(Console(file=buffer, width=UNWRAPPED, color_system=None, markup=False, highlight=False), plain=True)
         text = "".join(f"{line.rstrip()}\n" for line in buffer.getvalue().splitlines())
-        stream.write(text.encode(encoding, "replace").decode(encoding))
+        stream.write(text.encode(encoding, PLAIN).decode(encoding))
     stream.flush()

@@ -196,10 +196,10 @@ def test_a_file_too_large_for_a_report_is_not_read_whole(tmp_path: Path, monkeyp
 
 
 def test_a_text_that_cannot_be_copied_fails_the_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: Path, data: bytes) -> int:
+    def full(path: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(importing, "replacing", full)
     with pytest.raises(RunFailed, match=r"cannot copy .*: No space left on device"):
         brought_in(tmp_path, text())
 

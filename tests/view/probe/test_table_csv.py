@@ -84,18 +84,20 @@ def test_what_was_there_stays_when_writing_fails(tmp_path: Path) -> None:
 
 
 def _fill_the_disk(target: Path) -> None:
-    with replacing(target) as draft:
-        draft.write_text("half")
+    with replacing(target) as stream:
+        stream.write(b"half")
         raise OSError("full")
 
 
-def test_a_link_and_a_device_stay_what_they_are(tmp_path: Path) -> None:
-    link = tmp_path / "link.csv"
-    link.symlink_to(tmp_path / "real.csv")
+def test_a_link_is_replaced_and_a_device_stays(tmp_path: Path) -> None:
+    link, real = tmp_path / "link.csv", tmp_path / "real.csv"
+    real.write_text("another file")
+    link.symlink_to(real)
     check_writable("--csv", link)
     write_csv([latency()], link)
-    assert link.is_symlink()
-    assert len(read(tmp_path / "real.csv")) == 1
+    assert real.read_text() == "another file"
+    assert not link.is_symlink()
+    assert len(read(link)) == 1
     check_writable("--csv", Path("/dev/null"))
     write_csv([latency()], Path("/dev/null"))
     assert Path("/dev/null").is_char_device()

@@ -140,8 +140,8 @@ def _slug(title: str) -> str:
 
 def _put(path: Path, content: str) -> list[str]:
     try:
-        with replacing(path) as draft:
-            draft.write_text(content, encoding="utf-8", errors="replace")
+        with replacing(path) as stream:
+            stream.write(content.encode("utf-8", "replace"))
     except OSError as problem:
         return [f"{path}: {problem.strerror or problem}"]
     return []

@@ -1,0 +1,72 @@
+"""What a user's or site's Dask configuration asks for, and which of it cannot work here."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from merge_bench.errors import UsageError
+
+_ENCRYPTION = "distributed.comm.require-encryption"
+_PLANNING = "dataframe.query-planning"
+
+
+def broken_configuration(error: ValueError) -> str | None:
+    """A sentence about a file of Dask's configuration that Dask cannot read, from what importing Dask raises."""
+    found = re.match(r"A dask config file at (['\"])(?P<file>.+?)\1 is malformed(?P<why>.*)", str(error), re.DOTALL)
+    if found is None:
+        return None
+    lines = [line.strip() for line in found["why"].strip(" -,").splitlines() if line.strip()]
+    if len(lines) > 1:  # the first only announces the parser's words, the last says where and what
+        place = next((line for line in reversed(lines) if "line " in line), "")
+        what = next((line for line in lines if line.startswith(("expected", "found", "could not"))), lines[1])
+        lines = [" ".join(filter(None, (what, re.sub(r'^in "<.*?>", ', "at ", place))))]
+    return (
+        f"{found['file']}: Dask cannot read this configuration ({lines[0] if lines else 'it is malformed'}); correct"
+        " the file"
+    )
+
+
+def requires_encryption() -> bool:
+    """Whether Dask's configuration allows encrypted connections only."""
+    import dask.config
+
+    return bool(dask.config.get(_ENCRYPTION, False))
+
+
+def check(*, protocol: str, dask_frames: bool) -> None:
+    """Refuse a run whose Dask connections (`protocol`) or dataframes Dask's configuration does not allow.
+
+    Raises
+    ------
+    UsageError
+        One sentence with the file or the variable.
+    """
+    import dask.config
+
+    if protocol != "tls" and requires_encryption():
+        raise UsageError(
+            f"{_origin(_ENCRYPTION)} sets {_ENCRYPTION}, so Dask refuses --protocol {protocol}; use --protocol tls"
+        )
+    if dask_frames and dask.config.get(_PLANNING, None) is False:
+        raise UsageError(
+            f"{_origin(_PLANNING)} sets {_PLANNING} to False, but the dataframes of --exchange dask have query planning"
+            " only; remove the setting"
+        )
+
+
+def _origin(key: str) -> str:
+    """Where Dask's configuration has `key` from: a variable or a file."""
+    import dask.config
+
+    variable = "DASK_" + key.replace(".", "__").replace("-", "_").upper()
+    if variable in os.environ:
+        return variable
+    files = dask.config.collect_yaml(dask.config.paths, return_paths=True)
+    return next((str(file) for file, values in reversed([*files]) if _has(values, key)), "Dask's configuration")
+
+
+def _has(values: object, key: str) -> bool:
+    import dask.config
+
+    return isinstance(values, dict) and dask.config.get(key, None, config=values) is not None

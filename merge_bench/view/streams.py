@@ -1,0 +1,99 @@
+"""Standard output: ours alone, in the characters that it has, and without a terminal's control characters."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from typing import Any, TextIO
+
+import click
+
+from merge_bench.errors import PLAIN
+
+
+class Terminal(io.TextIOWrapper):
+    """A terminal as standard output: everything unprintable that is written to it is escaped, ``\\u001b`` for example.
+
+    So a terminal obeys no text out of records, logs and file names. JSON stays JSON. `raw` is for what draws tables.
+    """
+
+    def write(self, text: str) -> int:
+        """Write `text` escaped."""
+        super().write(text if text.isprintable() else "".join(map(_escaped, text)))
+        return len(text)
+
+
+class _Raw:
+    """A terminal for rich, whose own control characters reach it."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+
+    def write(self, text: str) -> int:
+        return io.TextIOWrapper.write(self._terminal, text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._terminal, name)
+
+
+def raw(stream: TextIO) -> TextIO:
+    """`stream` for a program that makes control characters itself, and escapes the texts that others made."""
+    return _Raw(stream) if isinstance(stream, Terminal) else stream  # type: ignore[return-value]
+
+
+def _escaped(letter: str) -> str:
+    if letter.isprintable() or letter in "\n\t":
+        return letter
+    units = letter.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
+def own_streams() -> None:
+    """Take standard output for this program: what native code prints goes to standard error from now on.
+
+    Only for the program itself, at its start; a function that another program calls must not do this. Does nothing if
+    `sys.stdout` is not the one that Python began with.
+    """
+    if sys.stderr is None:  # closed: what is printed there would reach standard output
+        _fill(2)
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+    if sys.stdout is None:
+        _fill(1)
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    elif sys.stdout is sys.__stdout__ and isinstance(sys.stdout, io.TextIOWrapper):
+        before = sys.stdout
+        before.flush()
+        file = os.fdopen(os.dup(1), "wb")
+        kind = Terminal if before.isatty() else io.TextIOWrapper
+        sys.stdout = kind(file, before.encoding, PLAIN, line_buffering=before.line_buffering)
+        os.dup2(2, 1)
+    if isinstance(sys.stderr, io.TextIOWrapper):
+        sys.stderr.reconfigure(errors=PLAIN)
+
+
+def _fill(descriptor: int) -> None:
+    """Point a closed descriptor at nothing, so that no other file gets its number."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    if null != descriptor:
+        os.dup2(null, descriptor)
+        os.close(null)
+
+
+def write_output(contents: bytes) -> None:
+    """Write UTF-8 text on standard output: the bytes themselves, but on a terminal escaped."""
+    if isinstance(sys.stdout, Terminal):
+        sys.stdout.write(contents.decode("utf-8", "replace"))
+    else:
+        click.echo(contents, nl=False)
+
+
+def flush_output() -> bool:
+    """Write what is left for standard output; False if its reader has gone, as with ``| head``."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        null = os.open(os.devnull, os.O_WRONLY)  # Python writes the rest at its end
+        os.dup2(null, sys.stdout.fileno())
+        return False
+    return True

@@ -1,0 +1,82 @@
+"""Every command that shows stored results, called in this process on one result."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from merge_bench.analysis.summary import summarize
+from merge_bench.cli import cli
+from merge_bench.errors import UsageError
+from merge_bench.records.reader import read_campaign
+from merge_bench.view.dashboard import live_data, network_tab, results_data, tuning_tab
+from merge_bench.view.dashboard.campaign_cache import CampaignCache
+from merge_bench.view.dashboard.campaign_index import Index
+from merge_bench.view.document import encoded
+from merge_bench.view.report.run import print_report
+
+COMMANDS = {
+    "report": lambda folder, whole: ["report", folder],
+    "compare": lambda folder, whole: ["compare", folder, "--anyway"],
+    "compare two": lambda folder, whole: ["compare", whole, folder, "--anyway"],
+    "results": lambda folder, whole: ["results", "--results", folder.parent],
+    "history": lambda folder, whole: ["history", folder.parent, "--details"],
+    "predict": lambda folder, whole: ["predict", folder, "--workers", "4"],
+    "export csv": lambda folder, whole: ["export", folder],
+    "export prometheus": lambda folder, whole: ["export", folder, "--format", "prometheus"],
+    "export bencher": lambda folder, whole: ["export", folder, "--format", "bencher"],
+    "export parquet": lambda folder, whole: ["export", folder, "--format", "parquet", "--output", folder / "x.parquet"],
+    "export trace": lambda folder, whole: ["export", folder, "--format", "trace"],
+    "probe show": lambda folder, whole: ["probe", "show", folder],
+    "import": lambda folder, whole: ["import", folder / "records.jsonl", "--results", folder.parent],
+}
+
+
+def words_of(command: str) -> Callable[[Path, Path], int]:
+    """What calls the command on a `folder` of damaged records (`whole`: the same undamaged), and gives its status."""
+    if command == "dashboard":
+        return _dashboard
+    if command == "run":
+        return _summary
+
+    def call(folder: Path, whole: Path) -> int:
+        words = [str(word) for word in COMMANDS[command](folder, whole)]
+        done = CliRunner().invoke(cli, words, standalone_mode=False)
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return done.exit_code
+
+    return call
+
+
+def _dashboard(folder: Path, whole: Path) -> int:
+    """The data of the dashboard's tabs, without a page."""
+    index = Index(folder.parent)
+    entries, cache = index.scan(), CampaignCache()
+    loaded = cache.load(entries)
+    results_data.campaign_table(entries, cache.figures)
+    results_data.content_of(loaded, metric="Throughput", axis=results_data.ABSOLUTE, datasets=())
+    results_data.content_of(loaded, metric="Bandwidth", axis=results_data.OF_LINK, datasets=())
+    network_tab.content_of(loaded, ())
+    for each in loaded:
+        tuning_tab.content_of(each)
+        if each.campaign is not None:
+            live_data.now(each.campaign, running=False)
+            live_data.now(each.campaign, running=True)
+    return 2 if any(each.problem for each in loaded) else 0
+
+
+def _summary(folder: Path, whole: Path) -> int:
+    """The report of `run` and its document, as they are shown for a stored result."""
+    try:
+        campaign = read_campaign(folder)
+    except UsageError:
+        return 2
+    document = summarize(campaign)
+    encoded(document)
+    if campaign.probe is None:
+        print_report(campaign, document, details=True, file=io.StringIO())
+    return 0
