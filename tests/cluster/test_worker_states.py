@@ -12,7 +12,6 @@ from distributed import Client, LocalCluster, Status, Worker
 
 from merge_bench.cluster.dask_scheduler_functions import worker_states
 
-
 FREE = threading.Event()
 
 
@@ -25,7 +24,7 @@ def hold() -> bool:
 def cluster() -> Iterator[LocalCluster]:
     """Two workers of one thread in this process."""
     with LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None, protocol="tcp"
+        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0", protocol="tcp"
     ) as made:
         yield made
 
@@ -69,6 +68,7 @@ def test_who_waits_with_which_state(cluster: LocalCluster, client: Client) -> No
         assert busy.result(timeout=30)
     pause(client, one, Status.paused)
     try:
+        states(client, lambda now: now[one.address]["status"] == "paused")
         first = client.submit(lambda: 2, workers=[one.address], allow_other_workers=False, pure=False)
         after = client.submit(lambda x: x + 1, first, workers=[other.address], pure=False)  # waits for the other task
         found = states(client, lambda now: now[one.address]["waiting"] is not None)
