@@ -24,7 +24,7 @@ def hold() -> bool:
 def cluster() -> Iterator[LocalCluster]:
     """Two workers of one thread in this process."""
     with LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0", protocol="tcp"
+        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0", memory_limit=0
     ) as made:
         yield made
 
