@@ -160,7 +160,7 @@ def prepare(options: Resolved, config: ConfigFile | None, *, count_rows: bool = 
         _check_gpus(workers, gpus, per_gpu)
         check_fits(plan, available_bytes(), workers, socket.gethostname())
         if exchange == "ucx":
-            require_transport.check_machine(plan.require_transport, {**os.environ, **environment})
+            require_transport.check_machine(plan.require_transport, {**os.environ, **environment}, workers)
     if count_rows and isinstance(workload, TableSpec):
         warnings = (*count_tables(workload, workers, How(values["how"]), distribution.sent), *warnings)
     if plan.pipeline and launcher.starts_here:
