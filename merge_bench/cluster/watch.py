@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from distributed import Client
@@ -14,6 +18,7 @@ from merge_bench.cluster import dask_scheduler_functions
 from merge_bench.cluster.base import Launcher
 from merge_bench.cluster.first_cause import Loss, Member, first_cause, losses
 from merge_bench.errors import LaunchFailed
+from merge_bench.host.memory import shared_memory_problem
 from merge_bench.merge.worker import heartbeat
 from merge_bench.units import format_bytes
 
@@ -85,7 +90,8 @@ class Watch:
             self._noticed = self._noticed or time.monotonic()
             if not certain and time.monotonic() - self._noticed < PATIENCE_SECONDS:
                 return
-            code, reason = "worker-died" if first.member else "process-died", self._fatal and f" ({self._fatal})"
+            fatal = self._fatal or _lack_of_shared_memory(first)
+            code, reason = "worker-died" if first.member else "process-died", fatal and f" ({fatal})"
         else:
             self._noticed = None
             stuck = self._silent(answer or {}) or self._idle(answer or {})
@@ -181,3 +187,10 @@ def _why_idle(state: Mapping[str, Any], seconds: float) -> str:
     if state["others"]:
         return f"{begun}: it executes {state['others']} of another client; run again when the cluster is free"
     return f"{begun}: its status is {state['status']}; restart the workers"
+
+
+def _lack_of_shared_memory(loss: Loss) -> str:
+    """Why UCX cannot use this host's shared memory, if that may have killed the process."""
+    here = loss.host == socket.gethostname()
+    killed = loss.status in (-signal.SIGSEGV, -signal.SIGBUS)
+    return shared_memory_problem(Path(os.environ.get("UCX_POSIX_DIR") or "/dev/shm"), 1) if here and killed else ""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import socket
 import time
 from collections.abc import Callable
 from typing import Any
@@ -230,6 +232,21 @@ def test_a_worker_whose_tasks_change_or_of_which_no_later_heartbeat_came_is_not_
     assert not idle(60, lambda tick: int(tick // 5), lambda _: 0.2)
     assert not idle(60, lambda tick: None if tick % 6 == 0 else 1, lambda _: 0.2)
     assert not idle(60, lambda _: 1, lambda tick: tick + 0.1)
+
+
+@pytest.mark.parametrize(("fault", "named"), [(signal.SIGBUS, True), (signal.SIGSEGV, True), (signal.SIGKILL, False)])
+def test_a_full_dev_shm_is_named_as_what_may_have_killed_a_worker_of_this_host(
+    fault: signal.Signals, named: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = os.statvfs_result((4096, 4096, 4096, 1024, 1024, 0, 0, 0, 0, 255))
+    monkeypatch.setattr("merge_bench.host.memory.os.statvfs", lambda folder: full)
+    host = socket.gethostname()
+    watch = Watch(Quiet(), Dead(Exited("w0", host, 100, -fault, "")), 15.0)  # type: ignore[arg-type]
+    watch.start([Member(0, "tcp://w0", "w0", host, 100)])
+    try:
+        assert ("/dev/shm has 4.00 MiB free" in first_complaint(watch)) == named
+    finally:
+        watch.stop()
 
 
 class LateNews(Dead):
