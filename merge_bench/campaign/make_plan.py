@@ -11,6 +11,7 @@ from typing import Any
 
 from merge_bench.campaign import choose_distribution, require_transport
 from merge_bench.campaign.count_tables import count_tables
+from merge_bench.campaign.library_check import check_libraries
 from merge_bench.campaign.questions import plan_question
 from merge_bench.cluster import dask_settings
 from merge_bench.cluster.base import ClusterSettings
@@ -169,8 +170,9 @@ def prepare(options: Resolved, config: ConfigFile | None, *, count_rows: bool = 
     if launcher.starts_here:
         _check_gpus(workers, gpus, per_gpu)
         check_fits(plan, available_bytes(), workers, socket.gethostname())
+        check_libraries(environment, os.environ)
         if exchange == "ucx":
-            require_transport.check_machine(plan.require_transport, {**os.environ, **environment})
+            require_transport.check_machine(plan.require_transport, {**os.environ, **environment}, workers)
     if count_rows and isinstance(workload, TableSpec):
         warnings = (*count_tables(workload, workers, How(values["how"]), distribution.sent), *warnings)
     if plan.pipeline and launcher.starts_here:

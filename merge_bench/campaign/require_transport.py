@@ -7,10 +7,12 @@ as they are connected, before anything is measured.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from merge_bench.config import allowed_transports
-from merge_bench.config.ucx_info import find_installed
+from merge_bench.config.ucx_info import NAME_LISTS, Installed, find_installed, usable_transports
 from merge_bench.errors import GateNotMet, UsageError
+from merge_bench.host.memory import shared_memory_problem
 from merge_bench.records.schema import LanePair
 
 OPTION = "--require-transport"
@@ -28,32 +30,48 @@ def check_names(required: Sequence[str]) -> None:
         raise UsageError(f"{OPTION} {word}: no release of UCX has such a transport{hint}")
 
 
-def check_machine(required: Sequence[str], environment: Mapping[str, str]) -> None:
+def check_machine(required: Sequence[str], environment: Mapping[str, str], workers: int = 2) -> None:
     """Refuse to start on this machine what its UCX cannot do; `environment`: what the workers will be started with.
 
     Raises
     ------
     UsageError
-        If `UCX_TLS` leaves no transport between two processes: UCX itself would only say "no such device".
+        If the lists of transports and devices leave none between two processes (UCX itself would only say "no such
+        device"), or there is too little shared memory for the workers.
     GateNotMet
         If there is no transport of `required`.
     """
     installed = find_installed(environment.get("MERGE_BENCH_UCX", "auto"), environment)
-    if installed is None or not installed.transports:  # the workers will report theirs
+    usable = allowed_transports.allowed(environment.get("UCX_TLS", "all"))
+    if installed is not None and installed.transports:  # else the workers will report theirs
+        usable &= usable_transports(installed, environment)
+        _check_lists(installed, environment, usable)
+    if "posix" in usable:
+        problem = shared_memory_problem(Path(environment.get("UCX_POSIX_DIR") or "/dev/shm"), workers)
+        if problem:
+            raise UsageError(problem)
+    if installed is None or not installed.transports:
         return
-    there = ", ".join(sorted(installed.transports))
-    asked = environment.get("UCX_TLS", "all")
-    usable = set(installed.transports) - allowed_transports.WITHIN_A_PROCESS
-    if not allowed_transports.allowed(asked) & usable:
-        raise UsageError(
-            f"UCX_TLS={asked} leaves no transport for two workers to communicate; add one that UCX"
-            f" {installed.version} ({installed.info.origin}) offers on this host: {', '.join(sorted(usable))}"
-        )
     if not required or allowed_transports.resolve_aliases(required) & set(installed.transports):
         return
     raise GateNotMet(
         f"{OPTION} {','.join(required)} cannot be met: UCX {installed.version} ({installed.info.origin}) on this"
-        f" host offers only {there}"
+        f" host offers only {', '.join(sorted(installed.transports))}"
+    )
+
+
+def _check_lists(installed: Installed, environment: Mapping[str, str], usable: frozenset[str]) -> None:
+    if usable - allowed_transports.WITHIN_A_PROCESS - allowed_transports.ONLY_BESIDE_ANOTHER:
+        return
+    lists = " with ".join(f"{name}={environment[name]}" for name in NAME_LISTS if name in environment)
+    offered = (
+        f"{name} on {', '.join(devices)}" if name == "tcp" else name
+        for name, devices in sorted(installed.transports.items())
+        if name not in allowed_transports.WITHIN_A_PROCESS
+    )
+    raise UsageError(
+        f"{lists or 'UCX'} leaves no transport for two workers to communicate; add one that UCX"
+        f" {installed.version} ({installed.info.origin}) offers on this host: {'; '.join(offered)}"
     )
 
 

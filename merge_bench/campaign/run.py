@@ -70,7 +70,7 @@ def load_sweep(
     options = replace(options, values={**options.values, **(fixed or {})})
     runs = _checked_runs(options)
     warnings = _choose_ucx(options)
-    warnings += [] if config is None else _check(config, options)
+    warnings += _check(config, options)
     found = [make_plan.prepare(each, config) for each in runs]
     _refuse_twins(runs, found)
     if fixed is None:
@@ -190,10 +190,18 @@ def _choose_ucx(options: Resolved) -> list[Caution]:
     return [] if choice.warning is None else [choice.warning]
 
 
-def _check(config: ConfigFile, options: Resolved) -> list[Caution]:
-    """What the installed UCX makes of the config: errors stop the run, everything else is a warning in the report."""
+def _check(config: ConfigFile | None, options: Resolved) -> list[Caution]:
+    """What the installed UCX makes of config and environment: errors stop the run, all else is a warning in the report.
+
+    Without a config, workers of a running cluster have nothing of this environment.
+    """
+    outside = choose_kind(options.values, os.environ).owns_processes and any(
+        name.startswith(("UCX_", "UCXPY_")) for name in os.environ
+    )
+    if config is None and not outside:
+        return []
     result = check_config(
-        config,
+        config or ConfigFile("environment", Path(), "", ()),
         os.environ,
         ucx=os.environ.get("MERGE_BENCH_UCX", "auto"),
         launcher=_launcher_settings(options, {**os.environ, **config.environment}),

@@ -8,6 +8,8 @@ import pickle
 import time
 from typing import Any
 
+_ENDED = frozenset({"memory", "erred", "released", "forgotten"})
+
 
 def worker_names(dask_scheduler: Any) -> dict[str, tuple[str, str]]:
     """Host and name of each worker, by address."""
@@ -20,10 +22,49 @@ def dashboard_port(dask_scheduler: Any) -> int | None:
     return served.port if served is not None and dask_scheduler.http_application.applications else None
 
 
-def silences(dask_scheduler: Any) -> dict[str, float]:
-    """Seconds since each worker's last heartbeat, on the scheduler's own clock."""
-    now = time.time()
-    return {address: now - state.last_seen for address, state in dask_scheduler.workers.items()}
+def worker_states(client: str, dask_scheduler: Any) -> dict[str, dict[str, Any]]:
+    """What each worker does for a client, by address.
+
+    `silence`: seconds since its last heartbeat, on the scheduler's own clock; `status`: of Dask, such as ``running`` or
+    ``paused``; `memory`, `limit`: of its process, in bytes, 0 if unknown or unlimited; `others`: how many tasks of
+    other clients it executes; `waiting`: None, or if it has tasks of the client and executes none: a number that stays
+    the same as long as the tasks do.
+    """
+    now, ours = time.time(), _unfinished(dask_scheduler.clients.get(client))
+    found = {}
+    for address, state in dask_scheduler.workers.items():
+        running = state.status.name == "running"
+        tasks = {task.key for task in ours if _may_run(task, state, running=running)}
+        idle = tasks and not any(task in ours for task in state.executing)
+        found[address] = {
+            "silence": now - state.last_seen,
+            "status": state.status.name,
+            "memory": int(state.metrics.get("memory", 0)),
+            "limit": int(state.memory_limit or 0),
+            "others": sum(task not in ours for task in state.executing),
+            "waiting": hash(frozenset(tasks)) if idle else None,
+        }
+    return found
+
+
+def _unfinished(client: Any) -> set[Any]:
+    """The tasks of a client, with those that they wait for, that have not ended."""
+    left = [task for task in client.wants_what if task.state not in _ENDED] if client else []
+    found = set(left)
+    while left:
+        more = set(left.pop().waiting_on or ()) - found
+        found |= more
+        left += more
+    return found
+
+
+def _may_run(task: Any, worker: Any, *, running: bool) -> bool:
+    """Whether a worker has all that it needs to execute a task, or would if it were `running`."""
+    if task.processing_on is worker:
+        # A running worker may be fetching what the task depends on; another one fetches nothing.
+        return not running or all(worker in (needed.who_has or ()) for needed in task.dependencies)
+    restricted = task.worker_restrictions
+    return task.state in ("no-worker", "queued") and (not restricted or worker.address in restricted)
 
 
 async def load_dataframes() -> None:

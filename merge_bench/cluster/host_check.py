@@ -81,6 +81,21 @@ def check_reachable(hosts: Mapping[str, Node], driver: str | None) -> None:
             )
 
 
+def check_distinct(hosts: Mapping[str, Node]) -> None:
+    """Refuse two names of a hosts file that lead to one host, as aliases of ssh and of name servers can.
+
+    Raises
+    ------
+    UsageError
+        Naming both.
+    """
+    names: dict[str, str] = {}
+    for name, host in hosts.items():
+        other = names.setdefault(host.stack or name, name)
+        if other != name:
+            raise UsageError(f"--hosts: {other} and {name} are names of one host; list it once, with slots=N")
+
+
 def check_ucx(workers: Sequence[Worker]) -> None:
     """Refuse ranks that loaded different releases of UCX.
 

@@ -78,6 +78,8 @@ class RemoteLauncher(OwningLauncher):
         threading.Thread(target=self._ping, name="ping-agents", daemon=True).start()
         try:
             hosts = self._hosts = self._describe(placements, settings, plan, deadline)
+            if settings.sources.get("hosts", DEFAULT) != DEFAULT:
+                host_check.check_distinct(hosts)
             host_check.check_alike(hosts)
             host_check.check_reachable(hosts, network.stack())
             if plan.device_memory:

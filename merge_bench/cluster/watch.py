@@ -1,11 +1,15 @@
-"""Watches the processes of a cluster: which ended, which are silent, and for how long they may be."""
+"""Watches the processes of a cluster: which ended, which are silent or idle, and for how long they may be."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from distributed import Client
@@ -14,7 +18,9 @@ from merge_bench.cluster import dask_scheduler_functions
 from merge_bench.cluster.base import Launcher
 from merge_bench.cluster.first_cause import Loss, Member, first_cause, losses
 from merge_bench.errors import LaunchFailed
+from merge_bench.host.memory import shared_memory_problem
 from merge_bench.merge.worker import heartbeat
+from merge_bench.units import format_bytes
 
 POLL_SECONDS = 0.5
 # A loss may be the consequence of another one, which is given this long to be seen. A killed worker's memory is freed
@@ -36,7 +42,7 @@ def broadcast(client: Client, step: Callable[..., Any], *arguments: Any) -> None
 
 
 class Watch:
-    """Looks at the launcher's processes, and asks the scheduler twice a second when each worker last sent a heartbeat.
+    """Looks at the launcher's processes, and asks the scheduler twice a second what each worker does.
 
     `check` raises `LaunchFailed` for the first thing that is wrong. The workers also get a heartbeat of the driver.
     """
@@ -45,7 +51,8 @@ class Watch:
         self._client, self._launcher = client, launcher
         self._limit = timeout * SILENT_FRACTION
         self._members: Mapping[str, Member] = {}
-        self._silences: dict[str, float] | None = None  # None: no answer yet
+        self._states: dict[str, dict[str, Any]] | None = None  # of the workers; None: no answer yet
+        self._waits: dict[str, tuple[int, float, float]] = {}  # an idle worker's tasks, since when, until when
         self._generation = 0
         self._answered = time.monotonic()
         self._stop = threading.Event()
@@ -57,7 +64,8 @@ class Watch:
     def start(self, members: list[Member]) -> None:
         """Begin to watch these workers."""
         self._members = {member.address: member for member in members}
-        self._silences = None  # an answer from before a worker came must not make it look lost
+        self._states = None  # an answer from before a worker came must not make it look lost
+        self._waits = {}
         self._generation += 1
         self._answered = time.monotonic()
         if not self._thread.is_alive():
@@ -72,9 +80,9 @@ class Watch:
         self._fatal = message
 
     def check(self) -> None:
-        """Raise `LaunchFailed` if a worker or the scheduler ended or is silent, naming the one that failed first."""
+        """Raise `LaunchFailed` for what ended first, or else for the worker or scheduler that is silent or idle."""
         self._allow_for_suspension()
-        answer = self._silences
+        answer = self._states
         left = [member for address, member in self._members.items() if answer is not None and address not in answer]
         lost = losses(self._launcher.exited(), left, list(self._members.values()), self._launcher.tail)
         if lost:
@@ -82,30 +90,47 @@ class Watch:
             self._noticed = self._noticed or time.monotonic()
             if not certain and time.monotonic() - self._noticed < PATIENCE_SECONDS:
                 return
-            code, reason = "worker-died" if first.member else "process-died", self._fatal and f" ({self._fatal})"
+            fatal = self._fatal or _lack_of_shared_memory(first)
+            code, reason = "worker-died" if first.member else "process-died", fatal and f" ({fatal})"
         else:
             self._noticed = None
-            silent = self._silent(answer or {})
-            if silent is None:
+            stuck = self._silent(answer or {}) or self._idle(answer or {})
+            if stuck is None:
                 return
-            first, code, reason = silent, "worker-silent" if silent.member else "scheduler-silent", None
+            (first, code), reason = stuck, None
         raise LaunchFailed(
             f"{first.shown} {first.how}{reason or ''}", host=first.host or None,
             rank=first.member.rank if first.member else None, log_tail=first.log_tail or None, code=code,
         )  # fmt: skip
 
-    def _silent(self, silences: Mapping[str, float]) -> Loss | None:
-        """The worker that has been silent for too long, or else the scheduler, or None."""
-        address = max(self._members, key=lambda each: silences.get(each, 0.0), default="")
+    def _silent(self, states: Mapping[str, Mapping[str, Any]]) -> tuple[Loss, str] | None:
+        """The worker that has been silent for too long, or else the scheduler, with a code; or None."""
+        silences = {address: states[address]["silence"] for address in self._members if address in states}
+        address = max(silences, key=silences.__getitem__, default="")
         if silences.get(address, 0.0) > self._limit:
-            member, how = self._members[address], f"sent no heartbeat for {silences[address]:.0f} s"
-            return Loss(member.shown, member.host, how, None, self._launcher.tail(member.name), member)
+            return self._stuck(address, f"sent no heartbeat for {silences[address]:.0f} s"), "worker-silent"
         if time.monotonic() - self._answered > self._limit:
             host = self._launcher.placed().get("scheduler", "")
             how = f"did not answer for {self._limit:.0f} s"
             shown = f"the scheduler on {host}" if host else "the scheduler"
-            return Loss(shown, host, how, None, self._launcher.tail("scheduler"))
+            return Loss(shown, host, how, None, self._launcher.tail("scheduler")), "scheduler-silent"
         return None
+
+    def _idle(self, states: Mapping[str, Mapping[str, Any]]) -> tuple[Loss, str] | None:
+        """The worker that has had tasks of this run for too long and executes none of them, with a code; or None."""
+        for address in self._members:
+            if address not in states or address not in self._waits:
+                continue
+            _, since, until = self._waits[address]
+            waited = until - since
+            # Only a heartbeat that came since then shows that it executes nothing.
+            if waited > self._limit and states[address]["silence"] < waited - POLL_SECONDS:
+                return self._stuck(address, _why_idle(states[address], waited)), "worker-idle"
+        return None
+
+    def _stuck(self, address: str, how: str) -> Loss:
+        member = self._members[address]
+        return Loss(member.shown, member.host, how, None, self._launcher.tail(member.name), member)
 
     def settle(self, *, lost_scheduler: bool = False) -> None:
         """After an error, wait for the news of a loss that may have caused it, and raise `LaunchFailed` for it.
@@ -131,10 +156,41 @@ class Watch:
         while not self._stop.wait(POLL_SECONDS):
             try:
                 generation = self._generation
-                silences = self._client.run_on_scheduler(dask_scheduler_functions.silences)
+                states = self._client.run_on_scheduler(dask_scheduler_functions.worker_states, self._client.id)
                 self._answered = time.monotonic()
                 if generation == self._generation:
-                    self._silences = silences
+                    self._note_waits(states)
+                    self._states = states
                 broadcast(self._client, heartbeat)
             except Exception:  # the connection is gone; `check` reports that after the limit, or sooner a lost process
                 continue
+
+    def _note_waits(self, states: Mapping[str, Mapping[str, Any]]) -> None:
+        """A wait begins anew whenever a worker's tasks change."""
+        waiting = {address: state["waiting"] for address, state in states.items() if state["waiting"] is not None}
+        before, now = self._waits, time.monotonic()
+        self._waits = {
+            address: (tasks, before[address][1] if before.get(address, (None,))[0] == tasks else now, now)
+            for address, tasks in waiting.items()
+        }
+
+
+def _why_idle(state: Mapping[str, Any], seconds: float) -> str:
+    """What keeps a worker from executing its tasks, and the remedy, to follow its name in a sentence."""
+    begun = f"has executed no task of this run for {seconds:.0f} s"
+    if state["status"] == "paused":
+        of = f" of its limit of {format_bytes(state['limit'])}" if state["limit"] else ""
+        return (
+            f"{begun}: Dask paused it because it uses {format_bytes(state['memory'])}{of}; restart the workers with a"
+            " higher --memory-limit (0: none), or use smaller chunks"
+        )
+    if state["others"]:
+        return f"{begun}: it executes {state['others']} of another client; run again when the cluster is free"
+    return f"{begun}: its status is {state['status']}; restart the workers"
+
+
+def _lack_of_shared_memory(loss: Loss) -> str:
+    """Why UCX cannot use this host's shared memory, if that may have killed the process."""
+    here = loss.host == socket.gethostname()
+    killed = loss.status in (-signal.SIGSEGV, -signal.SIGBUS)
+    return shared_memory_problem(Path(os.environ.get("UCX_POSIX_DIR") or "/dev/shm"), 1) if here and killed else ""

@@ -21,6 +21,8 @@ YES = frozenset({"y", "yes", "1", "on", "true"})
 SHARED_MEMORY = frozenset({"posix", "sysv", "xpmem", "knem", "cma"})
 CUDA = frozenset({"cuda_copy", "cuda_ipc", "gdr_copy"})
 RDMA = frozenset({"rc_verbs", "rc_mlx5", "ud_verbs", "ud_mlx5", "dc_mlx5", "gga_mlx5", "srd", "rc_gda"})
+# They move data only beside another transport, which carries the first messages.
+ONLY_BESIDE_ANOTHER = frozenset({"cma", "knem", "cuda_ipc", "rocm_ipc", "ze_ipc"})
 # Copies between memories of one process, and messages of a process to itself.
 WITHIN_A_PROCESS = frozenset(
     {"self", "cuda_copy", "gdr_copy", "rocm_copy", "rocm_gdr", "ze_copy", "ze_gdr", "gaudi_gdr"}
@@ -72,10 +74,22 @@ def requested(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def words(value: str) -> tuple[bool, tuple[str, ...]]:
-    """Whether the list excludes transports (``^``), and its words."""
-    negated = value.startswith("^")
-    listed = (word.strip() for word in value.removeprefix("^").split(","))
-    return negated, tuple(word for word in listed if word)
+    """Whether the list excludes names (``^``), and its words; like UCX, this takes blanks for parts of the words."""
+    return value.startswith("^"), tuple(word for word in value.removeprefix("^").split(",") if word)
+
+
+def list_problem(name: str, value: str) -> str | None:
+    """What is wrong with the form of a list of names, with the right spelling; None if nothing is."""
+    text = value.strip()
+    negated, listed = words("".join("," if char.isspace() else char for char in text))
+    if not listed:
+        return f"the list is empty, so UCX finds nothing; leave {name} out, or list names separated by commas"
+    if "all" in listed and (negated or len(listed) > 1):
+        return f"UCX accepts all only as the whole list; did you mean {name}=all?"
+    if any(map(str.isspace, value)):
+        right = "^" * negated + ",".join(listed)
+        return f"UCX takes a blank for a part of the name beside it; did you mean {name}={right}?"
+    return None
 
 
 def _bare(word: str) -> str:
@@ -105,7 +119,7 @@ def resolve_aliases(names: Iterable[str]) -> frozenset[str]:
 def unknown_words(value: str) -> dict[str, str]:
     """Words of a list that are no transport or alias in any release, each with a hint at the nearest ones."""
     known = sorted({*TRANSPORTS, *ALIASES})
-    return {word: did_you_mean(_bare(word), known) for word in words(value)[1] if _bare(word) not in known}
+    return {word: did_you_mean(_bare(word).lower(), known) for word in words(value)[1] if _bare(word) not in known}
 
 
 def unavailable_words(value: str, available: Iterable[str]) -> tuple[str, ...]:

@@ -200,13 +200,14 @@ def _devices(now: Situation) -> Iterator[Conflict]:
         {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
         for folder in (SYSFS / "net", SYSFS / "infiniband")
     )
-    named = [word for word in value.split(",") if word and word not in ("all", "memory")]
-    missing = [word for word in named if not any(c in word for c in "*?[") and word.split(":")[0] not in network | rdma]
+    named = [word for word in value.split(",") if word and word != "all"]
+    missing = [word for word in named if word.split(":")[0] not in network | rdma]
     if missing:
         yield Conflict(
             "no-such-device",
             ("UCX_NET_DEVICES",),
-            f"This host has no device {', '.join(missing)}; it has {', '.join(sorted(network | rdma)) or 'none'}.",
+            f"This host has no device named {', '.join(missing)}; it has"
+            f" {', '.join(sorted(network | rdma)) or 'none'}.",
             f"{_FAQ}, 'Which network devices does UCX use?'",
         )
     if rdma and named and not any(word.split(":")[0] in rdma for word in named):

@@ -262,7 +262,10 @@ _CLUSTER = _section(
     ),
     _flag("dask-dashboard", "Serve Dask's own dashboard from the scheduler; this slows down the measurement."),
     _member("launcher", "auto"),
-    Option("hosts", parsers.path, None, "File with one host per line: NAME [slots=N] [gpus=N].", "PATH"),
+    Option(
+        "hosts", parsers.path, None,
+        "File with one host per line: NAME [slots=N] [gpus=N]. NAME may be a list such as node[01-04,07].", "PATH",
+    ),
     Option("ssh-config", parsers.path, None, "ssh configuration file to use instead of the user's.", "PATH"),
     Option(
         "ucx", parsers.choice("auto", "wheel", "system"), None,

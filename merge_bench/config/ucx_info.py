@@ -22,6 +22,8 @@ from merge_bench.errors import UsageError
 
 PREFER = "RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY"
 """`libucx` reads it whenever a process imports UCXX."""
+NAME_LISTS = ("UCX_TLS", "UCX_NET_DEVICES", "UCX_SHM_DEVICES", "UCX_ACC_DEVICES", "UCX_SELF_DEVICES")
+"""Lists of the names of transports and devices, which select what a process opens."""
 _SECONDS = 30.0
 # Memory allocator hooks take nearly all of ucx_info's time (0.4 s of 0.42) and are not needed here. Either of these
 # variables turns them off; the second one is used to get the default of the first.
@@ -145,6 +147,24 @@ def effective(installed: Installed, values: Mapping[str, str]) -> dict[str, str]
     return {name: setting.default for name, setting in settings.items()}
 
 
+def usable_transports(installed: Installed, values: Mapping[str, str]) -> frozenset[str]:
+    """The transports on which a process of this machine can send if `values` are set.
+
+    UCX itself opens them with those lists of `values` that name transports and devices.
+    """
+    lists = {name: values[name] for name in NAME_LISTS if name in values}
+    if not lists:
+        return frozenset(installed.transports)
+    try:
+        text = _run(installed.info, ("-p", "-u", "t"), lists)[1]
+    except UsageError:
+        text = ""
+    found = frozenset(re.findall(r"^#\s+resource \d+ .* flags -\S* +(\w+)/", text, re.MULTILINE))
+    if found or "no usable transports" in text or "list is empty" in text:
+        return found
+    return frozenset(installed.transports)  # a release that prints something else: the workers will say
+
+
 def parse_settings(text: str) -> dict[str, Setting]:
     """Read the output of ``ucx_info -c -f -a``."""
     found: dict[str, Setting] = {}
@@ -206,7 +226,7 @@ def _compare(value: str, syntax: str) -> str | None:
     if words is None:
         return None
     allowed = words[1].lower().split("|")
-    given = value.lower().split(",") if syntax.startswith("comma") else [value.lower()]
+    given = [word for word in value.lower().split(",") if word] if syntax.startswith("comma") else [value.lower()]
     return None if all(word in allowed for word in given) else f"expected {syntax}"
 
 

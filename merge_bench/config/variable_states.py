@@ -20,9 +20,10 @@ from merge_bench.config.options import BY_VARIABLE, OPTIONS, Option, option_prob
 from merge_bench.config.parsers import did_you_mean
 from merge_bench.config.reader import ConfigFile, Variable
 from merge_bench.config.trust import CODE, HELPER, judge
-from merge_bench.config.ucx_info import invalid_values
+from merge_bench.config.ucx_info import NAME_LISTS, invalid_values
 
 BRINGS_CODE = "brings-code"
+_LIST = re.compile(r"comma-separated list(?: \(.*\))? of: (string|\[)")
 STATES = {
     "known": "Read by the installed UCX, by UCXX, by `run`, or by other software (CUDA, Dask, …), whose variables are"
     " passed on and not checked.",
@@ -153,6 +154,12 @@ def _with_invalid_values(found: list[VariableState], catalogue: Catalogue) -> li
     refused = invalid_values(catalogue.installed, values, syntaxes) if catalogue.installed else {}
     for word, hint in allowed_transports.unknown_words(values.get("UCX_TLS", "")).items():
         refused["UCX_TLS"] = f"no UCX release has a transport {word!r}{hint}"
+    for name, value in values.items():
+        match = _LIST.match(syntaxes[name] or "")
+        # A list whose words are fixed may be empty.
+        if (match or name in NAME_LISTS) and (value.strip() or not match or match[1] == "string"):
+            problem = allowed_transports.list_problem(name, value)
+            refused |= {name: problem} if problem else {}
     return [
         replace(each, state="invalid", message=refused[each.name]) if each.name in refused else each for each in found
     ]

@@ -12,8 +12,12 @@ from pathlib import Path
 import psutil
 
 from merge_bench.host import files
+from merge_bench.units import format_bytes
 
 SEGMENT_BYTES = 1 << 15  # of the first segment that UCX's posix transport creates
+# Of its later ones: a worker that finds less than about 16 MiB free is killed by SIGSEGV, and uses 4.13 MiB itself
+# (UCX 1.21: 18 MiB are too little for two workers, 24 MiB enough; 34 MiB for four).
+FIRST_WORKER_BYTES, MORE_WORKER_BYTES = 17 << 20, 4_333_568
 
 
 def segment_problem(folder: Path) -> str:
@@ -26,6 +30,26 @@ def segment_problem(folder: Path) -> str:
     except OSError as error:
         return error.strerror or type(error).__name__
     return ""
+
+
+def shared_memory_problem(folder: Path, workers: int) -> str:
+    """Why UCX's posix transport cannot put the segments of so many workers into `folder`, and what to do; or empty."""
+    try:
+        found = os.statvfs(folder)
+    except OSError as error:
+        return f"UCX cannot create shared memory in {folder} ({error.strerror}); set UCX_TLS=^posix"
+    free, needed = found.f_bavail * found.f_frsize, FIRST_WORKER_BYTES + (workers - 1) * MORE_WORKER_BYTES
+    if found.f_blocks > 0 and free < needed:
+        return (
+            f"{folder} has {format_bytes(free)} free, and UCX's posix transport needs {format_bytes(needed)} there for"
+            f" {workers} worker{'s' * (workers != 1)}, which crash without; enlarge it (mount -o remount,size=1G"
+            f" {folder}; for a container, --shm-size=1g), or set UCX_TLS=^posix"
+        )
+    problem = segment_problem(folder)
+    return problem and (
+        f"UCX cannot create shared memory in {folder} ({problem}); make that folder writable (mount -o"
+        f" remount,rw,mode=1777 {folder}), or set UCX_TLS=^posix"
+    )
 
 
 class PeakMeter:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,57 @@ def test_a_list_that_leaves_nothing_between_two_workers_is_wrong_usage(
 def test_a_list_that_leaves_something(machine: dict[str, tuple[str, ...]], value: str) -> None:
     machine.update(tcp=("lo",), sysv=("memory",), self=("memory",))
     require_transport.check_machine([], {"UCX_TLS": value})
+
+
+@pytest.mark.parametrize(
+    ("lists", "fits"),
+    [
+        ({"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "127.0.0.1"}, False),
+        ({"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": ""}, False),
+        ({"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "lo*"}, False),
+        ({"UCX_TLS": "sm,self", "UCX_SHM_DEVICES": "nonesuch"}, False),
+        ({"UCX_TLS": " tcp"}, False),
+        ({"UCX_TLS": "cma,self"}, False),
+        ({"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "nonesuch,lo"}, True),
+        ({"UCX_NET_DEVICES": "nonesuch"}, True),  # shared memory is left
+        ({"UCX_TLS": "^ib,cuda"}, True),
+    ],
+)
+def test_ucx_itself_opens_the_lists(lists: dict[str, str], fits: bool) -> None:
+    environment = {"MERGE_BENCH_UCX": "wheel", **lists}
+    if fits:
+        require_transport.check_machine([], environment)
+        return
+    with pytest.raises(UsageError, match="leaves no transport for two workers") as caught:
+        require_transport.check_machine([], environment)
+    assert all(f"{name}={value}" in str(caught.value) for name, value in lists.items())
+
+
+@pytest.mark.parametrize(
+    ("tls", "mebibytes", "workers", "fits"),
+    [("all", 16, 1, False), ("all", 18, 2, False), ("posix,self", 16, 2, False), ("all", 64, 16, False),
+     ("^posix", 16, 4, True), ("tcp,self", 4, 4, True), ("all", 24, 2, True), ("all", 34, 4, True)],
+)  # fmt: skip
+def test_a_small_dev_shm_is_named_before(
+    machine: dict[str, tuple[str, ...]], monkeypatch: pytest.MonkeyPatch, tls: str, mebibytes: int, workers: int,
+    fits: bool,
+) -> None:  # fmt: skip
+    machine.update(posix=("memory",), sysv=("memory",), tcp=("lo",))
+    free = os.statvfs_result((4096, 4096, mebibytes << 8, mebibytes << 8, mebibytes << 8, 0, 0, 0, 0, 255))
+    monkeypatch.setattr("merge_bench.host.memory.os.statvfs", lambda folder: free)
+    if fits:
+        require_transport.check_machine([], {"UCX_TLS": tls}, workers)
+        return
+    with pytest.raises(UsageError, match=rf"/dev/shm has {mebibytes}\.00 MiB free.*UCX_TLS=\^posix"):
+        require_transport.check_machine([], {"UCX_TLS": tls}, workers)
+
+
+def test_where_ucx_does_not_offer_posix_a_small_dev_shm_does_no_harm(
+    machine: dict[str, tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.update(sysv=("memory",), tcp=("lo",))
+    monkeypatch.setattr(require_transport, "shared_memory_problem", lambda folder, workers: "too small")
+    require_transport.check_machine([], {})
 
 
 def test_a_ucx_that_tells_nothing_stops_nothing(

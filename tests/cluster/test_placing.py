@@ -11,45 +11,13 @@ from typing import Any
 import pytest
 
 from merge_bench.cluster import host_agent, host_check
-from merge_bench.cluster.hosts import HostSpec, count_workers, place, read_hosts
+from merge_bench.cluster.hosts import HostSpec, count_workers, place
 from merge_bench.cluster.launcher_choice import choose
 from merge_bench.cluster.launchers import pbs, slurm
 from merge_bench.errors import UsageError
 from merge_bench.host import network
 from merge_bench.host.description import Node, Project
 from merge_bench.host.memory import parse_cores, show_cores
-
-
-def write(folder: Path, text: str) -> Path:
-    path = folder / "hosts.txt"
-    path.write_text(text)
-    return path
-
-
-def test_hosts_file(tmp_path: Path) -> None:
-    file = write(tmp_path, "# ours\nnode1 gpus=4\nme@node2 slots=2  # half\n\n10.0.0.3\n[fe80::1]\n")
-    assert read_hosts(file) == (
-        HostSpec("node1", gpus=4), HostSpec("me@node2", slots=2), HostSpec("10.0.0.3"), HostSpec("[fe80::1]"),
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("-oProxyCommand=true\n", "hosts.txt:1: '-oProxyCommand=true' is not a host name"),
-        ("a\n$(reboot)\n", "hosts.txt:2: '$(reboot)' is not a host name"),
-        ("a;b\n", "is not a host name"),
-        ("me@-oProxyCommand=x\n", "is not a host name"),
-        ("a slots=0\n", "'slots=0' is not valid"),
-        ("a cores=3\n", "'cores=3' is not valid"),
-        ("a\na\n", "hosts.txt:2: a is listed twice"),
-        ("# nothing\n", "the file lists no host"),
-    ],
-)
-def test_mistakes_in_a_hosts_file(tmp_path: Path, text: str, words: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        read_hosts(write(tmp_path, text))
-    assert words in str(caught.value)
 
 
 def test_workers_by_slots_then_gpus_then_one() -> None:
@@ -63,6 +31,13 @@ def test_another_number_is_spread_evenly() -> None:
     hosts = (HostSpec("a"), HostSpec("b"), HostSpec("c"))
     assert [p.workers for p in place(hosts, 5)] == [(0, 1), (2, 3), (4,)]
     assert [(p.host.name, p.workers) for p in place(hosts, 2)] == [("a", (0,)), ("b", (1,))]
+
+
+def test_a_host_gets_no_more_workers_than_its_max_slots() -> None:
+    hosts = (HostSpec("a", slots=2, most=4), HostSpec("b"))
+    assert [p.workers for p in place(hosts, 8)] == [(0, 1, 2, 3), (4, 5, 6, 7)]
+    with pytest.raises(UsageError, match="a would get 5 workers, but its max_slots is 4"):
+        place(hosts, 9)
 
 
 def test_core_lists() -> None:
@@ -207,6 +182,12 @@ def test_loopback_is_for_hosts_that_share_the_driver_s_network(address: str) -> 
     host_check.check_reachable({"a": there}, None)  # where nobody can tell
     with pytest.raises(UsageError, match=r"b would listen only on lo \(.*1\)"):
         host_check.check_reachable({"a": here, "b": there}, "here")
+
+
+def test_two_names_that_lead_to_one_host_are_refused() -> None:
+    host_check.check_distinct({"a": Node(stack="1"), "b": Node(stack="2"), "c": Node(), "d": Node()})
+    with pytest.raises(UsageError, match="a and c are names of one host"):
+        host_check.check_distinct({"a": Node(stack="1"), "b": Node(stack="2"), "c": Node(stack="1")})
 
 
 @pytest.mark.parametrize(

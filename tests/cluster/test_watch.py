@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import socket
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -35,6 +38,8 @@ class Dead:
 class Quiet:
     """A client whose scheduler does not answer."""
 
+    id = "me"
+
     def run_on_scheduler(self, *_: Any) -> None:
         raise OSError
 
@@ -64,19 +69,26 @@ def test_a_signal_comes_before_an_exit_status() -> None:
     assert "rank 1" in named(3, -signal.SIGKILL)
 
 
+def state(silence: float = 0.0, **more: Any) -> dict[str, Any]:
+    """What a scheduler knows of a worker."""
+    return {"silence": silence, "status": "running", "memory": 0, "limit": 0, "others": 0, "waiting": None, **more}
+
+
 class Answering:
-    """A client whose scheduler tells how long ago it heard of each worker."""
+    """A client whose scheduler answers."""
 
-    def __init__(self, **silences: float) -> None:
-        self.silences = {f"tcp://{name}": silence for name, silence in silences.items()}
+    id = "me"
 
-    def run_on_scheduler(self, *_: Any) -> dict[str, float]:
-        return self.silences
+    def __init__(self, **states: dict[str, Any]) -> None:
+        self.states = {f"tcp://{name}": state for name, state in states.items()}
+
+    def run_on_scheduler(self, *_: Any) -> dict[str, dict[str, Any]]:
+        return {address: dict(state) for address, state in self.states.items()}
 
 
 def test_of_two_silent_workers_the_one_that_is_silent_for_longer_is_named() -> None:
     members = [Member(rank, f"tcp://w{rank}", f"w{rank}", "here", 100 + rank) for rank in range(2)]
-    watch = Watch(Answering(w0=11.0, w1=12.0), Dead(), 15.0)  # type: ignore[arg-type]
+    watch = Watch(Answering(w0=state(11.0), w1=state(12.0)), Dead(), 15.0)  # type: ignore[arg-type]
     watch.start(members)
     try:
         assert "rank 1 " in first_complaint(watch)
@@ -132,11 +144,7 @@ def test_of_two_that_left_the_one_whose_peer_was_gone_is_not_named() -> None:
         def tail(self, name: str) -> str:
             return tails[name]
 
-    class Telling:
-        def run_on_scheduler(self, *_: Any) -> dict[str, float]:
-            return {"tcp://here:2": 0.0}
-
-    watch = Watch(Telling(), Silent(), 15.0)  # type: ignore[arg-type]
+    watch = Watch(Answering(**{"here:2": state()}), Silent(), 15.0)  # type: ignore[arg-type]
     watch.start(members)
     try:
         assert "rank 1 " in first_complaint(watch)
@@ -145,12 +153,16 @@ def test_of_two_that_left_the_one_whose_peer_was_gone_is_not_named() -> None:
 
 
 def first_complaint(watch: Watch) -> str:
+    return str(first_failure(watch))
+
+
+def first_failure(watch: Watch) -> LaunchFailed:
     end = time.monotonic() + 30
     while time.monotonic() < end:
         try:
             watch.check()
         except LaunchFailed as failed:
-            return str(failed)
+            return failed
         time.sleep(0.02)
     raise AssertionError("it found nothing wrong")
 
@@ -160,6 +172,79 @@ def test_workers_that_have_all_left_a_running_cluster_are_missed() -> None:
     watch.start([Member(0, "tcp://w0", "w0", "here", 100)])
     try:
         assert "rank 0 (worker w0, process 100 on here) left the cluster" in first_complaint(watch)
+    finally:
+        watch.stop()
+
+
+def two(**states: dict[str, Any]) -> Watch:
+    """A watch with a limit of 1.4 s, of two workers."""
+    watch = Watch(Answering(**states), Dead(), 2.0)  # type: ignore[arg-type]
+    watch.start([Member(rank, f"tcp://w{rank}", f"w{rank}", "here", 100 + rank) for rank in range(2)])
+    return watch
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (
+            {"status": "paused", "memory": 900 << 20, "limit": 1 << 30},
+            ("900.00 MiB of its limit of 1.00 GiB", "--memory-limit"),
+        ),
+        ({"others": 2}, ("executes 2 of another client",)),
+        ({"status": "closing_gracefully"}, ("its status is closing_gracefully",)),
+    ],
+)  # fmt: skip
+def test_a_worker_that_executes_none_of_its_tasks_is_named_with_its_state(
+    found: dict[str, Any], words: tuple[str, ...]
+) -> None:
+    watch, begun = two(w0=state(), w1=state(waiting=7, **found)), time.monotonic()
+    try:
+        failed = first_failure(watch)
+    finally:
+        watch.stop()
+    assert (failed.code, failed.rank) == ("worker-idle", 1)
+    assert all(each in str(failed) for each in words)
+    assert 1.4 <= time.monotonic() - begun < 10
+
+
+def test_a_worker_whose_tasks_change_or_of_which_no_later_heartbeat_came_is_not_idle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("merge_bench.cluster.watch.time.monotonic", lambda: now)
+    watch = Watch(Quiet(), Dead(), 10.0)  # type: ignore[arg-type]
+    watch._members = {"tcp://w0": Member(0, "tcp://w0", "w0", "here", 100)}
+
+    def idle(seconds: float, tasks: Callable[[float], int | None], silence: Callable[[float], float]) -> bool:
+        nonlocal now
+        watch._waits = {}
+        for tick in range(int(seconds)):
+            now += 1.0
+            states = {"tcp://w0": state(silence(tick), waiting=tasks(tick))}
+            watch._note_waits(states)
+            watch._answered = now
+            if watch._idle(states):
+                return True
+        return False
+
+    assert idle(9, lambda _: 1, lambda _: 0.2)  # for more than 7 s
+    assert not idle(8, lambda _: 1, lambda _: 0.2)
+    assert not idle(60, lambda tick: int(tick // 5), lambda _: 0.2)
+    assert not idle(60, lambda tick: None if tick % 6 == 0 else 1, lambda _: 0.2)
+    assert not idle(60, lambda _: 1, lambda tick: tick + 0.1)
+
+
+@pytest.mark.parametrize(("fault", "named"), [(signal.SIGBUS, True), (signal.SIGSEGV, True), (signal.SIGKILL, False)])
+def test_a_full_dev_shm_is_named_as_what_may_have_killed_a_worker_of_this_host(
+    fault: signal.Signals, named: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = os.statvfs_result((4096, 4096, 4096, 1024, 1024, 0, 0, 0, 0, 255))
+    monkeypatch.setattr("merge_bench.host.memory.os.statvfs", lambda folder: full)
+    host = socket.gethostname()
+    watch = Watch(Quiet(), Dead(Exited("w0", host, 100, -fault, "")), 15.0)  # type: ignore[arg-type]
+    watch.start([Member(0, "tcp://w0", "w0", host, 100)])
+    try:
+        assert ("/dev/shm has 4.00 MiB free" in first_complaint(watch)) == named
     finally:
         watch.stop()
 

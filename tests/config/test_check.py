@@ -86,7 +86,22 @@ def test_each_state_occurs(config_of: Make) -> None:
         ("UCXPY_PROGRES_MODE=polling", "unknown", "did you mean UCXPY_PROGRESS_MODE"),
         ("UCX_TLS=tcp,foo", "invalid", "no UCX release has a transport 'foo'"),
         ("UCX_TLS=^posx", "invalid", "did you mean posix"),
-        ("UCX_TLS=\\rc_mlx5,ud:aux,all", "known", ""),
+        ("UCX_TLS=\\rc_mlx5,ud:aux,sm", "known", ""),
+        ("UCX_TLS='tcp, sm, self'", "invalid", "did you mean UCX_TLS=tcp,sm,self?"),
+        ("UCX_TLS=' tcp,self'", "invalid", "did you mean UCX_TLS=tcp,self?"),
+        ("UCX_TLS='tcp self'", "invalid", "did you mean UCX_TLS=tcp,self?"),
+        ("UCX_TLS='^ib, sm'", "invalid", "did you mean UCX_TLS=^ib,sm?"),
+        ("UCX_TLS=TCP,self", "invalid", "no UCX release has a transport 'TCP'; did you mean tcp"),
+        ("UCX_TLS=", "invalid", "the list is empty"),
+        ("UCX_TLS=^", "invalid", "the list is empty"),
+        ("UCX_TLS=tcp,all", "invalid", "did you mean UCX_TLS=all?"),
+        ("UCX_TLS=tcp,,self", "known", ""),
+        ("UCX_NET_DEVICES=", "invalid", "leave UCX_NET_DEVICES out"),
+        ("UCX_NET_DEVICES=' lo'", "invalid", "did you mean UCX_NET_DEVICES=lo?"),
+        ("UCX_SHM_DEVICES='memory, other'", "invalid", "did you mean UCX_SHM_DEVICES=memory,other?"),
+        ("UCX_SOCKADDR_TLS_PRIORITY='tcp, sockcm'", "invalid", "did you mean UCX_SOCKADDR_TLS_PRIORITY=tcp,sockcm?"),
+        ("UCX_SELF_ALLOC='thp, heap'", "invalid", "did you mean UCX_SELF_ALLOC=thp,heap?"),
+        ("UCX_PROFILE_MODE=", "known", ""),
         ("CUDA_VISIBLE_DEVICES=0", "known", "passed to"),
         (
             "DASK_UCX__INFINIBAND=True",
@@ -197,6 +212,21 @@ def test_the_environment_may_hold_the_unknown_but_not_the_invalid(config_of: Mak
     result = check_config(config_of(""), {"UCX_RNDV_SCHEME": "zzz"}, ucx="wheel")
     assert not result.ok
     assert result.errors[0].startswith("environment: UCX_RNDV_SCHEME=zzz: expected [auto")
+
+
+def test_blanks_in_lists_of_the_environment_are_found_too(config_of: Make) -> None:
+    result = check_config(config_of(""), {"UCX_TLS": "self, tcp", "UCX_NET_DEVICES": ""}, ucx="wheel")
+    assert [sentence.partition(":")[0] for sentence in result.errors] == ["environment", "environment"]
+    assert "did you mean UCX_TLS=self,tcp?" in result.errors[1]
+
+
+def test_blanks_in_lists_are_found_without_any_ucx(config_of: Make) -> None:
+    result = check_config(config_of("UCX_TLS='self, tcp'\n"), {"PATH": "/nowhere"}, ucx="system")
+    assert not result.ok
+
+
+def test_excluding_with_a_blank_gives_no_false_warning_of_shared_memory(config_of: Make) -> None:
+    assert "no-shared-memory" not in codes(check_config(config_of("UCX_TLS='^ib, sm'"), {}, ucx="wheel"))
 
 
 def test_without_any_ucx_names_are_checked_and_that_is_said(config_of: Make) -> None:

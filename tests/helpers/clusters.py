@@ -15,13 +15,15 @@ from tests.helpers.runs import LIMIT, environment
 
 
 @contextlib.contextmanager
-def dask_cluster(folder: Path, workers: int, environ: Mapping[str, str] | None = None) -> Iterator[Path]:
-    """Gives the scheduler file once all workers have registered."""
+def dask_cluster(
+    folder: Path, workers: int, environ: Mapping[str, str] | None = None, *, memory_limit: str = "0"
+) -> Iterator[Path]:
+    """Gives the scheduler file once all workers have registered; `memory_limit`: of each worker, as Dask takes it."""
     temp, file = folder / "tmp", folder / "scheduler.json"
     temp.mkdir(parents=True)
     dask = [sys.executable, "-P", "-m", "dask"]
     meet = ["--scheduler-file", str(file), "--host", "127.0.0.1", "--no-dashboard"]
-    one = ["--nthreads", "1", "--no-nanny", "--memory-limit", "0", "--local-directory", str(temp)]
+    one = ["--nthreads", "1", "--no-nanny", "--memory-limit", memory_limit, "--local-directory", str(temp)]
     one += ["--preload", "tests.helpers.loaded"]
     commands = [[*dask, "scheduler", "--port", "0", *meet]]
     commands += [[*dask, "worker", *meet, *one, "--name", f"own-{n}"] for n in range(workers)]

@@ -70,7 +70,7 @@ def test_the_scheduler_loads_what_a_merge_needs_and_answers_meanwhile(
     loading.start()
     answers = 0
     while loading.is_alive():
-        assert client.run_on_scheduler(dask_scheduler_functions.silences) == {}
+        assert client.run_on_scheduler(dask_scheduler_functions.worker_states, "nobody") == {}
         answers += 1
     assert done.is_set()
     assert answers > 5

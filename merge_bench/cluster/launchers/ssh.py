@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from merge_bench.cluster.base import LauncherKind
-from merge_bench.cluster.hosts import read_hosts
+from merge_bench.cluster.hosts_file import read_hosts
 from merge_bench.cluster.openssh import ssh
 
 LAUNCHER = LauncherKind(

@@ -27,7 +27,7 @@ from ucxx._lib.libucxx import Feature, UCXAddress, UCXContext, UCXEndpoint, UCXW
 from ucxx.exceptions import UCXError, UCXShmemSegmentError
 
 from merge_bench.errors import RunFailed
-from merge_bench.host.memory import segment_problem
+from merge_bench.host.memory import shared_memory_problem
 from merge_bench.merge.exchange import protocols
 from merge_bench.merge.exchange.abort import Abort
 from merge_bench.merge.exchange.in_flight import Flight, Pending
@@ -303,12 +303,9 @@ class UcxExchange:
 
 def _no_segment(folder: Path) -> str:
     """Why UCX could not create shared memory, and what to do; `folder`: where its posix transport creates it."""
-    problem = segment_problem(folder)
+    problem = shared_memory_problem(folder, 1)
     if problem:
-        return (
-            f"UCX cannot create shared memory in {folder} ({problem}); make that folder writable (mount -o"
-            f" remount,rw,mode=1777 {folder}), or set UCX_TLS=^posix"
-        )
+        return problem
     return (
         f"UCX cannot create shared memory, but {folder} is writable; see the lines with UCX ERROR in this worker's log,"
         " and check the SysV limits with merge-bench doctor"

@@ -1,0 +1,202 @@
+"""Reads a hosts file: the hosts that people list for mpirun, SLURM or pdsh, and their slots."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from merge_bench.cluster.hosts import HostSpec
+from merge_bench.errors import UsageError
+
+MOST_HOSTS = 4096
+FORM = "write one host per line: NAME [slots=N] [gpus=N]"
+_SSH_CONFIG = "name the user, port or address of a host in the ssh configuration (--ssh-config)"
+# A name that begins with a dash would be an option of ssh or srun.
+_USER = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_RANGES = re.compile(r"(\d+)(?:-(\d+))?")
+_LOOPBACK = frozenset({"localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback"})
+
+
+def read_hosts(path: Path) -> tuple[HostSpec, ...]:
+    """The hosts of a file with lines ``NAME [slots=N] [max_slots=N] [gpus=N]``; ``#`` begins a comment.
+
+    NAME may be a list such as ``node[01-04,07],gpu-a[1-3]``, or ``NAME:SLOTS``. A host that is listed again gets the
+    slots of all its lines, one for each line without a number.
+
+    Raises
+    ------
+    UsageError
+        Naming file and line.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "the file is not text in UTF-8"
+        raise UsageError(f"--hosts {path}: {reason}; it takes the path of a file: {FORM}") from error
+    found: dict[str, HostSpec] = {}
+    keys: dict[str, str] = {}  # the name by which each host was listed first
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            for host in parse_line(line):
+                _refuse_second_name(host.name, keys)
+                found[host.name] = _again(found[host.name], host) if host.name in found else host
+                if len(found) > MOST_HOSTS:
+                    raise ValueError(f"the file lists more than {MOST_HOSTS:,} hosts")
+        except ValueError as error:
+            raise UsageError(f"{path}:{number}: {error}") from error
+    if not found:
+        raise UsageError(f"--hosts {path}: the file lists no host")
+    return tuple(found.values())
+
+
+def parse_line(line: str) -> Iterator[HostSpec]:
+    """The hosts of one line, in its order.
+
+    Raises
+    ------
+    ValueError
+        With a sentence, if the line is not in the form that `read_hosts` describes.
+    """
+    words = re.sub(r"\s*([,=])\s*", r"\1", line.partition("#")[0]).split()
+    if not words:
+        return
+    _refuse_other_formats(words)
+    numbers = _settings(words[1:])
+    for word in split_list(words[0]):
+        listed, slots = _slots_of(word)
+        if slots is not None and "slots" in numbers:
+            raise ValueError(f"{word!r} and slots={numbers['slots']} both give a number of slots; leave one out")
+        mine = numbers if slots is None else {**numbers, "slots": slots}
+        if mine.get("slots", 0) > mine.get("max_slots", MOST_HOSTS):
+            raise ValueError(f"slots={mine['slots']} is more than max_slots={mine['max_slots']}")
+        for name in expand(listed):
+            yield HostSpec(
+                _checked(name), slots=mine.get("slots"), gpus=mine.get("gpus"), most=mine.get("max_slots")
+            )  # fmt: skip
+
+
+def split_list(text: str) -> list[str]:
+    """The parts of a list, separated by the commas outside brackets."""
+    parts = re.split(r",(?![^\[\]]*\])", text)
+    if not all(parts):
+        raise ValueError(f"{text!r} contains an empty name; write names like node1,node2")
+    return parts
+
+
+def expand(text: str) -> Iterator[str]:
+    """The names of a host list without commas outside brackets: ``n[08-10]`` → ``n08``, ``n09``, ``n10``.
+
+    Several brackets are combined, the last one running fastest, as ``scontrol show hostnames`` does.
+    """
+    if _address(text.partition("@")[2] or text) is not None or "[" not in text:
+        yield text
+        return
+    before, _, rest = text.partition("[")
+    inside, closed, after = rest.partition("]")
+    if not closed:
+        raise ValueError(f"{text!r} has no closing bracket")
+    for each in _numbers(inside, text):
+        for end in expand(after) if "[" in after else (after,):
+            yield before + each + end
+
+
+def _numbers(inside: str, text: str) -> Iterator[str]:
+    for part in inside.split(","):
+        match = _RANGES.fullmatch(part)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if match is None or last < first:
+            raise ValueError(f"{text!r} is not a host list: [{part}] is no range of numbers such as [01-04,07]")
+        if last - first >= MOST_HOSTS:
+            raise ValueError(f"{text!r} names more than {MOST_HOSTS:,} hosts")
+        for number in range(first, last + 1):
+            yield f"{number:0{len(match[1])}d}"
+
+
+def _slots_of(word: str) -> tuple[str, int | None]:
+    """``node1:4`` → ``node1``, 4, as MPICH and ``mpirun -H`` write the slots of a host."""
+    name, colon, number = word.rpartition(":")
+    if not colon or _address(word.rpartition("@")[2]) is not None:
+        return word, None
+    if not number.isdecimal() or int(number) < 1:
+        raise ValueError(f"{word!r} is not a host name; {FORM}")
+    if "@" in word or _address(name) is not None:
+        raise ValueError(
+            f"{word!r} may mean a port or a number of slots; write {name.strip('[]')} slots={number}, or, for a port,"
+            f" {_SSH_CONFIG}"
+        )
+    return name, int(number)
+
+
+def _checked(text: str) -> str:
+    """A host with or without its user, as ssh takes it: addresses of IPv6 without brackets."""
+    user, at, name = text.rpartition("@")
+    address = _address(name)
+    if (at and not re.fullmatch(_USER, user)) or (address is None and not _NAME.fullmatch(name)):
+        raise ValueError(f"{text!r} is not a host name; {FORM}")
+    return user + at + (name if address is None else str(address))
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+    if not re.fullmatch(r"[0-9A-Fa-f.:]+(%[A-Za-z0-9_.-]+)?", bare):
+        return None
+    try:
+        return ipaddress.ip_address(bare)
+    except ValueError:
+        return None
+
+
+def _settings(words: Iterable[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for word in words:
+        name, _, value = word.partition("=")
+        key = name.lower().replace("-", "_")
+        if key not in ("slots", "max_slots", "gpus") or not value.isdecimal() or (key != "gpus" and int(value) < 1):
+            raise ValueError(f"{word!r} is not valid; write slots=N or max_slots=N (at least 1), or gpus=N")
+        found[key] = int(value)
+    return found
+
+
+def _refuse_other_formats(words: list[str]) -> None:
+    first, rest = words[0], words[1:]
+    if (re.fullmatch(r"\[[A-Za-z_][^\]]*\]", first) and _address(first) is None) or any(
+        word.lower().startswith("ansible_") for word in rest
+    ):
+        raise ValueError(f"{' '.join(words)!r} is in the form of Ansible's inventory; {FORM}, and {_SSH_CONFIG}")
+    names = [word for word in rest if "=" not in word]
+    if names and _address(first) is not None:
+        raise ValueError(f"{' '.join(words)!r} is in the form of /etc/hosts; write {first} or {names[0]} alone")
+    if names and _NAME.fullmatch(names[0]) and names[0].lower() not in ("slots", "max_slots", "gpus"):
+        raise ValueError(f"{' '.join(words)!r} has more than one name; {FORM}, or a list such as {first},{names[0]}")
+
+
+def _again(before: HostSpec, now: HostSpec) -> HostSpec:
+    """A host that is listed again: its slots add up."""
+    if before.gpus is not None or now.gpus is not None:
+        raise ValueError(f"{now.name} is listed twice with gpus=; list it once, with the number of all its GPUs")
+    return replace(before, slots=(before.slots or 1) + (now.slots or 1), most=before.most or now.most)
+
+
+def _refuse_second_name(name: str, keys: dict[str, str]) -> None:
+    """Refuse a host that was listed by another name, as far as names show it; adds the names of this one to `keys`."""
+    host = name.rpartition("@")[2].rstrip(".").lower()
+    address = _address(host)
+    local = host in _LOOPBACK or (address is not None and address.is_loopback) or host == socket.gethostname().lower()
+    key = "localhost" if local else str(address or host)
+    short = key.partition(".")[0]
+    other = keys.get(key, name)
+    if other == name and address is None:
+        other = keys.get(short, name) if short != key else _longer(key, keys) or name
+    if other != name:
+        raise ValueError(f"{other} and {name} are names of one host; list it by one name (a slot for each time)")
+    keys[key] = name
+
+
+def _longer(short: str, keys: Mapping[str, str]) -> str | None:
+    """The name of a listed host whose name begins with this one and a domain."""
+    return next((name for key, name in keys.items() if key.partition(".")[0] == short and key != short), None)
