@@ -72,7 +72,10 @@ class _DaskMerge:
         if plan.verify == "every" or (last and plan.verify != "off"):
             client = session.workers.client
             checks = [
-                client.submit(dask_steps.baseline_check, part, pure=False, workers=self._addresses) for part in found
+                client.submit(
+                    dask_steps.baseline_check, part, self._tables.fields, pure=False, workers=self._addresses
+                )
+                for part in found
             ]
             self._record.verdict(None if warmup else index, session.workers.results(checks, members=()))
         return [part.key for part in found]
