@@ -138,6 +138,7 @@ def prepare(options: Resolved, config: ConfigFile | None, *, count_rows: bool = 
         threads=max(1, usable_cores() // most),
         require_transport=_required(values, workers),
         timeline=_timeline(values),
+        write_result=_result_folder(values),
     )
     settings = ClusterSettings(
         environment=environment,
@@ -294,6 +295,19 @@ def _timeline(values: dict[str, Any]) -> str:
             raise UsageError("--timeline on needs --exchange ucx; Dask schedules the steps of --exchange dask")
         return "off"
     return asked
+
+
+def _result_folder(values: dict[str, Any]) -> str | None:
+    if values["write_result"] is None:
+        return None
+    if values["verify"] == "off":
+        raise UsageError("--write-result writes a table that was verified; omit --verify off")
+    folder = Path(values["write_result"]).expanduser().absolute()
+    if folder.is_dir() and any(folder.iterdir()):
+        raise UsageError(f"--write-result: the folder {folder} is not empty; name a new one")
+    if not folder.is_dir() and os.path.lexists(folder):
+        raise UsageError(f"--write-result: {folder} is not a folder; name a new one")
+    return str(folder)
 
 
 def _workers(values: dict[str, Any], gpus: int, hosts: Sequence[HostSpec], *, existing: bool) -> int:

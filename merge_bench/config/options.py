@@ -281,6 +281,13 @@ _OUTPUT = _section(
         " the cluster's processes.",
         in_config=False,
     ),
+    Option(
+        "write-result", parsers.text, None,
+        "New or empty folder for the merged table, as Parquet files, one per worker. They are written after the timed"
+        " merges, and verified again when read back. On several hosts, each has the parts of its own workers, unless"
+        " the hosts share the folder. [default: the merged table is verified, then dropped]", "FOLDER",
+        in_config=False,
+    ),
     Option("results", parsers.text, "results", "Folder in which campaigns are stored.", "PATH"),
     _flag("details", "Print every table before the conclusion."),
     _flag("json", "Print one JSON document on standard output.", in_config=False),
@@ -312,7 +319,7 @@ PROBE_OPTIONS = (
 # The options of tuning, which decides about launches and configs itself.
 TUNE_OPTIONS = _some(
     *set(BY_KEY) - {"config", "configs", "blocks", "launches", "link_rounds", "check_link", "require_transport"}
-    - {"timeline", "against", "fail_on", "threshold"}
+    - {"timeline", "write_result", "against", "fail_on", "threshold"}
 )  # fmt: skip
 
 

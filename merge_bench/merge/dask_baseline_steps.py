@@ -134,7 +134,8 @@ def merged(
     elif sent is Side.RIGHT:
         right = right.repartition(npartitions=1)
     how = DASK_JOINS[plan.how]
-    result = left.merge(right, on=list(key_names(len(plan.keys))), how=how, shuffle_method=plan.shuffle, broadcast=False)
+    keys = list(key_names(len(plan.keys)))
+    result = left.merge(right, on=keys, how=how, shuffle_method=plan.shuffle, broadcast=False)
     if without_key:
         result = dd.concat([result, dd.from_delayed(list(without_key), meta=result._meta, verify_meta=False)])
     return result
@@ -170,6 +171,13 @@ def baseline_check(frame: Any, fields: tuple[Sequence[Field], Sequence[Field]]) 
     plan = plugin.launch.plan
     pieces = (result_table(each, fields, plan) for each in (frame,))  # made only while memory is not counted
     return plugin.launch.verify(pieces, plugin.abort)
+
+
+def baseline_write(frame: Any, number: int, fields: tuple[Sequence[Field], Sequence[Field]]) -> Check:
+    """Write partition `number` of Dask's result, and check what can be read back."""
+    plugin = current_plugin()
+    pieces = (result_table(each, fields, plugin.launch.plan) for each in (frame,))
+    return plugin.launch.write(pieces, number, fields, plugin.abort)
 
 
 def result_table(frame: Any, fields: tuple[Sequence[Field], Sequence[Field]], plan: Plan) -> pa.Table:

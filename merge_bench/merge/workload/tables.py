@@ -27,10 +27,14 @@ MOST_COLUMNS = 10  # that a message names
 
 @dataclass(frozen=True)
 class TableColumn:
-    """One column of one side: `source` is its name in the files, `field` describes it in frames and in the result."""
+    """One column of one side: `source` is its name in the files, `field` describes it in frames and in the result.
+
+    `stored`: its type in the files, such as that of UUIDs; None if it is that of `field`, or differs between files.
+    """
 
     source: str
     field: Field
+    stored: pa.DataType | None = None
 
 
 @dataclass(frozen=True)
