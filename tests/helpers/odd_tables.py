@@ -135,3 +135,46 @@ def by_python(left: pa.Table, right: pa.Table, keys: Sequence[str], how: How) ->
                     alone[mine_at] = row[its_at]
                 found[(*alone, *(row[at] for at in others))] += 1
     return found
+
+
+def every_value(*, rows: int = 40) -> Tables:
+    """Both tables with an integer key and, beside it, a column with nulls of each of `VALUES`."""
+    columns = {name: make() for name, make in VALUES.items()}
+
+    def table(prefix: str, keys: list[int | None], step: int) -> pa.Table:
+        of_rows = {
+            f"{prefix} {name}": values.take(
+                pa.array([None if row % 4 == 3 else step * row % len(values) for row in range(len(keys))], pa.int64())
+            )
+            for name, values in columns.items()
+        }
+        return pa.table({"key": pa.array(keys, pa.int64()), **of_rows})
+
+    left: list[int | None] = [None if row % 9 == 8 else row % (rows // 2) for row in range(rows)]
+    return table("left", left, 1), table("right", [row // 2 for row in range(rows // 4, rows)], 3)
+
+
+def of_names(first: int) -> Tables:
+    """A key and five columns on each side with the names of `NAMES` from number `first` on, round about."""
+    key, *others = (NAMES[(first + number) % len(NAMES)] for number in range(11))
+    numbers = pa.array([10, 20, 30, 40])
+    rows = [[0, 1, 2, 2, None], [2, 2, 3, None, 0]]
+    left, right = (
+        table_of(numbers, key, some, each) for some, each in zip((others[:5], others[5:]), rows, strict=True)
+    )
+    return left, right
+
+
+NAMED = tuple(range(0, len(NAMES), 7))
+"""From which numbers on `of_names` has each name as a column of either side, and some of every kind as a key."""
+
+
+def found_rows(pieces: Sequence[pa.Table], left: pa.Table, right: pa.Table, keys: Sequence[str], how: How) -> Any:
+    """The rows of a result's pieces; each must have the columns and the types of the tables, in their order."""
+    left, right = canonical(left), canonical(right)
+    fields = [*left.schema, *(field for field in right.schema if how.pairs and field.name not in keys)]
+    rows: Counter[tuple[Any, ...]] = Counter()
+    for piece in pieces:
+        assert [(each.name, each.type) for each in piece.schema] == [(each.name, each.type) for each in fields]
+        rows += rows_of(piece)
+    return rows
