@@ -50,7 +50,7 @@ def stored_schema(plan: Plan, fields: tuple[Sequence[Field], Sequence[Field]]) -
 
 
 def _stored_type(stored: pa.DataType | None, travels_as: pa.DataType) -> pa.DataType:
-    if stored is None or canonical_type(stored, "") != travels_as:
+    if stored is None or pa.types.is_null(stored) or canonical_type(stored, "") != travels_as:
         return travels_as
     if pa.types.is_dictionary(stored):
         return pa.dictionary(pa.int32(), travels_as)
