@@ -47,21 +47,20 @@ def odd_tables() -> Tables:
     )
 
 
-def check_written(
-    folder: Path, scheduler_file: Path, tables: Tables, how: How, *options: str, key: str = ""
-) -> Finished:
+def check_written(folder: Path, scheduler_file: Path, tables: Tables, how: How, *options: str) -> Finished:
     """Merge on the running cluster, and compare what was written with a join in plain Python."""
-    key, written = key or tables[0].column_names[0], folder / "written"
-    for name, table in zip(("left", "right"), tables, strict=True):
-        folder.mkdir(exist_ok=True, parents=True)
-        pq.write_table(table, folder / f"{name}.parquet", row_group_size=7)
+    key, written = tables[0].column_names[0], folder / "written"
+    files = [folder / "left.parquet", folder / "right.parquet"]
+    folder.mkdir(exist_ok=True, parents=True)
+    for file, table in zip(files, tables, strict=True):
+        pq.write_table(table, file, row_group_size=7)
     finished = command(
-        folder, "--scheduler-file", scheduler_file, "--left", folder / "left.parquet", "--right",
-        folder / "right.parquet", "--left-on", key, "--right-on", key, "--how", how.value, *ONCE, *options,
-        "--write-result", written,
+        folder, "--scheduler-file", scheduler_file, "--left", files[0], "--right", files[1], "--left-on", key,
+        "--right-on", key, "--how", how.value, *ONCE, *options, "--write-result", written,
     )  # fmt: skip
     finished.check_ended(0)
     parts = [pq.read_table(part) for part in sorted(written.iterdir())]
+    tables = (pq.read_table(files[0]), pq.read_table(files[1]))  # with the types that Parquet has
     assert found_rows(parts, *tables, (key,), how) == by_python(*tables, (key,), how), options
     return finished
 
