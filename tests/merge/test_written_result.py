@@ -26,6 +26,8 @@ STORED: dict[str, tuple[pa.DataType, list[Any]]] = {
     "date64": (pa.date64(), [datetime.date(1, 1, 1), datetime.date(9999, 12, 31), None]),
     "zone": (pa.timestamp("ms", "Asia/Tokyo"), [datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC), None, None]),
     "decimal32": (pa.decimal32(5, 2), [decimal.Decimal("1.25"), None, decimal.Decimal("-999.99")]),
+    "decimal256": (pa.decimal256(38, 37), [decimal.Decimal(10) ** -37, None, decimal.Decimal(-9)]),
+    "half": (pa.float16(), [1.5, None, float("inf")]),
     "": (pa.int8(), [1, None, 3]),
 }
 
