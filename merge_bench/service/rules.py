@@ -41,7 +41,7 @@ _OUTPUT = "the service decides where results go and how they are kept"
 REFUSED: Mapping[str, str] = {
     **dict.fromkeys(("hosts", "ssh_config", "launcher", "interface", "scheduler_address", "scheduler_file"), _CLUSTER),
     **dict.fromkeys(("protocol", "insecure", "dask_dashboard"), "it can expose the cluster to the network"),
-    **dict.fromkeys(("results", "output", "csv", "plot", "json", "dry_run", "fresh"), _OUTPUT),
+    **dict.fromkeys(("results", "output", "csv", "plot", "json", "dry_run", "fresh", "write_result"), _OUTPUT),
     **dict.fromkeys(("trust_config", "allow_unknown"), "a job contains only known, safe settings"),
     **dict.fromkeys(("config", "configs", "baseline"), 'name shipped configs in "configs"'),
     "space": "it names a file",
