@@ -149,8 +149,8 @@ def canonical_type(arrow_type: pa.DataType, column: str) -> pa.DataType:
     """The type under which a column travels.
 
     Dictionaries as their values, extension types as what they are stored as, strings and binaries (also those of one
-    width, as UUIDs) with 64-bit offsets, dates as days, timestamps with a zone as instants in UTC, half floats as floats,
-    decimals in 128 bits.
+    width, as UUIDs) with 64-bit offsets, dates as days, timestamps with a zone as instants in UTC, half floats as
+    floats, decimals in 128 bits.
 
     Raises
     ------

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,7 +18,7 @@ from merge_bench.merge.engines import descriptions
 from merge_bench.merge.how import DASK_JOINS, How
 from merge_bench.records.schema import VerificationLine
 from tests.helpers.clusters import dask_cluster
-from tests.helpers.merge_cases import Tables
+from tests.helpers.merge_cases import Tables, canonical
 from tests.helpers.odd_tables import NAMED, VALUES, by_python, every_value, found_rows, of_names, of_values
 from tests.helpers.runs import Finished, command
 
@@ -33,6 +37,16 @@ def scheduler_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield file
 
 
+CONVERTED: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "uuid": (pa.uuid(), [UUID(int=7).bytes, None, b"\xff" * 16]),
+    "half": (pa.float16(), [1.5, None, -0.25]),
+    "decimal256": (pa.decimal256(38, 2), [Decimal("1.25"), None]),
+    "dictionary": (pa.dictionary(pa.int32(), pa.string()), ["x", None, "y"]),
+    "zone": (pa.timestamp("us", "Asia/Tokyo"), [datetime(2026, 1, 1, tzinfo=UTC), None]),
+}
+"""Types that travel as another one, which come back in the merged table."""
+
+
 def odd_tables() -> Tables:
     """Every type that Parquet holds (no timestamps in seconds), under names of libraries."""
     kept = [name for name in VALUES if not name.startswith("timestamp[s")]
@@ -41,10 +55,21 @@ def odd_tables() -> Tables:
         table.select(["key", *(f"{side} {name}" for name in kept)])
         for side, table in zip(("left", "right"), every_value(), strict=True)
     )
-    return (
-        left.rename_columns(["_shuffle", *names[:5], *left.column_names[6:]]),
-        right.rename_columns(["_shuffle", *names[5:], *right.column_names[5:]]),
-    )
+    left = left.rename_columns(["_shuffle", *names[:5], *left.column_names[6:]])
+    right = right.rename_columns(["_shuffle", *names[5:], *right.column_names[5:]])
+    for name, (kind, values) in CONVERTED.items():
+        taken = [values[row % len(values)] for row in range(left.num_rows)]
+        left = left.append_column(name, pa.array(taken).cast(kind))
+        right = right.append_column(f"{name} right", left[name][: right.num_rows])
+    return left, right
+
+
+def as_travels(table: pa.Table) -> pa.Table:
+    """The table with the values that extension types hold."""
+    for at, column in enumerate(table.columns):
+        if isinstance(column.type, pa.BaseExtensionType):
+            table = table.set_column(at, table.column_names[at], column.cast(column.type.storage_type))
+    return canonical(table)
 
 
 def check_written(folder: Path, scheduler_file: Path, tables: Tables, how: How, *options: str) -> Finished:
@@ -60,8 +85,14 @@ def check_written(folder: Path, scheduler_file: Path, tables: Tables, how: How, 
     )  # fmt: skip
     finished.check_ended(0)
     parts = [pq.read_table(part) for part in sorted(written.iterdir())]
-    tables = (pq.read_table(files[0]), pq.read_table(files[1]))  # with the types that Parquet has
-    assert found_rows(parts, *tables, (key,), how) == by_python(*tables, (key,), how), options
+    given = [pq.read_table(file) for file in files]  # with the types that Parquet has
+    stored = {field.name: field.type for table in given for field in table.schema if field.name in CONVERTED}
+    for part in parts:
+        assert {name: part.schema.field(name).type for name in stored} == stored
+    tables = as_travels(given[0]), as_travels(given[1])
+    assert found_rows([as_travels(part) for part in parts], *tables, (key,), how) == by_python(*tables, (key,), how), (
+        options
+    )
     return finished
 
 
