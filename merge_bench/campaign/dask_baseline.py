@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 import dask
@@ -22,6 +22,7 @@ from merge_bench.cluster import dask_scheduler_functions
 from merge_bench.errors import RunFailed
 from merge_bench.merge import dask_baseline_steps as dask_steps
 from merge_bench.merge import steps
+from merge_bench.merge.verification.verify import Check
 from merge_bench.records.schema import IterationLine, MemoryLine
 
 
@@ -70,12 +71,18 @@ class _DaskMerge:
         wall = time.perf_counter() - start
         self._record.iteration(IterationLine(launch=session.launch, index=index, warmup=warmup, wall_seconds=wall))
         if plan.verify == "every" or (last and plan.verify != "off"):
-            client = session.workers.client
-            checks = [
-                client.submit(dask_steps.baseline_check, part, pure=False, workers=self._addresses) for part in found
-            ]
-            self._record.verdict(None if warmup else index, session.workers.results(checks, members=()))
+            self._record.verdict(None if warmup else index, self._of_parts(dask_steps.baseline_check, zip(found)))
+        if plan.write_result is not None and last and not warmup:
+            numbered = ((part, number) for number, part in enumerate(found))
+            checks = self._of_parts(dask_steps.baseline_write, numbered)
+            self._record.verdict(index, checks, plan.write_result)
         return [part.key for part in found]
+
+    def _of_parts(self, step: Callable[..., Check], given: Iterable[tuple[Any, ...]]) -> list[Check]:
+        """What a step gives for each partition of the result, which is the first of its arguments."""
+        submit, fields = self._session.workers.client.submit, self._tables.fields
+        checks = [submit(step, *each, fields, pure=False, workers=self._addresses) for each in given]
+        return self._session.workers.results(checks, members=())
 
     def _frames(self, step: Callable[..., Any], *given: str) -> list[Future]:
         workers = self._session.workers

@@ -31,7 +31,7 @@ RULE = (
 )
 ENOUGH_LAUNCHES, MOST_READ, FEW = 6, 12, 3
 _LENGTHS = ("launches", "iterations", "warmup", "tune", "seed", "timeout", "require_transport", "verify",
-            "link_rounds", "check_link")  # fmt: skip
+            "link_rounds", "check_link", "write_result")  # fmt: skip
 
 
 def merge_seconds(job: Job) -> float | None:

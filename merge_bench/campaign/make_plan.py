@@ -146,6 +146,7 @@ def prepare(options: Resolved, config: ConfigFile | None, *, count_rows: bool = 
         threads=max(1, usable_cores() // most),
         require_transport=_required(values, workers),
         timeline=_timeline(values),
+        write_result=_result_folder(values),
     )
     settings = ClusterSettings(
         environment=environment,
@@ -338,6 +339,19 @@ def _timeline(values: dict[str, Any]) -> str:
     return asked
 
 
+def _result_folder(values: dict[str, Any]) -> str | None:
+    if values["write_result"] is None:
+        return None
+    if values["verify"] == "off":
+        raise UsageError("--write-result writes a table that was verified; omit --verify off")
+    folder = Path(values["write_result"]).expanduser().absolute()
+    if folder.is_dir() and any(folder.iterdir()):
+        raise UsageError(f"--write-result: the folder {folder} is not empty; name a new one")
+    if not folder.is_dir() and os.path.lexists(folder):
+        raise UsageError(f"--write-result: {folder} is not a folder; name a new one")
+    return str(folder)
+
+
 def _workers(values: dict[str, Any], gpus: int, hosts: Sequence[HostSpec], *, existing: bool) -> int:
     if values["workers"] is not None:
         return int(values["workers"])
@@ -364,6 +378,8 @@ def _required(values: dict[str, Any], workers: int) -> tuple[str, ...]:
 
 
 def _check_synthetic_keys(values: dict[str, Any]) -> None:
+    if values["columns"]:
+        raise UsageError("--columns cannot be used with synthetic tables; --payload-columns sets how many they have")
     keys = values["on"] or values["left_on"]
     if keys and tuple(keys) != (KEY,):
         option = "--on" if values["on"] else "--left-on"
@@ -388,5 +404,5 @@ def _workload(values: dict[str, Any], workers: int, engine: str) -> SyntheticSpe
     benchmark = BENCHMARKS.get(values["workload"])
     if benchmark is None:
         left_on, right_on = values["left_on"] or keys, values["right_on"] or keys
-        return plan_tables(values["left"], values["right"], left_on, right_on, workers, engine)
+        return plan_tables(values["left"], values["right"], left_on, right_on, workers, engine, values["columns"])
     return plan_question(benchmark, values, workers, engine)

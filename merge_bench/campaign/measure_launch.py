@@ -98,6 +98,10 @@ class Merge:
         self._wait_for_events(plan.warmup + plan.iterations)
         if plan.verify != "off" and not every:
             self._verify(plan.iterations - 1)
+        if plan.write_result is not None:
+            session.progress.phase("writing the merged table")
+            checks = session.workers.on_all(steps.write_result, self._tables.fields)
+            self._record.verdict(plan.iterations - 1, checks, plan.write_result)
 
     def _iterate(self, count: int, *, warmup: bool) -> None:
         """Merge `count` times; decides about the timeline by what it has cost."""

@@ -40,6 +40,8 @@ def make_tables(session: Session) -> Tables:
     """Have every worker generate or read its chunks."""
     session.progress.phase("creating the tables")
     prepared = session.workers.on_all(steps.prepare, session.plan, ranked=True, after=(session.topic,))
+    if session.plan.write_result is not None:
+        session.workers.on_all(steps.make_result_folder)  # finds one that cannot be used before the merge
     other = next((p.rank for p in prepared if p.fields != prepared[0].fields), None)
     if other is not None:
         raise RunFailed(
@@ -90,8 +92,11 @@ class MergeRecord:
             rate = self._tables.data_bytes / line.wall_seconds
             session.progress.iteration(line.index, session.plan.iterations, line.wall_seconds, rate)
 
-    def verdict(self, after: int | None, checks: Sequence[Check]) -> None:
-        """Judge what the workers found after this iteration (None: the warm-up) and write it; raises `WrongResult`."""
+    def verdict(self, after: int | None, checks: Sequence[Check], folder: str | None = None) -> None:
+        """Judge what the workers found after this iteration (None: the warm-up) and write it; raises `WrongResult`.
+
+        `folder`: where the workers read the result that they checked; None: it was in memory.
+        """
         session, expected = self._session, self._tables.expected
         assert expected is not None
         whole, message = judge(checks, expected.rows, expected.checksum)
@@ -113,6 +118,7 @@ class MergeRecord:
                 expected_checksum=f"{expected.checksum:016x}",
                 bad_rows=whole.bad_rows,
                 message=message,
+                folder=folder,
             )
         )
         self.verdicts += 1

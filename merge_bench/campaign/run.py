@@ -262,6 +262,11 @@ def load_all(cli_values: Mapping[str, object]) -> Sweep:
     for name in names:
         found, config = load_sweep(None if name is None else str(name), cli_values)
         sweep.add(found, config_line(found[0], config))
+        if found[0].plan.write_result and len(sweep.jobs()) > 1:
+            raise UsageError(
+                "--write-result writes the merged table of one launch; use one config, one value of each option, and"
+                " omit --launches and --blocks"
+            )
         if not sweep.options:
             sweep.options.update(resolve(cli_values, config, os.environ, registry_options.options()).values)
     return sweep

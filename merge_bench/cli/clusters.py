@@ -23,7 +23,10 @@ from merge_bench.errors import GateNotMet, LaunchFailed, UsageError, printed_abo
 @click.argument("named", nargs=-1, type=PATH, metavar="[CONFIG]")
 @add_options(OPTIONS)
 def run(named: tuple[str, ...], **values: Any) -> int:
-    """Merge two distributed frames under CONFIG, verify the result, and report the speed."""
+    """Merge two distributed frames under CONFIG, verify the result, and report the speed.
+
+    The merged table is dropped once it is verified; --write-result keeps it.
+    """
     from merge_bench.cli.campaigns import failures_of, say_failures, this_command
 
     caller = this_command()

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from merge_bench.cluster.hosts import HostSpec
+from merge_bench.config.files import read_regular
 from merge_bench.errors import UsageError
 
 MOST_HOSTS = 4096
@@ -34,7 +35,7 @@ def read_hosts(path: Path) -> tuple[HostSpec, ...]:
         Naming file and line.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_regular(path).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "the file is not text in UTF-8"
         raise UsageError(f"--hosts {path}: {reason}; it takes the path of a file: {FORM}") from error

@@ -6,7 +6,7 @@ and an empty cuDF frame needs a GPU. Dask also plans in its scheduler, which the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import dask
@@ -18,14 +18,20 @@ from distributed import Client, Future, get_client
 from merge_bench.merge.buffer_pool import BufferPool
 from merge_bench.merge.engines import describe
 from merge_bench.merge.engines.base import JoinShape, Side
+from merge_bench.merge.engines.library_columns import LibraryColumns, decimals_as_bytes, key_names
 from merge_bench.merge.engines.unmatched import rows_without_key, without_match
-from merge_bench.merge.frame import Field, Frame, arrow_schema
+from merge_bench.merge.frame import Field, Frame, arrow_schema, integer_type
 from merge_bench.merge.how import DASK_JOINS
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.verification.verify import Check
 from merge_bench.merge.worker import current_plugin
 
 NO_DISK = {"distributed.p2p.storage.disk": False}
+
+
+def columns_of(fields: tuple[Sequence[Field], Sequence[Field]], plan: Plan) -> LibraryColumns:
+    """The columns as Dask and the library below it see them."""
+    return LibraryColumns.of(*fields, plan.keys, plan.how, integer_type if _on_cudf(plan) else decimals_as_bytes)
 
 
 def baseline_frame(side: str) -> Any:
@@ -35,21 +41,21 @@ def baseline_frame(side: str) -> Any:
     """
     plugin = current_plugin()
     state, frames = plugin.launch, plugin.frames
-    table = _with_key(frames[side == "right"], state.plan.keys)
-    if describe(state.plan.engine).dask_backend == "cudf":
-        import cudf
-
-        frame = cudf.DataFrame.from_arrow(table)
-    else:
-        frame = _pandas(table, _nullable(frames[0].fields, frames[1].fields, state.plan))
+    frame = dask_frame(frames, Side(side), state.plan)
     state.empty[side] = frame.iloc[:0].copy(deep=True)  # a view would keep the whole chunk
     return frame
+
+
+def dask_frame(chunks: tuple[Frame, Frame], side: Side, plan: Plan) -> Any:
+    """The rows of one of two chunks that have a key."""
+    chunk, columns = chunks[side is Side.RIGHT], columns_of((chunks[0].fields, chunks[1].fields), plan)
+    return _dataframe(columns.given(side, _with_key(chunk, plan.keys)), columns, plan)
 
 
 def baseline_without_key() -> Any:
     """Rows of the result for this worker's rows with null keys, of a side whose rows without a match are kept."""
     plugin = current_plugin()
-    return _without_key(*plugin.frames, plugin.launch.plan)
+    return without_key(*plugin.frames, plugin.launch.plan)
 
 
 def _with_key(chunk: Frame, keys: Sequence[str]) -> pa.Table:
@@ -65,7 +71,8 @@ def _with_key(chunk: Frame, keys: Sequence[str]) -> pa.Table:
     return table.filter(pa.array(whole))
 
 
-def _without_key(left: Frame, right: Frame, plan: Plan) -> Any:
+def without_key(left: Frame, right: Frame, plan: Plan) -> Any:
+    """As `baseline_without_key`, of two chunks."""
     shape = JoinShape(left.fields, right.fields, plan.keys, 1, 0, 0, how=plan.how)
     out = BufferPool()
     tables = [arrow_schema(shape.output).empty_table()]
@@ -73,7 +80,8 @@ def _without_key(left: Frame, right: Frame, plan: Plan) -> Any:
         if plan.how.keeps(side):
             rows = rows_without_key(chunk, plan.keys)
             tables.append(without_match(shape, side, [(chunk, rows)], out).to_arrow())
-    return _pandas(pa.concat_tables(tables), _nullable(left.fields, right.fields, plan))
+    columns = columns_of((left.fields, right.fields), plan)
+    return _dataframe(columns.given_result(pa.concat_tables(tables)), columns, plan)
 
 
 def keeps_without_key(fields: tuple[Sequence[Field], Sequence[Field]], plan: Plan) -> bool:
@@ -83,20 +91,21 @@ def keeps_without_key(fields: tuple[Sequence[Field], Sequence[Field]], plan: Pla
 
 
 def empty_pandas(fields: tuple[Sequence[Field], Sequence[Field]], plan: Plan) -> list[Any]:
-    """Pandas frames without rows, with the column types of both sides' `baseline_frame`."""
-    return [_pandas(arrow_schema(one).empty_table(), _nullable(*fields, plan)) for one in fields]
+    """Pandas frames without rows, with the column types of both sides' `dask_frame`."""
+    columns = columns_of(fields, plan)
+    return [_dataframe(arrow_schema(columns.sides[side]).empty_table(), columns, plan) for side in Side]
 
 
-def _nullable(left: Sequence[Field], right: Sequence[Field], plan: Plan) -> set[str]:
-    """The columns in which there are nulls in a frame or in the result: all parts then have them as Arrow's types."""
-    fields = (*left, *right, *plan.how.output(left, right, plan.keys))
-    return {field.name for field in fields if field.nullable}
+def _dataframe(table: pa.Table, columns: LibraryColumns, plan: Plan) -> Any:
+    """A dataframe of Dask's engine. In pandas, where there are nulls in one, all parts have Arrow's types."""
+    if _on_cudf(plan):
+        import cudf
 
-
-def _pandas(table: pa.Table, nullable: Collection[str]) -> Any:
+        return cudf.DataFrame.from_arrow(table)
     from merge_bench.merge.engines.pandas import to_pandas
 
-    return to_pandas(table, nullable=nullable)
+    fields = (*columns.output, *(field for side in columns.sides.values() for field in side))
+    return to_pandas(table, nullable={field.name for field in fields if field.nullable})
 
 
 def merged(
@@ -125,7 +134,8 @@ def merged(
     elif sent is Side.RIGHT:
         right = right.repartition(npartitions=1)
     how = DASK_JOINS[plan.how]
-    result = left.merge(right, on=list(plan.keys), how=how, shuffle_method=plan.shuffle, broadcast=False)
+    keys = list(key_names(len(plan.keys)))
+    result = left.merge(right, on=keys, how=how, shuffle_method=plan.shuffle, broadcast=False)
     if without_key:
         result = dd.concat([result, dd.from_delayed(list(without_key), meta=result._meta, verify_meta=False)])
     return result
@@ -155,14 +165,28 @@ def baseline_loaded() -> None:
     current_plugin().launch.frames = None
 
 
-def baseline_check(frame: Any) -> Check:
-    """Check one partition of Dask's result."""
+def baseline_check(frame: Any, fields: tuple[Sequence[Field], Sequence[Field]]) -> Check:
+    """Check one partition of Dask's result of a merge of frames with these fields."""
     plugin = current_plugin()
-    cudf = describe(plugin.launch.plan.engine).dask_backend == "cudf"
+    plan = plugin.launch.plan
+    pieces = (result_table(each, fields, plan) for each in (frame,))  # made only while memory is not counted
+    return plugin.launch.verify(pieces, plugin.abort)
 
-    def tables() -> Iterator[pa.Table]:  # only while memory is not counted
-        from merge_bench.merge.engines.pandas import from_pandas
 
-        yield frame.to_arrow(preserve_index=False) if cudf else from_pandas(frame)
+def baseline_write(frame: Any, number: int, fields: tuple[Sequence[Field], Sequence[Field]]) -> Check:
+    """Write partition `number` of Dask's result, and check what can be read back."""
+    plugin = current_plugin()
+    pieces = (result_table(each, fields, plugin.launch.plan) for each in (frame,))
+    return plugin.launch.write(pieces, number, fields, plugin.abort)
 
-    return plugin.launch.verify(tables(), plugin.abort)
+
+def result_table(frame: Any, fields: tuple[Sequence[Field], Sequence[Field]], plan: Plan) -> pa.Table:
+    """One partition of Dask's result under the users' names and types."""
+    from merge_bench.merge.engines.pandas import from_pandas
+
+    table = frame.to_arrow(preserve_index=False) if _on_cudf(plan) else from_pandas(frame)
+    return columns_of(fields, plan).restored(table)
+
+
+def _on_cudf(plan: Plan) -> bool:
+    return describe(plan.engine).dask_backend == "cudf"

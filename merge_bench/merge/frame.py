@@ -148,7 +148,9 @@ class Frame:
 def canonical_type(arrow_type: pa.DataType, column: str) -> pa.DataType:
     """The type under which a column travels.
 
-    Dictionaries as their values, strings with 64-bit offsets, dates as days, timestamps with a zone as instants in UTC.
+    Dictionaries as their values, extension types as what they are stored as, strings and binaries (also those of one
+    width, as UUIDs) with 64-bit offsets, dates as days, timestamps with a zone as instants in UTC, half floats as
+    floats, decimals in 128 bits.
 
     Raises
     ------
@@ -158,11 +160,16 @@ def canonical_type(arrow_type: pa.DataType, column: str) -> pa.DataType:
     types = pa.types
     if types.is_dictionary(arrow_type):
         return canonical_type(arrow_type.value_type, column)
+    if isinstance(arrow_type, pa.BaseExtensionType):
+        return canonical_type(arrow_type.storage_type, column)
     if types.is_string(arrow_type) or types.is_large_string(arrow_type) or types.is_string_view(arrow_type):
         return pa.large_string()
-    if types.is_binary(arrow_type) or types.is_large_binary(arrow_type) or types.is_binary_view(arrow_type):
+    binary = (types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary)
+    if any(holds(arrow_type) for holds in binary):
         return pa.large_binary()
-    if types.is_decimal32(arrow_type) or types.is_decimal64(arrow_type):
+    if types.is_float16(arrow_type):
+        return pa.float32()
+    if types.is_decimal(arrow_type) and arrow_type.precision <= 38:
         return pa.decimal128(arrow_type.precision, arrow_type.scale)
     if types.is_date64(arrow_type):
         return pa.date32()
@@ -170,7 +177,7 @@ def canonical_type(arrow_type: pa.DataType, column: str) -> pa.DataType:
         return pa.timestamp(arrow_type.unit, "UTC")
     kinds = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal128, types.is_date, types.is_time,
              types.is_timestamp, types.is_duration)  # fmt: skip
-    if types.is_float16(arrow_type) or not any(holds(arrow_type) for holds in kinds):
+    if not any(holds(arrow_type) for holds in kinds):
         raise UsageError(f"column {column!r} has type {arrow_type}, which no engine can merge")
     return arrow_type
 

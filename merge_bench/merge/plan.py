@@ -33,7 +33,7 @@ class Plan:
     ``auto`` for what is faster on each host. `runtime_filter`: whether rows without a match are left out before
     they are partitioned (`runtime_filter.py`). `timeout`: seconds. `verify`: ``ends`` (after the
     warm-up and the last iteration), ``every``, ``full`` or ``off``. `timeline`: ``on``, ``off``, or ``auto`` for where
-    it costs little.
+    it costs little. `write_result`: absolute path of the folder for the merged table; None: it is not kept.
     """
 
     workload: SyntheticSpec | TableSpec
@@ -61,6 +61,7 @@ class Plan:
     threads: int = 1
     require_transport: tuple[str, ...] = ()
     timeline: str = "auto"
+    write_result: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain data, for the records."""

@@ -258,6 +258,21 @@ def verify() -> Check:
     return plugin.launch.verify(plugin.merger.engine.results(), plugin.abort)
 
 
+def make_result_folder() -> None:
+    """Make the folder for the result on this worker's host."""
+    from merge_bench.merge.written_result import make_folder
+
+    folder = current_plugin().launch.plan.write_result
+    if folder is not None:
+        make_folder(folder)
+
+
+def write_result(fields: tuple[Sequence[Field], Sequence[Field]]) -> Check:
+    """Write this worker's rows of the last result, and check what can be read back; `fields`: of both frames."""
+    plugin = current_plugin()
+    return plugin.launch.write(plugin.merger.engine.results(), plugin.launch.rank, fields, plugin.abort)
+
+
 def measure_link(rounds: int) -> list[Transfers]:
     """Repeat only the exchange of the last iteration, `rounds` times."""
     plugin = current_plugin()

@@ -12,7 +12,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -25,7 +25,7 @@ from merge_bench.host import affinity, cuda_context, machine
 from merge_bench.host.memory import PeakMeter, available_bytes
 from merge_bench.merge.copy_rate import CopyRounds
 from merge_bench.merge.exchange.abort import Abort
-from merge_bench.merge.frame import Frame
+from merge_bench.merge.frame import Field, Frame
 from merge_bench.merge.merger import Merger
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.time_notes import KeptTimelines
@@ -64,6 +64,25 @@ class State:
     timelines: KeptTimelines | None = None
     empty: dict[str, Any] = field(default_factory=dict)  # for each side a frame of Dask's engine without rows
     guard: threading.Event = field(default_factory=threading.Event)
+
+    def write(
+        self, pieces: Iterable[pa.Table], number: int, fields: tuple[Sequence[Field], Sequence[Field]], abort: Abort
+    ) -> Check:
+        """Write part `number` of the result to the plan's folder, and check what can be read from it.
+
+        `fields`: of both frames. The memory that this takes is not counted.
+        """
+        from merge_bench.merge import written_result
+
+        plan = self.plan
+        assert plan.write_result is not None
+        self.meter.pause()
+        try:
+            schema = written_result.stored_schema(plan, fields)
+            path = written_result.write_part(plan.write_result, number, pieces, schema)
+        finally:
+            self.meter.restart()
+        return self.verify(written_result.read_part(path, plan.how.output(*fields, plan.keys)), abort)
 
     def verify(self, pieces: Iterable[pa.Table], abort: Abort) -> Check:
         """Check this worker's part of the result; the memory that this takes is not counted."""

@@ -206,7 +206,11 @@ class IterationLine(Line, tag="iteration", frozen=True, kw_only=True):
 
 
 class VerificationLine(Line, tag="verification", frozen=True, kw_only=True):
-    """A check of the result. ``after`` is the index of the iteration before it, null for the warm-up."""
+    """A check of the result. ``after`` is the index of the iteration before it, null for the warm-up.
+
+    ``folder``: the workers had written the result to this folder, and what they read from there was checked; null: what
+    they held in memory.
+    """
 
     launch: Count
     after: Count | None
@@ -218,6 +222,7 @@ class VerificationLine(Line, tag="verification", frozen=True, kw_only=True):
     expected_checksum: str | None = None
     bad_rows: Count | None = None
     message: str | None = None
+    folder: str | None = None
 
 
 class LinkLine(Line, tag="link", frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from distributed import Client, Future
 from merge_bench.cluster import dask_scheduler_functions
 from merge_bench.merge import dask_baseline_steps
 from merge_bench.merge.distribution import SHUFFLED
+from merge_bench.merge.engines.base import Side
 from merge_bench.merge.frame import Frame
 from merge_bench.merge.how import How
 from merge_bench.merge.plan import Plan
@@ -26,7 +27,7 @@ TABLE = pa.table({"key": pa.array([1, 2], pa.int64()), "payload": pa.array([1.5,
 
 def planned(how: How) -> Plan:
     """What Dask's merge is told of a plan."""
-    return SimpleNamespace(how=how, keys=("key",), shuffle="tasks", distribution=SHUFFLED)  # type: ignore[return-value]
+    return SimpleNamespace(engine="pandas", how=how, keys=("key",), shuffle="tasks", distribution=SHUFFLED)  # type: ignore[return-value]
 
 
 @pytest.fixture
@@ -86,8 +87,9 @@ def test_what_a_scheduler_lacks_is_left_out(monkeypatch: pytest.MonkeyPatch) -> 
 def test_an_empty_frame_has_the_types_of_the_chunks() -> None:
     """With nulls or without: a worker whose share of a nullable column has none gives the same types as the others."""
     fields = Frame.from_arrow(TABLE).fields
-    nullable = dask_baseline_steps._nullable(fields, fields, planned(How.INNER))
-    empty, _ = dask_baseline_steps.empty_pandas((fields, fields), planned(How.INNER))
+    plan = planned(How.INNER)
+    empty, _ = dask_baseline_steps.empty_pandas((fields, fields), plan)
     assert len(empty) == 0
     for table in (TABLE, TABLE.slice(0, 1)):
-        assert list(dask_baseline_steps._pandas(table, nullable).dtypes) == list(empty.dtypes)
+        chunk = Frame.from_arrow(table).with_nullable({field.name: field.nullable for field in fields})
+        assert list(dask_baseline_steps.dask_frame((chunk, chunk), Side.LEFT, plan).dtypes) == list(empty.dtypes)

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from merge_bench.merge import dask_baseline_steps as dask_steps
 from merge_bench.merge.distribution import Distribution, sendable
 from merge_bench.merge.engines.base import Side
-from merge_bench.merge.engines.pandas import from_pandas
 from merge_bench.merge.frame import Frame
 from merge_bench.merge.how import DASK_JOINS, How
 from tests.helpers.examples import examples
@@ -30,23 +29,27 @@ FOR_DASK = {
 }
 
 
-def merged(tables: Tables, keys: tuple[str, ...], how: How, sent: Side | None, workers: int) -> pa.Table:
-    """Dask's own result, with the rows that are kept out of its merge."""
-    plan: Any = SimpleNamespace(how=how, keys=keys, shuffle="tasks", distribution=Distribution(sent))
+def pieces(
+    tables: Tables, keys: tuple[str, ...], how: How, sent: Side | None, workers: int, shuffle: str = "tasks"
+) -> list[pa.Table]:
+    """The partitions of Dask's own result, with the rows that are kept out of its merge."""
+    plan: Any = SimpleNamespace(engine="pandas", how=how, keys=keys, shuffle=shuffle, distribution=Distribution(sent))
     sides: list[list[Frame]] = [chunks(table, workers) for table in tables]
     fields = (sides[0][0].fields, sides[1][0].fields)
-    nullable = dask_steps._nullable(*fields, plan)
-    parts: Any = [
-        [dask.delayed(dask_steps._pandas(dask_steps._with_key(chunk, keys), nullable)) for chunk in side]
-        for side in sides
-    ]
+    pairs = list(zip(*sides, strict=True))
+    parts: Any = [[dask.delayed(dask_steps.dask_frame)(pair, side, plan) for pair in pairs] for side in Side]
     alone: Any = []
     if dask_steps.keeps_without_key(fields, plan):
-        alone = [dask.delayed(dask_steps._without_key(*each, plan)) for each in zip(*sides, strict=True)]
+        alone = [dask.delayed(dask_steps.without_key)(*pair, plan) for pair in pairs]
+    result = dask_steps.merged(parts, dask_steps.empty_pandas(fields, plan), plan, alone)
+    return [dask_steps.result_table(part, fields, plan) for part in dask.compute(*result.to_delayed())]
+
+
+def merged(tables: Tables, keys: tuple[str, ...], how: How, sent: Side | None, workers: int) -> pa.Table:
+    """The result, computed in this thread."""
     with dask.config.set(scheduler="synchronous"):
-        result = dask_steps.merged(parts, dask_steps.empty_pandas(fields, plan), plan, alone)
-        found = dask.compute(*result.to_delayed())
-    return pa.concat_tables(tidy(from_pandas(part), *tables, keys, how) for part in found)
+        found = pieces(tables, keys, how, sent, workers)
+    return pa.concat_tables(tidy(part, *tables, keys, how) for part in found)
 
 
 @pytest.mark.slow

@@ -23,7 +23,9 @@ SIZE = ("rows_per_chunk", "workers")
 """What every problem has."""
 
 _NO_PROBLEM = frozenset(("seed", "rows", "warnings"))  # rows: those of a chunk, on all workers
-_NO_OPTIONS = frozenset((*SIZE, "how", "workload", "hosts", "launches", "timeout", "distribution_reason"))
+_NO_OPTIONS = frozenset(
+    (*SIZE, "how", "workload", "hosts", "launches", "timeout", "distribution_reason", "write_result")
+)
 _BEFORE = {
     "distribution": "shuffle",
     "pipeline": False,

@@ -21,6 +21,7 @@ import pyarrow as pa
 from merge_bench.merge.buffer_pool import BufferPool
 from merge_bench.merge.copy_rate import CopyRounds, measure_copy
 from merge_bench.merge.engines.base import WHOLE, JoinShape, Outgoing, Piece, PipelinedEngine, Share, Side
+from merge_bench.merge.engines.library_columns import LibraryColumns
 from merge_bench.merge.engines.unmatched import rows_without_key, without_match
 from merge_bench.merge.frame import Bytes, Frame
 from merge_bench.merge.parcel_layout import Layout, Parcel, header_shape
@@ -92,6 +93,7 @@ class HostEngine:
 
     def __init__(self, shape: JoinShape) -> None:
         self.shape = shape
+        self.columns = LibraryColumns.of(shape.left, shape.right, shape.keys, shape.how)
         self._in_place = joins_in_place(shape, self.join_rows)
         self._scratch = BufferPool()
         self.use_stores(PLAIN, most_streams([PLAIN]))
@@ -263,7 +265,11 @@ class HostEngine:
     def join_groups(self, groups: Iterable[tuple[int, int]], left: RowReader, right: RowReader) -> Iterable[Any]:
         """The joined pieces of buckets first…last-1, for each of `groups`."""
         for first, last in groups:
-            yield self.join_tables(left.table(first, last), right.table(first, last), self.shape.keys)
+            yield self.join_by_library(left.table(first, last), right.table(first, last))
+
+    def join_by_library(self, left: pa.Table, right: pa.Table) -> Any:
+        """Join two tables with `join_tables`."""
+        return self.join_tables(self.columns.given(Side.LEFT, left), self.columns.given(Side.RIGHT, right))
 
     def result_rows(self) -> int:
         """Rows of the result so far."""
@@ -305,20 +311,22 @@ class HostEngine:
 
     def results(self) -> Iterator[pa.Table]:
         """The result in pieces, as Arrow tables."""
-        yield from map(self.to_arrow, self._results)
-        for frame in self._without_key:
-            yield frame.to_arrow()
+        for piece in (*self._results, *self._without_key):
+            yield piece.to_arrow() if isinstance(piece, Frame) else self.columns.restored(self.to_arrow(piece))
 
     def peak_device_bytes(self) -> int | None:
         """None: there is no device."""
         return None
 
-    def join_tables(self, left: pa.Table, right: pa.Table, keys: Sequence[str]) -> Any:
-        """Join two tables without null or NaN keys as `shape.how` says, wholly in memory."""
+    def join_tables(self, left: pa.Table, right: pa.Table) -> Any:
+        """Join two tables without null or NaN keys as `shape.how` says, wholly in memory.
+
+        Names and types of their columns, and of the result's, are those of `columns`.
+        """
         raise NotImplementedError
 
     def to_arrow(self, piece: Any) -> pa.Table:
-        """One joined piece as an Arrow table."""
+        """What `join_tables` gave as an Arrow table, its columns in any order."""
         raise NotImplementedError
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import duckdb
 import pyarrow as pa
 
 from merge_bench.errors import RunFailed, first_line
 from merge_bench.merge.engines import Description
-from merge_bench.merge.engines.base import JoinShape, Side
+from merge_bench.merge.engines.base import JoinShape
 from merge_bench.merge.engines.cpu_base import HostEngine
-from merge_bench.merge.frame import arrow_schema, integer_type, viewed
 from merge_bench.merge.how import How
 
 ENGINE = Description(
@@ -50,21 +47,18 @@ class DuckdbEngine(HostEngine):
             },
         )
         self._database.execute("SET enable_progress_bar = false")
-        # Columns have numbered names, because DuckDB's names do not distinguish `a` from `A`.
-        keys = dict(zip(*(shape.key_places(side) for side in Side), strict=True))
-        condition = " AND ".join(f"l{left} = r{right}" for left, right in keys.items())
-        both = keys if shape.how.keeps_right else {}
-        columns = [f"coalesce(l{at}, r{both[at]})" if at in both else f"l{at}" for at in range(len(shape.left))]
-        columns += [f"r{at}" for at in shape.payload] if shape.how.pairs else []
-        join = _JOINS.get(shape.how, shape.how.value)
-        self._query = f"SELECT {', '.join(columns)} FROM left_rows {join} JOIN right_rows ON {condition}"
-        self._output = arrow_schema(shape.output)
+        keys, how = self.columns.keys, shape.how
+        condition = " AND ".join(f"l.{key} = r.{key}" for key in keys)
+        merged = "coalesce(l.{0}, r.{0}) AS {0}" if how.keeps_right else "l.{0}"
+        columns = [merged.format(each.name) if each.name in keys else each.name for each in self.columns.output]
+        join = _JOINS.get(how, how.value)
+        self._query = f"SELECT {', '.join(columns)} FROM left_rows l {join} JOIN right_rows r ON {condition}"
 
-    def join_tables(self, left: pa.Table, right: pa.Table, keys: Sequence[str]) -> pa.Table:
+    def join_tables(self, left: pa.Table, right: pa.Table) -> pa.Table:
         """Join two tables without null or NaN keys."""
         try:
-            self._database.register("left_rows", _reader(left, "l"))
-            self._database.register("right_rows", _reader(right, "r"))
+            self._database.register("left_rows", left.to_reader())
+            self._database.register("right_rows", right.to_reader())
             return self._database.sql(self._query).to_arrow_table()
         except duckdb.Error as error:
             raise RunFailed(
@@ -72,15 +66,5 @@ class DuckdbEngine(HostEngine):
             ) from error
 
     def to_arrow(self, piece: pa.Table) -> pa.Table:
-        """One joined piece as an Arrow table, under the columns' own names and types."""
-        columns = [viewed(column, kind) for column, kind in zip(piece.columns, self._output.types, strict=True)]
-        return pa.Table.from_arrays(columns, schema=self._output)
-
-
-def _reader(table: pa.Table, prefix: str) -> pa.RecordBatchReader:
-    """The rows of a table without copies, under the names ``l0``, ``l1``… or ``r0``… and with integers for dates.
-
-    DuckDB's own types for dates, times and durations would round them, or refuse them.
-    """
-    columns = [viewed(column, integer_type(column.type)) for column in table.columns]
-    return pa.Table.from_arrays(columns, names=[f"{prefix}{at}" for at in range(len(columns))]).to_reader()
+        """One joined piece: it is a table."""
+        return piece

@@ -78,6 +78,6 @@ class NativeEngine(PolarsEngine):
             chunks = left.chunks(first, last), right.chunks(first, last)
             entered, _ = chunks if self.shape.how.pairs else reversed(chunks)
             if sum(chunk.rows for chunk in entered) > MOST_ROWS:
-                yield self.join_tables(left.table(first, last), right.table(first, last), self.shape.keys)
+                yield self.join_by_library(left.table(first, last), right.table(first, last))
                 continue
             yield from join.join(*chunks, out)

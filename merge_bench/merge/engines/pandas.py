@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from merge_bench.merge.engines import Description
 from merge_bench.merge.engines.cpu_base import HostEngine
-from merge_bench.merge.frame import integer_type, viewed
 from merge_bench.merge.how import How
 
 ENGINE = Description(
@@ -36,35 +35,20 @@ class PandasEngine(HostEngine):
     name = ENGINE.name
     join_rows = 1 << 19
 
-    def join_tables(self, left: pa.Table, right: pa.Table, keys: Sequence[str]) -> pd.DataFrame:
+    def join_tables(self, left: pa.Table, right: pa.Table) -> pd.DataFrame:
         """Join two tables without null or NaN keys."""
-        how = self.shape.how
-        if how is How.OUTER:  # pandas sorts its keys, and makes Python objects of times for that
-            left, right = (_with_integers(table, keys) for table in (left, right))
+        how, keys = self.shape.how, list(self.columns.keys)
         if not how.pairs:
             ours = to_pandas(left)
-            found = ours[list(keys)].merge(_distinct(to_pandas(right), keys), on=list(keys), how="left", indicator=True)
+            found = ours[keys].merge(_distinct(to_pandas(right), keys), on=keys, how="left", indicator=True)
             return ours[(found["_merge"] == ("both" if how is How.SEMI else "left_only")).to_numpy()]
         ours = to_pandas(left, nullable=_others(left, keys) if how.keeps_right else ())
         theirs = to_pandas(right, nullable=_others(right, keys) if how.keeps_left else ())
-        return ours.merge(theirs, on=list(keys), how=_HOW[how])
+        return ours.merge(theirs, on=keys, how=_HOW[how])
 
     def to_arrow(self, piece: pd.DataFrame) -> pa.Table:
         """One joined piece as an Arrow table."""
-        table = from_pandas(piece)
-        for field in self.shape.output:
-            where = table.column_names.index(field.name)
-            if pa.types.is_temporal(field.type) and pa.types.is_integer(table.schema.types[where]):
-                table = table.set_column(where, field.name, viewed(table.column(where), field.type))
-        return table
-
-
-def _with_integers(table: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """The table with integers for dates and times among the keys."""
-    for at, (name, column) in enumerate(zip(table.column_names, table.columns, strict=True)):
-        if name in keys:
-            table = table.set_column(at, name, viewed(column, integer_type(column.type)))
-    return table
+        return from_pandas(piece)
 
 
 def _others(table: pa.Table, keys: Sequence[str]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
@@ -32,10 +31,10 @@ class PolarsEngine(HostEngine):
     name = ENGINE.name
     join_rows = 1 << 17
 
-    def join_tables(self, left: pa.Table, right: pa.Table, keys: Sequence[str]) -> pl.DataFrame:
+    def join_tables(self, left: pa.Table, right: pa.Table) -> pl.DataFrame:
         """Join two tables without null or NaN keys."""
         how = _HOW.get(self.shape.how, self.shape.how.value)
-        return _frame(left).join(_frame(right), on=list(keys), how=how, coalesce=True)
+        return _frame(left).join(_frame(right), on=list(self.columns.keys), how=how, coalesce=True)
 
     def to_arrow(self, piece: pl.DataFrame) -> pa.Table:
         """One joined piece as an Arrow table."""

@@ -8,6 +8,7 @@ neither units nor DuckDB's case-insensitive names can change a value.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,15 +17,14 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from merge_bench.errors import RunFailed, UsageError, WrongResult, first_line
+from merge_bench.errors import MergeBenchError, RunFailed, WrongResult, first_line
 from merge_bench.host.memory import available_bytes
 from merge_bench.merge import hashing
 from merge_bench.merge.engines.base import Side
 from merge_bench.merge.frame import Field, Frame, arrow_schema, integer_type, viewed
 from merge_bench.merge.how import How
-from merge_bench.merge.workload.tables import TableSide, TableSpec, canonical_columns
+from merge_bench.merge.workload.tables import TableSide, TableSpec, read_side
 
 BATCH_ROWS = 1 << 17
 THREADS = 2  # of DuckDB
@@ -243,7 +243,7 @@ def _session(spec: TableSpec, *, keys_only: bool) -> Iterator[duckdb.DuckDBPyCon
             "preserve_insertion_order": False,
             "arrow_large_buffer_size": True,
         }
-        unreadable: list[UsageError] = []
+        unreadable: list[MergeBenchError] = []
         with duckdb.connect(":memory:", config=settings) as connection:
             try:
                 for side, name in ((spec.left, "left_rows"), (spec.right, "right_rows")):
@@ -256,7 +256,7 @@ def _session(spec: TableSpec, *, keys_only: bool) -> Iterator[duckdb.DuckDBPyCon
 
 
 def _reader(
-    side: TableSide, keys: tuple[str, ...], prefix: str, keys_only: bool, unreadable: list[UsageError]
+    side: TableSide, keys: tuple[str, ...], prefix: str, keys_only: bool, unreadable: list[MergeBenchError]
 ) -> pa.RecordBatchReader:
     """All rows of one side, file by file, for DuckDB.
 
@@ -268,21 +268,15 @@ def _reader(
         wanted += [(f"{prefix}{index}", column) for index, column in enumerate(side.columns)]
     schema = pa.schema([pa.field(name, integer_type(column.field.type)) for name, column in wanted])
     columns = [column for _, column in wanted]
-    sources = sorted({column.source for column in columns})
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for file in side.files:
+        for file, index in itertools.chain.from_iterable(side.chunks):
             try:
-                with pq.ParquetFile(file) as opened:
-                    for batch in opened.iter_batches(BATCH_ROWS, columns=sources):
-                        values = canonical_columns(columns, pa.Table.from_batches([batch]), file)
-                        yield from pa.Table.from_arrays([_to_integers(v) for v in values], schema=schema).to_batches()
-            except UsageError as error:
+                table = read_side(side, file, [index], columns)
+            except MergeBenchError as error:
                 unreadable.append(error)
                 raise
-            except (OSError, pa.ArrowException) as error:
-                unreadable.append(UsageError(f"{file} cannot be read: {first_line(error)}"))
-                raise
+            yield from pa.Table.from_arrays([_to_integers(v) for v in table.columns], schema=schema).to_batches()
 
     return pa.RecordBatchReader.from_batches(schema, batches())
 

@@ -107,13 +107,18 @@ def _run(page: Page, run: Run, document: RunDocument) -> int:
     if not page.whole:  # a report has a title
         page.line(title, "bold cyan")
     page.line(ran)
+    hosts = {worker.host for launch in launches if launch.line is not None for worker in launch.line.workers}
+    apart = "; on each host the parts of its workers, unless they share the folder" if len(hosts) > 1 else ""
+    folders = [check.folder for launch in launches for check in launch.verifications if check.folder]
     if document.verified:
         checks = sum(len(launch.verifications) for launch in run.launches)
         passed = f"all {checks} checks passed" if checks > 1 else "checked once"
         page.line(f"verified: {rows(document.result_rows)} rows, {passed}", "green")
+        for folder in folders:
+            page.line(f"Merged table: {folder} (read back and verified{apart})")
     elif launches or document.error is None or state_of(run, launches) is State.WRONG:
         run_sections.verdict(page, run, launches, document)
-    height = _height(title) + _height(ran) + (1 if document.verified else 3)
+    height = _height(title) + _height(ran) + (1 + len(folders) if document.verified else 3)
     if not launches:
         return height
     figures(page, launches, document, mark)

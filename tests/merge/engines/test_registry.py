@@ -53,8 +53,8 @@ class ToyEngine(HostEngine):
 
     name = ENGINE.name
 
-    def join_tables(self, left, right, keys):
-        return left.join(right, list(keys), join_type="inner")
+    def join_tables(self, left, right):
+        return left.join(right, list(self.columns.keys), join_type="inner")
 
     def to_arrow(self, piece):
         return piece

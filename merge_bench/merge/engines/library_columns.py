@@ -1,0 +1,102 @@
+"""The columns of a join as a dataframe library sees them, for every library that is used here.
+
+A user's names do not reach a library: columns are numbered, because a name can be one that the library uses itself, or
+cannot have. Dates, times and durations are integers of the same bits, because libraries round, refuse or misread some
+of them. A library may need the same for other types (`Storage`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from merge_bench.merge.engines.base import Side
+from merge_bench.merge.frame import Field, arrow_schema, integer_type, viewed
+from merge_bench.merge.how import How
+
+Storage: TypeAlias = Callable[[pa.DataType], pa.DataType]
+"""The type under which a library is given the values of another type: of the same width, or ``large_binary``."""
+
+
+@dataclass(frozen=True)
+class LibraryColumns:
+    """Both sides of a join and its result under the users' names, and under those that a library sees.
+
+    Key number i is ``k{i}`` on both sides, column number i of the left table ``l{i}``, of the right one ``r{i}``.
+
+    Attributes
+    ----------
+    sides
+        The fields of each side as a library sees them.
+    output
+        The fields of the result as a library sees them, in the order of `How.output`.
+    named
+        The fields of the result under the users' names and types.
+    keys
+        Names of the keys, as a library sees them.
+    """
+
+    sides: dict[Side, tuple[Field, ...]]
+    output: tuple[Field, ...]
+    named: tuple[Field, ...]
+    keys: tuple[str, ...]
+
+    @staticmethod
+    def of(
+        left: Sequence[Field], right: Sequence[Field], keys: Sequence[str], how: How, storage: Storage = integer_type
+    ) -> LibraryColumns:
+        """The columns of a join of fields with these keys."""
+        numbers = dict(zip(keys, key_names(len(keys)), strict=True))
+        sides = {
+            side: tuple(
+                replace(field, name=numbers.get(field.name, f"{side.value[0]}{at}"), type=storage(field.type))
+                for at, field in enumerate(fields)
+            )
+            for side, fields in zip(Side, (left, right), strict=True)
+        }
+        ours, theirs = sides.values()
+        names = tuple(numbers.values())
+        return LibraryColumns(sides, how.output(ours, theirs, names), how.output(left, right, keys), names)
+
+    def given(self, side: Side, table: pa.Table) -> pa.Table:
+        """Rows of one side as a library sees them; only what becomes ``large_binary`` is copied."""
+        return _converted(table.columns, self.sides[side])
+
+    def given_result(self, table: pa.Table) -> pa.Table:
+        """Rows of the result, which have the users' names, as a library sees them."""
+        return _converted((table.column(field.name) for field in self.named), self.output)
+
+    def restored(self, table: pa.Table) -> pa.Table:
+        """A library's result under the users' names and types, in the order of `How.output`."""
+        columns = (table.column(field.name).cast(field.type) for field in self.output)
+        return _converted(columns, self.named)
+
+
+def key_names(count: int) -> tuple[str, ...]:
+    """The names of so many keys, as a library sees them."""
+    return tuple(f"k{number}" for number in range(count))
+
+
+def _converted(columns: Iterable[pa.ChunkedArray], fields: Sequence[Field]) -> pa.Table:
+    """The values under the types of these fields: the same bytes."""
+    arrays = [_same_bytes(column, field.type) for column, field in zip(columns, fields, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=arrow_schema(fields))
+
+
+def _same_bytes(column: pa.ChunkedArray, arrow_type: pa.DataType) -> pa.ChunkedArray:
+    given = column.type
+    if given == arrow_type:
+        return column
+    if pa.types.is_large_binary(given) and not pa.types.is_large_string(arrow_type):
+        return viewed(column.cast(pa.binary(arrow_type.bit_width // 8)), arrow_type)
+    if pa.types.is_large_binary(arrow_type) and not pa.types.is_large_string(given):
+        return viewed(column, pa.binary(given.bit_width // 8)).cast(arrow_type)
+    return viewed(column, arrow_type)
+
+
+def decimals_as_bytes(arrow_type: pa.DataType) -> pa.DataType:
+    """As `integer_type`, and bytes for decimals: Dask makes Python objects of them, and fails where one is missing."""
+    return pa.large_binary() if pa.types.is_decimal(arrow_type) else integer_type(arrow_type)
