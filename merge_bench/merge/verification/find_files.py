@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
-from merge_bench.errors import UsageError
+from merge_bench.errors import RunFailed, UsageError
 
 MAGIC = b"PAR1"
 HIDDEN = (".", "_")
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
-LEFTOVERS = re.compile(r"(?i).*\.(crc|md|txt|log|html|ya?ml)|(readme|licen[cs]e|notice|success|changelog|makefile)")
+LEFTOVERS = re.compile(r"(?i).*\.(crc|md|txt|log|html?|ya?ml)|readme|license|success")
 LOGS = {"_delta_log": "Delta Lake", ".hoodie": "Hudi"}
 
 
@@ -39,6 +39,8 @@ def find_files(path: str) -> list[TableFile]:
     ------
     UsageError
         If there are none, or if one of them cannot be read.
+    RunFailed
+        If one of them is damaged.
     """
     parts = _local(path).parts
     depth = next(n for n in range(len(parts), 0, -1) if os.path.exists(os.path.join(*parts[:n])))
@@ -69,8 +71,9 @@ def _local(path: str) -> Path:
     return Path(path).expanduser().absolute()
 
 
-def _matches(folder: str, pattern: Sequence[str]) -> Iterator[str]:
+def _matches(folder: str, pattern: Sequence[str], above: frozenset[str] = frozenset()) -> Iterator[str]:
     """What a pattern matches below an existing folder; `**` is any number of folders."""
+    above = _entered(folder, above)
     wanted, rest = pattern[0], pattern[1:]
     if wanted == "**":
         yield from _matches(folder, rest) if rest else [folder]
@@ -80,24 +83,23 @@ def _matches(folder: str, pattern: Sequence[str]) -> Iterator[str]:
         each = os.path.join(folder, name)
         if wanted == "**":
             if os.path.isdir(each):
-                _refuse_circle(each)
-                yield from _matches(each, pattern)
+                yield from _matches(each, pattern, above)
         elif fnmatch.fnmatchcase(name, wanted):
             if not rest:
                 yield each
             elif os.path.isdir(each):
-                yield from _matches(each, rest)
+                yield from _matches(each, rest, above)
 
 
-def _below(folder: str) -> Iterator[str]:
-    """The data files below a folder, links followed, without hidden names."""
+def _below(folder: str, above: frozenset[str] = frozenset()) -> Iterator[str]:
+    """The data files below a folder, links followed, without hidden names; `above`: the folders that it lies in."""
+    above = _entered(folder, above)
     for name in _names(folder):
         each = os.path.join(folder, name)
         if name.startswith(HIDDEN):
             continue
         if os.path.isdir(each):
-            _refuse_circle(each)
-            yield from _below(each)
+            yield from _below(each, above)
         else:
             yield from _data(each)
 
@@ -109,10 +111,11 @@ def _names(folder: str) -> list[str]:
         raise UsageError(f"folder {folder} cannot be read: {error.strerror}") from None
 
 
-def _refuse_circle(folder: str) -> None:
+def _entered(folder: str, above: frozenset[str]) -> frozenset[str]:
     real = os.path.realpath(folder)
-    if os.path.islink(folder) and os.path.realpath(os.path.dirname(folder)).startswith((real + os.sep, real)):
+    if real in above:
         raise UsageError(f"{folder} is a link to a folder that contains it, so the table has no end")
+    return above | {real}
 
 
 def _data(file: str, *, named: bool = False) -> list[str]:
@@ -129,7 +132,9 @@ def _data(file: str, *, named: bool = False) -> list[str]:
         raise UsageError(f"{file} cannot be read: {error.strerror}") from None
     if last == MAGIC and first == MAGIC:
         return [file]
-    if last != MAGIC and not named and LEFTOVERS.fullmatch(os.path.basename(file)):
+    if last == MAGIC:
+        raise RunFailed(f"{file} is damaged: it ends like a Parquet file, but does not begin like one")
+    if not named and LEFTOVERS.fullmatch(os.path.basename(file)):
         return []
     raise UsageError(f"{file} is not a whole Parquet file, so the table cannot be read whole")
 
