@@ -322,6 +322,8 @@ def _required(values: dict[str, Any], workers: int) -> tuple[str, ...]:
 
 
 def _check_synthetic_keys(values: dict[str, Any]) -> None:
+    if values["columns"]:
+        raise UsageError("--columns cannot be used with synthetic tables; --payload-columns sets how many they have")
     keys = values["on"] or values["left_on"]
     if keys and tuple(keys) != (KEY,):
         option = "--on" if values["on"] else "--left-on"
@@ -346,5 +348,5 @@ def _workload(values: dict[str, Any], workers: int, engine: str) -> SyntheticSpe
     benchmark = BENCHMARKS.get(values["workload"])
     if benchmark is None:
         left_on, right_on = values["left_on"] or keys, values["right_on"] or keys
-        return plan_tables(values["left"], values["right"], left_on, right_on, workers, engine)
+        return plan_tables(values["left"], values["right"], left_on, right_on, workers, engine, values["columns"])
     return plan_question(benchmark, values, workers, engine)

@@ -55,5 +55,5 @@ def plan_question(benchmark: Benchmark, values: dict[str, Any], workers: int, en
     """
     asked = benchmark.question(values["question"])
     left, right = map(str, benchmark.make(values, (asked.left, asked.right)))
-    spec = plan_tables(left, right, asked.left_on, asked.right_on, workers, engine)
+    spec = plan_tables(left, right, asked.left_on, asked.right_on, workers, engine, values["columns"])
     return replace(spec, warnings=(), benchmark=benchmark.name, question=asked.name)

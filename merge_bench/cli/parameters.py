@@ -63,9 +63,23 @@ def _option(option: Option, default: object) -> Decorator:
         return click.option(*names, is_flag=True, default=None, help=shown)
     kind = Parsed(option.placeholder, option.parse)
     given: dict[str, Any] = {}
-    if isinstance(option.parse, parsers.Names):
+    if isinstance(option.parse, parsers.ColumnNames):
+        kind = Parsed(option.placeholder, str)
+        given = {"multiple": True, "callback": _columns(option, default)}
+    elif isinstance(option.parse, parsers.Names):
         given = {"multiple": True, "callback": lambda ctx, param, lists: _joined(lists) or default}
     return click.option(*names, type=kind, default=default, metavar=option.placeholder, help=shown, **given)
+
+
+def _columns(option: Option, default: object) -> Callable[[click.Context, click.Parameter, Sequence[str]], object]:
+    """A list of names is read as one; of an option that is repeated, each value is a name as it stands."""
+
+    def names(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> object:
+        if texts and len(texts) == 1:
+            return Parsed(option.placeholder, option.parse).convert(texts[0], param, ctx)
+        return _joined([texts or ()]) or default
+
+    return names
 
 
 def _joined(lists: Sequence[Sequence[object]] | None) -> tuple[object, ...]:

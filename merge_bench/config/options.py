@@ -103,15 +103,20 @@ _PROBLEM = _section(
 )  # fmt: skip
 _TABLES = _section(
     "Real tables",
-    Option("left", parsers.text, None, "Parquet file or folder of the left table.", "PATH"),
-    Option("right", parsers.text, None, "Parquet file or folder of the right table.", "PATH"),
+    Option("left", parsers.text, None, "Parquet file, folder or pattern of the left table.", "PATH"),
+    Option("right", parsers.text, None, "Parquet file, folder or pattern of the right table.", "PATH"),
     Option(
-        "on", parsers.names, None,
-        "Key column or columns (a,b), with the same names in both tables; or the address of a service (https://…) that"
+        "on", parsers.columns, None,
+        "Key column or columns (a,b), with the same names in both tables. Given again, each value is one name with all"
+        " its commas and blanks. Or the address of a service (https://…) that"
         " runs the command instead of this machine, while --left-on and --right-on name columns.", "KEY[,KEY]|URL",
     ),
-    Option("left-on", parsers.names, None, "Key columns of the left table.", "KEY[,KEY]"),
-    Option("right-on", parsers.names, None, "Key columns of the right table.", "KEY[,KEY]"),
+    Option("left-on", parsers.columns, None, "Key columns of the left table.", "KEY[,KEY]"),
+    Option("right-on", parsers.columns, None, "Key columns of the right table.", "KEY[,KEY]"),
+    Option(
+        "columns", parsers.columns, None,
+        "Columns of both tables to merge beside the keys, and no others; repeated as --on. [all]", "NAME[,NAME]",
+    ),
     Option("scale", parsers.number(0, 1e5, above=True), 1.0, "Scale factor of --workload tpch.", "S"),
     Option("rows", parsers.count(100, 10**9), None, "Rows of the left table of --workload h2o. [10,000,000]", "ROWS"),
     Option(
@@ -385,7 +390,7 @@ def as_words(given: Mapping[str, object]) -> list[str]:
 def as_text(value: object) -> str:
     """A value as written on the command line: ``[1e6, 2]`` → ``1000000,2``."""
     if isinstance(value, list | tuple):
-        return ",".join(map(as_text, value))
+        return parsers.Names.join(map(as_text, value))
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value)

@@ -116,19 +116,45 @@ def choice(*allowed: str) -> Parser:
 
 @dataclass(frozen=True)
 class Names:
-    """One or several names, separated by commas, each parsed by `one`. An option that takes them can be repeated."""
+    """One or several names, separated by commas, each parsed by `one`. An option that takes them can be repeated.
+
+    A name in double quotes keeps its blanks and commas, as in CSV: ``a,"b,c"``.
+    """
 
     one: Parser = str
 
     def __call__(self, text: str) -> tuple[object, ...]:
         """The names in their order; raises ValueError for an empty one and for one that is there twice."""
-        parts = tuple(part.strip() for part in text.split(","))
-        if not all(parts):
-            raise ValueError(f"{text!r} contains an empty name; write names like a,b")
+        parts, place, more = [], 0, True
+        while more:
+            found = _NAME.match(text, place)
+            assert found is not None  # it matches everything up to the next comma
+            quoted, plain = found["quoted"], found["plain"]
+            parts.append(plain.strip() if quoted is None else quoted.replace('""', '"'))
+            if not parts[-1] and quoted is None:
+                raise ValueError(f"{text!r} contains an empty name; write names like a,b")
+            place, more = found.end(), bool(found["comma"])
         return tuple(map(self.one, _distinct(text, parts)))
 
+    @staticmethod
+    def join(values: Iterable[str]) -> str:
+        """The text of these names."""
+        return ",".join(map(_quoted, values))
 
-names = Names()
+
+class ColumnNames(Names):
+    """Names of columns. If the option is repeated, each value is one name as it stands."""
+
+
+_NAME = re.compile(r'(?:\s*"(?P<quoted>(?:[^"]|"")*)"\s*(?=,|$)|(?P<plain>[^,]*))(?P<comma>,?)')
+
+
+def _quoted(name: str) -> str:
+    plain = name and name == name.strip() and "," not in name and not name.startswith('"')
+    return name if plain else '"{}"'.format(name.replace('"', '""'))
+
+
+names, columns = Names(), ColumnNames()
 
 
 def _distinct(text: str, values: Iterable[_T]) -> tuple[_T, ...]:

@@ -148,7 +148,8 @@ class Frame:
 def canonical_type(arrow_type: pa.DataType, column: str) -> pa.DataType:
     """The type under which a column travels.
 
-    Dictionaries as their values, strings with 64-bit offsets, dates as days, timestamps with a zone as instants in UTC.
+    Dictionaries as their values, extension types as what they are stored as, strings and binaries (also those of one
+    width, as UUIDs) with 64-bit offsets, dates as days, timestamps with a zone as instants in UTC.
 
     Raises
     ------
@@ -158,9 +159,12 @@ def canonical_type(arrow_type: pa.DataType, column: str) -> pa.DataType:
     types = pa.types
     if types.is_dictionary(arrow_type):
         return canonical_type(arrow_type.value_type, column)
+    if isinstance(arrow_type, pa.BaseExtensionType):
+        return canonical_type(arrow_type.storage_type, column)
     if types.is_string(arrow_type) or types.is_large_string(arrow_type) or types.is_string_view(arrow_type):
         return pa.large_string()
-    if types.is_binary(arrow_type) or types.is_large_binary(arrow_type) or types.is_binary_view(arrow_type):
+    binary = (types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary)
+    if any(holds(arrow_type) for holds in binary):
         return pa.large_binary()
     if types.is_decimal32(arrow_type) or types.is_decimal64(arrow_type):
         return pa.decimal128(arrow_type.precision, arrow_type.scale)

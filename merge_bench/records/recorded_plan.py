@@ -23,10 +23,19 @@ class TableColumn(msgspec.Struct, frozen=True, kw_only=True):
     nullable: bool | None = None
 
 
+class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Files that are no part of a table: why (``hidden``, ``no data``), how many, and the first names."""
+
+    reason: str
+    count: int
+    names: list[str] = []
+
+
 class Table(msgspec.Struct, frozen=True, kw_only=True):
     """The left or the right table of Parquet files.
 
-    `chunks`: the (file, row group) pairs of each worker; `chunk_rows`: the sum of their rows.
+    `chunks`: the (file, row group) pairs of each worker; `chunk_rows`: the sum of their rows. `fingerprint`: of the
+    files' footers, sizes and partitions, equal for equal tables, wherever they lie.
     """
 
     path: str | None = None
@@ -35,6 +44,8 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     columns: list[TableColumn] = []
     chunks: list[list[tuple[str, int]]] = []
     chunk_rows: list[int] = []
+    left_out: list[LeftOut] = []
+    fingerprint: str | None = None
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):

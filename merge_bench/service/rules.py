@@ -30,8 +30,8 @@ from merge_bench.tune.options import OPTIONS as OF_TUNE
 from merge_bench.view.dashboard.runner import config_words
 
 TEXT = frozenset((
-    "on", "left_on", "right_on", "question", "require_transport", "sizes", "counts", "placement", "tests", "algorithms",
-    "backend", "only",
+    "on", "left_on", "right_on", "columns", "question", "require_transport", "sizes", "counts", "placement", "tests",
+    "algorithms", "backend", "only",
 ))  # fmt: skip
 """Options with free text that the command only compares with names that it knows, or with names of columns."""
 TABLES = frozenset(("left", "right"))
@@ -153,7 +153,7 @@ def _options(command: str) -> Mapping[str, Option]:
 def _option(command: str, options: Mapping[str, Option], key: str, named: str) -> Option:
     """The option with this key, if a job may have it; `named`: as its author wrote it."""
     option = options.get(key)
-    free = option is not None and option.parse in (parsers.text, parsers.names)
+    free = option is not None and option.parse in (parsers.text, parsers.names, parsers.columns)
     if key in REFUSED or (free and key not in (TEXT | TABLES | {"against"})):
         raise UsageError(f"a job cannot have the option {named}: {REFUSED.get(key, 'it takes any text')}")
     if option is None:

@@ -85,6 +85,11 @@ def test_columns_by_name() -> None:
         (pa.timestamp("ms", "Asia/Tokyo"), pa.timestamp("ms", "UTC")),
         (pa.timestamp("ms"), pa.timestamp("ms")),
         (pa.uint16(), pa.uint16()),
+        (pa.binary(16), pa.large_binary()),
+        (pa.uuid(), pa.large_binary()),
+        (pa.json_(), pa.large_string()),
+        (pa.bool8(), pa.int8()),
+        (pa.opaque(pa.int32(), "odd", "vendor"), pa.int32()),
     ],
 )
 def test_canonical_types(given_type: pa.DataType, travels_as: pa.DataType) -> None:
@@ -96,7 +101,7 @@ def test_canonical_types(given_type: pa.DataType, travels_as: pa.DataType) -> No
 
 REFUSED = (
     pa.float16(), pa.list_(pa.int8()), pa.struct([("a", pa.int8())]), pa.map_(pa.string(), pa.int8()), pa.null(),
-    pa.decimal256(50, 2), pa.month_day_nano_interval(), pa.binary(16),
+    pa.decimal256(50, 2), pa.month_day_nano_interval(),
 )  # fmt: skip
 
 

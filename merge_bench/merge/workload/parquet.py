@@ -1,17 +1,25 @@
-"""Files, row groups and columns of a table, from Parquet footers."""
+"""Row groups and columns of a table, from the footers of its Parquet files; and reading rows of one of them."""
 
 from __future__ import annotations
 
-import glob
-from collections.abc import Iterable
-from dataclasses import dataclass
-from pathlib import Path
+import hashlib
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from merge_bench.errors import UsageError, first_line
+from merge_bench.errors import Caution, RunFailed, UsageError, first_line
 from merge_bench.merge.frame import canonical_type
+from merge_bench.merge.workload import schema
+from merge_bench.merge.workload.files import LeftOut, TableFile, find_files
+
+PARTS_DIFFER, INT96 = "parts-differ", "int96-times"
+_OPTIONS: dict[str, Any] = {
+    "coerce_int96_timestamp_unit": "us",  # nanoseconds would wrap before 1677 and after 2262
+    "page_checksum_verification": True,
+}
 
 
 @dataclass(frozen=True)
@@ -27,117 +35,263 @@ class RowGroup:
 class FooterColumn:
     """What the footers of all files contain about one column.
 
-    `type`: canonical. `nullable`: False only if statistics of every row group show that there is no null. `largest`:
-    the largest value of an unsigned integer column (0 without values), None if a row group has no statistics.
+    `type`: canonical; null if no file has a value. `stored`: the type in the files; `type` where they differ.
+    `nullable`: False only if statistics of every row group show that there is no null. `largest`: the largest value of
+    an unsigned integer column (0 without values), None if a row group has no statistics.
     """
 
     name: str
     type: pa.DataType
+    stored: pa.DataType
     nullable: bool
     largest: int | None
 
 
 @dataclass(frozen=True)
 class Footers:
-    """One table: its files, its columns in the order of the first file, and its row groups (those that have rows)."""
+    """One table: its files, its columns in the order in which they first occur, and its row groups that have rows.
+
+    `names`: those of all columns, also of those that were not asked for.
+    `constants`: for each file, the columns that it does not hold, with the value that all of its rows have there: that
+    of a Hive partition, or None. `fingerprint`: equal for equal footers, whatever files are called.
+    """
 
     files: tuple[str, ...]
+    names: tuple[str, ...]
     columns: tuple[FooterColumn, ...]
     row_groups: tuple[RowGroup, ...]
+    constants: tuple[tuple[tuple[str, int | str | None], ...], ...]
+    left_out: tuple[LeftOut, ...]
+    fingerprint: str
+    cautions: tuple[Caution, ...]
 
 
-def find_files(path: str) -> list[str]:
-    """The absolute paths of a file, of a folder's `*.parquet`, or of a pattern's matches, sorted.
+@dataclass
+class _Part:
+    """One file: its footer, and its columns by name (types as stored and canonical, positions among the leaves)."""
 
-    Raises
-    ------
-    UsageError
-        If there is no such file.
-    """
-    found: Iterable[Path]
-    given = Path(path).expanduser()
-    if given.is_dir():
-        found, problem = given.glob("*.parquet"), f"folder {path} has no *.parquet file"
-    elif given.exists() or not glob.has_magic(path):
-        found, problem = iter([given]), f"no such file: {path}"
-    else:
-        found, problem = map(Path, glob.iglob(str(given), recursive=True)), f"no file matches {path}"
-    files = sorted(str(each.absolute()) for each in found if each.is_file())
-    if not files:
-        raise UsageError(problem)
-    return files
+    file: TableFile
+    metadata: pq.FileMetaData
+    fields: dict[str, pa.Field]
+    leaves: dict[str, int]
+    digest: bytes
+    types: dict[str, pa.DataType] = field(default_factory=dict)
 
 
-def read_footers(path: str) -> Footers:
+def read_footers(path: str, wanted: Collection[str] | None = None) -> Footers:
     """Read the footers of a table given as a file, a folder or a pattern.
 
+    `wanted`: the only columns to be read, where they exist; None: all.
+
     Raises
     ------
     UsageError
-        For a missing or unreadable file, for files that differ in their columns, for an unsupported column type.
+        For a missing or unreadable file, for columns whose types in several files cannot be unified, for an unsupported
+        column type.
+    RunFailed
+        For a damaged file.
     """
-    files = find_files(path)
-    columns: dict[str, pa.DataType] = {}
-    nullable: dict[str, bool] = {}
-    largest: dict[str, int | None] = {}
-    row_groups = []
-    for file in files:
-        metadata, schema = open_footer(file)
-        found = _canonical_columns(schema, file)
-        if file == files[0]:
-            columns, nullable, largest = found, dict.fromkeys(found, False), dict.fromkeys(found, 0)
-        else:
-            _same_columns(columns, files[0], found, file)
-        for index in range(metadata.num_row_groups):
-            group = metadata.row_group(index)
-            if group.num_rows == 0:
-                continue
-            row_groups.append(RowGroup(file, index, group.num_rows))
-            for position, field in enumerate(schema):
-                statistics = group.column(position).statistics
-                nullable[field.name] |= field.nullable and _may_hold_null(statistics)
-                if pa.types.is_unsigned_integer(columns[field.name]):
-                    largest[field.name] = _larger(largest[field.name], statistics, group.num_rows)
-    summaries = tuple(FooterColumn(name, t, nullable[name], largest[name]) for name, t in columns.items())
-    return Footers(tuple(files), summaries, tuple(row_groups))
+    found = find_files(path)
+    parts = [_open(file) for file in found.files]
+    partitions = _partition_columns(parts, wanted)
+    for part in parts:
+        for name in part.fields:
+            if wanted is None or name in wanted:
+                part.types[name] = _canonical(part, name)
+        if not part.types and not partitions:
+            raise UsageError(f"{part.file.path} has no columns" + (" that --columns names" if wanted else ""))
+    types = _unified(parts)
+    for name in partitions.keys() & types.keys():
+        raise UsageError(
+            f"{name!r} is a column of the files of {path} and a partition in the names of its folders; leave it out"
+            " with --columns"
+        )
+    constants = tuple(
+        tuple([(name, None) for name in types if name not in part.types]
+              + [(name, _parsed(dict(part.file.partitions).get(name), kind)) for name, kind in partitions.items()])
+        for part in parts
+    )  # fmt: skip
+    columns = [_summary(name, kind, parts) for name, kind in types.items()]
+    for name, kind in partitions.items():
+        nullable = any(value is None for row in constants for each, value in row if each == name)
+        columns.append(FooterColumn(name, kind, kind, nullable, 0))
+    names = [*(name for part in parts for name in part.fields), *(n for p in parts for n, _ in p.file.partitions)]
+    return Footers(
+        tuple(part.file.path for part in parts),
+        tuple(dict.fromkeys(names)),
+        tuple(columns),
+        tuple(group for part in parts for group in _row_groups(part)),
+        constants,
+        found.left_out,
+        _fingerprint(parts),
+        tuple(_cautions(path, parts, types)),
+    )
 
 
-def open_footer(file: str) -> tuple[pq.FileMetaData, pa.Schema]:
-    """The footer and Arrow schema of one file.
+def read_rows(file: str, row_groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
+    """These columns, as far as the file has them, of rows of a file.
 
     Raises
     ------
-    UsageError
-        Naming the file, if it cannot be read or is not Parquet.
+    RunFailed
+        Naming the file, if it cannot be read.
     """
     try:
-        with pq.ParquetFile(file) as opened:
-            return opened.metadata, opened.schema_arrow
+        with pq.ParquetFile(file, **_OPTIONS) as opened:
+            names = opened.schema_arrow.names
+            some = None if set(names) <= set(columns) else [name for name in names if name in set(columns)]
+            return opened.read_row_groups(row_groups, columns=some)
+    except (OSError, pa.ArrowException, ValueError, IndexError) as error:
+        raise RunFailed(f"{file} cannot be read: {first_line(error)}") from None
+
+
+def _open(file: TableFile) -> _Part:
+    path = file.path
+    try:
+        with pq.ParquetFile(path, **_OPTIONS) as opened:
+            metadata, fields = opened.metadata, opened.schema_arrow
+        with open(path, "rb") as raw:
+            size = raw.seek(0, 2)
+            raw.seek(max(0, size - metadata.serialized_size - 8))
+            digest = hashlib.blake2b(raw.read() + size.to_bytes(8, "big"), digest_size=16).digest()
     except OSError as error:
-        raise UsageError(f"{file} cannot be read: {error.strerror or first_line(error)}") from None
+        raise UsageError(f"{path} cannot be read: {error.strerror or first_line(error)}") from None
     except pa.ArrowException as error:
-        raise UsageError(f"{file} is not a readable Parquet file: {first_line(error)}") from None
+        raise UsageError(f"{path} is not a readable Parquet file: {first_line(error)}") from None
+    part, leaf = _Part(file, metadata, {}, {}, digest), 0
+    for each in fields:
+        if each.name in part.fields:
+            raise UsageError(f"{path} has two columns called {each.name!r}")
+        part.fields[each.name], part.leaves[each.name] = each, leaf
+        leaf += _leaves(each.type)
+    return part
 
 
-def _canonical_columns(schema: pa.Schema, file: str) -> dict[str, pa.DataType]:
-    columns: dict[str, pa.DataType] = {}
-    for field in schema:
-        if field.name in columns:
-            raise UsageError(f"{file} has two columns called {field.name!r}")
-        columns[field.name] = canonical_type(field.type, field.name)
-    if not columns:
-        raise UsageError(f"{file} has no columns")
-    return columns
+def _leaves(arrow_type: pa.DataType) -> int:
+    """Columns of a Parquet file that hold a column of this type."""
+    if isinstance(arrow_type, pa.BaseExtensionType):
+        return _leaves(arrow_type.storage_type)
+    return sum(_leaves(arrow_type.field(i).type) for i in range(arrow_type.num_fields)) or 1
 
 
-def _same_columns(expected: dict[str, pa.DataType], first_file: str, found: dict[str, pa.DataType], file: str) -> None:
-    rule = "all files of one table must have the same columns"
-    for name in [*expected, *found]:
-        if name not in found or name not in expected:
-            holder, other = (first_file, file) if name in expected else (file, first_file)
-            raise UsageError(f"column {name!r} is in {holder} but not in {other}; {rule}")
-        if found[name] != expected[name]:
-            raise UsageError(f"column {name!r} is {expected[name]} in {first_file} but {found[name]} in {file}; {rule}")
+def _canonical(part: _Part, name: str) -> pa.DataType:
+    stored = part.fields[name].type
+    try:
+        return stored if pa.types.is_null(stored) else canonical_type(stored, name)
+    except UsageError as error:
+        raise UsageError(f"{part.file.path}: {error}; name the columns to keep with --columns") from None
+
+
+def _unified(parts: Sequence[_Part]) -> dict[str, pa.DataType]:
+    """Column → the type that holds its values of all files."""
+    types: dict[str, pa.DataType] = {}
+    first: dict[str, str] = {}
+    for part in parts:
+        for name, kind in part.types.items():
+            common = schema.unified(types.get(name, kind), kind)
+            if common is None:
+                raise UsageError(
+                    f"column {name!r} is {types[name]} in {first[name]} but {kind} in {part.file.path}, and no type"
+                    " holds the values of both; write the files again with one type, or leave the column out with"
+                    " --columns"
+                )
+            if common != types.get(name):
+                types[name], first[name] = common, part.file.path
+    return types
+
+
+def _summary(name: str, kind: pa.DataType, parts: Sequence[_Part]) -> FooterColumn:
+    """What all files say of a column. Integers that the floating type of other files cannot hold are refused."""
+    nullable, stored = False, set()
+    largest: int | None = 0
+    for part in parts:
+        if name not in part.types:
+            nullable |= part.metadata.num_rows > 0
+            continue
+        stored.add(part.fields[name].type)
+        for group in map(part.metadata.row_group, range(part.metadata.num_row_groups)):
+            if group.num_rows == 0:
+                continue
+            statistics = group.column(part.leaves[name]).statistics
+            nullable |= part.fields[name].nullable and _may_hold_null(statistics)
+            if pa.types.is_null(part.types[name]):
+                nullable = True
+            elif pa.types.is_unsigned_integer(kind):
+                largest = _larger(largest, statistics, group.num_rows)
+            if pa.types.is_integer(part.types[name]) and pa.types.is_floating(kind):
+                _check_exact(name, kind, part, statistics)
+    return FooterColumn(name, kind, stored.pop() if len(stored) == 1 else kind, nullable, largest)
+
+
+def _check_exact(name: str, kind: pa.DataType, part: _Part, statistics: pq.Statistics | None) -> None:
+    if statistics is None or not statistics.has_min_max:
+        return  # the values are checked when they are read
+    limit = 2 ** (53 if kind == pa.float64() else 24)
+    extreme = max(int(statistics.min), int(statistics.max), key=abs)
+    if abs(extreme) > limit:
+        raise UsageError(
+            f"column {name!r} is {kind} in other files of its table, which does not hold {extreme} of {part.file.path};"
+            " write the files again with one type, or leave the column out with --columns"
+        )
+
+
+def _partition_columns(parts: Sequence[_Part], wanted: Collection[str] | None) -> dict[str, pa.DataType]:
+    """Hive partitions → int32 if all values are such numbers, else strings, as in pyarrow; null without values."""
+    values: dict[str, list[str | None]] = {}
+    for part in parts:
+        for name, value in part.file.partitions:
+            if wanted is None or name in wanted:
+                values.setdefault(name, []).append(value)
+    return {name: _partition_type(each) for name, each in values.items()}
+
+
+def _partition_type(values: Iterable[str | None]) -> pa.DataType:
+    found = pa.array(list(values), pa.string())
+    if found.null_count == len(found):
+        return pa.null()
+    try:
+        return found.cast(pa.int32()).type
+    except pa.ArrowInvalid:
+        return pa.large_string()
+
+
+def _parsed(value: str | None, kind: pa.DataType) -> int | str | None:
+    found: int | str | None = None if value is None else pa.scalar(value).cast(kind).as_py()
+    return found
+
+
+def _row_groups(part: _Part) -> list[RowGroup]:
+    rows = [part.metadata.row_group(index).num_rows for index in range(part.metadata.num_row_groups)]
+    return [RowGroup(part.file.path, index, count) for index, count in enumerate(rows) if count > 0]
+
+
+def _fingerprint(parts: Sequence[_Part]) -> str:
+    whole = hashlib.blake2b(digest_size=16)
+    for each in sorted(part.digest + repr(part.file.partitions).encode() for part in parts):
+        whole.update(each)
+    return whole.hexdigest()
+
+
+def _cautions(path: str, parts: Sequence[_Part], types: dict[str, pa.DataType]) -> Iterable[Caution]:
+    differing, int96 = [], []
+    for name, kind in types.items():
+        holding = [part for part in parts if name in part.types]
+        if any(part.metadata.schema.column(part.leaves[name]).physical_type == "INT96" for part in holding):
+            int96.append(repr(name))
+        found = dict.fromkeys(str(part.types[name]) for part in holding)
+        where = f"is missing in {len(parts) - len(holding)} of {len(parts)} files"
+        if len(found) > 1:
+            differing.append(f"column {name!r} is {' and '.join(found)}, and is read as {kind}")
+        if len(holding) < len(parts):
+            differing.append(f"column {name!r} {where}, and is null there")
+    if differing:
+        yield Caution(PARTS_DIFFER, f"the files of {path} differ: {'; '.join(differing)}")
+    if int96:
+        yield Caution(
+            INT96,
+            f"column {', '.join(int96)} of {path} has INT96 times, which are read in microseconds: nanoseconds are cut"
+            " off",
+        )
 
 
 def _may_hold_null(statistics: pq.Statistics | None) -> bool:

@@ -44,17 +44,40 @@ def _refusal(engine: Description, arrow_type: pa.DataType) -> str | None:
 def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     """The canonical type that holds every value of both canonical key types exactly; None if they cannot be compared.
 
-    For uint64 beside a signed integer it is int64, which holds uint64 only below 2**63: see `needs_small_values`.
+    Binary beside strings is compared as bytes. For uint64 beside a signed integer the type is int64, which holds uint64
+    only below 2**63: see `needs_small_values`. A column without values (null) takes the type of the other.
     """
     if left == right:
         return left
     if types.is_decimal128(left) or types.is_decimal128(right):
         left, right = _as_decimal(left), _as_decimal(right)
+    if {left, right} == {pa.large_string(), pa.large_binary()}:
+        return pa.large_binary()
+    if types.is_null(left) or types.is_null(right):
+        return right if types.is_null(left) else left
     if _family(left) != _family(right):
         return None
     schemas = [pa.schema([("key", each)]) for each in (left, right)]
     common = pa.unify_schemas(schemas, promote_options="permissive").field("key").type
     return None if types.is_decimal256(common) else common
+
+
+def unified(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """The type that holds the values of a column with these canonical types in two files; None if there is none.
+
+    As `pyarrow.unify_schemas(promote_options="permissive")`, but for decimals beside floats, which would be rounded. A
+    cast of integers to the floating type of others, or of uint64 to int64, has to be checked value by value.
+    """
+    if one == other:
+        return one
+    if any(types.is_decimal(a) and types.is_floating(b) for a, b in ((one, other), (other, one))):
+        return None
+    try:
+        common = pa.unify_schemas([pa.schema([("c", one)]), pa.schema([("c", other)])], promote_options="permissive")
+    except pa.ArrowException:
+        return None
+    found = common.field("c").type
+    return None if types.is_decimal256(found) else found
 
 
 def needs_small_values(arrow_type: pa.DataType, common: pa.DataType) -> bool:

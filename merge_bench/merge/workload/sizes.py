@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from merge_bench.merge.frame import Field
 from merge_bench.merge.how import How
-from merge_bench.merge.workload.tables import TableSide, TableSpec, canonical_columns
+from merge_bench.merge.workload.tables import TableSide, TableSpec, read_side
 
 OFFSET_BYTES = 8
 
@@ -43,9 +42,8 @@ def mean_lengths(side: TableSide) -> dict[str, float]:
     if not variable or group is None:
         return {column.field.name: 0.0 for column in variable}
     file, index = group
-    with pq.ParquetFile(file) as opened:
-        table = opened.read_row_group(index, columns=[column.source for column in variable])
-    totals = [pc.sum(pc.binary_length(values)).as_py() or 0 for values in canonical_columns(variable, table, file)]
+    table = read_side(side, file, [index], variable)
+    totals = [pc.sum(pc.binary_length(values)).as_py() or 0 for values in table.columns]
     return {c.field.name: total / table.num_rows for c, total in zip(variable, totals, strict=True)}
 
 

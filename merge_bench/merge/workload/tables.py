@@ -7,30 +7,35 @@ have identical fields.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from merge_bench.errors import Caution, UsageError, first_line
+from merge_bench.errors import Caution, UsageError
 from merge_bench.merge.engines.base import Side
 from merge_bench.merge.frame import Field, Frame, arrow_schema, field_of
-from merge_bench.merge.workload import parquet, schema
+from merge_bench.merge.workload import keys, parquet, schema
+from merge_bench.merge.workload.files import LeftOut
 
 FEW_ROW_GROUPS = "few-row-groups"
-MOST_COLUMNS = 10  # that a message names
 """The code of the warning that workers start without rows of a table."""
+FILES_LEFT_OUT = "files-left-out"
+NO_VALUES = pa.int32()
+"""The type under which a column travels that has no value in any file."""
 
 
 @dataclass(frozen=True)
 class TableColumn:
-    """One column of one side: `source` is its name in the files, `field` describes it in frames and in the result."""
+    """One column of one side: `source` is its name in the files, `field` describes it in frames and in the result.
+
+    `stored`: its type in the files, such as that of UUIDs; None if it is that of `field`, or differs between files.
+    """
 
     source: str
     field: Field
+    stored: pa.DataType | None = None
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,7 @@ class TableSide:
     """The left or the right table.
 
     `columns` are in the files' order. `chunks[rank]` holds the (file, row group) pairs of that worker and
-    `chunk_rows[rank]` their rows together.
+    `chunk_rows[rank]` their rows together. `constants`, `left_out`, `fingerprint`: as of `parquet.Footers`.
     """
 
     path: str
@@ -46,6 +51,9 @@ class TableSide:
     columns: tuple[TableColumn, ...]
     chunks: tuple[tuple[tuple[str, int], ...], ...]
     chunk_rows: tuple[int, ...]
+    constants: tuple[tuple[tuple[str, int | str | None], ...], ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    fingerprint: str = ""
 
     @property
     def rows(self) -> int:
@@ -74,6 +82,8 @@ class TableSide:
             ],
             "chunks": [[list(group) for group in chunk] for chunk in self.chunks],
             "chunk_rows": list(self.chunk_rows),
+            "left_out": [{**asdict(each), "names": list(each.names)} for each in self.left_out],
+            "fingerprint": self.fingerprint,
         }
 
 
@@ -124,26 +134,34 @@ class TableSpec:
 
 
 def plan_tables(
-    left: str, right: str, left_on: Sequence[str], right_on: Sequence[str], workers: int, engine: str
-) -> TableSpec:
+    left: str, right: str, left_on: Sequence[str], right_on: Sequence[str], workers: int, engine: str,
+    columns: Sequence[str] | None = None,
+) -> TableSpec:  # fmt: skip
     """Plan the merge of two Parquet tables on `workers` workers; a path is a file, a folder or a pattern.
+
+    `columns`: names of the columns of both tables that are merged beside the keys; None: all.
 
     Raises
     ------
     UsageError
         For files that cannot be read, columns that do not exist, keys that cannot be compared, and types that no engine
         or that `engine` does not support.
+    RunFailed
+        For a damaged file.
     """
     if not left_on or len(left_on) != len(right_on):
         raise UsageError(
             f"both tables need the same number of key columns, and at least one: left has {len(left_on)}, right has"
             f" {len(right_on)}"
         )
-    left_footers, right_footers = parquet.read_footers(left), parquet.read_footers(right)
+    left_footers = parquet.read_footers(left, None if columns is None else {*columns, *left_on})
+    right_footers = parquet.read_footers(right, None if columns is None else {*columns, *right_on})
+    keys.check_columns(columns or (), (left, left_footers), (right, right_footers))
     same = list(left_on) == list(right_on)
-    left_keys = _key_columns(left, left_footers, left_on, same)
-    right_keys = _key_columns(right, right_footers, right_on, same)
-    key_types = [_key_type(*pair) for pair in zip(left_keys, right_keys, strict=True)]
+    left_keys = keys.key_columns(left, left_footers, left_on, same)
+    right_keys = keys.key_columns(right, right_footers, right_on, same)
+    pairs = list(zip(left_keys, right_keys, strict=True))
+    key_types = [keys.key_type(*pair) for pair in pairs]
     left_names, right_names = schema.output_names(
         [c.name for c in left_footers.columns], [c.name for c in right_footers.columns], left_on, right_on
     )
@@ -151,7 +169,11 @@ def plan_tables(
         _side(left, left_footers, left_names, dict(zip(left_on, key_types, strict=True)), workers),
         _side(right, right_footers, right_names, dict(zip(right_on, key_types, strict=True)), workers),
         tuple(left_on),
-        _few_row_groups("left", left, left_footers, workers) + _few_row_groups("right", right, right_footers, workers),
+        (
+            *_cautions("left", left, left_footers, workers),
+            *_cautions("right", right, right_footers, workers),
+            *keys.cautions(pairs),
+        ),
     )
     schema.refuse_for_engine(engine, ((c.source, c.field.type) for c in spec.left.columns + spec.right.columns))
     return spec
@@ -177,35 +199,42 @@ def load_chunk(spec: TableSpec, rank: int) -> tuple[Frame, Frame]:
     Raises
     ------
     UsageError
-        If a file is missing on this host or differs from the plan, or if a key value does not fit the type in which
-        both sides' keys are compared.
+        If a file differs from the plan, or if a value does not fit the type in which both sides' keys are compared, or
+        that of all files of its table.
+    RunFailed
+        If a file cannot be read.
     """
     return _load(spec.left, rank), _load(spec.right, rank)
 
 
-def canonical_columns(columns: Sequence[TableColumn], table: pa.Table, file: str) -> list[pa.ChunkedArray]:
-    """The values of some columns of rows of a file, under the types of their fields.
-
-    Raises
-    ------
-    UsageError
-        If a column is missing, or a key value does not fit its type.
-    """
-    found = []
+def read_side(side: TableSide, file: str, row_groups: Sequence[int], columns: Sequence[TableColumn]) -> pa.Table:
+    """These columns of rows of a file of one side, under their fields' names and types. Errors as `load_chunk`."""
+    constants = dict(side.constants[side.files.index(file)])
+    table = parquet.read_rows(file, row_groups, [column.source for column in columns])
+    arrays = []
     for column in columns:
-        if column.source not in table.column_names:
-            raise UsageError(f"{file} no longer has column {column.source!r}, which the merge needs")
-        values = table.column(column.source)
+        if column.source in constants:
+            arrays.append(pa.repeat(pa.scalar(constants[column.source], column.field.type), table.num_rows))
+        else:
+            arrays.append(_canonical(column, table, file))
+    return pa.Table.from_arrays(arrays, schema=arrow_schema([column.field for column in columns]))
+
+
+def _canonical(column: TableColumn, table: pa.Table, file: str) -> pa.ChunkedArray:
+    if column.source not in table.column_names:
+        raise UsageError(f"{file} no longer has column {column.source!r}, which the merge needs")
+    values = table.column(column.source)
+    try:
+        if isinstance(values.type, pa.BaseExtensionType):
+            values = values.cast(values.type.storage_type)
         if pa.types.is_dictionary(values.type):
             values = values.cast(values.type.value_type)
-        try:
-            found.append(values.cast(column.field.type))
-        except pa.ArrowException:
-            raise UsageError(
-                f"{file}: key column {column.source!r} has a value that does not fit {column.field.type}, the common"
-                " key type"
-            ) from None
-    return found
+        return values.cast(column.field.type)
+    except pa.ArrowException:
+        raise UsageError(
+            f"{file}: column {column.source!r} has a value that does not fit {column.field.type}, the common type of"
+            " the keys or of the table's files"
+        ) from None
 
 
 def _load(side: TableSide, rank: int) -> Frame:
@@ -213,7 +242,10 @@ def _load(side: TableSide, rank: int) -> Frame:
     for file, index in side.chunks[rank]:
         by_file.setdefault(file, []).append(index)
     table = pa.concat_tables(
-        [side.schema.empty_table(), *(_read(side, file, indices) for file, indices in by_file.items())]
+        [
+            side.schema.empty_table(),
+            *(read_side(side, file, indices, side.columns) for file, indices in by_file.items()),
+        ]
     )
     if table.num_rows != side.chunk_rows[rank]:
         raise UsageError(
@@ -230,82 +262,42 @@ def _load(side: TableSide, rank: int) -> Frame:
     return frame.with_nullable({field.name: field.nullable for field in side.fields})
 
 
-def _read(side: TableSide, file: str, indices: Sequence[int]) -> pa.Table:
-    try:
-        with pq.ParquetFile(file) as opened:
-            table = opened.read_row_groups(indices)
-    except (OSError, pa.ArrowException, ValueError, IndexError) as error:
-        raise UsageError(f"{file} cannot be read: {first_line(error)}") from None
-    return pa.Table.from_arrays(canonical_columns(side.columns, table, file), schema=side.schema)
-
-
-def _key_columns(path: str, footers: parquet.Footers, on: Sequence[str], same: bool) -> list[parquet.FooterColumn]:
-    """The columns `on` of a table; `same`: the other table's keys have the same names."""
-    columns = {column.name: column for column in footers.columns}
-    for key in on:
-        if key not in columns:
-            other = "; for keys with other names in one table, use --left-on and --right-on" if same else ""
-            raise UsageError(f"{path} has no column {key!r} to merge on; {_what_it_has(key, list(columns))}{other}")
-        if list(on).count(key) > 1:
-            raise UsageError(f"column {key!r} of {path} is used as a key more than once")
-    return [columns[key] for key in on]
-
-
-def _what_it_has(key: str, columns: Sequence[str]) -> str:
-    """The columns of a table that has no `key`; before them those whose names contain it, or are similar."""
-    folded, wanted = {name.lower(): name for name in columns}, key.lower()
-    parts = sorted((name for name in folded if wanted in name or (len(name) > 1 and name in wanted)), key=len)
-    close = difflib.get_close_matches(wanted, [name for name in folded if len(name) > 1], n=3, cutoff=0.5)
-    near = ", ".join(folded[name] for name in list(dict.fromkeys((*parts, *close)))[:3])
-    cut = f" and {len(columns) - MOST_COLUMNS} more" if len(columns) > MOST_COLUMNS else ""
-    listed = f"its columns: {', '.join(columns[:MOST_COLUMNS])}{cut}"
-    return f"similar names: {near}; {listed}" if near else listed
-
-
-def _key_type(left: parquet.FooterColumn, right: parquet.FooterColumn) -> pa.DataType:
-    common = schema.common_type(left.type, right.type)
-    if common is None:
-        raise UsageError(
-            f"keys {left.name!r} ({left.type}) and {right.name!r} ({right.type}) cannot be compared exactly; convert"
-            " one column to the type of the other"
-        )
-    for column, other in ((left, right), (right, left)):
-        if schema.needs_small_values(column.type, common) and (column.largest is None or column.largest >= 2**63):
-            why = f"its largest value, {column.largest}, is not below 2**63"
-            if column.largest is None:
-                why = "its Parquet file does not state the largest value; write the file with statistics"
-            raise UsageError(
-                f"key {column.name!r} (uint64) cannot be compared with {other.name!r} ({other.type}): {why}"
-            )
-    return common
-
-
 def _side(
     path: str, footers: parquet.Footers, names: Sequence[str], key_types: dict[str, pa.DataType], workers: int
 ) -> TableSide:
-    columns = tuple(
-        TableColumn(column.name, field_of(name, key_types.get(column.name, column.type), nullable=column.nullable))
-        for column, name in zip(footers.columns, names, strict=True)
-    )
+    columns = []
+    for column, name in zip(footers.columns, names, strict=True):
+        kind = key_types.get(column.name, column.type)
+        field = field_of(name, NO_VALUES if pa.types.is_null(kind) else kind, nullable=column.nullable)
+        stored = None if column.stored == field.type else column.stored
+        columns.append(TableColumn(column.name, field, stored))
     chunks = assign(footers.row_groups, workers)
     return TableSide(
         path,
         footers.files,
-        columns,
+        tuple(columns),
         tuple(tuple((group.file, group.index) for group in chunk) for chunk in chunks),
         tuple(sum(group.rows for group in chunk) for chunk in chunks),
+        footers.constants,
+        footers.left_out,
+        footers.fingerprint,
     )
 
 
-def _few_row_groups(side: str, path: str, footers: parquet.Footers, workers: int) -> tuple[Caution, ...]:
+def _cautions(side: str, path: str, footers: parquet.Footers, workers: int) -> Iterator[Caution]:
+    yield from footers.cautions
+    read, out = len(footers.files), sum(each.count for each in footers.left_out)
+    if out:
+        yield Caution(
+            FILES_LEFT_OUT,
+            f"read {read} of {read + out} files of the {side} table {path}; left out:"
+            f" {'; '.join(map(str, footers.left_out))}",
+        )
     groups = len(footers.row_groups)
-    if groups >= workers:
-        return ()
-    return (
-        Caution(
+    if groups < workers:
+        yield Caution(
             FEW_ROW_GROUPS,
             f"the {side} table {path} has only {groups} row group{'s' * (groups != 1)} for {workers} workers, so"
             f" {workers - groups} of them start{'s' * (workers - groups == 1)} without rows",
             "write the table with smaller row groups, or use fewer workers",
-        ),
-    )
+        )
