@@ -68,7 +68,7 @@ def check_pair(left: Layout, right: Layout, rng: random.Random) -> str:
         return f"refused: {without_names(words)}"
     assert not refused, "a table that cannot be read whole was read"
     tables = [read(layout, side) for layout, side in ((left, spec.left), (right, spec.right))]
-    joined = join(spec, *tables, how)
+    joined = join(spec, tables[0], tables[1], how)
     names = [field.name for field in how.output(spec.left.fields, spec.right.fields, spec.keys)]
     right_answer = joined.num_rows, hashing.checksum(Frame.from_arrow(joined), names)
     assert (spec.left.rows, spec.right.rows) == tuple(table.num_rows for table in tables)

@@ -182,7 +182,7 @@ def _unreadable(rng: random.Random, folder: Path, good: Path) -> bool:
 
 def _partitioned(rng: random.Random, folder: Path) -> Path:
     """A folder for a part: one of Hive partitions where the number of letters in the table's name says so."""
-    levels = {"year": [2023, 2024], "region": ["eu", "us east", "__HIVE_DEFAULT_PARTITION__"]}
+    levels: dict[str, list[Any]] = {"year": [2023, 2024], "region": ["eu", "us east", "__HIVE_DEFAULT_PARTITION__"]}
     path = folder
     for level in sorted(levels)[: len(folder.name) % 3]:
         path = path / f"{level}={str(rng.choice(levels[level])).replace(' ', '%20')}"

@@ -64,7 +64,8 @@ def _plain_elements(data: bytes, position: int, columns: Collection[bytes]) -> b
 
 def _fields(data: bytes, position: int) -> tuple[list[tuple[int, int, int, int]], int]:
     """The fields of a struct: number, type, first and last place of the value; and where the struct ends."""
-    found, number = [], 0
+    found: list[tuple[int, int, int, int]] = []
+    number = 0
     while True:
         header = data[position]
         position += 1

@@ -131,12 +131,12 @@ def test_hive_partitions_are_columns(spec: TableSpec, tmp_path: Path) -> None:
     for part, region in enumerate(("region=eu%20west", "region=__HIVE_DEFAULT_PARTITION__")):
         (folder / region).mkdir(parents=True)
         write(folder / region / "part-0", rows(10 * part))
-    region = TableColumn("region", field_of("region", pa.large_string(), nullable=True))
+    column = TableColumn("region", field_of("region", pa.large_string(), nullable=True))
     left = replace(
         spec.left,
         path=str(folder),
         files=tuple(str(file) for file in sorted(folder.rglob("part-0"))),
-        columns=(*spec.left.columns, region),
+        columns=(*spec.left.columns, column),
         chunks=(((str(folder / "region=eu%20west/part-0"), 0),), ((str(sorted(folder.rglob("part-0"))[0]), 0),)),
     )
     found = pa.concat_tables(duckdb_reference.expected_batches(replace(spec, left=left)))
