@@ -226,9 +226,8 @@ def _summary(name: str, kind: pa.DataType, parts: Sequence[_Part]) -> FooterColu
 def _check_exact(name: str, kind: pa.DataType, part: _Part, statistics: pq.Statistics | None) -> None:
     if statistics is None or not statistics.has_min_max:
         return  # the values are checked when they are read
-    limit = 2 ** (53 if kind == pa.float64() else 24)
     extreme = max(int(statistics.min), int(statistics.max), key=abs)
-    if abs(extreme) > limit:
+    if abs(extreme) > 2**53:  # smaller floats are found only beside integers that they hold
         raise UsageError(
             f"column {name!r} is {kind} in other files of its table, which does not hold {extreme} of {part.file.path};"
             " write the files again with one type, or leave the column out with --columns"

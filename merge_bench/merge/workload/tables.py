@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from merge_bench.errors import Caution, UsageError
 from merge_bench.merge.engines.base import Side
-from merge_bench.merge.frame import Field, Frame, arrow_schema, field_of
+from merge_bench.merge.frame import Field, Frame, arrow_schema, canonical_type, field_of
 from merge_bench.merge.workload import keys, parquet, schema
 from merge_bench.merge.workload.files import LeftOut
 
@@ -83,7 +83,7 @@ class TableSide:
             "chunks": [[list(group) for group in chunk] for chunk in self.chunks],
             "chunk_rows": list(self.chunk_rows),
             "left_out": [{**asdict(each), "names": list(each.names)} for each in self.left_out],
-            "fingerprint": self.fingerprint,
+            "fingerprint": self.fingerprint or None,
         }
 
 
@@ -177,6 +177,26 @@ def plan_tables(
     )
     schema.refuse_for_engine(engine, ((c.source, c.field.type) for c in spec.left.columns + spec.right.columns))
     return spec
+
+
+def stored_types(spec: TableSpec, result: pa.Table) -> pa.Table:
+    """Rows of a result with the types of the files, such as UUIDs, instead of those under which columns travel.
+
+    A key has that type if it is the same in both tables.
+    """
+    stored = {column.field.name: column.stored for column in spec.left.columns}
+    for column in spec.right.columns:
+        if stored.setdefault(column.field.name, column.stored) != column.stored:
+            stored[column.field.name] = None
+    for place, name in enumerate(result.column_names):
+        kind = stored[name]
+        if kind is not None and pa.types.is_null(kind):
+            result = result.set_column(place, name, pa.nulls(result.num_rows))
+        elif kind is not None and canonical_type(kind, name) == result.schema.field(name).type:  # else a wider key
+            storage = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+            values = result.column(name).cast(storage)
+            result = result.set_column(place, name, values if storage == kind else values.cast(kind))
+    return result
 
 
 def assign(row_groups: Sequence[parquet.RowGroup], workers: int) -> list[list[parquet.RowGroup]]:
