@@ -21,6 +21,7 @@ from merge_bench.host import machine
 from merge_bench.host.memory import show_cores
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch
 from merge_bench.records.reader import read_campaign, read_head
+from merge_bench.records.recorded_plan import without_names
 from merge_bench.records.schema import CampaignLine, ExtensionLine, FailureLine, LaunchEndLine, WarningLine
 from merge_bench.records.writer import RECORDS, CampaignWriter
 
@@ -191,8 +192,9 @@ def _compared(head: CampaignLine, *, launches: bool = True) -> dict[str, Any]:
     line: dict[str, Any] = msgspec.json.decode(
         msgspec.json.encode(msgspec.structs.replace(head, campaign_id="", argv=[], time=0.0))
     )
-    for config in line["configs"]:  # the folder of a config does not matter
+    for config in line["configs"]:  # the folder of a config does not matter, nor how tables are called
         config["path"] = None
+    line["plans"] = [without_names(plan) for plan in line["plans"]]
     for plan in () if launches else line["plans"]:
         plan.pop("launches", None)
     return line

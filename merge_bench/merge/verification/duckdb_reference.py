@@ -1,33 +1,36 @@
 """The expected result of a merge of real tables, computed with DuckDB, which finds the matching rows.
 
-Nothing here uses the hashes with which the workers find matches. All row groups of all files are read, whichever worker
-they were assigned to. In DuckDB, dates, times and timestamps are integers, and columns have numbered names, so that
-neither units nor DuckDB's case-insensitive names can change a value.
+Nothing here uses the hashes with which the workers find matches, nor the files and values that were read for them:
+DuckDB finds and reads the tables by itself (`duckdb_files`). In DuckDB, dates, times and timestamps are integers, text
+is bytes, and columns have numbered names, so that neither units nor DuckDB's case-insensitive names can change a value.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
+import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merge_bench.errors import MergeBenchError, RunFailed, WrongResult, first_line
+from merge_bench.errors import RunFailed, WrongResult, first_line
 from merge_bench.host.memory import available_bytes
 from merge_bench.merge import hashing
 from merge_bench.merge.engines.base import Side
 from merge_bench.merge.frame import Field, Frame, arrow_schema, integer_type, viewed
 from merge_bench.merge.how import How
-from merge_bench.merge.workload.tables import TableSide, TableSpec, read_side
+from merge_bench.merge.verification.duckdb_files import Raw, ReadRaw, SideFiles
+from merge_bench.merge.workload.tables import TableSpec
 
 BATCH_ROWS = 1 << 17
 THREADS = 2  # of DuckDB
+_Answer = TypeVar("_Answer")
 
 
 _COUNTED = {
@@ -71,19 +74,21 @@ def count_rows(spec: TableSpec, how: How = How.INNER) -> Counts:
         f" GROUP BY {keys})"
         for name, side in (("l", "left_rows"), ("r", "right_rows"))
     )
-    left, right = spec.left.rows, spec.right.rows
+
+    def count(raw: Raw) -> Counts:
+        with _session(spec, raw, keys_only=True) as (connection, (left, right)):
+            row = connection.execute(query.format(left=left, right=right)).fetchone()
+        assert row is not None
+        rows, keyless_left, keyless_right = map(int, row)
+        return Counts(rows, {Side.LEFT: keyless_left, Side.RIGHT: keyless_right})
+
     query = (
         f"WITH {sides}, counts AS (SELECT coalesce(sum(l.n * r.n), 0) AS pairs, coalesce(sum(l.n), 0) AS matched_left,"
         f" coalesce(sum(r.n), 0) AS matched_right FROM l JOIN r USING ({keys}))"
-        f" SELECT ({_COUNTED[how].format(left=left, right=right)})::VARCHAR,"
-        f" ({left} - (SELECT coalesce(sum(n), 0) FROM l))::VARCHAR,"
-        f" ({right} - (SELECT coalesce(sum(n), 0) FROM r))::VARCHAR FROM counts"
+        f" SELECT ({_COUNTED[how]})::VARCHAR, ({{left}} - (SELECT coalesce(sum(n), 0) FROM l))::VARCHAR,"
+        " ({right} - (SELECT coalesce(sum(n), 0) FROM r))::VARCHAR FROM counts"
     )
-    with _session(spec, keys_only=True) as connection:
-        row = connection.execute(query).fetchone()
-    assert row is not None
-    rows, keyless_left, keyless_right = map(int, row)
-    return Counts(rows, {Side.LEFT: keyless_left, Side.RIGHT: keyless_right})
+    return _read_raw_if_refused(count)
 
 
 def expected(spec: TableSpec, how: How = How.INNER) -> tuple[int, int]:
@@ -92,20 +97,27 @@ def expected(spec: TableSpec, how: How = How.INNER) -> tuple[int, int]:
     The result is processed in batches and is never in memory as a whole. Errors as `count_rows`.
     """
     names = [field.name for field in _output(spec, how)]
-    rows, checksum = 0, 0
-    for table in expected_batches(spec, how):
-        rows += table.num_rows
-        checksum += hashing.checksum(Frame.from_arrow(table), names)
-    return rows, checksum % 2**64
+
+    def add_up(raw: Raw) -> tuple[int, int]:
+        rows, checksum = 0, 0
+        for table in expected_batches(spec, how, raw):
+            rows += table.num_rows
+            checksum += hashing.checksum(Frame.from_arrow(table), names)
+        return rows, checksum % 2**64
+
+    return _read_raw_if_refused(add_up)
 
 
-def expected_batches(spec: TableSpec, how: How = How.INNER) -> Iterator[pa.Table]:
-    """The result in pieces, in no order, with the columns of `How.output`. Errors as `count_rows`."""
+def expected_batches(spec: TableSpec, how: How = How.INNER, raw: Raw = MappingProxyType({})) -> Iterator[pa.Table]:
+    """The result in pieces, in no order, with the columns of `How.output`.
+
+    Errors as `count_rows`, and `ReadRaw` where some columns must be read without their logical types.
+    """
     output = _output(spec, how)
     schema = arrow_schema(output)
-    with _session(spec, keys_only=False) as connection:
+    with _session(spec, raw, keys_only=False) as (connection, _):
         for batch in connection.sql(_query(spec, how)).to_arrow_reader(BATCH_ROWS):
-            arrays = [_from_integers(array, field.type) for array, field in zip(batch.columns, output, strict=True)]
+            arrays = [_from_sql(array, field.type) for array, field in zip(batch.columns, output, strict=True)]
             yield pa.Table.from_arrays(arrays, schema=schema)
 
 
@@ -171,7 +183,9 @@ def compare_full(spec: TableSpec, tables: list[pa.Table], how: How = How.INNER) 
     A sentence about the first difference; None if there is none.
     """
     output = _output(spec, how)
-    balance = [_counted(output, table, 1) for table in expected_batches(spec, how)]
+    balance = _read_raw_if_refused(
+        lambda raw: [_counted(output, table, 1) for table in expected_batches(spec, how, raw)]
+    )
     balance += [_counted(output, result_table(spec, table, how), -1) for table in tables]
     if not balance:
         return None
@@ -233,57 +247,59 @@ def _memory_limit() -> int:
 
 
 @contextlib.contextmanager
-def _session(spec: TableSpec, *, keys_only: bool) -> Iterator[duckdb.DuckDBPyConnection]:
-    """DuckDB over `left_rows` and `right_rows`: key columns k0… and, unless `keys_only`, all columns l0… or r0…"""
+def _session(spec: TableSpec, raw: Raw, *, keys_only: bool) -> Iterator[tuple[duckdb.DuckDBPyConnection, list[int]]]:
+    """DuckDB over `left_rows` and `right_rows`, and how many rows they have.
+
+    Key columns are k0… and, unless `keys_only`, all columns l0… or r0…
+    """
     with tempfile.TemporaryDirectory(prefix="merge-bench-duckdb-") as folder:
         settings: dict[str, Any] = {
             "memory_limit": f"{_memory_limit() // 2**20}MiB",
             "threads": THREADS,
-            "temp_directory": folder,
+            "temp_directory": os.path.join(folder, "spilled"),
             "preserve_insertion_order": False,
             "arrow_large_buffer_size": True,
+            "enable_external_file_cache": False,
+            "autoload_known_extensions": False,
+            "autoinstall_known_extensions": False,
         }
-        unreadable: list[MergeBenchError] = []
         with duckdb.connect(":memory:", config=settings) as connection:
+            sides = [
+                SideFiles(connection, side, os.path.join(folder, name), raw)
+                for side, name in ((spec.left, "left"), (spec.right, "right"))
+            ]
             try:
-                for side, name in ((spec.left, "left_rows"), (spec.right, "right_rows")):
-                    connection.register(name, _reader(side, spec.keys, name[0], keys_only, unreadable))
-                yield connection
+                for side, name in zip(sides, ("left_rows", "right_rows"), strict=True):
+                    side.create_view(name, spec.keys, name[0], keys_only=keys_only)
+                yield connection, [side.rows for side in sides]
             except (duckdb.Error, pa.ArrowException) as error:
-                if unreadable:
-                    raise unreadable[0] from None
+                if not isinstance(error, duckdb.OutOfMemoryException):
+                    for side in sides:
+                        side.explain(spec.keys)
                 raise RunFailed(f"DuckDB could not compute the expected result: {first_line(error)}") from None
 
 
-def _reader(
-    side: TableSide, keys: tuple[str, ...], prefix: str, keys_only: bool, unreadable: list[MergeBenchError]
-) -> pa.RecordBatchReader:
-    """All rows of one side, file by file, for DuckDB.
-
-    DuckDB replaces an error that occurs while a file is read by its own error, so the first is kept in `unreadable`.
-    """
-    by_name = {column.field.name: column for column in side.columns}
-    wanted = [(f"k{i}", by_name[key]) for i, key in enumerate(keys)]
-    if not keys_only:
-        wanted += [(f"{prefix}{index}", column) for index, column in enumerate(side.columns)]
-    schema = pa.schema([pa.field(name, integer_type(column.field.type)) for name, column in wanted])
-    columns = [column for _, column in wanted]
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        for file, index in itertools.chain.from_iterable(side.chunks):
-            try:
-                table = read_side(side, file, [index], columns)
-            except MergeBenchError as error:
-                unreadable.append(error)
-                raise
-            yield from pa.Table.from_arrays([_to_integers(v) for v in table.columns], schema=schema).to_batches()
-
-    return pa.RecordBatchReader.from_batches(schema, batches())
+def _read_raw_if_refused(work: Callable[[Raw], _Answer]) -> _Answer:
+    """Do the work, and again from the beginning where DuckDB refuses values that it can read raw."""
+    raw: dict[str, frozenset[str]] = {}
+    while True:
+        try:
+            return work(raw)
+        except ReadRaw as refused:
+            raw = {file: raw.get(file, frozenset()) | refused.columns.get(file, frozenset())
+                   for file in {*raw, *refused.columns}}  # fmt: skip
 
 
 def _to_integers(column: pa.ChunkedArray, *, floats: bool = False) -> pa.ChunkedArray:
     target = integer_type(column.type, floats=floats)
     return column if target == column.type else viewed(column, target)
+
+
+def _from_sql(array: pa.Array, arrow_type: pa.DataType) -> pa.Array:
+    """Values out of DuckDB under their canonical type; its bytes may be text that is not UTF-8."""
+    if pa.types.is_large_string(arrow_type):
+        return array.view(arrow_type)
+    return _from_integers(array, arrow_type)
 
 
 def _from_integers(array: pa.Array, arrow_type: pa.DataType) -> pa.Array:

@@ -83,7 +83,7 @@ class TableSide:
             "chunks": [[list(group) for group in chunk] for chunk in self.chunks],
             "chunk_rows": list(self.chunk_rows),
             "left_out": [{**asdict(each), "names": list(each.names)} for each in self.left_out],
-            "fingerprint": self.fingerprint,
+            "fingerprint": self.fingerprint or None,
         }
 
 

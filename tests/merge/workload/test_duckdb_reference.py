@@ -35,8 +35,8 @@ from tests.merge.workload.parquet_samples import NAN, VALUES, plan, run_engine, 
 def asked_once() -> Iterator[None]:
     """DuckDB is asked once for the rows of a plan, however often something is compared with them."""
     with pytest.MonkeyPatch.context() as patch:
-        answers = functools.cache(lambda spec, how=How.INNER: list(expected_batches(spec, how)))
-        patch.setattr(duckdb_reference, "expected_batches", answers)
+        answers = functools.cache(lambda spec, how: list(expected_batches(spec, how)))
+        patch.setattr(duckdb_reference, "expected_batches", lambda spec, how=How.INNER, raw=None: answers(spec, how))
         yield
 
 

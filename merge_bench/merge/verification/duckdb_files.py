@@ -1,0 +1,272 @@
+"""One table as DuckDB finds and reads it, by the table's path alone.
+
+Of the plan only the path, the names and types of columns and the keys are used; its list of files is compared with what
+was found here, and never read. DuckDB sees each file as a link with a plain name in a temporary folder, so that no name
+can be taken for a pattern, for SQL or for a partition.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from merge_bench.errors import RunFailed, UsageError, first_line
+from merge_bench.merge.verification import duckdb_values
+from merge_bench.merge.verification.duckdb_values import NotExact, Stored
+from merge_bench.merge.verification.find_files import find_files
+from merge_bench.merge.verification.raw_copy import copy_without_types
+from merge_bench.merge.workload.tables import TableColumn, TableSide
+
+MOST_NAMES = 3  # of files, in a message
+_INTEGER_TEXT = re.compile(r"-?[0-9]+|0[xX][0-9a-fA-F]{1,8}")  # what Arrow reads as an integer
+_SCHEMAS = """
+SELECT list(file_name ORDER BY file_name), elements FROM (
+    SELECT file_name, list({name: name, type: type, children: num_children, converted: converted_type,
+        logical: logical_type, kind: duckdb_type} ORDER BY column_id) AS elements
+    FROM parquet_schema(?) GROUP BY file_name)
+GROUP BY elements ORDER BY min(file_name)"""
+
+
+_REFUSED = ("Invalid string encoding", "Invalid TIME value", "Could not convert Timestamp", "beyond microseconds")
+
+Raw = Mapping[str, frozenset[str]]
+"""Columns by file that are read without their logical types; see `raw_copy`."""
+
+
+class ReadRaw(Exception):
+    """DuckDB refuses values of these columns; they can be read without their logical types."""
+
+    def __init__(self, columns: Raw) -> None:
+        super().__init__()
+        self.columns = columns
+
+
+@dataclass(frozen=True)
+class Group:
+    """Files with the same columns in the same order, as links in `folder`; `numbers`: of the files."""
+
+    folder: str
+    numbers: tuple[int, ...]
+    columns: tuple[Stored, ...]
+
+    def column(self, name: str) -> tuple[int, Stored] | None:
+        """A column and its place; None if these files do not have it."""
+        return next(((place, each) for place, each in enumerate(self.columns) if each.name == name), None)
+
+
+class SideFiles:
+    """The files of one side, linked into a new folder.
+
+    Raises
+    ------
+    UsageError
+        If a file cannot be read, or if the plan does not have the same files and rows.
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, side: TableSide, folder: str, raw: Raw) -> None:
+        self._connection, self._side, self._folder = connection, side, folder
+        self._files = find_files(side.path)
+        self._paths = [file.path for file in self._files]
+        os.mkdir(folder)
+        for number, path in enumerate(self._paths):
+            os.symlink(path, self._link(number))
+        self.rows = sum(rows for (rows,) in self._ask("SELECT num_rows FROM parquet_file_metadata(?)"))
+        self._compare()
+        self._groups = self._grouped(raw)
+        self._partitions = self._partition_columns()
+
+    def create_view(self, name: str, keys: Sequence[str], prefix: str, *, keys_only: bool) -> None:
+        """A view of all rows: key columns k0… and, unless `keys_only`, all columns, called `prefix` and a number."""
+        by_name = {column.field.name: column for column in self._side.columns}
+        wanted = {f"k{number}": by_name[key] for number, key in enumerate(keys)}
+        if not keys_only:
+            wanted |= {f"{prefix}{number}": column for number, column in enumerate(self._side.columns)}
+        join = ""
+        if self._partitions:
+            files = pa.array(map(_name, range(len(self._paths))))
+            columns = {each.name: values for each, values in self._partitions.values()}
+            self._connection.register(f"{name}_partitions", pa.table({"file": files, **columns}))
+            join = f" JOIN {name}_partitions AS p ON p.file = parse_filename(t.file)"
+        selects = []
+        for group in self._groups:
+            values = ", ".join(f"{self._value(group, column)} AS {alias}" for alias, column in wanted.items())
+            selects.append(f"SELECT {values} FROM {_source(group, '*')}{join}")
+        self._connection.execute(f"CREATE TEMP VIEW {name} AS {' UNION ALL '.join(selects)}")
+
+    def explain(self, keys: Sequence[str]) -> None:
+        """Raise why the files cannot be read, looked for file by file and column by column; nothing if they can."""
+        raw: dict[str, frozenset[str]] = {}
+        for group in self._groups:
+            for number in group.numbers:
+                refused = {column.source for column in self._side.columns if self._refuses(group, number, column, keys)}
+                if refused:
+                    raw[self._paths[number]] = frozenset(refused)
+        if raw:
+            raise ReadRaw(raw)
+
+    def _refuses(self, group: Group, number: int, column: TableColumn, keys: Sequence[str]) -> bool:
+        """Whether DuckDB refuses values that it can read raw. Raises what else is wrong with the column."""
+        place = group.column(column.source)
+        if place is None:
+            return False
+        source, path = _source(group, _name(number)), self._paths[number]
+        read = _failure(f"SELECT max(hash(c{place[0]})) FROM {source}")
+        failure = read or _failure(f"SELECT max(hash({self._value(group, column)})) FROM {source}")
+        if failure is None:
+            return False
+        if place[1].strippable and any(each in failure for each in _REFUSED):
+            return True
+        if read:
+            raise RunFailed(f"{path} is damaged: column {column.source!r} cannot be read: {read}")
+        key = column.field.name in keys
+        raise UsageError(
+            f"{path}: {'key ' * key}column {column.source!r} has a value that does not fit {column.field.type}"
+            + ", the common key type" * key
+        )
+
+    def _value(self, group: Group, column: TableColumn) -> str:
+        place, partition = group.column(column.source), self._partitions.get(column.source)
+        name, found = (f"t.c{place[0]}", place[1]) if place else ("", None)
+        if place is None and partition is not None:
+            name, found = f"p.{partition[0].name}", partition[0]
+        try:
+            return duckdb_values.sql_value(name, found, column.field.type)
+        except NotExact:
+            assert found is not None
+        paths = [self._paths[number] for number in group.numbers]
+        if found.strippable:
+            raise ReadRaw(dict.fromkeys(paths, frozenset([column.source])))
+        raise UsageError(
+            f"{paths[0]}: the proof cannot read column {column.source!r}, stored as {found.kind}, exactly as"
+            f" {column.field.type}; leave it out, or convert it"
+        )
+
+    def _link(self, number: int) -> str:
+        return os.path.join(self._folder, _name(number))
+
+    def _ask(self, query: str) -> list[tuple[Any, ...]]:
+        """The answer to a query about all files' footers."""
+        links = [_literal(self._link(number)) for number in range(len(self._paths))]
+        try:
+            return self._connection.execute(query, [links]).fetchall()
+        except duckdb.Error as error:
+            for path, link in zip(self._paths, links, strict=True):
+                if why := _failure(query, [[link]]):
+                    raise UsageError(f"{path} is not a readable Parquet file: {why}") from None
+            raise RunFailed(f"DuckDB could not compute the expected result: {first_line(error)}") from None
+
+    def _compare(self) -> None:
+        """Refuse a plan that has other files or rows than were found."""
+        side = self._side
+        planned = Counter(group for chunk in side.chunks for group in chunk)
+        names = {
+            "the plan lacks": set(self._paths) - set(side.files),
+            "only the plan has": {*side.files, *(file for file, _ in planned)} - set(self._paths),
+            "planned twice:": {file for (file, _), count in planned.items() if count > 1},
+        }
+        if self.rows == side.rows and not any(names.values()):
+            return
+        parts = [f"; {what} {_listed(sorted(files))}" for what, files in names.items() if files]
+        raise UsageError(
+            f"{side.path} cannot be read whole: the plan has {side.rows:,} rows in {len(side.files):,} file(s), DuckDB"
+            f" finds {self.rows:,} rows in {len(self._paths):,} file(s){''.join(parts)}"
+        )
+
+    def _grouped(self, raw: Raw) -> list[Group]:
+        durations = [column.source for column in self._side.columns if pa.types.is_duration(column.field.type)]
+        units = self._duration_units() if durations else {}
+        groups: dict[tuple[Stored, ...], list[int]] = {}
+        for links, elements in self._ask(_SCHEMAS):
+            columns = duckdb_values.top_columns(elements)
+            for number in map(_number, links):
+                stripped, unit = raw.get(self._paths[number], frozenset()), units.get(number, {})
+                these = (each.stripped() if each.name in stripped else each for each in columns)
+                these = (replace(e, unit=unit[e.name]) if e.name in unit and e.unit is None else e for e in these)
+                groups.setdefault(tuple(these), []).append(number)
+        return [self._linked(at, columns, numbers, raw) for at, (columns, numbers) in enumerate(groups.items())]
+
+    def _linked(self, at: int, columns: tuple[Stored, ...], numbers: Sequence[int], raw: Raw) -> Group:
+        """A group whose files lie in a folder of its own."""
+        folder = os.path.join(self._folder, f"group{at}")
+        os.mkdir(folder)
+        for number in numbers:
+            path, link = self._paths[number], os.path.join(folder, _name(number))
+            if path in raw:
+                copy_without_types(path, link, raw[path])
+            else:
+                os.rename(self._link(number), link)
+        return Group(folder, tuple(numbers), columns)
+
+    def _duration_units(self) -> dict[int, dict[str, str]]:
+        """Units of durations by file and column: Parquet has none, so Arrow keeps them beside its schema."""
+        query = "SELECT file_name, value FROM parquet_kv_metadata(?) WHERE key = 'ARROW:schema'"
+        return {_number(link): duckdb_values.duration_units(value) for link, value in self._ask(query)}
+
+    def _partition_columns(self) -> dict[str, tuple[Stored, pa.Array]]:
+        """The values of each Hive partition for every file: 32-bit integers if all are, else text."""
+        names = dict.fromkeys(name for file in self._files for name, _ in file.partitions)
+        found = {}
+        for number, name in enumerate(names):
+            texts = [dict(file.partitions).get(name) for file in self._files]
+            numbers = [None if text is None else _integer(text) for text in texts]
+            whole = [text is None for text in texts] == [each is None for each in numbers]
+            kind = "NULL" if not any(texts) and whole else "INTEGER" if whole else "VARCHAR"
+            values = pa.array(numbers, pa.int32()) if whole else pa.array(texts, pa.string())
+            found[name] = Stored(f"p{number}", kind), values
+        return found
+
+
+def _integer(text: str) -> int | None:
+    """The 32-bit integer that a partition's value is for Arrow."""
+    if not _INTEGER_TEXT.fullmatch(text):
+        return None
+    number = int(text, 16) if "x" in text.lower() else int(text)
+    number -= 2**32 if "x" in text.lower() and number >= 2**31 else 0
+    return number if -(2**31) <= number < 2**31 else None
+
+
+def _source(group: Group, name: str) -> str:
+    """A table function over files of a group, whose columns are t.c0, t.c1… and t.file."""
+    taken = {column.name.lower() for column in group.columns}
+    file = next(name for name in map("file{}".format, range(len(taken) + 1)) if name not in taken)
+    columns = ", ".join([*(f"c{place}" for place in range(len(group.columns))), "file"])
+    path = os.path.join(_literal(group.folder), name).replace("'", "''")
+    return (
+        f"read_parquet('{path}', hive_partitioning = false, union_by_name = false, int96_as = 'struct',"
+        f" filename = '{file}') AS t({columns})"
+    )
+
+
+def _name(number: int) -> str:
+    return f"{number:09}"
+
+
+def _number(link: str) -> int:
+    return int(os.path.basename(link))
+
+
+def _literal(path: str) -> str:
+    """A path that DuckDB does not take for a pattern."""
+    return re.sub(r"[\[*?]", r"[\g<0>]", path)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - MOST_NAMES
+    return ", ".join(names[:MOST_NAMES]) + f" and {more} more" * (more > 0)
+
+
+def _failure(query: str, parameters: Sequence[Any] = ()) -> str | None:
+    """DuckDB's words if a query fails in a database of its own: some errors end a database."""
+    with duckdb.connect() as connection:
+        try:
+            connection.execute(query, list(parameters)).fetchall()
+        except duckdb.Error as error:
+            return first_line(error)
+    return None

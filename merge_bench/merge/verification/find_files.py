@@ -1,0 +1,164 @@
+"""The files of a table, found for the proof alone: it must not depend on the list that the engines read.
+
+The rules are those of `docs/merging.md`, written a second time on purpose. Whatever cannot be read whole is refused.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+from merge_bench.errors import RunFailed, UsageError
+
+MAGIC = b"PAR1"
+HIDDEN = (".", "_")
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+LEFTOVERS = re.compile(r"(?i).*\.(crc|md|txt|log|html?|ya?ml)|readme|license|success")
+LOGS = {"_delta_log": "Delta Lake", ".hoodie": "Hudi"}
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """One Parquet file: its absolute path, and the values of its Hive partitions; None is null."""
+
+    path: str
+    partitions: tuple[tuple[str, str | None], ...] = ()
+
+
+def find_files(path: str) -> list[TableFile]:
+    """The Parquet files of a table that is given as a file, a folder, a pattern or a `file://` address, sorted.
+
+    Raises
+    ------
+    UsageError
+        If there are none, or if one of them cannot be read.
+    RunFailed
+        If one of them is damaged.
+    """
+    parts = _local(path).parts
+    depth = next(n for n in range(len(parts), 0, -1) if os.path.exists(os.path.join(*parts[:n])))
+    base, pattern = os.path.join(*parts[:depth]), parts[depth:]
+    found: set[str] = set()
+    if any(map(glob.has_magic, pattern)):
+        for match in _matches(base, pattern):
+            found.update(_below(match) if os.path.isdir(match) else _data(match))
+    elif pattern:
+        raise UsageError(f"{path} cannot be read: there is no such file")
+    else:
+        found.update(_below(base) if os.path.isdir(base) else _data(base, named=True))
+    if not found:
+        raise UsageError(f"{path} has no Parquet file")
+    if pattern or os.path.isdir(base):
+        for folder in {base, *map(os.path.dirname, found)}:
+            _refuse_table_format(folder)
+    return [TableFile(each, _partitions(os.path.relpath(each, base))) for each in sorted(found)]
+
+
+def _local(path: str) -> Path:
+    scheme, separator, rest = path.partition("://")
+    if separator and re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
+        host, slash, name = rest.partition("/")
+        if scheme.lower() != "file" or host not in ("", "localhost"):
+            raise UsageError(f"{path} is no file of this machine")
+        path = unquote(slash + name, errors="surrogateescape")
+    return Path(path).expanduser().absolute()
+
+
+def _matches(folder: str, pattern: Sequence[str], above: frozenset[str] = frozenset()) -> Iterator[str]:
+    """What a pattern matches below an existing folder; `**` is any number of folders."""
+    above = _entered(folder, above)
+    wanted, rest = pattern[0], pattern[1:]
+    if wanted == "**":
+        yield from _matches(folder, rest) if rest else [folder]
+    for name in _names(folder):
+        if name.startswith(HIDDEN) and not (wanted != "**" and wanted.startswith(name[0])):
+            continue
+        each = os.path.join(folder, name)
+        if wanted == "**":
+            if os.path.isdir(each):
+                yield from _matches(each, pattern, above)
+        elif fnmatch.fnmatchcase(name, wanted):
+            if not rest:
+                yield each
+            elif os.path.isdir(each):
+                yield from _matches(each, rest, above)
+
+
+def _below(folder: str, above: frozenset[str] = frozenset()) -> Iterator[str]:
+    """The data files below a folder, links followed, without hidden names; `above`: the folders that it lies in."""
+    above = _entered(folder, above)
+    for name in _names(folder):
+        each = os.path.join(folder, name)
+        if name.startswith(HIDDEN):
+            continue
+        if os.path.isdir(each):
+            yield from _below(each, above)
+        else:
+            yield from _data(each)
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError as error:
+        raise UsageError(f"folder {folder} cannot be read: {error.strerror}") from None
+
+
+def _entered(folder: str, above: frozenset[str]) -> frozenset[str]:
+    real = os.path.realpath(folder)
+    if real in above:
+        raise UsageError(f"{folder} is a link to a folder that contains it, so the table has no end")
+    return above | {real}
+
+
+def _data(file: str, *, named: bool = False) -> list[str]:
+    """This file if it holds data, else nothing; `named`: the user named the file itself."""
+    try:
+        kind = os.stat(file)
+        if not stat.S_ISREG(kind.st_mode):
+            raise UsageError(f"{file} is no regular file, so the table cannot be read whole")
+        with open(file, "rb") as opened:
+            first = opened.read(4)
+            opened.seek(max(0, kind.st_size - 4))
+            last = opened.read(4)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from None
+    if last == MAGIC and first == MAGIC:
+        return [file]
+    if last == MAGIC:
+        raise RunFailed(f"{file} is damaged: it ends like a Parquet file, but does not begin like one")
+    if not named and LEFTOVERS.fullmatch(os.path.basename(file)):
+        return []
+    raise UsageError(f"{file} is not a whole Parquet file, so the table cannot be read whole")
+
+
+def _refuse_table_format(folder: str) -> None:
+    """Refuse a folder of a table format, whose log says which files count."""
+    below: tuple[str, ...] = ()
+    for each in (Path(folder), *Path(folder).parents):
+        name = next((LOGS[log] for log in LOGS if (each / log).is_dir()), None)
+        if not below or below[0] == "data":
+            name = name or ("Iceberg" if any(each.glob("metadata/*.metadata.json")) else None)
+        if name:
+            raise UsageError(f"{each} is a {name} table, whose log says which files count; files alone are not read")
+        below = (each.name, *below)
+
+
+def _partitions(relative: str) -> tuple[tuple[str, str | None], ...]:
+    """The Hive partitions that the folders of a path name."""
+    found: dict[str, str | None] = {}
+    for part in relative.split(os.sep)[:-1]:
+        name, equals, value = part.partition("=")
+        if equals and name:
+            name, value = unquote(name), unquote(value)
+            if name in found:
+                raise UsageError(f"{relative} names partition {name!r} twice")
+            found[name] = None if value == NO_VALUE else value
+    return tuple(found.items())
