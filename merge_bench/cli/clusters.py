@@ -49,7 +49,9 @@ def run(named: tuple[str, ...], **values: Any) -> int:
         sweep = load_all(values | {"config": named[0] if named else values["config"]})
         say_warnings(warning for prepared in sweep.prepared.values() for warning in prepared.warnings)
         if values["dry_run"]:
-            asked_for(sweep.options, configs=len(sweep.configs))  # refuses what the run would refuse
+            asked_for(
+                sweep.options, compared=len(sweep.labels), runs=len(sweep.prepared)
+            )  # refuses what the run would refuse
             print(dry_run(sweep))
             return 0
         result, verdict, status = api.launch(sweep, values, caller, quiet=bool(values["json"]))

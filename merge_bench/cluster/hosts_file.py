@@ -55,6 +55,11 @@ def read_hosts(path: Path) -> tuple[HostSpec, ...]:
     return tuple(found.values())
 
 
+def is_host_name(text: str) -> bool:
+    """Whether `text` can be passed to ssh or srun as the name of a host."""
+    return _NAME.fullmatch(text) is not None
+
+
 def parse_line(line: str) -> Iterator[HostSpec]:
     """The hosts of one line, in its order.
 

@@ -157,8 +157,8 @@ class Assembly:
                     raise ValueError(f"launch {record.launch} appears twice")
             case s.FailureLine(config=str(config), plan=int(plan)):
                 self._check_run(head, config, plan)
-            case s.LanesLine(pairs=pairs, protocols=known) if any(
-                pair.protocols is not None and pair.protocols >= len(known) for pair in pairs
+            case s.LanesLine(pairs=pairs, protocols=protocols) if any(
+                pair.protocols is not None and pair.protocols >= len(protocols) for pair in pairs
             ):
                 raise ValueError("a pair refers to protocols that are not in this line")
 

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from merge_bench.cluster.base import Batch, LauncherKind
-from merge_bench.cluster.hosts import HostSpec, is_host_name
+from merge_bench.cluster.hosts import HostSpec
+from merge_bench.cluster.hosts_file import is_host_name
 from merge_bench.cluster.openssh import ssh
 from merge_bench.config.files import read_regular
 from merge_bench.errors import UsageError

@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from merge_bench.cluster.base import Batch, ClusterSettings, LauncherKind
-from merge_bench.cluster.hosts import HostSpec, is_host_name
+from merge_bench.cluster.hosts import HostSpec
+from merge_bench.cluster.hosts_file import is_host_name
 from merge_bench.errors import UsageError, first_line
 
 DIRECTIVES = """\
