@@ -47,7 +47,7 @@ def plan_question(benchmark: Benchmark, values: dict[str, Any], workers: int, en
     """Plan the merge of a question's tables, which are generated if they do not exist.
 
     There is no warning of few row groups: only tables of a few rows have them, which the generator decides. Nor have
-    the tables a fingerprint: their paths name benchmark, size and version, and another release of Arrow writes other bytes.
+    the tables a fingerprint: their paths name benchmark, size and version, and releases of Arrow write other bytes.
 
     Raises
     ------
