@@ -174,8 +174,9 @@ def _check(config: ConfigFile | None, options: Resolved) -> list[Caution]:
     )
     if config is None and not outside:
         return []
+    config = config or ConfigFile("environment", Path(), "", ())
     result = check_config(
-        config or ConfigFile("environment", Path(), "", ()),
+        config,
         os.environ,
         ucx=os.environ.get("MERGE_BENCH_UCX", "auto"),
         launcher=_launcher_settings(options),
