@@ -62,5 +62,5 @@ def _problem(environment: tuple[tuple[str, str], ...]) -> str:
     lines = done.stdout.decode(errors="replace").strip().splitlines()
     telling = [line for line in lines if re.search(r"rror|ssertion|Exception", line)] or lines
     return (
-        f"its process {how_ended(done.returncode)} ({telling[-1].strip()[:200] if telling else 'it printed nothing'})"
+        f"its process {how_ended(done.returncode)} ({telling[-1].strip()[-160:] if telling else 'it printed nothing'})"
     )

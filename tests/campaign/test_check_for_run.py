@@ -82,6 +82,17 @@ def test_transports_that_this_machine_lacks_are_refused_by_both(tmp_path: Path) 
     assert "--other-hosts" in checked.errors[0]
 
 
+@pytest.mark.parametrize(
+    "text", ["UCX_TLS=tcp,self\nUCX_NET_DEVICES=127.0.0.1\n", "UCX_TLS=self\n", "NUMBA_NUM_THREADS=0\n"]
+)
+def test_devices_and_variables_that_end_workers_are_refused_by_both(tmp_path: Path, text: str) -> None:
+    checked, refused = both(tmp_path / "a.cfg", text)
+    assert refused in checked.errors[0]
+    checked, refused = both(tmp_path / "a.cfg", text, other_hosts=True)
+    assert checked.ok
+    assert checked.warnings == (f"this machine cannot run this config: {refused}",)
+
+
 @pytest.mark.skipif(gpu_present(), reason="there is a GPU") if gpu_present() else lambda test: test
 def test_an_engine_for_gpus_is_no_error_for_other_hosts(tmp_path: Path) -> None:
     checked, refused = both(tmp_path / "a.cfg", "MERGE_BENCH_ENGINE=cudf\n", other_hosts=True)
