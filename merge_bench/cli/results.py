@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -362,6 +364,8 @@ def _show_merges(campaign: Campaign, *, as_json: bool, details: bool) -> Sequenc
 def dashboard(results: str, port: int, address: str, no_open: bool, allow_run: bool) -> int:
     """Show results in a browser, follow running campaigns live, and start runs."""
     require("panel", "dashboard", "the dashboard")
+    with contextlib.suppress(FileNotFoundError):  # the first run makes it
+        os.scandir(results).close()
     from merge_bench.view.dashboard.serve import serve
 
     return serve(Path(results), port=port, address=address, open_browser=not no_open, allow_run=allow_run)

@@ -143,8 +143,8 @@ class Assembly:
             raise ValueError("its launch has no launch line before it")
         match record:
             case s.IterationLine(launch=launch, pairs=pairs) | s.LanesLine(launch=launch, pairs=pairs) if pairs:
-                known = {worker.rank for worker in self._launches[launch]["line"].workers}
-                if known and not {pair.from_rank for pair in pairs} | {pair.to_rank for pair in pairs} <= known:
+                ranks = {worker.rank for worker in self._launches[launch]["line"].workers}
+                if ranks and not {pair.from_rank for pair in pairs} | {pair.to_rank for pair in pairs} <= ranks:
                     raise ValueError("a pair has a rank that its launch does not have")
         match record:
             case s.CampaignLine():

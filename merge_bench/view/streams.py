@@ -89,11 +89,18 @@ def write_output(contents: bytes) -> None:
 
 
 def flush_output() -> bool:
-    """Write what is left for standard output; False if its reader has gone, as with ``| head``."""
+    """Write what is left for standard output; False if its reader has gone, as with ``| head``.
+
+    Raises
+    ------
+    OSError
+        If the disk behind it is full, for example.
+    """
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
-        null = os.open(os.devnull, os.O_WRONLY)  # Python writes the rest at its end
-        os.dup2(null, sys.stdout.fileno())
-        return False
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes the rest at its end
+        if isinstance(error, BrokenPipeError):
+            return False
+        raise
     return True

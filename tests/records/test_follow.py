@@ -141,7 +141,7 @@ def test_a_missing_file_is_said_and_read_once_it_is_there(folder: Path) -> None:
 
 
 def test_a_line_longer_than_a_block_is_read_whole(tmp_path: Path) -> None:
-    folder = write_campaign(tmp_path, Script(walls=(), end_status=None), end=None)
+    folder = write_campaign(tmp_path, Script(plan=plan(32), walls=(), end_status=None), end=None)
     with (folder / "records.jsonl").open("ab") as stream:
         stream.write(encode(iteration(Script(plan=plan(32)), 0, 0.1)) + b"\n")
     follower = Follower(folder, block=512)

@@ -78,5 +78,5 @@ def label_rows(campaigns: Sequence[Campaign], labels: Sequence[str] = ()) -> lis
 
 def _short(campaign: Campaign) -> str:
     """The campaign's time and short id."""
-    first, *_, last = campaign.head.campaign_id.split("-")
-    return f"{first}-{last}"
+    first, _, rest = campaign.head.campaign_id.partition("-")
+    return "-".join(filter(None, (first, rest.rpartition("-")[2])))

@@ -1,0 +1,135 @@
+"""Standard output is ours alone, in any encoding, and nobody's control characters reach a terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from merge_bench.view.streams import Terminal, raw
+from tests.helpers.mutations import CAMPAIGNS
+
+LEVELS = ("fatal", "error", "warn", "diag", "info", "debug", "trace", "req", "data", "async", "func", "poll")
+"""Every level of UCX's log."""
+NATIVE = {"check": ["check", "default.cfg"], "doctor": ["doctor"]}
+STORED = {
+    "configs": ["configs"],
+    "compare": ["compare", str(CAMPAIGNS / "sweep")],
+    "history": ["history", str(CAMPAIGNS)],
+    "predict": ["predict", str(CAMPAIGNS / "run"), "--workers", "4"],
+    "probe show": ["probe", "show", str(CAMPAIGNS / "p2p")],
+}
+MEASURES = {
+    "run": ["run", "--chunk", "1e4", "--workers", "2", "--iterations", "2", "--link-rounds", "0"],
+    "transports": ["transports"],
+    "probe": ["probe", "p2p", "--sizes", "8", "--repetitions", "1"],
+}
+
+
+def merge_bench(
+    folder: Path, *words: str, stdout: int = subprocess.PIPE, **environ: str
+) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "merge_bench", *words], cwd=folder, env={**os.environ, **environ}, stdout=stdout,
+        stderr=subprocess.PIPE, timeout=200, check=False,
+    )  # fmt: skip
+
+
+def check_document(folder: Path, words: list[str], level: str) -> None:
+    done = merge_bench(folder, *words, "--json", UCX_LOG_LEVEL=level, UCX_PROTO_INFO="y")
+    assert done.returncode == 0, done.stderr[-2000:]
+    json.loads(done.stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", LEVELS)
+def test_native_output_never_reaches_a_document(tmp_path: Path, level: str) -> None:
+    check_document(tmp_path, NATIVE["doctor"], level)
+
+
+@pytest.mark.slow
+@pytest.mark.cluster  # so `probe show` is taken for a probe
+@pytest.mark.parametrize("name", [*STORED, "check"])
+def test_nor_that_of_any_other_command(tmp_path: Path, name: str) -> None:
+    check_document(tmp_path, (STORED | NATIVE)[name], "debug")
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("name", MEASURES)
+def test_nor_that_of_a_command_that_measures(tmp_path: Path, name: str) -> None:
+    check_document(tmp_path, MEASURES[name], "debug")
+
+
+@pytest.mark.soak
+@pytest.mark.cluster
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("name", [*MEASURES, *STORED, "check"])
+def test_every_level_and_every_command(tmp_path: Path, name: str, level: str) -> None:
+    check_document(tmp_path, (MEASURES | STORED | NATIVE)[name], level)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words", [["run", "--help"], ["tune", "--help"], ["submit", "--help"], ["check", "tcp.cfg"]], ids=" ".join
+)
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+def test_other_encodings_get_plain_characters(tmp_path: Path, words: list[str], encoding: str) -> None:
+    done = merge_bench(tmp_path, *words, PYTHONIOENCODING=encoding)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"\\u" not in done.stdout
+    assert done.stdout.decode("latin-1" if encoding == "latin-1" else "utf-8")  # click takes ASCII for a mistake
+
+
+@pytest.mark.slow
+def test_a_reader_that_has_gone_is_no_traceback(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        done = merge_bench(tmp_path, "run", "--help", stdout=write)
+        listed = merge_bench(tmp_path, "export", str(CAMPAIGNS / "sweep"), stdout=write)
+    finally:
+        os.close(write)
+    assert [(each.returncode, each.stderr) for each in (done, listed)] == [(141, b"")] * 2
+
+
+def test_a_full_disk_behind_standard_output_is_a_sentence(tmp_path: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        done = merge_bench(tmp_path, "configs", stdout=full.fileno())
+    assert done.returncode == 3
+    assert b"No space left" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_terminal_obeys_no_text_of_others() -> None:
+    file = io.BytesIO()
+    terminal = Terminal(file, "utf-8", write_through=True)
+    print("a\x1b[2J\u202eb\x9b\U000e0041", "c\td", file=terminal)
+    raw(terminal).write("\x1b[1mbold\x1b[0m")
+    assert file.getvalue().decode() == "a\\u001b[2J\\u202eb\\u009b\\udb40\\udc41 c\td\n\x1b[1mbold\x1b[0m"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["csv", "prometheus"])
+def test_what_is_exported_to_a_terminal_is_escaped_and_raw_in_a_pipe(tmp_path: Path, form: str) -> None:
+    evil = "\x1b]0;owned\x07\u202e"
+    records = (CAMPAIGNS / "run" / "records.jsonl").read_text()
+    name = json.loads(records.splitlines()[0])["configs"][0]["name"]
+    records = records.replace(f'"{name}"', json.dumps(evil))
+    (tmp_path / "records.jsonl").write_text(records)
+    words = ("export", str(tmp_path), "--format", form)
+    piped = merge_bench(tmp_path, *words)
+    assert evil.encode() in piped.stdout
+    control, end = pty.openpty()
+    done = merge_bench(tmp_path, *words, stdout=end)
+    os.set_blocking(control, False)
+    shown = os.read(control, 1 << 16)
+    assert done.returncode == 0
+    assert b"\x1b" not in shown
+    assert "\u202e".encode() not in shown
+    assert b"owned" in shown
