@@ -26,6 +26,7 @@ from merge_bench.service.store import Refused, Token
 from merge_bench.view.dashboard.app import Dashboard
 from merge_bench.view.dashboard.campaign_cache import CampaignCache
 from merge_bench.view.dashboard.campaign_index import Entry, Index
+from merge_bench.view.dashboard.components import html
 from merge_bench.view.dashboard.serve import ICON, below, bokeh_pages, prepare
 
 JOB_SECONDS = 10.0
@@ -133,6 +134,7 @@ class Gate(Router):
                 index.results, index=index, cache=cache, queue=queue,
                 pace=lambda: JOB_SECONDS if service.runner.current else 0.0,
             )  # fmt: skip
+            made.queue.layout.append(html("<p><a href='logout'>Log out</a></p>"))
             made.show_while(lambda: queue.token() is not None, f"{ENDED.capitalize()}.")
             return made
 

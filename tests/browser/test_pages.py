@@ -134,6 +134,12 @@ def test_a_job_is_seen_in_the_queue_and_live_and_its_shift_leads_to_both_results
     view.wait_for_text("B: default against A: default")
     view.picture("service-compared")
     fits(view)
+    inside = view.page.url
+    view.turn_to("Queue")
+    view.page.get_by_role("link", name="Log out").click()
+    view.page.get_by_label("Your token for this service").wait_for()
+    view.page.goto(inside)
+    view.page.get_by_label("Your token for this service").wait_for()
 
 
 def fits(view: Window) -> None:

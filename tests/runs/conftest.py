@@ -14,7 +14,7 @@ from tests.helpers.runs import SMALL, Finished, run
 
 CONFIG = """# a config of the tests
 export UCX_RNDV_THRESH=16384
-export UCX_TLS=sysv,cma,tcp
+export UCX_TLS=sysv,cma
 MERGE_BENCH_FRAC_MATCH=0.25
 """
 

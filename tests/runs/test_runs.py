@@ -81,9 +81,9 @@ def test_workers_ran_under_the_config(two_workers: Finished) -> None:
         assert worker.environment["UCX_RNDV_THRESH"] == "16384"
         assert worker.environment["UCX_NET_DEVICES"] == "lo"
         assert "16K" in worker.ucx.config["UCX_RNDV_THRESH"]
-    assert two_workers.document["config"]["variables"]["UCX_TLS"] == "sysv,cma,tcp"
+    assert two_workers.document["config"]["variables"]["UCX_TLS"] == "sysv,cma"
     transports = {t for lane in two_workers.document["lanes"] for t in lane["transports"]}
-    assert {t.split("/")[0] for t in transports} <= {"sysv", "cma", "tcp", "self"}
+    assert {t.split("/")[0] for t in transports} <= {"sysv", "cma", "self"}
     assert "sysv/memory" in transports
     assert [worker.rank for worker in launch.workers] == [0, 1]
     assert len({worker.pid for worker in launch.workers}) == 2

@@ -88,7 +88,7 @@ def test_what_is_configured_decides_what_is_selected(finished: dict[str, OfConfi
     assert used("tcp") == {"tcp"}
     assert used("optimized") & allowed_transports.SHARED_MEMORY
     assert finished["tcp"].document["requested_transports"]["UCX_TLS"].startswith("^sm")
-    assert finished["optimized"].document["requested_transports"]["UCX_TLS"] == "all"
+    assert finished["optimized"].document["requested_transports"]["UCX_TLS"] == "^tcp"
 
 
 def test_protocols_cover_every_size_and_use_the_lanes(finished: dict[str, OfConfig]) -> None:

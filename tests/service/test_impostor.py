@@ -130,10 +130,12 @@ def test_a_name_that_another_login_takes_does_not_keep_the_service_from_starting
         instance = store.instance
     with socket.socket(socket.AF_UNIX) as taken:
         taken.bind(f"\0merge-bench-{instance}")
-        with _opened(results, to_serve=True):
-            assert "@merge-bench" not in Path("/proc/net/unix").read_text().replace(f"@merge-bench-{instance}", "")
-            with pytest.raises(UsageError, match="running already"), _opened(results, to_serve=True):
-                pass
+        with (
+            _opened(results, to_serve=True),
+            pytest.raises(UsageError, match="running already"),
+            _opened(results, to_serve=True),
+        ):
+            pass
     with _opened(results, to_serve=True):
         pass
 

@@ -24,7 +24,7 @@ from merge_bench.view.titles import short_time, tunes
 
 HOW = (
     "<p>Queue a run with <code>python -m merge_bench run --chunk 1e6 --on URL</code>, where URL is the address of the "
-    "service, or with <code>POST /api/jobs</code>.</p><p><a href='logout'>Log out</a></p>"
+    "service, or with <code>POST /api/jobs</code>.</p>"
 )
 _MOST = 50
 

@@ -109,3 +109,9 @@ def test_cuda_is_named_only_beside_a_gpu(machine: Make) -> None:
     """The packages for machines without a GPU are those for CUDA 13."""
     assert stack.packages(machine()).found.endswith("ucxx 0.52.0")
     assert stack.packages(machine(gpus=[GPU])).found.endswith("ucxx 0.52.0 (cu13)")
+
+
+def test_the_ports_of_ucx_between_hosts_are_named(machine: Make) -> None:
+    assert "27000-27999" in stack.ucx_ports(machine(ucx=Ucx("1.21.0", "wheel", frozenset({"tcp", "sysv"})))).found
+    assert stack.ucx_ports(machine(ucx=Ucx("1.21.0", "wheel", frozenset({"sysv"})))).found == "none"
+    assert stack.ucx_ports(machine(ucx=None)).found == "none"
