@@ -21,7 +21,8 @@ from tests.project.schemas import FILES, FOLDER, schemas
 from tests.project.test_recorded_campaigns import DATA, KINDS, PROBES
 
 OF_COMMANDS = {
-    "run": "run", "import": "run", "compare": "compare", "history": "history", "predict": "predict", "tune": "tune",
+    "run": "run", "import": "run", "show": "run", "compare": "compare", "history": "history", "predict": "predict",
+    "tune": "tune",
     "transports": "transports", "doctor": "doctor", "check": "check", "configs": "configs", "probe p2p": "probe",
     "probe rma": "probe", "probe mpi": "probe", "probe reduce-scatter": "probe", "probe show": "probe",
     "probe all-to-all": "probe", "jobs list": "jobs", "jobs show": "jobs", "jobs cancel": "jobs",

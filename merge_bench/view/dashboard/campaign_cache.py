@@ -127,8 +127,12 @@ def _figures_of(campaign: Campaign) -> Figures:
         best = result.winner.config.name if result.winner is not None else result.baseline
         rates = [each for each in rates if each[0].config.name == best] or rates
     run, throughput, bandwidth = max(rates, key=lambda each: (each[1] or 0.0, each[2] or 0.0))
-    several = len({run.plan_index for run in campaign.runs}) > 1
-    name = f"{run.config.name} at {size_of(campaign, run.plan_index)}" if several else run.config.name
+    names = {
+        (each.config.name, each.plan_index): name for each, name in zip(campaign.runs, campaign.labels, strict=True)
+    }
+    name, size = names[run.config.name, run.plan_index], size_of(campaign, run.plan_index)
+    several = any(size_of(campaign, each.plan_index) != size for each in campaign.runs)
+    name = f"{name} at {size}" if several else name
     sizes = frozenset(run.plan_index for run, _ in counted)
     return Figures(name if len(campaign.runs) > 1 else "", throughput, bandwidth, verified, measured, outcome, sizes)
 

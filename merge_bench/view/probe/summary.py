@@ -39,7 +39,7 @@ def print_summary(
                               f" launch{'es' * (rows[0].launches > 1)}"), "dim")  # fmt: skip
             ours = next((each for each in ucx if each.placement in {row.placement for row in rows}), None)
             page.line(visible(f"UCX: probe p2p, {ours.method}, config {ours.config}") if ours else WITHOUT, "dim")
-            page.line("All sizes, ranges and lanes: --details, or `probe show` of the records.", "dim")
+            page.line("All sizes, ranges and lanes: --details, or `show --details` of the records.", "dim")
         if warnings:
             page.heading("Warnings")
             write_warnings(page, warnings)

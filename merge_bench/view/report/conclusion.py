@@ -246,7 +246,7 @@ def _warnings(page: Page, found: Sequence[Caution], room: int | None) -> None:
             left = len(found) - at
             room -= height
             if at and room < (left > 1):
-                page.line(f"{left} more warning{'s' * (left > 1)} with --details, and in the report", "dim")
+                page.line(f"{left} more warning{'s' * (left > 1)} with `show --details`, and in the report", "dim")
                 return
         page.line(text, "yellow")
         if remedy:

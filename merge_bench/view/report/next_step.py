@@ -175,6 +175,8 @@ def after_sweep(
     more = max((each.more_launches or 0 for each in comparisons), default=0)
     if 0 < more <= _MOST_MORE:  # of more than that, noise hides any difference
         blocks = str(more + max(each.launches for each in comparisons))
+        if campaign.of_a_job:  # no job may name a result to add to
+            return NextStep(_run(words, blocks=blocks), "measures anew, as often as a verdict needs")
         added = _run(words, blocks=blocks, extend=str(campaign.folder))
         return NextStep(added, f"adds {plural(more, 'block')}, as many as a verdict needs")
     return _once_quiet(campaign, words) or _report(campaign)

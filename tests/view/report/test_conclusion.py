@@ -246,7 +246,7 @@ def test_warnings_for_which_there_is_no_room_are_counted(tmp_path: Path) -> None
     assert 22 <= len(lines) <= 23  # each warning takes two
     shown = sum(line.startswith("w") for line in lines)
     assert 1 <= shown < 9
-    assert f"{9 - shown} more warnings with --details, and in the report" in lines
+    assert f"{9 - shown} more warnings with `show --details`, and in the report" in lines
 
 
 def test_one_warning_is_shown_however_long_it_is(tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def test_one_warning_is_shown_however_long_it_is(tmp_path: Path) -> None:
             stream.write(msgspec.json.encode(line) + b"\n")
     text = conclusion(folder)
     assert "long: word" in text
-    assert "1 more warning with --details, and in the report" in text
+    assert "1 more warning with `show --details`, and in the report" in text
 
 
 def test_real_tables_are_named() -> None:

@@ -31,7 +31,11 @@ def write_command(page: Recorder, campaign: Campaign) -> None:
         page.line(f"Imported from {imported.file}, which {imported.program} printed.")
         page.code(imported.command or "the imported text does not contain the command line")
         return
-    page.code(command_of(campaign.head.argv))
+    words = list(campaign.head.argv)
+    if campaign.extensions and "--extend" in words:  # what adds launches does not measure it again
+        del words[(at := words.index("--extend")) : at + 2]
+    words = [word for word in words if not word.startswith("--extend=")]
+    page.code(command_of(words))
     git = campaign.head.git
     commit = (git and git.commit) or "not known"
     changed = ", with local changes" if git and git.dirty else ""
