@@ -193,6 +193,8 @@ def stored_types(spec: TableSpec, result: pa.Table) -> pa.Table:
         if kind is not None and pa.types.is_null(kind):
             result = result.set_column(place, name, pa.nulls(result.num_rows))
         elif kind is not None and canonical_type(kind, name) == result.schema.field(name).type:  # else a wider key
+            if pa.types.is_dictionary(kind):  # all files together can have more values than the indices of one count
+                kind = pa.dictionary(pa.int32(), kind.value_type)
             storage = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
             values = result.column(name).cast(storage)
             result = result.set_column(place, name, values if storage == kind else values.cast(kind))
