@@ -18,6 +18,7 @@ from merge_bench.host.memory import usable_cores
 from merge_bench.merge.engines import describe
 from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.records.reader import read_campaign, read_head
+from merge_bench.records.recorded_plan import without_names
 from merge_bench.records.writer import RECORDS
 from merge_bench.units import format_duration
 
@@ -113,7 +114,7 @@ def _usual(seconds: Sequence[float]) -> float:
 
 def _problem(plan: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a plan that decides how long a merge takes."""
-    kept = {name: value for name, value in plan.items() if name not in _LENGTHS}
+    kept = {name: value for name, value in without_names(plan).items() if name not in _LENGTHS}
     if "probe" in kept:
         return {**kept, "iterations": plan.get("iterations")}
     kept.setdefault("how", "inner")  # older records have no other

@@ -21,6 +21,7 @@ from merge_bench.host import machine
 from merge_bench.host.memory import show_cores
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch
 from merge_bench.records.reader import read_campaign, read_head
+from merge_bench.records.recorded_plan import without_names
 from merge_bench.records.schema import CampaignLine, FailureLine, LaunchEndLine, WarningLine
 from merge_bench.records.writer import RECORDS, CampaignWriter
 
@@ -139,9 +140,10 @@ def differences(found: CampaignLine, wanted: CampaignLine) -> list[str]:
         msgspec.json.decode(msgspec.json.encode(msgspec.structs.replace(line, campaign_id="", argv=[], time=0.0)))
         for line in (found, wanted)
     )
-    for line in (one, other):  # the folder of a config does not matter
+    for line in (one, other):  # the folder of a config does not matter, nor how tables are called
         for config in line["configs"]:
             config["path"] = None
+        line["plans"] = [without_names(plan) for plan in line["plans"]]
     return [name for name in one if one[name] != other[name]]
 
 

@@ -126,6 +126,23 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return _read(cls, options)[0]
 
 
+def without_names(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """A recorded plan whose tables are told by what they are: two that differ only in how tables are called are equal.
+
+    Tables of older records have no fingerprint, and keep their paths.
+    """
+    found, workload = dict(plan), plan.get("workload")
+    if isinstance(workload, Mapping):
+        found["workload"] = {name: value for name, value in workload.items() if name != "warnings"}
+        for side in ("left", "right"):
+            table = workload.get(side)
+            if isinstance(table, Mapping) and table.get("fingerprint"):
+                kept = {name: value for name, value in table.items() if name not in _OF_NAMES}
+                found["workload"][side] = kept
+    return found
+
+
+_OF_NAMES = frozenset(("path", "files", "chunks", "left_out"))
 _STRUCTURES: Mapping[str, type[msgspec.Struct]] = {"workload": Workload, "left": Table, "right": Table, "tune": Tuning}
 _Structure = TypeVar("_Structure", bound=msgspec.Struct)
 

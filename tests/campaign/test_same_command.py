@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from merge_bench.campaign import campaign as campaigns
@@ -193,3 +194,17 @@ def test_a_half_written_line_is_cut_off_and_nothing_else(tmp_path: Path) -> None
 def test_what_cannot_be_written_says_why(tmp_path: Path) -> None:
     with pytest.raises(RunFailed, match="No such file"):
         CampaignWriter.resume(tmp_path)
+
+
+def test_other_spellings_of_the_same_tables_are_the_same_command() -> None:
+    made = sweep()
+    line = first_line(made.head(), made.jobs())
+
+    def of_tables(path: str, fingerprint: str | None) -> s.CampaignLine:
+        table = {"path": path, "files": [f"{path}/0"], "chunks": [[[f"{path}/0", 0]]], "fingerprint": fingerprint}
+        workload = {"name": "tables", "keys": ["id"], "left": table, "right": table, "warnings": [{"message": path}]}
+        return msgspec.structs.replace(line, plans=[{**each, "workload": workload} for each in line.plans])
+
+    assert resume.differences(of_tables("/data/a", "f1"), of_tables("../a", "f1")) == []
+    assert resume.differences(of_tables("/data/a", "f1"), of_tables("/data/a", "f2")) == ["plans"]
+    assert resume.differences(of_tables("/data/a", None), of_tables("/data/b", None)) == ["plans"]

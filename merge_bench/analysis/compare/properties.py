@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -12,12 +12,15 @@ from merge_bench.records.campaign import Campaign, Run
 from merge_bench.records.recorded_plan import Table
 from merge_bench.records.schema import Worker
 
+_V = TypeVar("_V")
 Properties = Mapping[str, Mapping[str, str]]
 """What is known of a run: kind → name → value as text. A kind of which nothing was recorded is not there."""
 
 CONFIG, UCX_SETTING, UCX = "config", "UCX setting", "UCX"
 PROBLEM, OPTION, MACHINE, PACKAGE, PROGRAM = "problem", "option", "machine", "package", "program"
 ENVIRONMENT = "environment"
+
+_PATH, _CONTENT = " path", " content"  # of a table; content: the fingerprint
 
 SIZE = ("rows_per_chunk", "workers")
 """What every problem has."""
@@ -98,9 +101,9 @@ def problem_values(run: Run) -> dict[str, object]:
     for name, text in run.unreadable_options.items():
         if _belongs_to_problem(name):
             found["workload name" if name == "workload" else name] = f"unreadable: {text}"
-    return {
-        name: _table(value) if isinstance(value, Table) else value for name, value in found.items() if value is not None
-    }
+    for name in [name for name, value in found.items() if isinstance(value, Table)]:
+        found |= _table(name, found[name])
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _belongs_to_problem(name: str) -> bool:
@@ -109,7 +112,7 @@ def _belongs_to_problem(name: str) -> bool:
         case ["workload", field]:
             return field not in _NO_PROBLEM
         case ["workload", _, field]:
-            return field in ("path", "rows", "columns")  # as in `_table`
+            return field in ("path", "rows", "columns", "fingerprint")  # as in `_table`
     return name in (*SIZE, "how", "workload")
 
 
@@ -117,8 +120,11 @@ def differences(baseline: Properties, candidate: Properties) -> tuple[Difference
     """In what two runs differ, of the kinds known of both; the same name and values of two kinds count once."""
     found: dict[tuple[str, str | None, str | None], Difference] = {}
     for kind in (kind for kind in baseline if kind in candidate):
-        for name in sorted({*baseline[kind], *candidate[kind]}):
-            old, new = baseline[kind].get(name), candidate[kind].get(name)
+        before, after = baseline[kind], candidate[kind]
+        if kind == PROBLEM:
+            before, after = told(before, after), told(after, before)
+        for name in sorted({*before, *after}):
+            old, new = before.get(name), after.get(name)
             if old != new:
                 found.setdefault((name, old, new), Difference(kind, name, old, new))
     return tuple(found.values())
@@ -144,6 +150,7 @@ def incomparable(baseline: Properties, candidate: Properties, *, one_campaign: b
 def same_problem(one: Run, other: Run) -> bool:
     """Whether nothing that is known of both problems differs."""
     old, new = problem(one), problem(other)
+    old, new = told(old, new), told(new, old)
     return all(old[name] == new[name] for name in old.keys() & new.keys())
 
 
@@ -174,10 +181,27 @@ def _program(campaign: Campaign) -> dict[str, str]:
     return {"merge_bench": campaign.head.version} | ({"commit": commit + changed} if commit else {})
 
 
-def _table(table: Table) -> str:
+def _table(name: str, table: Any) -> dict[str, object]:
     """A table of files; which worker gets which row groups follows from the number of workers."""
     columns = ", ".join(column.name for column in table.columns)
-    return f"{table.path}, {shown(table.rows)} rows of {columns}"
+    return {
+        name: f"{shown(table.rows)} rows of {columns}",
+        name + _PATH: shown(table.path),
+        name + _CONTENT: table.fingerprint,
+    }
+
+
+def told(values: Mapping[str, _V], other: Mapping[str, object]) -> dict[str, _V]:
+    """`values` of a problem by which it can be told from the `other`.
+
+    Tables are told by what they contain, and by their paths only if one of the two results did not record that.
+    """
+    both = {name.removesuffix(_CONTENT) for name in values.keys() & other.keys() if name.endswith(_CONTENT)}
+    return {
+        name: value
+        for name, value in values.items()
+        if not name.endswith((_PATH, _CONTENT)) or name.endswith(_CONTENT) == (name.rpartition(" ")[0] in both)
+    }
 
 
 def shown(value: object) -> str:

@@ -28,7 +28,7 @@ from merge_bench.records.campaign import Campaign, Run
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import RECORDS
 
-_VERSION = 3
+_VERSION = 4
 """Of what is kept: an index of another version is made anew."""
 _SCHEMA = f"""
 drop table if exists runs; drop table if exists results; drop table if exists properties;
@@ -180,7 +180,7 @@ def _series(run: Run, known: dict[str, dict[str, str]]) -> Series:
     machine.pop("gpus", None)
     machine |= properties.gathered({"GPUs": gpu.name, "GPU driver": gpu.driver_version} for gpu in gpus)
     found: dict[str, Any] = {
-        **properties.problem_values(run),
+        **properties.told(values := properties.problem_values(run), values),
         "hosts": len({worker.host for worker in workers}),
         **{name: run.options.get(name) for name in _APART},
         **{name: machine.get(name) for name in ("cpu_model", "GPUs")},

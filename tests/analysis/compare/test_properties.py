@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
+from merge_bench.analysis.compare.properties import same_problem
 from merge_bench.campaign.importing.to_records import import_text
 from merge_bench.host.description import Hardware, Ucx
 from merge_bench.records import schema as s
+from merge_bench.records.reader import read_campaign
+from merge_bench.records.recorded_plan import without_names
 from tests.analysis.compare.test_document import SIX, document
 from tests.campaign.importing.texts import text
 from tests.helpers.synthetic_campaigns import Script, interleaved, plan, write_campaign
@@ -102,18 +106,38 @@ def test_a_setting_that_ucx_did_not_take_is_told(tmp_path: Path) -> None:
     assert "the configs set different values of UCX_TLS, but both runs used UCX_TLS=all" in found["notes"]
 
 
-def test_tables_are_told_by_path_rows_and_columns(tmp_path: Path) -> None:
-    def table(path: str) -> dict[str, Any]:
-        return {"path": path, "rows": 1000, "files": [path], "columns": [{"name": "id"}, {"name": "v"}], "chunks": [[]]}
+@pytest.mark.parametrize(
+    ("one", "other", "differing"),
+    [
+        (("/data/a", None), ("/data/a", None), None),
+        (("/data/a", None), ("/data/b", None), ("path", "/data/a", "/data/b")),
+        (("/data/a", None), ("/data/a", "f1"), None),
+        (("/data/a", None), ("../a", "f1"), ("path", "/data/a", "../a")),
+        (("/data/a", "f1"), ("../a", "f1"), None),
+        (("/data/a", "f1"), ("/data/a", "f2"), ("content", "f1", "f2")),
+    ],
+)
+def test_tables_are_told_by_what_they_are_and_by_their_paths_where_that_is_not_recorded(
+    tmp_path: Path, one: tuple[str, Any], other: tuple[str, Any], differing: tuple[str, str, str] | None
+) -> None:
+    def folder(place: str, path: str, fingerprint: str | None) -> Path:
+        table = {
+            "path": path, "rows": 1000, "files": [path], "columns": [{"name": "id"}, {"name": "v"}], "chunks": [[]],
+            **({"fingerprint": fingerprint} if fingerprint else {}),
+        }  # fmt: skip
+        workload = {"name": "tables", "keys": ["id"], "left": table, "right": {**table, "path": "r"}, "warnings": []}
+        return write_campaign(tmp_path / place, *interleaved({"base": SIX}, rows_per_chunk=None, workload=workload))
 
-    def folder(path: str) -> Path:
-        workload = {"name": "tables", "keys": ["id"], "left": table(path), "right": table("r"), "warnings": []}
-        return write_campaign(tmp_path, *interleaved({"base": SIX}, rows_per_chunk=None, workload=workload))
-
-    found = document(folder("/data/a"), folder("/data/b"), anyway=True)
-    assert [(each["kind"], each["name"], each["baseline_value"]) for each in found["differences"]] == [
-        ("problem", "workload left", "/data/a, 1,000 rows of id, v")
-    ]
+    folders = [folder("1", *one), folder("2", *other)]
+    found = document(*folders, anyway=True)["differences"]
+    named = [(each["name"], each["baseline_value"], each["candidate_value"]) for each in found]
+    wanted = [] if differing is None else [(f"workload left {differing[0]}", *differing[1:])]
+    assert [each for each in named if each[0].startswith("workload left")] == wanted
+    runs = [read_campaign(each).runs[0] for each in folders]
+    assert same_problem(*runs) == (differing is None)
+    plans = [without_names(run.options) for run in runs]
+    if None not in (one[1], other[1]):
+        assert (plans[0] == plans[1]) == (one[1] == other[1])
 
 
 def test_what_varies_within_a_run_is_shown_whole(tmp_path: Path) -> None:
