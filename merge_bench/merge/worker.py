@@ -74,15 +74,13 @@ class State:
         """
         from merge_bench.merge import written_result
 
-        plan = self.plan
-        assert plan.write_result is not None
+        output = self.plan.how.output(*fields, self.plan.keys)
         self.meter.pause()
         try:
-            schema = written_result.stored_schema(plan, fields)
-            path = written_result.write_part(plan.write_result, number, pieces, schema)
+            path = written_result.write_part(self.plan, number, pieces, output)
         finally:
             self.meter.restart()
-        return self.verify(written_result.read_part(path, plan.how.output(*fields, plan.keys)), abort)
+        return self.verify(written_result.read_part(path, output), abort)
 
     def verify(self, pieces: Iterable[pa.Table], abort: Abort) -> Check:
         """Check this worker's part of the result; the memory that this takes is not counted."""

@@ -7,7 +7,8 @@ have identical fields.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -51,7 +52,7 @@ class TableSide:
     columns: tuple[TableColumn, ...]
     chunks: tuple[tuple[tuple[str, int], ...], ...]
     chunk_rows: tuple[int, ...]
-    constants: tuple[tuple[tuple[str, int | str | None], ...], ...] = ()
+    constants: Mapping[str, parquet.Constants] = dataclasses.field(default_factory=dict, hash=False)
     left_out: tuple[LeftOut, ...] = ()
     fingerprint: str = ""
 
@@ -193,6 +194,8 @@ def stored_types(spec: TableSpec, result: pa.Table) -> pa.Table:
         if kind is not None and pa.types.is_null(kind):
             result = result.set_column(place, name, pa.nulls(result.num_rows))
         elif kind is not None and canonical_type(kind, name) == result.schema.field(name).type:  # else a wider key
+            if pa.types.is_dictionary(kind):  # all files together can have more values than the indices of one count
+                kind = pa.dictionary(pa.int32(), kind.value_type)
             storage = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
             values = result.column(name).cast(storage)
             result = result.set_column(place, name, values if storage == kind else values.cast(kind))
@@ -229,7 +232,7 @@ def load_chunk(spec: TableSpec, rank: int) -> tuple[Frame, Frame]:
 
 def read_side(side: TableSide, file: str, row_groups: Sequence[int], columns: Sequence[TableColumn]) -> pa.Table:
     """These columns of rows of a file of one side, under their fields' names and types. Errors as `load_chunk`."""
-    constants = dict(side.constants[side.files.index(file)])
+    constants = side.constants.get(file, {})
     table = parquet.read_rows(file, row_groups, [column.source for column in columns])
     arrays = []
     for column in columns:
