@@ -46,8 +46,8 @@ def _with_join(options: Resolved, benchmark: Benchmark) -> Resolved:
 def plan_question(benchmark: Benchmark, values: dict[str, Any], workers: int, engine: str) -> TableSpec:
     """Plan the merge of a question's tables, which are generated if they do not exist.
 
-    There is no warning of few row groups: only tables of a few rows have them, which the generator decides. Nor have the
-    tables a fingerprint: their paths name benchmark, size and version, and another release of Arrow writes other bytes.
+    There is no warning of few row groups: only tables of a few rows have them, which the generator decides. The tables
+    have no fingerprint: their paths name benchmark, size and version, and another release of Arrow writes other bytes.
 
     Raises
     ------

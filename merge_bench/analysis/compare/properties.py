@@ -184,7 +184,7 @@ def _table(name: str, table: Any) -> dict[str, object]:
     columns = ", ".join(column.name for column in table.columns)
     return {
         name: f"{shown(table.rows)} rows of {columns}",
-        name + _PATH: table.path,
+        name + _PATH: shown(table.path),
         name + _CONTENT: table.fingerprint,
     }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from merge_bench.merge.frame import canonical_type
 from merge_bench.merge.workload import schema
 from merge_bench.merge.workload.files import LeftOut, TableFile, find_files
 
+Constants = Mapping[str, int | str | None]
 PARTS_DIFFER, INT96 = "parts-differ", "int96-times"
 _OPTIONS: dict[str, Any] = {
     "coerce_int96_timestamp_unit": "us",  # nanoseconds would wrap before 1677 and after 2262
@@ -52,15 +53,15 @@ class Footers:
     """One table: its files, its columns in the order in which they first occur, and its row groups that have rows.
 
     `names`: those of all columns, also of those that were not asked for.
-    `constants`: for each file, the columns that it does not hold, with the value that all of its rows have there: that
-    of a Hive partition, or None. `fingerprint`: equal for equal footers, whatever files are called.
+    `constants`: file → the columns that it does not hold, with the value that all of its rows have there: that of a
+    Hive partition, or None. `fingerprint`: equal for equal footers, whatever files are called.
     """
 
     files: tuple[str, ...]
     names: tuple[str, ...]
     columns: tuple[FooterColumn, ...]
     row_groups: tuple[RowGroup, ...]
-    constants: tuple[tuple[tuple[str, int | str | None], ...], ...]
+    constants: Mapping[str, Constants]
     left_out: tuple[LeftOut, ...]
     fingerprint: str
     cautions: tuple[Caution, ...]
@@ -106,14 +107,15 @@ def read_footers(path: str, wanted: Collection[str] | None = None) -> Footers:
             f"{name!r} is a column of the files of {path} and a partition in the names of its folders; leave it out"
             " with --columns"
         )
-    constants = tuple(
-        tuple([(name, None) for name in types if name not in part.types]
-              + [(name, _parsed(dict(part.file.partitions).get(name), kind)) for name, kind in partitions.items()])
-        for part in parts
-    )  # fmt: skip
+    constants: dict[str, Constants] = {}
+    for part in parts:
+        values = dict(part.file.partitions)
+        constants[part.file.path] = {name: None for name in types if name not in part.types} | {
+            name: _parsed(values.get(name), kind) for name, kind in partitions.items()
+        }
     columns = [_summary(name, kind, parts) for name, kind in types.items()]
     for name, kind in partitions.items():
-        nullable = any(value is None for row in constants for each, value in row if each == name)
+        nullable = any(row[name] is None for row in constants.values())
         columns.append(FooterColumn(name, kind, kind, nullable, 0))
     names = [*(name for part in parts for name in part.fields), *(n for p in parts for n, _ in p.file.partitions)]
     return Footers(

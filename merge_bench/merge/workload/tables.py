@@ -7,7 +7,8 @@ have identical fields.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -51,7 +52,7 @@ class TableSide:
     columns: tuple[TableColumn, ...]
     chunks: tuple[tuple[tuple[str, int], ...], ...]
     chunk_rows: tuple[int, ...]
-    constants: tuple[tuple[tuple[str, int | str | None], ...], ...] = ()
+    constants: Mapping[str, parquet.Constants] = dataclasses.field(default_factory=dict, hash=False)
     left_out: tuple[LeftOut, ...] = ()
     fingerprint: str = ""
 
@@ -229,7 +230,7 @@ def load_chunk(spec: TableSpec, rank: int) -> tuple[Frame, Frame]:
 
 def read_side(side: TableSide, file: str, row_groups: Sequence[int], columns: Sequence[TableColumn]) -> pa.Table:
     """These columns of rows of a file of one side, under their fields' names and types. Errors as `load_chunk`."""
-    constants = dict(side.constants[side.files.index(file)])
+    constants = side.constants.get(file, {})
     table = parquet.read_rows(file, row_groups, [column.source for column in columns])
     arrays = []
     for column in columns:

@@ -1,0 +1,65 @@
+"""Options that take names: lists, names with commas and blanks, options that are repeated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from merge_bench.cli.parameters import add_options
+from merge_bench.config import parsers
+from merge_bench.config.options import BY_KEY, as_text, as_words, parse_options
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("a,b", ("a", "b")),
+        (" a , b c ", ("a", "b c")),
+        ('"a,b"', ("a,b",)),
+        ('" id", x', (" id", "x")),
+        ('"say ""hi"""', ('say "hi"',)),
+        ('5" pipe,b', ('5" pipe', "b")),
+        ('"",b', ("", "b")),
+    ],
+)
+def test_a_name_in_quotes_keeps_commas_and_blanks(text: str, names: tuple[str, ...]) -> None:
+    assert parsers.columns(text) == names
+    assert parsers.columns(as_text(names)) == names
+
+
+@pytest.mark.parametrize("text", ["", "a,", ",a", "a,,b", "a,a"])
+def test_empty_names_and_names_that_are_there_twice_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="contains"):
+        parsers.columns(text)
+
+
+def test_a_list_of_a_program_means_its_names_as_they_are() -> None:
+    values = parse_options({"on": ["a,b", " id"], "columns": ["x"], "left_on": "a,b"})
+    assert (values["on"], values["columns"], values["left_on"]) == (("a,b", " id"), ("x",), ("a", "b"))
+    assert as_words({"on": ["a,b", " id"]}) == ["--on", '"a,b"," id"']
+
+
+@pytest.mark.parametrize(
+    ("words", "on"),
+    [
+        (["--on", "a,b"], ("a", "b")),
+        (["--on", "a,b", "--on", " id"], ("a,b", " id")),
+        (["--on", '"a,b"'], ("a,b",)),
+        ([], None),
+    ],
+)
+def test_each_value_of_a_repeated_option_is_one_name(words: list[str], on: tuple[str, ...] | None) -> None:
+    found: dict[str, Any] = {}
+
+    @click.command()
+    @add_options([BY_KEY["on"]])
+    def command(**values: Any) -> None:
+        found.update(values)
+
+    assert CliRunner().invoke(command, words).exit_code == 0
+    assert found["on"] == on
+    wrong = CliRunner().invoke(command, ["--on", "a,"])
+    assert (wrong.exit_code, "--on" in wrong.output) == (2, True)
