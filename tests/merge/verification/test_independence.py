@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -224,3 +225,13 @@ def test_damaged_values_end_the_proof(tmp_path: Path, damaged: Callable[[str], P
     assert duckdb_reference.count_rows(spec).rows == 10
     with pytest.raises(RunFailed, match=r"left\.parquet is damaged: column 'a' cannot be read: [^\n]*$"):
         duckdb_reference.expected(spec)
+
+
+def test_a_folder_for_temporary_files_whose_name_is_a_pattern_and_a_quote(
+    spec: TableSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "it's [a] *"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    assert duckdb_reference.expected(spec)[0] == 20
+    assert list(folder.iterdir()) == []
