@@ -38,7 +38,7 @@ PAYLOAD: list[pa.DataType] = [
     pa.int8(), pa.uint64(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.bool_(), pa.string(), pa.binary(),
     pa.dictionary(pa.int8(), pa.string()), pa.date32(), pa.time32("ms"), pa.time64("us"), pa.time64("ns"),
     pa.timestamp("ms", "UTC"), pa.timestamp("us"), pa.timestamp("ns"), pa.duration("us"), pa.decimal128(12, 3),
-    pa.binary(4), pa.uuid(), pa.null(),
+    pa.binary(4), pa.uuid(), pa.null(), *[pa.timestamp("us")] * 4,
 ]  # fmt: skip
 PARTITIONS = pa.schema([("year", pa.int32()), ("region", pa.string()), ("at", pa.string())])
 

@@ -317,7 +317,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, ask: Any) -> None:
     left, right = tables(tmp_path, {"k": [1]}, {"k": [1]})
     spec = plan(left, right, "k")
     right.unlink()
-    with pytest.raises(RunFailed, match=r"r\.parquet cannot be read: [^\n]*$"):
+    with pytest.raises(UsageError, match=r"r\.parquet cannot be read: [^\n]*$"):
         ask(spec)
 
 
