@@ -146,8 +146,8 @@ def write(path: Path | None, document: Mapping[str, Any] | str) -> None:
     """Replace the file at once, so that it is never half written. Does nothing without a path."""
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as draft:
-            draft.write_text((document if isinstance(document, str) else json.dumps(document, indent=1)) + "\n")
+        with replacing(path) as stream:
+            stream.write(((document if isinstance(document, str) else json.dumps(document, indent=1)) + "\n").encode())
 
 
 def read(path: Path) -> dict[str, Any]:
