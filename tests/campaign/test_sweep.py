@@ -265,7 +265,7 @@ def test_engines_are_one_campaign_and_give_names(tmp_path: Path) -> None:
     plans = [(plan["rows_per_chunk"], plan["engine"]) for plan in made.head().plans]
     assert plans == [(1000, "native"), (1000, "polars"), (2000, "native"), (2000, "polars")]
     assert made.labels == ["native", "polars"]
-    assert {label(job, made.jobs(), 0).split(", ")[1] for job in made.jobs()} == {"native", "polars"}
+    assert {label(job, made.jobs()).split(": ")[1].split(",")[0] for job in made.jobs()} == {"native", "polars"}
     assert "## a/1 (polars): 1 worker, 1,000 rows per chunk, 6 launches" in dry_run(made)
     assert too_few_blocks(sweep("a", engine=("native", "polars"), blocks=1)) is not None
     assert sweep("a", "b", engine=("native", "polars")).labels == [
