@@ -347,8 +347,9 @@ def _result_folder(values: dict[str, Any]) -> str | None:
     folder = Path(values["write_result"]).expanduser().absolute()
     if folder.is_dir() and any(folder.iterdir()):
         raise UsageError(f"--write-result: the folder {folder} is not empty; name a new one")
-    if not folder.is_dir() and os.path.lexists(folder):
-        raise UsageError(f"--write-result: {folder} is not a folder; name a new one")
+    above = (each for each in (folder, *folder.parents) if os.path.lexists(each) and not each.is_dir())
+    if blocking := next(above, None):
+        raise UsageError(f"--write-result {folder}: {blocking} is not a folder; name a new one")
     return str(folder)
 
 

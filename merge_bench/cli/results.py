@@ -295,7 +295,7 @@ def _print_references() -> None:
 
 
 @click.command("results", context_settings=CONTEXT)
-@click.argument("result", required=False, metavar="[RESULT]")
+@click.argument("result", type=PATH, required=False, metavar="[RESULT]")
 @results_option("Folder of the campaigns to list.")
 @click.pass_context
 def list_results(ctx: click.Context, /, result: str | None, results: str) -> int:
@@ -312,7 +312,7 @@ def list_results(ctx: click.Context, /, result: str | None, results: str) -> int
 
 
 @click.command(context_settings=CONTEXT)
-@click.argument("result", metavar="RESULT")
+@click.argument("result", type=PATH, metavar="RESULT")
 @click.option("--details", is_flag=True, help="Print every table before the conclusion.")
 @json_option("Print the JSON document of the command that made it.")
 def show(result: str, details: bool, as_json: bool) -> int:

@@ -112,6 +112,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     threads: Number | None = None
     require_transport: list[str] | None = None
     timeline: str | None = None
+    write_result: str | None = None
     workload: Workload | None = None
     tune: Tuning | None = None
     probe: str | None = None

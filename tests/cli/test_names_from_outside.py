@@ -131,7 +131,7 @@ def accepted(words: tuple[str, ...], parameter: click.Parameter, what: str) -> b
     if parameter.name == "results" and words[0] in ("run", "tune", "probe"):
         return True  # `import` shows what making a results folder says
     if what in ("missing", "not UTF-8"):
-        return parameter.name in ("results", "figures")  # is made
+        return parameter.name in ("results", "figures", "write_result")  # is made
     if what in ("fifo", "device"):  # is written to
         return parameter.name in ("output", "markdown", "plots", "csv_file", "destination")
     return False

@@ -158,7 +158,7 @@ def test_a_large_config_is_read_in_linear_time(tmp_path: Path) -> None:
     [
         (b"A=1\nB=\x00\n", "a.cfg:2: the line contains a NUL byte"),
         (b"A=1\n\nB=\xff\n", "a.cfg:3: the line is not UTF-8 text"),
-        (b"#" * (1024 * 1024 + 1), "a.cfg: the file is larger than 1024 KiB"),
+        (b"#" * (1024 * 1024 + 1), "a.cfg is larger than 1 MiB"),
     ],
 )
 def test_bytes_that_are_no_config(tmp_path: Path, data: bytes, sentence: str) -> None:
