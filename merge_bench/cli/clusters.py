@@ -37,6 +37,7 @@ def run(named: tuple[str, ...], **values: Any) -> int:
     from merge_bench.analysis.documents.run import runs_of
     from merge_bench.analysis.summary import summarize
     from merge_bench.campaign.run import dry_run, load_all
+    from merge_bench.records.reader import read_campaign
     from merge_bench.view.document import print_document
     from merge_bench.view.messages import say_warnings
 
@@ -52,6 +53,8 @@ def run(named: tuple[str, ...], **values: Any) -> int:
             asked_for(
                 sweep.options, compared=len(sweep.labels), runs=len(sweep.prepared)
             )  # refuses what the run would refuse
+            if values["extend"]:
+                read_campaign(values["extend"])
             print(dry_run(sweep))
             return 0
         result, verdict, status = api.launch(sweep, values, caller, quiet=bool(values["json"]))

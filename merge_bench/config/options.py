@@ -154,7 +154,7 @@ _MEASURING = _section(
         " order.", "N",
     ),
     Option(
-        "extend", parsers.text, None,
+        "extend", parsers.path, None,
         "Add launches to this stored result of the same command, until each of its runs has --launches of them.",
         "RESULT", in_config=False,
     ),
