@@ -15,7 +15,7 @@ from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.analysis.documents.error import Failure
 from merge_bench.analysis.statistics.power import can_differ, least_launches
 from merge_bench.analysis.statistics.verdict import ALPHA
-from merge_bench.errors import GateNotMet, UsageError, WrongResult, require
+from merge_bench.errors import GateNotMet, UsageError, WrongResult
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign, read_head
 from merge_bench.records.writer import RECORDS
@@ -94,7 +94,6 @@ def asked_for(values: Mapping[str, Any], *, configs: int) -> Gate | None:
     if not against and not fail_on:
         return None
     if against == HISTORY:
-        require("ruptures", "history", f"--against {HISTORY}")
         if configs > 1:
             raise UsageError(f"--against {HISTORY} takes one config; run each config by itself")
         return Gate(Path(values["results"]), fail_on, float(values["threshold"]))
