@@ -220,7 +220,7 @@ def closed(
     series: int, length: int, seed: int, *, before: int = 30, loss: float = LOSS, scale: float = 0.5,
     rule: Rule = find_shifts,
 ) -> tuple[int, int]:  # fmt: skip
-    """Of losses that last so long, how many are found while they last, and how many end within 3 nights of their end."""
+    """How many losses that last so long are found meanwhile, and how many are closed within 3 nights of their end."""
     random = _random(seed, "closed", length, before, loss, scale)
     found = ended = 0
     for _ in range(series):

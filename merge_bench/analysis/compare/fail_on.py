@@ -75,8 +75,12 @@ class Gate:
             from merge_bench.analysis.history.level import compare_with_level
 
             document = compare_with_level(campaign, self.against, self.threshold)
+        elif self.against is not None:
+            from merge_bench.analysis.history.level import compare_with_result
+
+            document = compare_with_result(campaign, self.against, self.threshold)
         else:
-            document = compare([self.against, campaign] if self.against else [campaign], threshold=self.threshold)
+            document = compare([campaign], threshold=self.threshold)
         return judged(document, metric=METRIC, fail_on=self.fail_on)
 
 

@@ -67,7 +67,7 @@ class LevelShift(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SeriesFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """What is no shift: `kind` is ``drifts`` (by `change` from the result `since` on) or ``noise-changed`` (since then)."""
+    """What is no shift: `kind` is ``drifts`` (by `change` since the result `since`) or ``noise-changed`` (likewise)."""
 
     kind: str
     since: int

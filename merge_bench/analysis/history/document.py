@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 from collections.abc import Collection, Iterable, Sequence
 from itertools import accumulate, islice, pairwise
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 from merge_bench.analysis.compare.properties import differences
 from merge_bench.analysis.compare.samples import METRICS, Metric
 from merge_bench.analysis.documents import history as documents
+from merge_bench.analysis.history.accepted import accept
 from merge_bench.analysis.history.findings import findings, gradual
 from merge_bench.analysis.history.index import Entry, Index, Series
 from merge_bench.analysis.history.shifts import AFTER, FIRST, Shift, find_shifts
@@ -53,6 +55,31 @@ def history(
         having = f" with {described}" if described else ""
         raise UsageError(f"no result in {', '.join(map(str, folders))}{having} has a {metric}")
     return found
+
+
+def accept_level(document: documents.HistoryDocument, *, by: str | None, reason: str) -> None:
+    """Let ``--against history`` compare with the present level of the document's only series, though it is worse.
+
+    Raises
+    ------
+    UsageError
+        If that is not one series, if it is compared with that level anyway, or if nobody and nothing is named.
+    """
+    if len(document.series) != 1:
+        names = ", ".join(dict.fromkeys(str(each.series["config"]) for each in document.series))
+        raise UsageError(
+            f"a level is accepted for one series, and these are {len(document.series)} ({names}); name one"
+        )
+    (series,) = document.series
+    if len(series.results) - 1 in series.reference_results:
+        raise UsageError("nothing to accept: --against history compares with the present level")
+    if not reason.strip():
+        raise UsageError("say why the level is accepted")
+    newest = series.results[-1]
+    accept(
+        os.path.dirname(newest.path), series=series.series, newest=newest.started, metric=document.metric,
+        level=series.level, by=by or getpass.getuser(), reason=reason,
+    )  # fmt: skip
 
 
 def document_of(

@@ -54,7 +54,7 @@ def memory_of(residuals: Values) -> float:
     values = np.clip(residuals, -robust, robust)
     lags = min(_LAGS, count // 3)
     weights = _WEIGHTS[:lags]
-    found = np.array([values[lag:] @ values[:-lag] for lag in range(1, lags + 1)]) / (values @ values)
+    found = np.array([values[lag:] @ values[:-lag] for lag in range(1, lags + 1)]) / max(float(values @ values), 1e-12)
     squares = float(weights @ weights)
     lost = float(weights.sum()) / squares / count  # of each lag, because the level is estimated from the same results
     memory = (float(weights @ found) / squares + lost) / max(0.5, 1.0 - 2.0 * lost / (1.0 - DECAY))

@@ -71,8 +71,9 @@ def test_a_gate_that_is_not_met_on_a_busy_host_says_so(tmp_path: Path) -> None:
     document, status = Gate(before, ("slower",), 0.02).hold(read_campaign(now))
     assert status == 5
     assert document.error is not None
+    assert "nightly is SLOWER in throughput; " in document.error.message
     assert document.error.message.endswith(
-        "nightly is SLOWER in throughput; B was measured while other processes kept the host's cores busy, so the"
+        "B was measured while other processes kept the host's cores busy, so the"
         " difference may come from the host"
     )
 

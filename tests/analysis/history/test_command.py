@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import json
 import shutil
@@ -17,8 +16,6 @@ from typing import Any
 
 import msgspec
 import pytest
-
-pytest.importorskip("ruptures", reason="the extra history is not installed")
 
 import merge_bench
 from merge_bench import cli
@@ -291,13 +288,10 @@ def test_a_floor_that_is_shown_later_undoes_no_shift(results: Path) -> None:
     assert [shift.result for shift in after.shifts] == [shift.result for shift in before.shifts] == [30]
 
 
-def test_what_is_refused(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_refused(results: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"cannot read the folder .*nowhere"):
         document(tmp_path / "nowhere")
     with pytest.raises(UsageError, match=r"no result in .* with config shm has a throughput"):
         document(results, config="shm")
     with pytest.raises(UsageError, match="'speed' is none of throughput, bandwidth"):
         document(results, metric="speed")
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(UsageError, match=r"pip install 'merge-bench\[history\]'"):
-        document(results)

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("ruptures", reason="the extra history is not installed")
-
 from merge_bench.analysis.compare.fail_on import Gate, asked_for, passed
 from merge_bench.analysis.documents.error import Failure
 from merge_bench.errors import UsageError

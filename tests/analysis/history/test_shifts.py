@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-pytest.importorskip("ruptures", reason="the extra history is not installed")
-
 from benchmarks import history_alarms as made
 from merge_bench.analysis.history import shifts
 from merge_bench.analysis.history.shifts import find_shifts
