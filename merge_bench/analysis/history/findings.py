@@ -40,8 +40,8 @@ class Finding:
 def findings(values: Sequence[float], levels: Sequence[float], since: int, threshold: float) -> list[Finding]:
     """Of a series with these levels, whose present stretch begins at `since`."""
     logs = np.log(np.array(values))
-    found = [_drift(logs, since, threshold), _noise_change(logs - np.log(np.array(levels)))]
-    return [each for each in found if each is not None]
+    found = _drift(logs, since, threshold) or _noise_change(logs - np.log(np.array(levels)))
+    return [] if found is None else [found]
 
 
 def _drift(logs: Values, since: int, threshold: float) -> Finding | None:

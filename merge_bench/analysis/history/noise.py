@@ -30,10 +30,13 @@ _SLOPE = 3.0
 
 @dataclass(frozen=True)
 class Noise:
-    """`spread`: the standard deviation, tails included; `cap`: how far from its level a result counts at most."""
+    """`spread`: the standard deviation, tails included; `cap`: how far from its level a result counts at most;
+    `robust`: the standard deviation without tails.
+    """
 
     spread: float
     cap: float
+    robust: float
 
 
 def noise_of(residuals: Values) -> Noise:
@@ -44,7 +47,7 @@ def noise_of(residuals: Values) -> Noise:
     spread = max(math.sqrt(float(wide @ wide) / max(1, len(wide) - 1)), _LEAST)
     tails = np.count_nonzero(size > _CAP * robust)
     cap = spread * math.sqrt(2.0 * math.log(1.0 / ((tails + 0.5) / (len(size) + 1.0)))) if tails else _CAP * spread
-    return Noise(spread, cap)
+    return Noise(spread, cap, robust)
 
 
 def memory_of(residuals: Values) -> float:

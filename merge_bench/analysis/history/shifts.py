@@ -24,7 +24,7 @@ AFTER = 3
 _LONGEST, _REMEMBERED, _MEMORY = 40, 200, 400
 """Results after a shift, and before one, that are looked back at."""
 
-EVIDENCE = 4.1
+EVIDENCE = 4.0
 """The evidence, in standard deviations of a normal distribution, from which on a shift is reported."""
 
 RETURN = 3.3
@@ -43,6 +43,7 @@ _OFTEN = 48
 _SOON = 5
 _STATE, _ALONE, _FEW = 7.0, 2.5, 45.0
 _RECORD = 1.4
+_SURE = 3.6
 _GREW = 1.2
 _EARLY, _LATE, _SLOW = 0.3, 0.4, 10.0
 _CALIBRATED = 400
@@ -157,7 +158,7 @@ class _Followed:
         apart = np.abs(difference) / np.sqrt(1.0 / after + 1.0 / before)
         needed = math.sqrt(EVIDENCE**2 + 2.0 * max(0.0, math.log(self.count / _CALIBRATED)))
         best = int(np.argmax(apart))
-        if apart[best] < (needed if len(self.known) == 1 else RETURN) * noise.spread * 0.9:
+        if apart[best] < (needed if len(self.known) == 1 else RETURN) * noise.robust * 0.9:
             return None
         return self._found(int(after[best]), needed, threshold)
 
@@ -185,15 +186,18 @@ class _Followed:
         free = len(residuals) - 1.0
         evidence = _as_normal(t, free)
         needed += _extra(after)
-        if evidence < (needed if back is None else RETURN):
-            return None
+        if back is not None:
+            return self._changed(after, change, evidence, back) if evidence >= RETURN else None
+        # As if all these results shared one state of the host, and those before had few: no memory can explain more.
         alone = _as_normal(abs(change) / (spread * math.sqrt(1.0 + _STATE / len(residuals))), free / 3.0)
-        if back is None and alone < _ALONE * min(1.0, math.sqrt(_FEW / len(residuals))):
+        if after >= _SOON and alone >= _SURE:
+            return self._changed(after, change, max(evidence, alone), None)
+        if evidence < needed or alone < _ALONE * min(1.0, math.sqrt(_FEW / len(residuals))):
             return None
         runs = np.cumsum(np.append(0.0, np.clip(residuals, -noise.cap, noise.cap)))
-        if back is None and abs(change) * after < _RECORD * np.max(np.abs(runs[after:] - runs[:-after])):
+        if abs(change) * after < _RECORD * np.max(np.abs(runs[after:] - runs[:-after])):
             return None
-        return self._changed(after, change, evidence, back)
+        return self._changed(after, change, evidence, None)
 
     def _back_at(self, new: Values, change: float, noise: Noise, memory: float) -> _Level | None:
         """The newest of the earlier levels that these results are alike to, and nearer to than to the present one."""
