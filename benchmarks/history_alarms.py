@@ -165,7 +165,7 @@ def _each_night(points: Callable[[NDArray[np.float64]], Sequence[int]]) -> Rule:
 
 
 def _otava(values: NDArray[np.float64]) -> Sequence[int]:
-    from otava.analysis import compute_change_points
+    from otava.analysis import compute_change_points  # type: ignore[import-not-found]
 
     found = compute_change_points(values, window_len=50, max_pvalue=0.001, min_magnitude=0.02)
     return [int(each.index) for each in found[0]]

@@ -61,7 +61,8 @@ def memory_of(residuals: Values) -> float:
     squares = float(weights @ weights)
     lost = float(weights.sum()) / squares / count  # of each lag, because the level is estimated from the same results
     memory = (float(weights @ found) / squares + lost) / max(0.5, 1.0 - 2.0 * lost / (1.0 - DECAY))
-    return min(_MOST, _RUNS * max(0.0, memory - _CERTAIN / math.sqrt(squares * count)) + _MARGIN / count**1.5)
+    certain = max(0.0, memory - _CERTAIN / math.sqrt(squares * count))
+    return float(min(_MOST, _RUNS * certain + _MARGIN / count**1.5))
 
 
 def variance_ratio(memory: float, count: int) -> float:

@@ -91,7 +91,7 @@ class HistoryView:
             button.on_click(lambda _, names=(before, after): self._compare(names))
             shifts.append(ui.side_by_side(ui.html(text, min_width=300), button, sizing_mode=ui.WIDE))
         heading = [ui.html("<h2>Shifts, the last one first</h2>")] if shifts else []
-        found = [*(finding_sentence(series, each) for each in series.findings), waiting(document, series)]
-        notes = "".join(f"<p>{as_html(each)}</p>" for each in found if each) + notes
+        findings = [*(finding_sentence(series, each) for each in series.findings), waiting(document, series)]
+        notes = "".join(f"<p>{as_html(each)}</p>" for each in findings if each) + notes
         first = ui.html(f'<p class="verdict">{conclusion}</p>{notes}')
         return [first, *map(ui.chart_card, charts_of(document)), *heading, *shifts]

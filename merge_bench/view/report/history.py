@@ -99,10 +99,10 @@ def waiting(document: HistoryDocument, series: HistorySeries) -> str:
     return f"--against history compares with {level}, until somebody accepts the loss: history --accept REASON"
 
 
-def _named_once(shifts: Iterable[LevelShift]) -> list[LevelShift]:
+def _named_once(shifts: Sequence[LevelShift]) -> list[LevelShift]:
     """The shifts; of a gradual change only the first."""
-    seen: set[tuple[int, int]] = set()
-    return [each for each in shifts if each.ramp is None or not (each.ramp in seen or seen.add(each.ramp))]
+    before = [None, *(each.ramp for each in shifts)]
+    return [each for each, ramp in zip(shifts, before, strict=False) if each.ramp is None or each.ramp != ramp]
 
 
 def what(series: HistorySeries, shifts: Sequence[LevelShift], shift: LevelShift) -> str:
