@@ -277,7 +277,7 @@ def history(
     Raises
     ------
     UsageError
-        If there is no such result, or `ruptures` is not installed.
+        If there is no such result.
     """
     from merge_bench.analysis.history.document import history as history_of
     from merge_bench.view.titles import moment

@@ -58,6 +58,7 @@ def compare(
     A RESULT is a campaign folder or its records.jsonl. With one RESULT, the baseline is its first config. With several
     RESULTs, the baseline is the first RESULT.
     """
+    from merge_bench.analysis.compare.document import compare as compare_results
     from merge_bench.analysis.compare.fail_on import compare_for, judged, passed
     from merge_bench.records.reader import read_campaign
     from merge_bench.view.document import print_document
@@ -65,7 +66,8 @@ def compare(
     if markdown and as_json:
         raise UsageError("--markdown and --json cannot be combined")
     campaigns = [read_campaign(result) for result in results]
-    document = compare_for(fail_on, campaigns, threshold=threshold, anyway=anyway)
+    compared = functools.partial(compare_results, campaigns, threshold=threshold, anyway=anyway)
+    document = compare_for(fail_on, compared, threshold=threshold)
     measured = {each.pair for each in document.comparisons if each.metric == metric}
     pairs = {each.pair for each in document.comparisons}
     if measured < pairs and (fail_on or not measured):
@@ -101,21 +103,30 @@ def compare(
 @click.option("--exchange", metavar="NAME", help="Only merges with this exchange.")
 @percent_option("--threshold", "2%", "Ignore shifts below this.")
 @click.option("--details", is_flag=True, help="Print every result, and everything that differs across a shift.")
+@click.option("--accept", metavar="REASON", help="Accept a loss: from now on, --against history compares with the level"
+              " that one series has now. Who and why is kept in accepted.jsonl in the results folder.")  # fmt: skip
+@click.option("--by", metavar="NAME", help="Who accepts. [default: the user's name]")
 @plot_option("each series with its levels")
 @json_option()
 def history(
-    folders: tuple[str, ...], results: str, details: bool, plots: Sequence[str], as_json: bool, **asked: Any
-) -> int:
+    folders: tuple[str, ...], results: str, details: bool, accept: str | None, by: str | None, plots: Sequence[str],
+    as_json: bool, **asked: Any,
+) -> int:  # fmt: skip
     """Show when the level of repeated merges changed, and what differs since then.
 
     A FOLDER is a results folder. All results in it of the same problem and config are one series. A shift is found by
     results that came after it, so that one bad night is none.
     """
+    from merge_bench.analysis.history.document import accept_level
     from merge_bench.analysis.history.document import history as history_of
     from merge_bench.view.plot.history import charts_of
     from merge_bench.view.report.history import print_history
 
     show = None if as_json else functools.partial(print_history, details=details)
+    if accept is not None:
+        accept_level(history_of(folders or (results,), **asked), by=by, reason=accept)
+    elif by is not None:
+        raise UsageError("--by needs --accept REASON")
     return _show(lambda: history_of(folders or (results,), **asked), show, charts_of, plots)
 
 

@@ -83,7 +83,6 @@ def test_a_job_is_queued_shown_and_listed(service: Running) -> None:
 def test_the_history_is_that_of_the_command(
     tmp_path_factory: pytest.TempPathFactory, service: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("ruptures", reason="the extra history is not installed")
     assert "no result in" in service.refused(400, "GET", "/api/history")["message"]
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
     with running(tmp_path_factory.mktemp("nights"), Limits()) as found:

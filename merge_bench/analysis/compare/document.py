@@ -23,6 +23,10 @@ _DOUBTS = {
     Verdict.INCONCLUSIVE: "launches vary more",
 }
 """What a busy host may mean for a verdict."""
+ONE_NIGHT = (
+    "this verdict is of these launches only: two results cannot show how far nights lie apart while nothing changes; "
+    "--against history counts that"
+)
 
 
 def compare(
@@ -40,7 +44,8 @@ def compare(
     anyway
         Compare what is not comparable too.
     level
-        By metric, what stands for the first campaign: the level that this is the newest result of.
+        By metric, what stands for the first campaign: the level that this is the newest result of, or its own launches
+        with the noise from night to night.
 
     Raises
     ------
@@ -109,10 +114,13 @@ def _caveats(judged: Judged, busy: Mapping[Path, str]) -> list[str]:
     pair = judged.row.pair
     folders = dict.fromkeys(source.campaign.folder for source in (pair.baseline, pair.candidate))
     names = [busy[folder] for folder in folders if folder in busy]
+    found = []
+    if not pair.one_campaign and judged.verdict in (Verdict.FASTER, Verdict.SLOWER) and not judged.row.baseline.nights:
+        found.append(ONE_NIGHT)
     if not names or judged.verdict not in _DOUBTS:
-        return []
+        return found
     were = f"{' and '.join(names)} {'was' if len(names) == 1 else 'were'}"
-    return [f"{were} measured while other processes kept the host's cores busy, so {_DOUBTS[judged.verdict]}"]
+    return [*found, f"{were} measured while other processes kept the host's cores busy, so {_DOUBTS[judged.verdict]}"]
 
 
 def _comparison(
@@ -136,7 +144,7 @@ def _comparison(
         interval=_interval(judgement),
         confidence=1.0 - judgement.alpha if judgement else None,
         launches=effect.least if effect else 0,
-        more_launches=judgement.more if judgement and not row.baseline.level_of else None,
+        more_launches=judgement.more if judgement and not row.baseline.nights else None,
         p=effect.p if effect else None,
         p_holm=judgement.p_holm if judgement else None,
         threshold=threshold,

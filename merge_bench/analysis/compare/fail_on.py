@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.analysis.documents.error import Failure
 from merge_bench.analysis.statistics.power import can_differ, least_launches
 from merge_bench.analysis.statistics.verdict import ALPHA
-from merge_bench.errors import GateNotMet, UsageError, WrongResult, require
+from merge_bench.errors import GateNotMet, UsageError, WrongResult
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign, read_head
 from merge_bench.records.writer import RECORDS
@@ -77,8 +77,16 @@ class Gate:
 
             document = compare_with_level(campaign, self.against, self.threshold)
             return judged(document, metric=METRIC, fail_on=self.fail_on, needed=True, allow_no_baseline=allowed)
-        campaigns = [self.against, campaign] if self.against else [campaign]
-        document = compare_for(self.fail_on, campaigns, threshold=self.threshold)
+
+        def compared() -> CompareDocument:
+            if self.against is None:
+                return compare([campaign], threshold=self.threshold)
+            from merge_bench.analysis.history.level import compare_with_result
+
+            assert not isinstance(self.against, Path)
+            return compare_with_result(campaign, self.against, self.threshold)
+
+        document = compare_for(self.fail_on, compared, threshold=self.threshold)
         return judged(document, metric=METRIC, fail_on=self.fail_on, allow_no_baseline=allowed)
 
 
@@ -98,7 +106,7 @@ def asked_for(values: Mapping[str, Any], *, compared: int, runs: int) -> Gate | 
     if not against and not fail_on:
         return None
     if against == HISTORY:
-        require("ruptures", "history", f"--against {HISTORY}")
+        require("scipy", "history", f"--against {HISTORY}")
         if runs > 1:
             raise UsageError(f"--against {HISTORY} takes one config and one size; run each by itself")
         return Gate(Path(values["results"]), fail_on, float(values["threshold"]), allowed)
@@ -128,9 +136,9 @@ def _result(against: str) -> str:
 
 
 def compare_for(
-    fail_on: Sequence[str], campaigns: Sequence[Campaign], *, threshold: float, anyway: bool = False
+    fail_on: Sequence[str], compared: Callable[[], CompareDocument], *, threshold: float
 ) -> CompareDocument:
-    """`compare`; if nothing can be compared, gates get a document without comparisons and with a note that says why.
+    """What `compared` gives; if nothing can be compared, gates get a document without comparisons and with a note that says why.
 
     Raises
     ------
@@ -138,7 +146,7 @@ def compare_for(
         If nothing can be compared and there are no gates.
     """
     try:
-        return compare(campaigns, threshold=threshold, anyway=anyway)
+        return compared()
     except NothingToCompare as why:
         if not fail_on:
             raise

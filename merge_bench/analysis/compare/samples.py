@@ -60,13 +60,14 @@ class Side:
     """One metric of one run: the launches that have it, and how many should have had it and do not.
 
     `floor`: its noise floor, where that is known without an A/A comparison beside it; `level_of`: how many results of
-    a level it stands for, None: one run.
+    a level it stands for, None: one run; `nights`: how many results showed how far nights lie apart, None: unknown.
     """
 
     samples: tuple[Sample, ...]
     missing: int = 0
     floor: float | None = None
     level_of: int | None = None
+    nights: int | None = None
 
     @property
     def values(self) -> list[float]:

@@ -30,8 +30,19 @@ class ShiftDifference(msgspec.Struct, frozen=True, kw_only=True):
     result: int
 
 
+class AcceptedLevel(msgspec.Struct, frozen=True, kw_only=True):
+    """Who accepted a level that is worse, why, and when."""
+
+    by: str
+    reason: str
+    time: float
+
+
 class LevelShift(msgspec.Struct, frozen=True, kw_only=True):
-    """The level changed: `result`, `found_with` count the results from 0, `change` is -0.05 for 5 % less."""
+    """The level changed: `result`, `found_with` count the results from 0, `change` is -0.05 for 5 % less.
+
+    `before` and `after` are the levels as they were known with the result `found_with`.
+    """
 
     result: int
     path: str
@@ -40,6 +51,13 @@ class LevelShift(msgspec.Struct, frozen=True, kw_only=True):
     better: bool
     evidence: float
     differences: list[ShiftDifference]
+    before: float | None = None
+    after: float | None = None
+    level: int | None = None
+    returns: bool = False
+    ended: int | None = None
+    ramp: tuple[int, int] | None = None
+    accepted: AcceptedLevel | None = None
 
     @property
     def differs(self) -> list[str]:
@@ -48,10 +66,20 @@ class LevelShift(msgspec.Struct, frozen=True, kw_only=True):
         return [f"{each.kind} {each.name} {each.before or '-'} → {each.after or '-'}" for each in here]
 
 
+class SeriesFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """What is no shift: `kind` is ``drifts`` (by `change` since the result `since`) or ``noise-changed`` (likewise)."""
+
+    kind: str
+    since: int
+    path: str
+    change: float
+
+
 class HistorySeries(msgspec.Struct, frozen=True, kw_only=True):
     """The results of one config with one problem, the oldest first, and the shifts between them.
 
-    ``level`` is the median since the last shift, ``noise`` the robust standard deviation about it, as a share of it.
+    ``level`` is the median of the results of the present level, ``noise`` the robust standard deviation about it, as a
+    share of it. ``reference`` is the level that ``--against history`` compares with, ``reference_results`` its results.
     """
 
     series: dict[str, str | int | float]
@@ -63,6 +91,9 @@ class HistorySeries(msgspec.Struct, frozen=True, kw_only=True):
     wrong_results: int
     results: list[HistoryResult]
     shifts: list[LevelShift]
+    findings: list[SeriesFinding] = []
+    reference: float | None = None
+    reference_results: list[int] = []
 
 
 class HistoryDocument(msgspec.Struct, frozen=True, kw_only=True):

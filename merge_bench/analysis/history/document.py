@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import getpass
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import accumulate, islice, pairwise
 from typing import Any
+
+from msgspec.structs import replace
 
 from merge_bench.analysis.compare.properties import differences
 from merge_bench.analysis.compare.samples import METRICS, Metric
 from merge_bench.analysis.documents import history as documents
-from merge_bench.analysis.history.index import Entry, Index, Series
+from merge_bench.analysis.history.accepted import Series, accept
+from merge_bench.analysis.history.findings import findings, gradual
+from merge_bench.analysis.history.index import Entry, Index
 from merge_bench.analysis.history.shifts import AFTER, FIRST, Shift, find_shifts
 from merge_bench.analysis.statistics import median
-from merge_bench.errors import UsageError, require
+from merge_bench.errors import UsageError
 
 BY_NAME = {metric.name: metric for metric in METRICS}
+_NEWEST = 200
+"""Results of a level that make its median."""
+
 LEAST = FIRST + AFTER
 """Results with which a shift can be found."""
 
@@ -32,7 +40,7 @@ def history(
     Raises
     ------
     UsageError
-        If a folder cannot be read, or there is no such series, or `ruptures` is not installed.
+        If a folder cannot be read, or there is no such series.
     """
     for name in only.keys() - {"config", "chunk", "workers", "hosts", "engine", "exchange"}:
         raise UsageError(f"history has no option {name}")
@@ -49,11 +57,35 @@ def history(
     return found
 
 
+def accept_level(document: documents.HistoryDocument, *, by: str | None, reason: str) -> None:
+    """Let ``--against history`` compare with the present level of the document's only series, though it is worse.
+
+    Raises
+    ------
+    UsageError
+        If that is not one series, if it is compared with that level anyway, or if nobody and nothing is named.
+    """
+    if len(document.series) != 1:
+        names = ", ".join(dict.fromkeys(str(each.series["config"]) for each in document.series))
+        raise UsageError(
+            f"a level is accepted for one series, and these are {len(document.series)} ({names}); name one"
+        )
+    (series,) = document.series
+    if len(series.results) - 1 in series.reference_results:
+        raise UsageError("nothing to accept: --against history compares with the present level")
+    if not reason.strip():
+        raise UsageError("say why the level is accepted")
+    newest = series.results[-1]
+    accept(
+        os.path.dirname(newest.path), series=series.series, newest=newest.started, metric=document.metric,
+        level=series.level, by=by or getpass.getuser(), reason=reason,
+    )  # fmt: skip
+
+
 def document_of(
     index: Index, series: Iterable[Series], metric: str, threshold: float = 0.02, most: int | None = None
 ) -> documents.HistoryDocument:
     """The first `most` of these `series` that have the metric."""
-    require("ruptures", "history", "history")
     if metric not in BY_NAME:
         raise UsageError(f"metric {metric!r} is none of {', '.join(BY_NAME)}")
     found = filter(None, (series_of(index, each, BY_NAME[metric], threshold) for each in series))
@@ -76,14 +108,21 @@ def series_of(
     known = list(accumulate(found))  # with each result, so that one that comes later changes no shift
     shifts = find_shifts(values, (max(threshold, median(floors or [0.0])) for floors in known))
     begins = [0, *(shift.at for shift in shifts), len(values)]
-    since = begins[-2]
-    levels = [middle for a, b in pairwise(begins) for middle in [median(values[a:b])] * (b - a)]
-    level = levels[-1]
+    numbers = [
+        number for number, (a, b) in zip([0, *(s.level for s in shifts)], pairwise(begins), strict=True)
+        for _ in range(a, b)
+    ]  # fmt: skip
+    middles = {number: median(_newest(values, numbers, number)) for number in set(numbers)}
+    levels = [middles[number] for number in numbers]
+    level, since = levels[-1], begins[-2]
+    accepted = {at: each for at, each in _accepted(index, series, entries, shifts, metric).items() if at is not None}
+    reference = _reference(shifts, accepted, len(values), higher=metric.higher_is_better)
+    ramps = gradual(values, shifts)
     return documents.HistorySeries(
         series=dict(series),
         level=level,
         since=since,
-        noise=1.4826 * median([abs(value / level - 1.0) for value in values[since:]]),
+        noise=1.4826 * median([abs(value / level - 1.0) for value in _newest(values, numbers, numbers[-1])]),
         noise_floor=median(known[-1]) if known[-1] else None,
         judged=len(entries) >= LEAST,
         wrong_results=sum(entry.wrong for entry in every),
@@ -94,13 +133,56 @@ def series_of(
             )
             for at, entry in enumerate(entries)
         ],
-        shifts=[_shift(index, entries, shift, levels, metric) for shift in shifts],
+        shifts=[
+            replace(
+                _shift(index, entries, shift, metric), ramp=ramps.get(at), accepted=accepted.get(at),
+                returns=any(shift.level == number for number in [0, *(each.level for each in shifts[:at])]),
+                ended=next(
+                    (later.at for later in shifts[at + 1 : at + 2] if later.level == numbers[shift.at - 1]), None
+                ),
+            )
+            for at, shift in enumerate(shifts)
+        ],
+        findings=[
+            documents.SeriesFinding(kind=each.kind, since=each.since, path=entries[each.since].path, change=each.change)
+            for each in findings(values, levels, since, threshold)
+        ],
+        reference=middles[reference],
+        reference_results=[at for at, number in enumerate(numbers) if number == reference],
     )  # fmt: skip
 
 
-def _shift(
-    index: Index, entries: Sequence[Entry], shift: Shift, levels: Sequence[float], metric: Metric
-) -> documents.LevelShift:
+def _newest(values: Sequence[float], numbers: Sequence[int], number: int) -> list[float]:
+    return [value for value, its in zip(values, numbers, strict=True) if its == number][-_NEWEST:]
+
+
+def _accepted(
+    index: Index, series: Series, entries: Sequence[Entry], shifts: Sequence[Shift], metric: Metric
+) -> dict[int | None, documents.AcceptedLevel]:
+    """By the number of the shift, who accepted the level that begins there."""
+    found: dict[int | None, documents.AcceptedLevel] = {}
+    for each in index.accepted:
+        if each.series == series and each.metric == metric.name:
+            then = [at for at, shift in enumerate(shifts) if entries[shift.found].started <= each.newest]
+            found[max(then, default=None)] = documents.AcceptedLevel(by=each.by, reason=each.reason, time=each.time)
+    return found
+
+
+def _reference(shifts: Sequence[Shift], accepted: Collection[int], results: int, *, higher: bool) -> int:
+    """The number of the level that a new result has to keep up with.
+
+    A worse level is it once somebody accepted it; a better one, once it has the results of a level of its own.
+    """
+    reference, middle = 0, shifts[0].before if shifts else 0.0
+    for number, shift in enumerate(shifts):
+        ends = shifts[number + 1].at if number + 1 < len(shifts) else results
+        better = (shift.after > middle) == higher and ends - shift.at >= FIRST
+        if better or number in accepted:
+            reference, middle = shift.level, shift.after
+    return reference
+
+
+def _shift(index: Index, entries: Sequence[Entry], shift: Shift, metric: Metric) -> documents.LevelShift:
     """With what differs across it; then what differs one result later or earlier, as noise may hide the right one."""
     found = [
         documents.ShiftDifference(
@@ -109,13 +191,15 @@ def _shift(
         for at in (shift.at, shift.at + 1, shift.at - 1)
         for each in differences(*(index.properties(entry) for entry in entries[at - 1 : at + 1]))
     ]
-    change = levels[shift.at] / levels[shift.at - 1] - 1.0
     return documents.LevelShift(
         result=shift.at,
         path=entries[shift.at].path,
         found_with=shift.found,
-        change=change,
-        better=(change > 0) == metric.higher_is_better,
+        change=shift.change,
+        better=(shift.change > 0) == metric.higher_is_better,
         evidence=shift.evidence,
         differences=found,
+        before=shift.before,
+        after=shift.after,
+        level=shift.level,
     )

@@ -10,9 +10,9 @@ import hashlib
 import itertools
 import os
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
@@ -20,6 +20,7 @@ from merge_bench.analysis.aggregate import counted
 from merge_bench.analysis.compare import properties
 from merge_bench.analysis.compare.samples import METRICS, match, side
 from merge_bench.analysis.compare.select import Pair, planned_pairs
+from merge_bench.analysis.history.accepted import Series, read_accepted
 from merge_bench.analysis.statistics.verdict import noise_floor
 from merge_bench.analysis.verification_state import State, state_of
 from merge_bench.errors import UsageError
@@ -47,8 +48,6 @@ _APART = (
     "shuffle", "threads",
 )  # fmt: skip
 """Options that make another series."""
-Series: TypeAlias = Mapping[str, str | int | float]
-"""What tells a series from the others: the config, the problem, …, by name."""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +106,8 @@ class Index:
         for root in self.roots:
             self._update(root)
         self._base.commit()
+        self.accepted, problems = read_accepted(self.roots)
+        self.problems += problems
 
     def _update(self, root: str) -> None:
         try:

@@ -1,62 +1,106 @@
-"""The present level of a merge, which `run --against history` holds a new result against."""
+"""The level of a merge, which `run --against history` holds a new result against."""
 
 from __future__ import annotations
 
 import itertools
+import math
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from merge_bench.analysis.compare.document import compare
-from merge_bench.analysis.compare.samples import METRICS, Sample, Side
+from merge_bench.analysis.compare.samples import METRICS, Sample, Side, side
 from merge_bench.analysis.documents.compare import CompareDocument
+from merge_bench.analysis.documents.history import HistorySeries
 from merge_bench.analysis.history.document import BY_NAME, series_of
-from merge_bench.analysis.history.index import Index
-from merge_bench.analysis.history.shifts import within_limits
+from merge_bench.analysis.history.index import Entry, Index
+from merge_bench.analysis.history.noise import within_limits
 from merge_bench.analysis.statistics.verdict import ALPHA
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 
 LEAST = 3
 """Results of a level with which something can be compared."""
-_MOST = 20
+_MOST, _NEWEST = 20, 200
+"""Results whose launches are compared with, and whose noise counts."""
+
+_NIGHTS = 5
+"""Results that show how far two nights lie apart."""
 _ALPHA = 0.01
 """The chance that a night of an unchanged level lies further from it than its noise explains, to either side."""
 
 
 def compare_with_level(campaign: Campaign, results: str | os.PathLike[str], threshold: float) -> CompareDocument:
-    """Compare `campaign`, which has one run, with the present level of its series in the folder `results`.
+    """Compare `campaign`, which has one run, with the level of its series that it has to keep up with.
+
+    `results`: the folder of the series. The level is the present one, unless it is a loss that nobody accepted.
 
     Without `LEAST` earlier results nothing is compared, as the only note says.
     """
     index, own = Index([results]), campaign.folder.resolve()
     series = next(iter(index.series(own.name)), {})
     found = series_of(index, series, BY_NAME["throughput"], threshold, without=str(own))
-    paths = {result.path for result in found.results[found.since :]} if found is not None else set()
+    paths = {found.results[at].path for at in found.reference_results} if found is not None else set()
     if len(paths) < LEAST:
         known = f"{LEAST} earlier results of this merge are needed, and {results} has {len(paths)}"
         return CompareDocument(
             results=[], threshold=threshold, alpha=ALPHA, comparisons=[], differences=[],
             notes=[f"nothing was compared: {known}"], verified=True,
         )  # fmt: skip
-    entries = [entry for entry in index.entries(series) if entry.path in paths]
+    assert found is not None
+    entries = [entry for entry in index.entries(series) if entry.path in {each.path for each in found.results}]
     level = {}
     for metric in METRICS:
-        every = [values for entry in entries if (values := entry.values.get(metric.name))]
-        if len(every) >= LEAST:
-            floors = [entry.floors[metric.name] for entry in entries if metric.name in entry.floors]
-            floor = max(_noise(every), float(np.median(floors)) if floors else 0.0)
-            launches = enumerate(itertools.chain.from_iterable(every[-_MOST:]))
-            samples = tuple(Sample(at, at, value) for at, value in launches)
-            level[metric.name] = Side(samples, floor=floor, level_of=len(paths))
-    return compare([read_campaign(entries[-1].path), campaign], threshold=threshold, anyway=True, level=level)
+        its = [entry for entry in entries if entry.path in paths and entry.values.get(metric.name)]
+        if len(its) >= LEAST:
+            floors = [entry.floors[metric.name] for entry in its if metric.name in entry.floors]
+            noise, nights = _noise(found, entries, metric.name, len(its))
+            launches = enumerate(itertools.chain.from_iterable(entry.values[metric.name] for entry in its[-_MOST:]))
+            level[metric.name] = Side(
+                tuple(Sample(at, at, value) for at, value in launches),
+                floor=max(noise, float(np.median(floors)) if floors else 0.0), level_of=len(paths), nights=nights,
+            )  # fmt: skip
+    newest = max(paths, key=[entry.path for entry in entries].index)
+    return compare([read_campaign(newest), campaign], threshold=threshold, anyway=True, level=level)
 
 
-def _noise(results: Sequence[Sequence[float]]) -> float:
-    """How far from the level one more result may lie: half its prediction interval by Student's t, 0.03 for 3 %."""
+def compare_with_result(campaign: Campaign, earlier: Campaign, threshold: float) -> CompareDocument:
+    """Compare `campaign` with one earlier result.
+
+    How far two nights lie apart is taken from the other results of the series, where the folder of `campaign` has
+    `_NIGHTS` of them; else the verdicts say that it is not known.
+    """
+    sides = {}
+    if len(campaign.runs) == len(earlier.runs) == 1:
+        own = campaign.folder.resolve()
+        index = Index([own.parent])
+        series = next(iter(index.series(own.name)), {})
+        found = series_of(index, series, BY_NAME["throughput"], threshold, without=str(own)) if series else None
+        if found is not None and len(found.results) >= _NIGHTS:
+            entries = [entry for entry in index.entries(series) if entry.path in {each.path for each in found.results}]
+            for metric in METRICS:
+                noise, nights = _noise(found, entries, metric.name, 1)
+                if nights >= _NIGHTS:
+                    sides[metric.name] = replace(side(earlier.runs[0], metric), floor=noise, nights=nights)
+    return compare([earlier, campaign], threshold=threshold, level=sides)
+
+
+def _noise(found: HistorySeries, entries: Sequence[Entry], metric: str, results: int) -> tuple[float, int]:
+    """How far from the median of so many results one more may lie, and how many results show that.
+
+    That is half its prediction interval by Student's t, 0.03 for 3 %. All levels of the series share their noise.
+    """
     from scipy.stats import t
 
-    count = len(results)
-    spread = np.std(within_limits(np.log([np.median(values) for values in results])), ddof=1)
-    return float(np.expm1(t.isf(_ALPHA / 2.0, count - 1) * spread * np.sqrt(1.0 + 1.0 / count)))
+    level_of = {each.path: each.level for each in found.results}
+    levels: dict[float, list[float]] = {}
+    for entry in [entry for entry in entries if entry.values.get(metric)][-_NEWEST:]:
+        levels.setdefault(level_of[entry.path], []).append(float(np.median(entry.values[metric])))
+    parts = [within_limits(np.log(values)) for values in levels.values() if len(values) > 1]
+    free = sum(len(part) - 1 for part in parts)
+    if not free:
+        return math.inf, 0
+    spread = np.sqrt(sum(float(((part - part.mean()) ** 2).sum()) for part in parts) / free)
+    return float(np.expm1(t.isf(_ALPHA / 2.0, free) * spread * np.sqrt(1.0 + 1.0 / results))), free + len(parts)

@@ -1,52 +1,78 @@
-"""Level shifts in a series of results that arrive one after the other: `docs/regressions.md` explains the rule.
+"""Shifts in a series of results that arrive one after the other: `docs/regressions.md` explains the rule.
 
-`ruptures` proposes where the level changed; it says nothing about chance. The evidence below does, and its threshold
-was calibrated (`benchmarks/history_alarms.py`).
+A result is judged by what the series does by itself: its spread, its tails and its memory (`noise.py`).
+`benchmarks/history_alarms.py` calibrated the thresholds.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import repeat
 
 import numpy as np
-from numpy.typing import NDArray
+
+from merge_bench.analysis.history.noise import Noise, Values, memory_of, noise_of, slope_of, variance_ratio
 
 FIRST = 12
-"""Results of a level before a shift away from it can be found."""
+"""Results before a shift can be found."""
 
 AFTER = 3
 """Results that a new level needs: fewer are outliers."""
 
-_LONGEST, _REMEMBERED = 40, 400
+_LONGEST, _REMEMBERED, _MEMORY = 40, 200, 400
 """Results after a shift, and before one, that are looked back at."""
 
-_CLIP, _WIDE = 3.5, 7.0
-"""Robust standard deviations from the level: a result counts as if no further away; for the noise, as if no further
-than the second, so that heavy tails and outliers raise the noise more than they move the level."""
-
-_LEAST_NOISE = 5e-4
-_NONE = np.empty(0)
-EVIDENCE = 4.65
+EVIDENCE = 4.0
 """The evidence, in standard deviations of a normal distribution, from which on a shift is reported."""
 
+RETURN = 3.3
+"""The evidence for a return to a level that is known already."""
+
+_ALIKE = 3.0
+"""Standard deviations from a known level up to which a level is that one again."""
+
+_KNOWN = 8
+"""Earlier levels, the newest ones, to which a return is looked for."""
+
+_RECENT = (10, 30)
+"""Results whose spread a shift has to exceed, too: noise may have grown just before."""
+
+_OFTEN = 48
+_SOON = 5
+_STATE, _ALONE, _FEW = 7.0, 2.5, 45.0
+_RECORD = 1.4
+_SURE = 3.6
+_GREW = 1.2
+_EARLY, _LATE, _SLOW = 0.3, 0.4, 10.0
 _CALIBRATED = 400
 """Results up to which `EVIDENCE` was calibrated; beyond, every doubling adds at most as many false alarms."""
+
+
+def _none() -> Values:
+    return np.empty(0)
 
 
 @dataclass(frozen=True)
 class Shift:
     """The level changed with the result at `at`; it was found when the result at `found` arrived.
 
-    `change`: of the value, -0.05 for 5 % less. `evidence`: see `EVIDENCE`.
+    `before`, `after`: the two levels as they were known then, in the unit of the values. `level`: the number of the
+    level that begins, from 0; that of an earlier one, if the results are back at it. `evidence`: see `EVIDENCE`.
     """
 
     at: int
     found: int
-    change: float
+    before: float
+    after: float
     evidence: float
+    level: int
+
+    @property
+    def change(self) -> float:
+        """-0.05 for 5 % less."""
+        return self.after / self.before - 1.0
 
 
 def find_shifts(values: Iterable[float], thresholds: Iterable[float] = repeat(0.02)) -> list[Shift]:
@@ -54,88 +80,162 @@ def find_shifts(values: Iterable[float], thresholds: Iterable[float] = repeat(0.
 
     `thresholds`: the least change that matters, for each value.
     """
-    found: list[Shift] = []
-    level = _Level()
-    for at, (value, threshold) in enumerate(zip(values, thresholds, strict=False)):
-        level.add(math.log(value))
-        shift = level.shift(at, threshold)
-        if shift is not None:
-            found.append(shift)
-            level = _Level(level.values[shift.at - at - 1 :])
-    return found
+    followed = _Followed()
+    found = (
+        followed.add(math.log(value), math.log1p(threshold))
+        for value, threshold in zip(values, thresholds, strict=False)
+    )
+    return [shift for shift in found if shift is not None]
 
 
+@dataclass
 class _Level:
-    """The last results of the present level, as logarithms: their `values`, and as they count `clipped` and `wide`."""
+    """A level: its `number`, and its newest results as logarithms; `clipped` is how they count."""
 
-    def __init__(self, values: NDArray[np.float64] = _NONE) -> None:
-        self.values, self.clipped, self.wide = values, _NONE, _NONE
+    number: int
+    values: Values = field(default_factory=_none)
+    clipped: Values = field(default_factory=_none)
 
-    def add(self, value: float) -> None:
-        """Clip one more result by those before it; as soon as there are enough, the first ones by each other."""
-        self.values = np.append(self.values, value)[-_LONGEST - _REMEMBERED :]
-        if len(self.values) < FIRST:
-            return
-        new, others = (self.values[-1:], self.values[:-1]) if len(self.clipped) else (self.values, self.values)
-        middle, noise = _middle_and_noise(others)
-        self.clipped, self.wide = (
-            np.append(old, np.clip(new, middle - far * noise, middle + far * noise))[-len(self.values) :]
-            for old, far in ((self.clipped, _CLIP), (self.wide, _WIDE))
-        )
+    def add(self, values: Values, noise: Noise) -> None:
+        """Add results; each counts as no further from those before it than the noise allows."""
+        middle = float(np.median(self.values if len(self.values) >= AFTER else values))
+        keep = _LONGEST + _MEMORY
+        self.values = np.append(self.values, values)[-keep:]
+        self.clipped = np.append(self.clipped, np.clip(values, middle - noise.cap, middle + noise.cap))[-keep:]
 
-    def shift(self, at: int, threshold: float) -> Shift | None:
-        """The shift that is certain with the last result, which is the one at `at`."""
-        after = np.arange(AFTER, min(_LONGEST, len(self.values) - FIRST) + 1)
-        needed = math.sqrt(EVIDENCE**2 + 2.0 * max(0.0, math.log((at + 1) / _CALIBRATED)))
-        if not len(after) or max(self.evidence(after)) < needed:
+    def split(self, after: int) -> tuple[Values, Values]:
+        """Without the last `after` results, and these."""
+        ends = len(self.values) - after
+        kept, self.values, self.clipped = self.values[ends:], self.values[:ends], self.clipped[:ends]
+        return self.values, kept
+
+
+@dataclass
+class _Followed:
+    """What is known of a series: its levels, the present one last; `others`: residuals of the other levels."""
+
+    count: int = 0
+    since: int = 0
+    known: list[_Level] = field(default_factory=lambda: [_Level(0)])
+    others: Values = field(default_factory=_none)
+    noise: Noise | None = None
+
+    def add(self, value: float, threshold: float) -> Shift | None:
+        """The shift that is certain with this result."""
+        level, self.count = self.known[-1], self.count + 1
+        new = np.array([value])
+        if self.noise is None:
+            level.values = np.append(level.values, new)
+            if len(level.values) < FIRST:
+                return None
+            every, level.values = level.values, _none()
+            self.noise = noise_of(every - np.median(every))
+            level.add(every, self.noise)
             return None
-        before = self.proposed()
-        count = len(self.values) - before
-        if before < FIRST or count < AFTER:
+        level.add(new, self.noise)
+        shift = self._shift(threshold)
+        if self.count < _OFTEN or self.count % 4 == 0 or shift is not None:
+            level = self.known[-1]
+            self.noise = noise_of(self._residuals(level.values, level.clipped)[-_REMEMBERED:])
+        return shift
+
+    def _residuals(self, values: Values, clipped: Values) -> Values:
+        """The newest residuals, of this level and, where it has few, of others."""
+        return np.append(self.others, values - clipped[-_REMEMBERED:].mean())[-_MEMORY:]
+
+    def _shift(self, threshold: float) -> Shift | None:
+        level, noise = self.known[-1], self.noise
+        assert noise is not None
+        most = min(_LONGEST, self.count - self.since - AFTER)
+        most = min(most, len(level.values) + len(self.others) - FIRST)
+        if most < AFTER:
             return None
-        evidence = float(self.evidence(np.array([count]))[0])
-        change = float(np.median(self.values[before:]) - np.median(self.values[:before]))
-        if evidence < needed or abs(change) < math.log1p(threshold):
+        after = np.arange(AFTER, most + 1)
+        before = np.minimum(len(level.values) - after, _REMEMBERED)
+        sums = np.append(0.0, np.cumsum(level.clipped - level.clipped[0]))
+        ends = len(level.values) - after
+        difference = (sums[-1] - sums[ends]) / after - (sums[ends] - sums[ends - before]) / before
+        apart = np.abs(difference) / np.sqrt(1.0 / after + 1.0 / before)
+        needed = math.sqrt(EVIDENCE**2 + 2.0 * max(0.0, math.log(self.count / _CALIBRATED)))
+        best = int(np.argmax(apart))
+        if apart[best] < (needed if len(self.known) == 1 else RETURN) * noise.robust * 0.9:
             return None
-        return Shift(at + 1 - count, at, math.expm1(change), evidence)
+        return self._found(int(after[best]), needed, threshold)
 
-    def evidence(self, after: NDArray[np.int64]) -> NDArray[np.float64]:
-        """How far the last `after` results lie from those before.
+    def _found(self, after: int, needed: float, threshold: float) -> Shift | None:
+        level = self.known[-1]
+        ends = len(level.values) - after
+        old, new = level.values[max(0, ends - _REMEMBERED) : ends], level.values[ends:]
+        clipped = level.clipped[max(0, ends - _REMEMBERED) : ends]
+        residuals = self._residuals(level.values[:ends], clipped)
+        memory, residuals = memory_of(residuals), residuals[-_REMEMBERED:]
+        noise = noise_of(residuals)
+        change = float(np.median(new) - np.median(old))
+        back = self._back_at(new, change, noise, memory)
+        beyond = np.count_nonzero((new - np.median(old)) * math.copysign(1.0, change) > abs(change) / 2.0)
+        if abs(change) < threshold or beyond < after - after // 4:
+            return None
+        expected = clipped.mean()
+        slope = slope_of(clipped, noise.spread, memory)
+        expected += slope * (len(clipped) + after) / 2.0
+        new_clipped = np.clip(new, expected - noise.cap, expected + noise.cap)
+        together = np.append(residuals, new - np.median(new))
+        recent = max(noise_of(together[-count:]).spread for count in _RECENT if count <= len(together))
+        spread = recent if recent > _GREW * noise.spread else noise.spread
+        t = abs(float(new_clipped.mean() - expected)) / (spread * _error(memory, after, len(old)))
+        free = len(residuals) - 1.0
+        evidence = _as_normal(t, free)
+        needed += _extra(after)
+        if back is not None:
+            return self._changed(after, change, evidence, back) if evidence >= RETURN else None
+        # As if all these results shared one state of the host, and those before had few: no memory can explain more.
+        alone = _as_normal(abs(change) / (spread * math.sqrt(1.0 + _STATE / len(residuals))), free / 3.0)
+        if after >= _SOON and alone >= _SURE:
+            return self._changed(after, change, max(evidence, alone), None)
+        if evidence < needed or alone < _ALONE * min(1.0, math.sqrt(_FEW / len(residuals))):
+            return None
+        runs = np.cumsum(np.append(0.0, np.clip(residuals, -noise.cap, noise.cap)))
+        if abs(change) * after < _RECORD * np.max(np.abs(runs[after:] - runs[:-after])):
+            return None
+        return self._changed(after, change, evidence, None)
 
-        That is Student's t, as a normal deviate (Wallace 1959).
-        """
-        before = len(self.clipped) - after
-        clipped, wide = self.clipped - self.clipped[0], self.wide - self.clipped[0]
-        sums, wides, squares = (np.cumsum(each) for each in (clipped, wide, wide**2))
-        at, free = before - 1, before - 1.0
-        old, new = sums[at] / before, (sums[-1] - sums[at]) / after
-        spread = (squares[at] - wides[at] ** 2 / before) / free
-        t = np.abs(new - old) / np.sqrt(np.maximum(spread, _LEAST_NOISE**2) * (1.0 / before + 1.0 / after))
-        return np.asarray((8.0 * free + 1.0) / (8.0 * free + 3.0) * np.sqrt(free * np.log1p(t**2 / free)))
+    def _back_at(self, new: Values, change: float, noise: Noise, memory: float) -> _Level | None:
+        """The newest of the earlier levels that these results are alike to, and nearer to than to the present one."""
+        middle = float(np.median(new))
+        for each in reversed(self.known[-1 - _KNOWN : -1]):
+            known = each.values[-_REMEMBERED:]
+            error = noise.spread * _error(memory, len(new), len(known))
+            if abs(middle - float(np.median(known))) < min(_ALIKE * error, abs(change) / 2.0):
+                return each
+        return None
 
-    def proposed(self) -> int:
-        """How many of the results belong to the old level, as `ruptures` finds.
-
-        The wider limits tell two levels apart better, unless the level begins with an outlier.
-        """
-        import ruptures
-
-        search = ruptures.Binseg(model="l2", min_size=1, jump=1)
-        before = 0
-        for values in (self.wide, self.clipped):
-            before = search.fit(values).predict(n_bkps=1)[0]
-            if before >= FIRST:
-                break
-        return before
-
-
-def _middle_and_noise(values: NDArray[np.float64]) -> tuple[float, float]:
-    """The median, and the robust standard deviation."""
-    middle = float(np.median(values))
-    return middle, max(1.4826 * float(np.median(np.abs(values - middle))), _LEAST_NOISE)
+    def _changed(self, after: int, change: float, evidence: float, back: _Level | None) -> Shift:
+        """Begin a level with the last `after` results."""
+        assert self.noise is not None
+        old, new = self.known[-1].split(after)
+        before = float(np.median(old[-_REMEMBERED:]))
+        if back is None:
+            back = _Level(max(each.number for each in self.known) + 1)
+        else:
+            self.known.remove(back)
+        residuals = [each.values - each.clipped[-_REMEMBERED:].mean() for each in self.known]
+        self.others = np.concatenate(residuals)[-_MEMORY:]
+        back.add(new, self.noise)
+        self.known = [*self.known, back]
+        self.since = self.count - after
+        return Shift(self.since, self.count - 1, math.exp(before), math.exp(before + change), evidence, back.number)
 
 
-def within_limits(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The logarithms of a level's results as they count: outliers as if they were no further away than the limit."""
-    middle, noise = _middle_and_noise(values)
-    return np.clip(values, middle - _CLIP * noise, middle + _CLIP * noise)
+def _error(memory: float, after: int, before: int) -> float:
+    """Of the difference of two means, in standard deviations of one result."""
+    return math.sqrt(variance_ratio(memory, after) / after + variance_ratio(memory, before) / before)
+
+
+def _extra(after: int) -> float:
+    """What is added to `EVIDENCE`: three or four results are easily outliers, and many can wait."""
+    return max(_EARLY * (_SOON - after), _LATE * min(1.0, (after - _SOON) / _SLOW))
+
+
+def _as_normal(t: float, free: float) -> float:
+    """Student's t as a normal deviate (Wallace 1959)."""
+    return (8.0 * free + 1.0) / (8.0 * free + 3.0) * math.sqrt(free * math.log1p(t * t / free))

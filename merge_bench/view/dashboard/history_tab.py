@@ -17,7 +17,7 @@ from merge_bench.view.dashboard import components as ui
 from merge_bench.view.dashboard.campaign_index import YOURS, Entry
 from merge_bench.view.dashboard.last_result import LastResult
 from merge_bench.view.plot.history import charts_of
-from merge_bench.view.report.history import day, sentence, title
+from merge_bench.view.report.history import finding_sentence, sentence, title, waiting, what
 from merge_bench.view.text import as_html, capitalized, unbroken
 
 NOTHING = ui.nothing("merge", "run --chunk 1e6")
@@ -85,11 +85,13 @@ class HistoryView:
             before, after = (Path(series.results[at].path).name for at in (shift.result - 1, shift.result))
             differs = shift.differs or ["nothing in the records differs from the result before"]
             found = "".join(f"<li>{as_html(each)}</li>" for each in differs)
-            head = f"<b>{100 * shift.change:+.1f} %</b> on {day(series, shift.result)} at {as_html(after)}"
+            head = f"<b>{as_html(what(series, series.shifts, shift))}</b> at {as_html(after)}"
             text = f'<p class="{"" if shift.better else "bad"}">{head}</p><ul>{found}</ul>'
             button = pn.widgets.Button(label="Compare with the result before", width=230)
             button.on_click(lambda _, names=(before, after): self._compare(names))
             shifts.append(ui.side_by_side(ui.html(text, min_width=300), button, sizing_mode=ui.WIDE))
         heading = [ui.html("<h2>Shifts, the last one first</h2>")] if shifts else []
+        findings = [*(finding_sentence(series, each) for each in series.findings), waiting(document, series)]
+        notes = "".join(f"<p>{as_html(each)}</p>" for each in findings if each) + notes
         first = ui.html(f'<p class="verdict">{conclusion}</p>{notes}')
         return [first, *map(ui.chart_card, charts_of(document)), *heading, *shifts]

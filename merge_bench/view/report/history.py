@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TextIO
 
 from merge_bench.analysis.compare.properties import SIZE
-from merge_bench.analysis.documents.history import HistoryDocument, HistorySeries, LevelShift
-from merge_bench.analysis.history.document import LEAST
-from merge_bench.analysis.history.index import Series
+from merge_bench.analysis.documents.history import HistoryDocument, HistorySeries, LevelShift, SeriesFinding
+from merge_bench.analysis.history.accepted import Series
+from merge_bench.analysis.history.document import BY_NAME, LEAST
+from merge_bench.analysis.history.findings import DRIFTS
+from merge_bench.analysis.history.shifts import FIRST
 from merge_bench.analysis.verification_state import UNVERIFIED
 from merge_bench.view.numbers import cell
 from merge_bench.view.report.comparison import UNITS, noise
@@ -32,8 +34,12 @@ def print_history(
         page.heading("merge_bench · history")
         for series in shown:
             page.line(sentence(document, series), "bold")
-            for shift in series.shifts:
+            for shift in _named_once(series.shifts):
                 _shift(page, series, shift)
+            for finding in series.findings:
+                page.line(finding_sentence(series, finding), indent=2)
+            if waits := waiting(document, series):
+                page.line(waits, indent=2)
             if details:
                 _details(page, document, series)
         if few:
@@ -72,9 +78,53 @@ def title(series: Series, others: Iterable[Series]) -> str:
     return visible(f"{series['config']}: {', '.join(parts)}")
 
 
+def finding_sentence(series: HistorySeries, finding: SeriesFinding) -> str:
+    """``drifts: -3.2 % since 8 Nov, without a shift``."""
+    began, change = day(series, finding.since), 100 * finding.change
+    if finding.kind == DRIFTS:
+        return f"drifts: {change:+.1f} % since {began}, little by little"
+    return f"noise changed: {change:+.0f} % since {began}"
+
+
+def waiting(document: HistoryDocument, series: HistorySeries) -> str:
+    """That the gate compares with an earlier, better level, and how to accept the present one; empty if it does not."""
+    if series.reference is None or not series.reference_results:
+        return ""
+    if len(series.results) - 1 in series.reference_results or document.metric != "throughput":
+        return ""
+    unit, form = UNITS[document.unit]
+    level = f"{form(series.reference)} {unit}"
+    if (series.level > series.reference) == BY_NAME[document.metric].higher_is_better:
+        return f"--against history compares with {level} until the better level has {FIRST} results"
+    return f"--against history compares with {level}, until somebody accepts the loss: history --accept REASON"
+
+
+def _named_once(shifts: Sequence[LevelShift]) -> list[LevelShift]:
+    """The shifts; of a gradual change only the first."""
+    before = [None, *(each.ramp for each in shifts)]
+    return [each for each, ramp in zip(shifts, before, strict=False) if each.ramp is None or each.ramp != ramp]
+
+
+def what(series: HistorySeries, shifts: Sequence[LevelShift], shift: LevelShift) -> str:
+    """``-4.9 % on 8 Nov, until 14 Nov``: the change and its nights."""
+    if shift.ramp is not None:
+        parts = [each for each in shifts if each.ramp == shift.ramp]
+        first, last = parts[0].before, parts[-1].after
+        change = last / first - 1.0 if first and last else shift.change
+        return (
+            f"{100 * change:+.1f} % little by little, from {day(series, shift.ramp[0])} to {day(series, shift.ramp[1])}"
+        )
+    text = f"{100 * shift.change:+.1f} % on {day(series, shift.result)}"
+    if shift.ended is not None:
+        text += f", for {plural(shift.ended - shift.result, 'result')}, until {day(series, shift.ended - 1)}"
+    return text + (", back at an earlier level" if shift.returns else "")
+
+
 def _shift(page: Page, series: HistorySeries, shift: LevelShift) -> None:
     style = "green" if shift.better else "red"
-    page.unbroken(f"  {100 * shift.change:+.1f} % on {day(series, shift.result)} at {near(shift.path)}", style)
+    page.unbroken(f"  {what(series, series.shifts, shift)} at {near(shift.path)}", style)
+    if shift.accepted is not None:
+        page.line(f"accepted by {visible(shift.accepted.by)}: {visible(shift.accepted.reason)}", indent=4)
     found = [short(visible(text), 2 * _LETTERS) for text in shift.differs]
     more = len(found) - _MOST if found else len(shift.differences)
     shown = found[:_MOST] or ["nothing in the records differs from the result before"]

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from merge_bench.analysis.compare.document import ONE_NIGHT
 from merge_bench.analysis.compare.fail_on import Gate, asked_for, judged, passed
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign
@@ -32,7 +33,11 @@ def test_a_slower_night_ends_with_5(tmp_path: Path, by: float, status: int) -> N
         f"--fail-on slower did not fail, but nothing was decided: {named}; with --fail-on"
         " slower,inconclusive it ends with status 5; more launches may decide it"
     )
-    expected = undecided if verdict == "INCONCLUSIVE" else f"--fail-on slower passed: {named}"
+    expected = (
+        undecided
+        if verdict == "INCONCLUSIVE"
+        else f"--fail-on slower passed: {named}" + (f"; {ONE_NIGHT}" if verdict == "FASTER" else "")
+    )
     assert said == ("" if status else expected)
     assert {each.metric for each in document.comparisons} >= {"throughput", "wall"}
 
@@ -71,9 +76,9 @@ def test_a_gate_that_is_not_met_on_a_busy_host_says_so(tmp_path: Path) -> None:
     document, status = Gate(before, ("slower",), 0.02).hold(read_campaign(now))
     assert status == 5
     assert document.error is not None
+    assert "nightly is SLOWER in throughput; " in document.error.message
     assert document.error.message.endswith(
-        "nightly is SLOWER in throughput; B was measured while other processes kept the host's cores busy, so the"
-        " difference may come from the host"
+        "B was measured while other processes kept the host's cores busy, so the difference may come from the host"
     )
 
 

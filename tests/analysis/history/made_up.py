@@ -21,13 +21,14 @@ NIGHT_NOISE = 0.0
 
 @dataclass(frozen=True)
 class Nights:
-    """`count` results of `launches` launches; from the result `shift` on, merges take `factor` times as long."""
+    """`count` results of `launches` launches; merges take `factor` times as long from the result `shift` to `until`."""
 
     count: int = 40
     shift: int = 30
     factor: float = 1.05
     launches: int = 3
     config: str = "tcp"
+    until: int = 10**9
 
 
 def _machine(changed: bool) -> s.Worker:
@@ -48,7 +49,7 @@ def write(results: Path, nights: Nights) -> list[Path]:
     random = np.random.default_rng(5)
     folders = []
     for night in range(nights.count):
-        changed = night >= nights.shift
+        changed = nights.shift <= night < nights.until
         like = _machine(changed)
         level = 0.1 * (nights.factor if changed else 1.0) * np.exp(NIGHT_NOISE * (night % 5 - 2) / 2)
         walls = (level * np.exp(random.normal(0.0, 0.01, nights.launches))).tolist()

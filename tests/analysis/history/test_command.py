@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import json
 import shutil
@@ -18,13 +17,11 @@ from typing import Any
 import msgspec
 import pytest
 
-pytest.importorskip("ruptures", reason="the extra history is not installed")
-
 import merge_bench
 from merge_bench import cli
 from merge_bench.analysis.documents.history import HistoryDocument
+from merge_bench.analysis.history import accepted, index
 from merge_bench.analysis.history import document as documents
-from merge_bench.analysis.history import index
 from merge_bench.errors import UsageError
 from merge_bench.records.writer import RECORDS
 from merge_bench.view.plot.history import charts_of
@@ -86,11 +83,12 @@ def test_the_conclusion_comes_first(
 ) -> None:
     monkeypatch.chdir(results.parent)
     assert ended(monkeypatch, "results") == 0
-    _, _, first, second, third = capsys.readouterr().out.splitlines()
+    _, _, first, second, third, fourth = capsys.readouterr().out.splitlines()
     assert first.startswith("throughput of tcp: 1,000,000 rows per chunk, 2 workers over 40 results: level 0.5")
     assert first.endswith("1 shift")
     assert second.endswith("% on 8 Nov at results/0030-tcp")
     assert "UCX version 1.20.0 → 1.21.0" in third
+    assert fourth.endswith("until somebody accepts the loss: history --accept REASON")
 
 
 def test_details_list_every_result(results: Path) -> None:
@@ -291,13 +289,48 @@ def test_a_floor_that_is_shown_later_undoes_no_shift(results: Path) -> None:
     assert [shift.result for shift in after.shifts] == [shift.result for shift in before.shifts] == [30]
 
 
-def test_what_is_refused(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_refused(results: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"cannot read the folder .*nowhere"):
         document(tmp_path / "nowhere")
     with pytest.raises(UsageError, match=r"no result in .* with config shm has a throughput"):
         document(results, config="shm")
     with pytest.raises(UsageError, match="'speed' is none of throughput, bandwidth"):
         document(results, metric="speed")
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(UsageError, match=r"pip install 'merge-bench\[history\]'"):
-        document(results)
+
+
+def test_a_level_is_accepted_by_somebody_for_a_reason(
+    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (before,) = document(results).series
+    assert before.reference_results == list(range(30))
+    assert ended(monkeypatch, results, "--accept", "the new driver stays", "--by", "ann") == 0
+    (after,) = document(results).series
+    assert after.reference_results == list(range(30, 40))
+    (shift,) = after.shifts
+    assert shift.accepted is not None
+    assert (shift.accepted.by, shift.accepted.reason) == ("ann", "the new driver stays")
+    (line,) = (results / accepted.FILE).read_text().splitlines()
+    assert json.loads(line)["by"] == "ann"
+    assert ended(monkeypatch, results, "--accept", "again") == 2
+    assert "nothing to accept" in capsys.readouterr().err
+
+
+def test_accepting_follows_no_link_and_adds_to_no_half_line(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "other"
+    (results / accepted.FILE).symlink_to(other)
+    assert ended(monkeypatch, results, "--accept", "why") == 2
+    assert not other.exists()
+    (results / accepted.FILE).unlink()
+    (results / accepted.FILE).write_text('{"half')
+    assert ended(monkeypatch, results, "--accept", "why") == 0
+    found = document(results)
+    assert found.series[0].shifts[0].accepted is not None
+    assert len(found.notes) == 1
+
+
+def test_only_one_series_is_accepted(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "more", Nights(count=3, config="shm"))
+    assert ended(monkeypatch, results, tmp_path / "more", "--accept", "why") == 2
+    assert ended(monkeypatch, results, "--by", "ann") == 2

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("ruptures", reason="the extra history is not installed")
-
+from merge_bench.analysis.compare.document import ONE_NIGHT
 from merge_bench.analysis.compare.fail_on import Gate, asked_for, passed
 from merge_bench.analysis.documents.error import Failure
+from merge_bench.analysis.history import document as documents
 from merge_bench.errors import UsageError
 from merge_bench.records.reader import read_campaign
 from merge_bench.view.report.comparison import print_comparison
@@ -35,7 +35,7 @@ def gate(results: Path, *fail_on: str, allow_no_baseline: bool | None = None) ->
 
 def held(results: Path, night: int, *fail_on: str) -> tuple[str, int]:
     """The verdict on the result of that night, and the exit status, when it was the last one."""
-    for later in sorted(results.iterdir())[night + 1 :]:
+    for later in sorted(results.glob("0*"))[night + 1 :]:
         shutil.rmtree(later)
     document, status = gate(results, *fail_on).hold(read_campaign(next(results.glob(f"{night:04d}-*"))))
     return document.comparisons[0].verdict if document.comparisons else "", status
@@ -52,10 +52,48 @@ def test_nights_like_those_before_pass(tmp_path: Path) -> None:
         assert held(tmp_path, night, "slower")[1] == 0
 
 
-def test_a_loss_that_became_the_level_passes(tmp_path: Path) -> None:
+def test_a_loss_that_stays_does_not_pass_until_it_is_accepted(tmp_path: Path) -> None:
     write(tmp_path, Nights(count=40, shift=20, factor=1.08, launches=5))
+    assert held(tmp_path, 39, "slower") == ("SLOWER", 5)
+    found = documents.history([tmp_path])
+    documents.accept_level(found, by="ann", reason="it stays")
     verdict, status = held(tmp_path, 39, "slower")
     assert (verdict in ("EQUIVALENT", "INCONCLUSIVE"), status) == (True, 0)
+
+
+def test_after_a_loss_that_ended_the_gate_is_as_good_as_before(tmp_path: Path) -> None:
+    write(tmp_path, Nights(count=44, shift=30, until=36, factor=1.08, launches=5))
+    (series,) = documents.history([tmp_path]).series
+    assert [(shift.result, shift.ended, shift.returns) for shift in series.shifts] == [
+        (30, 36, False),
+        (36, None, True),
+    ]
+    assert series.shifts[0].change == pytest.approx(1 / 1.08 - 1, abs=0.015)
+    assert series.reference_results == [*range(30), *range(36, 44)]
+    write(tmp_path / "next", Nights(count=45, shift=44, factor=1.08, launches=5))
+    (tmp_path / "next" / "0044-tcp").rename(tmp_path / "0044-tcp")
+    shutil.rmtree(tmp_path / "next")
+    assert held(tmp_path, 44, "slower") == ("SLOWER", 5)
+
+
+def test_a_verdict_against_one_result_knows_the_nights_from_history_or_says_that_it_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import tests.analysis.history.made_up as made_up
+
+    monkeypatch.setattr(made_up, "NIGHT_NOISE", 0.03)
+    write(tmp_path, Nights(count=20, shift=99, launches=8))
+
+    def against(results: Path) -> tuple[str, list[str]]:
+        one, other = (read_campaign(results / f"00{night}-tcp") for night in (12, 19))  # 3 % apart, unchanged
+        found = Gate(one, ("slower",), 0.02).hold(other)[0].comparisons[0]
+        return found.verdict, found.caveats
+
+    assert against(tmp_path) == ("INCONCLUSIVE", [])
+    for folder in sorted(tmp_path.iterdir()):
+        if folder.name[:4] not in ("0012", "0019"):
+            shutil.rmtree(folder)
+    assert against(tmp_path) == ("SLOWER", [ONE_NIGHT])
 
 
 def test_the_noise_from_night_to_night_is_no_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,24 +5,61 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-pytest.importorskip("ruptures", reason="the extra history is not installed")
-
 from benchmarks import history_alarms as made
 from merge_bench.analysis.history import shifts
+from merge_bench.analysis.history.findings import DRIFTS, NOISE, findings, gradual
 from merge_bench.analysis.history.shifts import find_shifts
 
 SERIES = 25
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", made.FAMILIES)
+@pytest.mark.parametrize("family", [name for name in made.FAMILIES if name != "doubled"])
 def test_unchanged_results_have_no_shift(family: str) -> None:
-    assert made.false_alarms(family, SERIES, 1, seed=3) <= 1
+    assert made.false_alarms(family, SERIES, 1, seed=3, nights=150) <= 2
 
 
 def test_a_lower_threshold_would_report_what_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shifts, "EVIDENCE", 2.5)
+    monkeypatch.setattr(shifts, "EVIDENCE", 1.5)
+    monkeypatch.setattr(shifts, "_RECORD", 0.0)
     assert made.false_alarms("normal", 10, 1, seed=3) >= 5
+
+
+def test_a_loss_that_ends_is_closed_and_a_second_one_is_named() -> None:
+    found, ended = made.closed(20, 6, seed=3, before=60)
+    assert (found >= 18, ended >= 17) == (True, True)
+    assert made.both_named(20, seed=3) >= 16
+
+
+def test_a_return_keeps_the_levels_with_which_the_loss_was_found() -> None:
+    results = steady(60) + [0.95 * value for value in steady(6, seed=2)] + steady(40, seed=4)
+    loss, back = find_shifts(results)
+    assert (loss.at, back.at, loss.level, back.level) == (60, 66, 1, 0)
+    assert loss.change == pytest.approx(-0.05, abs=0.015)
+    assert back.change == pytest.approx(0.0526, abs=0.015)
+
+
+def test_a_ramp_is_named_with_its_nights_and_two_steps_are_two() -> None:
+    ramp = np.clip((np.arange(120) - 59) / 10.0, 0.0, 1.0)  # results 60 to 69
+    results = (np.array(steady(120)) * (1.0 - 0.06 * ramp)).tolist()
+    found = gradual(results, find_shifts(results))
+    assert found[0] == (pytest.approx(60, abs=3), pytest.approx(69, abs=3))
+    two = steady(60) + [0.95 * value for value in steady(20, seed=2)] + [0.9 * value for value in steady(40, seed=3)]
+    assert [shift.at for shift in find_shifts(two)] == [60, 80]
+    assert gradual(two, find_shifts(two)) == {}
+
+
+def test_drift_and_noise_that_changed_are_findings_and_no_shifts() -> None:
+    drifting = np.array(steady(300)) * np.exp(-2e-4 * np.arange(300))
+    assert find_shifts(drifting) == []
+    (found,) = findings(drifting.tolist(), [1.0] * 300, 0, 0.02)
+    assert (found.kind, found.since) == (DRIFTS, 0)
+    assert found.change == pytest.approx(-0.058, abs=0.01)
+    random = np.random.default_rng(2)
+    grown = np.exp(np.append(random.normal(0.0, 0.005, 150), random.normal(0.0, 0.01, 150))).tolist()
+    (found,) = findings(grown, [1.0] * 300, 0, 0.02)
+    assert (found.kind, found.since) == (NOISE, pytest.approx(150, abs=15))
+    assert findings(steady(300), [1.0] * 300, 0, 0.02) == []
 
 
 @pytest.mark.slow

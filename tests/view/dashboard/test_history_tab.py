@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import importlib.util
 from pathlib import Path
 
 import panel as pn
@@ -74,16 +73,10 @@ def test_a_series_and_a_metric_can_be_chosen_and_nothing_is_read_again_until_a_r
     assert "over 4 results" in texts(view.history.parts)
 
 
-def test_without_results_or_without_ruptures_there_is_a_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_results_there_is_a_sentence(tmp_path: Path) -> None:
     view = board(tmp_path / "results")
     update(view.history)
     assert "<code>python -m merge_bench run --chunk 1e6</code>" in texts(view.history.parts)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    view = board(tmp_path / "results")
-    update(view.history)
-    assert "needs ruptures" in texts(view.history.parts)
 
 
 def test_names_in_records_are_text(tmp_path: Path) -> None:
