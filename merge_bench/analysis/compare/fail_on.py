@@ -16,7 +16,7 @@ from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.analysis.documents.error import Failure
 from merge_bench.analysis.statistics.power import can_differ, least_launches
 from merge_bench.analysis.statistics.verdict import ALPHA
-from merge_bench.errors import GateNotMet, UsageError, WrongResult
+from merge_bench.errors import GateNotMet, UsageError, WrongResult, require
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign, read_head
 from merge_bench.records.writer import RECORDS
@@ -138,7 +138,7 @@ def _result(against: str) -> str:
 def compare_for(
     fail_on: Sequence[str], compared: Callable[[], CompareDocument], *, threshold: float
 ) -> CompareDocument:
-    """What `compared` gives; if nothing can be compared, gates get a document without comparisons and with a note that says why.
+    """What `compared` gives; if nothing can be compared, gates get a document without comparisons, with a note of why.
 
     Raises
     ------
