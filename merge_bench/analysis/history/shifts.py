@@ -24,7 +24,7 @@ AFTER = 3
 _LONGEST, _REMEMBERED, _MEMORY = 40, 200, 400
 """Results after a shift, and before one, that are looked back at."""
 
-EVIDENCE = 4.0
+EVIDENCE = 4.3
 """The evidence, in standard deviations of a normal distribution, from which on a shift is reported."""
 
 RETURN = 3.3
