@@ -235,3 +235,17 @@ def test_a_folder_for_temporary_files_whose_name_is_a_pattern_and_a_quote(
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     assert duckdb_reference.expected(spec)[0] == 20
     assert list(folder.iterdir()) == []
+
+
+def test_statistics_that_leave_nan_out_are_not_believed(tmp_path: Path) -> None:
+    """DuckDB took `isnan` for false where the file's least and greatest values are numbers, and matched NaN keys."""
+    nan = float("nan")
+    left = {"k": list(range(40)), "f": [nan if key % 4 == 0 else 1.0 for key in range(40)], "a": list(range(40))}
+    right = {"k": left["k"], "f": left["f"], "b": list(range(40))}
+    for name, columns in (("left", left), ("right", right)):
+        write(tmp_path / f"{name}.parquet", pa.table(columns), row_group_size=10)
+    spec = plan(tmp_path / "left.parquet", tmp_path / "right.parquet", ["k", "f"])
+    counts = duckdb_reference.count_rows(spec)
+    assert (counts.rows, *counts.keyless.values()) == (30, 10, 10)
+    found = [row for table in duckdb_reference.expected_batches(spec) for row in table.to_pylist()]
+    assert sorted(row["a"] for row in found) == [key for key in range(40) if key % 4]
