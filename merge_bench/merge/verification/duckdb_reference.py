@@ -31,8 +31,8 @@ from merge_bench.merge.workload.tables import TableSpec
 BATCH_ROWS = 1 << 17
 THREADS = 2  # of DuckDB
 TRUSTING = "statistics_propagation,filter_pushdown,join_filter_pushdown"
-"""Optimizers of DuckDB that conclude from the statistics in the files: those of DOUBLE leave NaN out, and DuckDB 2.0 then
-takes ``isnan`` for false."""
+"""Optimizers of DuckDB that conclude from the statistics in the files: those of DOUBLE leave NaN out, and DuckDB 2.0
+then takes ``isnan`` for false."""
 _Answer = TypeVar("_Answer")
 
 
