@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import socket
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from merge_bench.campaign import choose_distribution
 from merge_bench.errors import Caution, UsageError
@@ -13,6 +15,9 @@ from merge_bench.merge.how import How
 from merge_bench.merge.plan import PROCESS_BYTES
 from merge_bench.merge.workload.tables import TableSpec
 from merge_bench.units import format_bytes, format_count
+
+if TYPE_CHECKING:
+    from merge_bench.merge.verification.duckdb_reference import Counts
 
 TABLE_COPIES = 3  # the chunks, the parcels sent and the parcels received
 
@@ -29,10 +34,9 @@ def count_tables(
     UsageError
         With what the tables and the result would take.
     """
-    from merge_bench.merge.verification import duckdb_reference
     from merge_bench.merge.workload.sizes import output_bytes
 
-    counts = duckdb_reference.count_rows(spec, how)
+    counts = _count(spec, how)
     rows = counts.rows
     sizes = choose_distribution.side_bytes(spec)
     tables = int(sum(sizes.values()))
@@ -49,6 +53,14 @@ def count_tables(
             f" {socket.gethostname()} has {format_bytes(available)}; {remedy}"
         )
     return null_keys(spec, counts.keyless)
+
+
+@functools.lru_cache(maxsize=1)
+def _count(spec: TableSpec, how: How) -> Counts:
+    """As `count_rows`; kept for the next run of a sweep, whose engine or exchange changes nothing here."""
+    from merge_bench.merge.verification import duckdb_reference
+
+    return duckdb_reference.count_rows(spec, how)
 
 
 def null_keys(spec: TableSpec, keyless: Mapping[Side, int]) -> tuple[Caution, ...]:

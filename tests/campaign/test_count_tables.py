@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from merge_bench.campaign.count_tables import count_tables
+from merge_bench.campaign.run import load_sweep
+from merge_bench.merge.verification import duckdb_reference
 from tests.merge.workload.parquet_samples import NAN, plan, write
 
 
@@ -35,3 +38,18 @@ def test_rows_with_null_keys_are_counted(
 
 def test_tables_without_null_keys_have_no_warning(tmp_path: Path) -> None:
     assert warnings(tmp_path, pa.array([1, 2]), pa.array([2, 3])) == []
+
+
+def test_a_sweep_over_engines_reads_the_keys_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left, right = (write(tmp_path / f"{name}.parquet", pa.table({"k": [1, None]}), 2) for name in "lr")
+    count, counted = duckdb_reference.count_rows, []
+
+    def counting(*given: Any) -> duckdb_reference.Counts:
+        counted.append(given)
+        return count(*given)
+
+    monkeypatch.setattr(duckdb_reference, "count_rows", counting)
+    options = {"left": str(left), "right": str(right), "on": ("k",), "workers": 2, "engine": ("native", "polars")}
+    found, _ = load_sweep(None, options)
+    assert [[each.code for each in prepared.warnings].count("null-keys") for prepared in found] == [1, 1]
+    assert len(counted) == 1

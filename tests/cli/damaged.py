@@ -24,6 +24,8 @@ COMMANDS = {
     "compare two": lambda folder, whole: ["compare", whole, folder, "--anyway"],
     "results": lambda folder, whole: ["results", "--results", folder.parent],
     "history": lambda folder, whole: ["history", folder.parent, "--details"],
+    "show": lambda folder, whole: ["show", folder, "--details"],
+    "show json": lambda folder, whole: ["show", folder, "--json"],
     "predict": lambda folder, whole: ["predict", folder, "--workers", "4"],
     "export csv": lambda folder, whole: ["export", folder],
     "export prometheus": lambda folder, whole: ["export", folder, "--format", "prometheus"],

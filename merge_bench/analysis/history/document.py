@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from merge_bench.analysis.compare.fail_on import METRIC
 from merge_bench.analysis.compare.properties import differences
 from merge_bench.analysis.compare.samples import METRICS, Metric
 from merge_bench.analysis.documents import history as documents
@@ -63,8 +64,11 @@ def accept_level(document: documents.HistoryDocument, *, by: str | None, reason:
     Raises
     ------
     UsageError
-        If that is not one series, if it is compared with that level anyway, or if nobody and nothing is named.
+        If that is not one series or not the metric that is compared, if it is compared with that level anyway, or if
+        nobody and nothing is named.
     """
+    if document.metric != METRIC:
+        raise UsageError(f"--against history compares the {METRIC}; accept a level without --metric {document.metric}")
     if len(document.series) != 1:
         names = ", ".join(dict.fromkeys(str(each.series["config"]) for each in document.series))
         raise UsageError(
@@ -75,10 +79,14 @@ def accept_level(document: documents.HistoryDocument, *, by: str | None, reason:
         raise UsageError("nothing to accept: --against history compares with the present level")
     if not reason.strip():
         raise UsageError("say why the level is accepted")
+    try:
+        by = by or getpass.getuser()
+    except (KeyError, OSError):  # as in a container with a user of its own
+        raise UsageError("this user has no name here; say who accepts with --by NAME") from None
     newest = series.results[-1]
     accept(
         os.path.dirname(newest.path), series=series.series, newest=newest.started, metric=document.metric,
-        level=series.level, by=by or getpass.getuser(), reason=reason,
+        level=series.level, by=by, reason=reason,
     )  # fmt: skip
 
 

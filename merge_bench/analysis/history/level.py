@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 
 import numpy as np
 
@@ -70,10 +71,10 @@ def compare_with_result(campaign: Campaign, earlier: Campaign, threshold: float)
     """Compare `campaign` with one earlier result.
 
     How far two nights lie apart is taken from the other results of the series, where the folder of `campaign` has
-    `_NIGHTS` of them; else the verdicts say that it is not known.
+    `_NIGHTS` of them and SciPy is installed; else the verdicts say that it is not known.
     """
     sides = {}
-    if len(campaign.runs) == len(earlier.runs) == 1:
+    if len(campaign.runs) == len(earlier.runs) == 1 and find_spec("scipy"):
         own = campaign.folder.resolve()
         index = Index([own.parent])
         series = next(iter(index.series(own.name)), {})

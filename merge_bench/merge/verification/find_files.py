@@ -157,7 +157,10 @@ def _partitions(relative: str) -> tuple[tuple[str, str | None], ...]:
     for part in relative.split(os.sep)[:-1]:
         name, equals, value = part.partition("=")
         if equals and name:
-            name, value = unquote(name), unquote(value)
+            try:
+                name, value = unquote(name, errors="strict"), unquote(value, errors="strict")
+            except UnicodeDecodeError:
+                raise UsageError(f"{relative} names a partition {part!r}, which is not UTF-8") from None
             if name in found:
                 raise UsageError(f"{relative} names partition {name!r} twice")
             found[name] = None if value == NO_VALUE else value

@@ -189,6 +189,8 @@ class _Search:
             )
         problem = _problem(path, found.st_size)
         if problem is None:
+            if not _is_utf8(path):
+                raise UsageError(f"{path} has a name that is not UTF-8, which pyarrow cannot open; rename it")
             self.files.add(path)
         elif path != self.base and _NO_DATA.fullmatch(os.path.basename(path)):
             self.left_out[path] = NO_DATA
@@ -215,14 +217,25 @@ def _problem(path: str, size: int) -> str | None:
     return None
 
 
+def _is_utf8(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _partitions(file: str, base: str) -> Partitions:
     """Names and values in the names of the folders between `base` and the file, outermost first."""
     found: dict[str, str | None] = {}
     for folder in Path(file).relative_to(base).parts[:-1]:
         name, equals, value = folder.partition("=")
-        name, value = unquote(name), unquote(value)
         if not name or not equals:
             continue
+        try:
+            name, value = (unquote(text, errors="strict") for text in (name, value))
+        except UnicodeDecodeError:
+            raise UsageError(f"{file} has a partition {folder!r} in its path, which is not UTF-8; rename it") from None
         if name in found:
             raise UsageError(f"{file} has two partitions called {name!r} in its path")
         found[name] = None if value == NULL_PARTITION else value

@@ -140,8 +140,8 @@ def read_rows(file: str, row_groups: Sequence[int], columns: Sequence[str]) -> p
     """
     try:
         with pq.ParquetFile(file, **_OPTIONS) as opened:
-            names = opened.schema_arrow.names
-            some = None if set(names) <= set(columns) else [name for name in names if name in set(columns)]
+            names, wanted = opened.schema_arrow.names, frozenset(columns)
+            some = None if wanted.issuperset(names) else [name for name in names if name in wanted]
             return opened.read_row_groups(row_groups, columns=some)
     except (OSError, pa.ArrowException, ValueError, IndexError) as error:
         raise RunFailed(f"{file} cannot be read: {first_line(error)}") from None

@@ -234,18 +234,18 @@ def read_side(side: TableSide, file: str, row_groups: Sequence[int], columns: Se
     """These columns of rows of a file of one side, under their fields' names and types. Errors as `load_chunk`."""
     constants = side.constants.get(file, {})
     table = parquet.read_rows(file, row_groups, [column.source for column in columns])
-    arrays = []
+    arrays, found = [], frozenset(table.column_names)
     for column in columns:
         if column.source in constants:
             arrays.append(pa.repeat(pa.scalar(constants[column.source], column.field.type), table.num_rows))
+        elif column.source not in found:
+            raise UsageError(f"{file} no longer has column {column.source!r}, which the merge needs")
         else:
             arrays.append(_canonical(column, table, file))
     return pa.Table.from_arrays(arrays, schema=arrow_schema([column.field for column in columns]))
 
 
 def _canonical(column: TableColumn, table: pa.Table, file: str) -> pa.ChunkedArray:
-    if column.source not in table.column_names:
-        raise UsageError(f"{file} no longer has column {column.source!r}, which the merge needs")
     values = table.column(column.source)
     try:
         if isinstance(values.type, pa.BaseExtensionType):

@@ -315,6 +315,23 @@ def test_a_level_is_accepted_by_somebody_for_a_reason(
     assert "nothing to accept" in capsys.readouterr().err
 
 
+def test_what_no_gate_would_look_at_is_not_accepted(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ended(monkeypatch, results, "--metric", "wall", "--accept", "why", "--by", "ann") == 2
+    assert not (results / accepted.FILE).exists()
+
+
+def test_a_user_without_a_name_says_who_accepts(
+    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def nameless() -> str:
+        raise KeyError("getpwuid(): uid not found: 54321")
+
+    monkeypatch.setattr("getpass.getuser", nameless)
+    assert ended(monkeypatch, results, "--accept", "why") == 2
+    assert "--by NAME" in capsys.readouterr().err
+    assert ended(monkeypatch, results, "--accept", "why", "--by", "ann") == 0
+
+
 def test_accepting_follows_no_link_and_adds_to_no_half_line(
     results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

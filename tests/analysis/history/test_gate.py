@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
 from merge_bench.analysis.compare.document import ONE_NIGHT
 from merge_bench.analysis.compare.fail_on import Gate, asked_for, passed
+from merge_bench.analysis.compare.samples import METRICS
 from merge_bench.analysis.documents.error import Failure
 from merge_bench.analysis.history import document as documents
 from merge_bench.errors import UsageError
@@ -94,6 +96,16 @@ def test_a_verdict_against_one_result_knows_the_nights_from_history_or_says_that
         if folder.name[:4] not in ("0012", "0019"):
             shutil.rmtree(folder)
     assert against(tmp_path) == ("SLOWER", [ONE_NIGHT])
+
+
+def test_a_verdict_against_one_result_needs_no_scipy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is an extra of the package, of which only ``--against history`` says that it needs it."""
+    write(tmp_path, Nights(count=20, shift=99, launches=8))
+    for name in ("scipy", "scipy.stats"):
+        monkeypatch.setitem(sys.modules, name, None)
+    one, other = (read_campaign(tmp_path / f"00{night}-tcp") for night in (12, 19))
+    document, _ = Gate(one, ("slower",), 0.02).hold(other)
+    assert len(document.comparisons) == len(METRICS)
 
 
 def test_the_noise_from_night_to_night_is_no_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,6 +76,12 @@ def test_partitions_are_those_below_the_table(tmp_path: Path) -> None:
     assert {file.partitions for file in find_files(str(tmp_path / "y=1" / "r=*"))} == {(("r", "ü"),), (("r", None),)}
 
 
+@pytest.mark.parametrize("name", ["r=%E9", "%FF=1"])
+def test_partitions_that_are_no_text_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match="not UTF-8"):
+        find_files(str(make(tmp_path, f"{name}/a")))
+
+
 def test_links_are_followed(tmp_path: Path) -> None:
     make(tmp_path, "blobs/aa", "other/part-1")
     table = make(tmp_path / "table", "part-0").resolve()

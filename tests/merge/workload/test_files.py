@@ -118,6 +118,15 @@ def test_partitions_are_the_folders_below_the_beginning_that_exists(tmp_path: Pa
     assert "two partitions called 'region'" in refusal(tmp_path / "t")
 
 
+@pytest.mark.parametrize("name", ["k=%E9/p", "%E9=1/p", os.fsdecode(b"k=caf\xe9/p"), os.fsdecode(b"caf\xe9.parquet")])
+def test_names_that_are_no_text_are_refused(tmp_path: Path, name: str) -> None:
+    """Two of them would be one value, with a mark in place of what is no text."""
+    path = part(tmp_path / "a.parquet")
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    path.rename(tmp_path / name)
+    assert "is not UTF-8" in refusal(tmp_path)
+
+
 def test_addresses(tmp_path: Path) -> None:
     part(tmp_path / "100%" / "p q.parquet")
     for given in (f"file://{tmp_path}/100%25/p%20q.parquet", f"file://localhost{tmp_path}/100%/*.parquet"):
