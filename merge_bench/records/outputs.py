@@ -48,6 +48,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     pipe that were named directly are written to.
     """
     if _names_standard_output(path):
+        sys.stdout.flush()  # what was printed before comes first
         yield sys.stdout.buffer
         return
     if _is_special(path):
