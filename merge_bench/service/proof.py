@@ -15,6 +15,7 @@ from http.client import HTTPConnection
 from typing import Any
 from urllib.request import HTTPHandler, Request
 
+from merge_bench.config.tokens import TOKENS
 from merge_bench.errors import UsageError
 
 _LONGEST = 4096
@@ -71,7 +72,8 @@ class _Proven(HTTPConnection):
             self.close()
             raise UsageError(
                 f"what answers at http://{host} does not know your token, which was not sent: another program may have"
-                " that port while the service is down, or the token is of another service, or was removed"
+                " that port while the service is down, or the token is of another service, or was removed; check"
+                f" {' or '.join(TOKENS)}"
             )
 
 
