@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,12 +14,16 @@ from merge_bench.config.files import read_regular
 from merge_bench.errors import UsageError
 
 MOST_HOSTS = 4096
+MOST_NAMES = 65_536
+"""How often hosts may be listed; each time is a slot."""
+_DIGITS = 9
+"""The most of a number, of which Python reads a few thousand."""
 FORM = "write one host per line: NAME [slots=N] [gpus=N]"
 _SSH_CONFIG = "name the user, port or address of a host in the ssh configuration (--ssh-config)"
 # A name that begins with a dash would be an option of ssh or srun.
 _USER = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-_RANGES = re.compile(r"(\d+)(?:-(\d+))?")
+_RANGES = re.compile(rf"(\d{{1,{_DIGITS}}})(?:-(\d{{1,{_DIGITS}}}))?")
 _LOOPBACK = frozenset({"localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback"})
 
 
@@ -41,13 +45,16 @@ def read_hosts(path: Path) -> tuple[HostSpec, ...]:
         raise UsageError(f"--hosts {path}: {reason}; it takes the path of a file: {FORM}") from error
     found: dict[str, HostSpec] = {}
     keys: dict[str, str] = {}  # the name by which each host was listed first
+    shorts: dict[str, str] = {}  # of those with a domain, by their first part
+    listed = 0
     for number, line in enumerate(text.splitlines(), 1):
         try:
             for host in parse_line(line):
-                _refuse_second_name(host.name, keys)
+                _refuse_second_name(host.name, keys, shorts)
+                listed += 1
                 found[host.name] = _again(found[host.name], host) if host.name in found else host
-                if len(found) > MOST_HOSTS:
-                    raise ValueError(f"the file lists more than {MOST_HOSTS:,} hosts")
+                if len(found) > MOST_HOSTS or listed > MOST_NAMES:
+                    raise ValueError(f"the file lists more than {MOST_HOSTS:,} hosts, or {MOST_NAMES:,} names")
         except ValueError as error:
             raise UsageError(f"{path}:{number}: {error}") from error
     if not found:
@@ -78,8 +85,10 @@ def parse_line(line: str) -> Iterator[HostSpec]:
         if slots is not None and "slots" in numbers:
             raise ValueError(f"{word!r} and slots={numbers['slots']} both give a number of slots; leave one out")
         mine = numbers if slots is None else {**numbers, "slots": slots}
-        if mine.get("slots", 0) > mine.get("max_slots", MOST_HOSTS):
-            raise ValueError(f"slots={mine['slots']} is more than max_slots={mine['max_slots']}")
+        most = mine.get("max_slots")
+        if mine.get("slots", 0) > (MOST_HOSTS if most is None else most):
+            limit = f"{MOST_HOSTS:,}, the most of a host" if most is None else f"max_slots={most}"
+            raise ValueError(f"slots={mine['slots']} is more than {limit}")
         for name in expand(listed):
             yield HostSpec(
                 _checked(name), slots=mine.get("slots"), gpus=mine.get("gpus"), most=mine.get("max_slots")
@@ -102,6 +111,8 @@ def expand(text: str) -> Iterator[str]:
     if _address(text.partition("@")[2] or text) is not None or "[" not in text:
         yield text
         return
+    if text.count("[") > 8:
+        raise ValueError(f"{text[:60]!r}… has more than 8 brackets; list the hosts by name")
     before, _, rest = text.partition("[")
     inside, closed, after = rest.partition("]")
     if not closed:
@@ -128,7 +139,7 @@ def _slots_of(word: str) -> tuple[str, int | None]:
     name, colon, number = word.rpartition(":")
     if not colon or _address(word.rpartition("@")[2]) is not None:
         return word, None
-    if not number.isdecimal() or int(number) < 1:
+    if not _is_number(number) or int(number) < 1:
         raise ValueError(f"{word!r} is not a host name; {FORM}")
     if "@" in word or _address(name) is not None:
         raise ValueError(
@@ -162,7 +173,7 @@ def _settings(words: Iterable[str]) -> dict[str, int]:
     for word in words:
         name, _, value = word.partition("=")
         key = name.lower().replace("-", "_")
-        if key not in ("slots", "max_slots", "gpus") or not value.isdecimal() or (key != "gpus" and int(value) < 1):
+        if key not in ("slots", "max_slots", "gpus") or not _is_number(value) or (key != "gpus" and int(value) < 1):
             raise ValueError(f"{word!r} is not valid; write slots=N or max_slots=N (at least 1), or gpus=N")
         found[key] = int(value)
     return found
@@ -188,8 +199,12 @@ def _again(before: HostSpec, now: HostSpec) -> HostSpec:
     return replace(before, slots=(before.slots or 1) + (now.slots or 1), most=before.most or now.most)
 
 
-def _refuse_second_name(name: str, keys: dict[str, str]) -> None:
-    """Refuse a host that was listed by another name, as far as names show it; adds the names of this one to `keys`."""
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and len(text) <= _DIGITS
+
+
+def _refuse_second_name(name: str, keys: dict[str, str], shorts: dict[str, str]) -> None:
+    """Refuse a host that was listed by another name, as far as names show it; adds this name to `keys` and `shorts`."""
     host = name.rpartition("@")[2].rstrip(".").lower()
     address = _address(host)
     local = host in _LOOPBACK or (address is not None and address.is_loopback) or host == socket.gethostname().lower()
@@ -197,12 +212,9 @@ def _refuse_second_name(name: str, keys: dict[str, str]) -> None:
     short = key.partition(".")[0]
     other = keys.get(key, name)
     if other == name and address is None:
-        other = keys.get(short, name) if short != key else _longer(key, keys) or name
+        other = (keys if short != key else shorts).get(short, name)
     if other != name:
         raise ValueError(f"{other} and {name} are names of one host; list it by one name (a slot for each time)")
     keys[key] = name
-
-
-def _longer(short: str, keys: Mapping[str, str]) -> str | None:
-    """The name of a listed host whose name begins with this one and a domain."""
-    return next((name for key, name in keys.items() if key.partition(".")[0] == short and key != short), None)
+    if short != key and address is None:
+        shorts.setdefault(short, name)

@@ -20,14 +20,18 @@ def is_loopback(address: str) -> bool:
 
 
 def origins(address: str, port: int) -> list[str]:
-    """The hosts in addresses of this server's own pages; pages from elsewhere cannot connect to it."""
-    names = {address, *(("localhost", "127.0.0.1") if is_loopback(address) else ())}
+    """The hosts in addresses of this server's own pages; pages from elsewhere cannot connect to it.
+
+    Of addresses only those at which it listens: another program may have its port at the others.
+    """
+    names = {address, *(("localhost",) if is_loopback(address) else ())}
+    if address == "localhost":
+        names |= {"127.0.0.1", "::1"}
     if address in ("0.0.0.0", "::"):
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
         of_interfaces = itertools.chain.from_iterable(psutil.net_if_addrs().values())
-        own = {
-            each.address.partition("%")[0] for each in of_interfaces if each.family in (socket.AF_INET, socket.AF_INET6)
-        }
-        names = own | {socket.gethostname(), socket.getfqdn(), "localhost", "127.0.0.1"}
+        own = {each.address.partition("%")[0] for each in of_interfaces if each.family == family}
+        names = own | {socket.gethostname(), socket.getfqdn(), "localhost"}
     return sorted(f"{in_url(name)}:{port}" for name in names)
 
 

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import secrets
+import stat
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -45,9 +46,10 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     """A new file to write, which takes the place of `path` at the end; after an exception, `path` stays as it was.
 
     Nobody's link is followed: a link of that name is replaced, and what it points to stays as it was. A device and a
-    pipe that were named directly are written to.
+    pipe that were named directly are written to. Who could not read the old file cannot read the new one.
     """
     if _names_standard_output(path):
+        sys.stdout.flush()  # what was printed before comes first
         yield sys.stdout.buffer
         return
     if _is_special(path):
@@ -58,10 +60,18 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     draft = path.with_name(f".merge-bench-{secrets.token_hex(8)}")
     try:
         with open(draft, "xb", opener=no_link) as stream:
+            _keep_from_others(path, stream.fileno())
             yield stream
         os.replace(draft, path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def _keep_from_others(path: Path, descriptor: int) -> None:
+    with contextlib.suppress(OSError):
+        before = path.lstat().st_mode
+        if stat.S_ISREG(before):
+            os.fchmod(descriptor, stat.S_IMODE(os.fstat(descriptor).st_mode & before))
 
 
 def _names_standard_output(path: Path) -> bool:

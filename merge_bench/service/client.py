@@ -18,6 +18,7 @@ from urllib.request import HTTPErrorProcessor, ProxyHandler, Request, build_open
 
 import msgspec
 
+from merge_bench.config.files import open_regular
 from merge_bench.config.tokens import TOKENS
 from merge_bench.errors import MergeBenchError, RunFailed, UsageError, first_line, say
 from merge_bench.host.addresses import is_loopback
@@ -153,10 +154,10 @@ def _token(own: Path | None) -> str:
     how = f"set {TOKENS[0]}, or {TOKENS[1]} to a file that has it"
     if not token and file is not None:
         try:
-            with open(file, encoding="ascii") as stream:
+            with open_regular(file) as stream:
                 if os.fstat(stream.fileno()).st_mode & 0o077:
                     raise UsageError(f"others can read the token in {file}; run: chmod 600 {file}")
-                token = stream.read(1000)
+                token = stream.read(1000).decode("ascii")
         except FileNotFoundError:
             raise UsageError(f"the service needs a token, and there is no file {file}; {how}") from None
         except (OSError, ValueError) as error:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import re
 import secrets
 from http.client import HTTPConnection
 from typing import Any
 from urllib.request import HTTPHandler, Request
 
+from merge_bench.config.tokens import TOKENS
 from merge_bench.errors import UsageError
 
 _LONGEST = 4096
@@ -49,6 +51,9 @@ class _Proven(HTTPConnection):
     auto_open = 0  # a second connection would not be proven
 
     def __init__(self, host: str, *, token: str, **given: Any) -> None:
+        # This name has two addresses, and the service may have only one: who has the other one could ask it for the
+        # proof of the name. Of an address it gives none that is not its own.
+        host = re.sub(r"^localhost(?=:|$)", "127.0.0.1", host)
         super().__init__(host, **given)
         self.connect()
         kept, nonce = hashed(token), secrets.token_urlsafe(24)
@@ -67,7 +72,8 @@ class _Proven(HTTPConnection):
             self.close()
             raise UsageError(
                 f"what answers at http://{host} does not know your token, which was not sent: another program may have"
-                " that port while the service is down, or the token is of another service, or was removed"
+                " that port while the service is down, or the token is of another service, or was removed; check"
+                f" {' or '.join(TOKENS)}"
             )
 
 

@@ -55,6 +55,8 @@ def own_streams() -> None:
     Only for the program itself, at its start; a function that another program calls must not do this. Does nothing if
     `sys.stdout` is not the one that Python began with.
     """
+    if sys.stdin is None:
+        _fill(0)
     if sys.stderr is None:  # closed: what is printed there would reach standard output
         _fill(2)
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
@@ -64,18 +66,20 @@ def own_streams() -> None:
     elif sys.stdout is sys.__stdout__ and isinstance(sys.stdout, io.TextIOWrapper):
         before = sys.stdout
         before.flush()
-        file = os.fdopen(os.dup(1), "wb")
+        file = os.fdopen(os.dup(1), "wb", buffering=0 if before.write_through else -1)
         kind = Terminal if before.isatty() else io.TextIOWrapper
-        sys.stdout = kind(file, before.encoding, PLAIN, line_buffering=before.line_buffering)
+        sys.stdout = kind(file, before.encoding, PLAIN, None, before.line_buffering, before.write_through)
         os.dup2(2, 1)
     if isinstance(sys.stderr, io.TextIOWrapper):
         sys.stderr.reconfigure(errors=PLAIN)
 
 
 def _fill(descriptor: int) -> None:
-    """Point a closed descriptor at nothing, so that no other file gets its number."""
+    """Point a closed descriptor at nothing, in programs that this one starts, too, so that no file gets its number."""
     null = os.open(os.devnull, os.O_WRONLY)
-    if null != descriptor:
+    if null == descriptor:
+        os.set_inheritable(null, True)
+    else:
         os.dup2(null, descriptor)
         os.close(null)
 

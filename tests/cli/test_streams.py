@@ -98,6 +98,31 @@ def test_a_reader_that_has_gone_is_no_traceback(tmp_path: Path) -> None:
     assert [(each.returncode, each.stderr) for each in (done, listed)] == [(141, b"")] * 2
 
 
+_OWN = "import os, sys; from merge_bench.view.streams import own_streams; own_streams(); "
+
+
+def test_without_a_buffer_of_python_every_word_arrives_at_once() -> None:
+    """As with ``python -u``: a service's log shows what it said, even if it is killed then."""
+    for words in (["-u"], []):
+        killed = subprocess.run(
+            [sys.executable, *words, "-c", _OWN + "print('said'); os._exit(0)"], stdout=subprocess.PIPE, check=True,
+            env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}, timeout=60,
+        )  # fmt: skip
+        assert killed.stdout == (b"said\n" if words else b"")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_no_file_gets_the_number_of_a_closed_stream_here_or_in_a_program(closed: str, tmp_path: Path) -> None:
+    code = (
+        _OWN
+        + "os.execv('/bin/sh', ['sh', '-c', 'for n in 0 1 2; do test -e /proc/self/fd/$n && echo $n >>open; done'])"
+    )
+    subprocess.run(
+        ["bash", "-c", f'"$0" -c "$1" {closed}', sys.executable, code], cwd=tmp_path, timeout=60, check=False
+    )
+    assert (tmp_path / "open").read_text().split() == ["0", "1", "2"]
+
+
 def test_a_full_disk_behind_standard_output_is_a_sentence(tmp_path: Path) -> None:
     with open("/dev/full", "wb") as full:
         done = merge_bench(tmp_path, "configs", stdout=full.fileno())

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
+import time
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -171,3 +173,32 @@ def test_slurm_expands_a_host_list_to_the_same_names(tmp_path: Path) -> None:
         assert [host.name for host in parse_line(made[0])] == done.stdout.split()
 
     check()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("node1 slots=5000", "more than 4,096"),
+        ("node1 slots=" + "9" * 5000, "is not valid"),
+        ("node1:" + "9" * 5000, "is not a host name"),
+        ("n[" + "9" * 5000 + "]", "is no range of numbers"),
+        ("n" + "[1]" * 3000, "more than 8 brackets"),
+        (
+            "n[1,1,1,1,1,1,1,1][1,1,1,1,1,1,1,1][1,1,1,1,1,1,1,1][1,1,1,1,1,1,1,1][1,1,1,1,1,1,1,1][1,1,1]",
+            "65,536 names",
+        ),
+    ],
+)
+def test_what_is_far_too_large_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "hosts"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=re.escape(words)):
+        read_hosts(file)
+
+
+def test_many_short_names_that_are_listed_again_take_no_longer_than_their_lines(tmp_path: Path) -> None:
+    file = tmp_path / "hosts"
+    file.write_text("n[1-4000]\n" * 10)
+    begun = time.process_time()
+    assert {host.slots for host in read_hosts(file)} == {10}
+    assert time.process_time() - begun < 5.0

@@ -99,3 +99,21 @@ def test_the_limits_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     shutil.copy(CAMPAIGNS / "run" / RECORDS, tmp_path / RECORDS)
     with pytest.raises(UsageError, match=r"line 1 of .* is longer than"):
         read_campaign(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("umask", "before", "after"), [(0o022, 0o600, 0o600), (0o077, 0o644, 0o600), (0o022, 0o664, 0o644)]
+)
+def test_who_could_not_read_the_old_file_cannot_read_the_new_one(
+    umask: int, before: int, after: int, tmp_path: Path
+) -> None:
+    file = tmp_path / "report.html"
+    file.touch()
+    file.chmod(before)
+    own = os.umask(umask)
+    try:
+        with replacing(file) as stream:
+            stream.write(b"new")
+    finally:
+        os.umask(own)
+    assert file.stat().st_mode & 0o777 == after

@@ -19,6 +19,7 @@ from tornado.httpserver import HTTPServer
 from tornado.ioloop import IOLoop
 from tornado.testing import bind_unused_port
 
+from merge_bench.host.addresses import origins
 from merge_bench.service.api import LOCAL, Limits, Service
 from merge_bench.service.pages import Gate, QuietIndex
 from merge_bench.service.rules import Rules
@@ -107,7 +108,7 @@ def running(folder: Path, limits: Limits) -> Iterator[Running]:
         index = QuietIndex(folder / "results", runner)
         service = Service(
             store=store, runner=runner, rules=Rules(folder / "results", (folder / "tables",)), limits=limits,
-            hosts={f"127.0.0.1:{port}"}, scheme="http", results=index.scan,
+            hosts=frozenset(origins("127.0.0.1", port)), scheme="http", results=index.scan,
         )  # fmt: skip
         services.append(service)
         gate = Gate(service, index)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import os
 import socket
 import ssl
 import threading
@@ -96,6 +97,11 @@ def test_a_token_is_sought_in_the_environment_then_in_a_file_that_only_its_owner
     assert sent() == f"Bearer {TOKEN}"
     monkeypatch.delenv("MERGE_BENCH_TOKEN")
     assert sent() == "Bearer own"
+    monkeypatch.setenv("MERGE_BENCH_TOKEN_FILE", str(tmp_path / "named"))
+    os.mkfifo(tmp_path / "pipe")
+    monkeypatch.setenv("MERGE_BENCH_TOKEN_FILE", str(tmp_path / "pipe"))
+    with pytest.raises(UsageError, match="not a regular file"):
+        sent()
     monkeypatch.setenv("MERGE_BENCH_TOKEN_FILE", str(tmp_path / "named"))
     (tmp_path / "named").chmod(0o640)
     with pytest.raises(UsageError, match="chmod 600"):

@@ -27,12 +27,12 @@ Answer = Callable[[bytes], bytes]
 
 
 @contextlib.contextmanager
-def impostor(answer: Answer, port: int = 0) -> Iterator[tuple[int, list[bytes]]]:
+def impostor(answer: Answer, port: int = 0, address: str = "127.0.0.1") -> Iterator[tuple[int, list[bytes]]]:
     """A program that has the port, answers each request, and keeps all that it receives."""
     received: list[bytes] = []
-    with socket.socket() as listening:
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(("127.0.0.1", port))
+        listening.bind((address, port))
         listening.listen()
 
         def serve() -> None:
@@ -102,6 +102,29 @@ def test_who_passes_requests_on_to_the_service_at_its_other_port_gets_no_token(r
             Client(f"http://127.0.0.1:{port}", service.tokens["ci"]).jobs()
         assert received
         assert service.tokens["ci"].encode() not in b"".join(received)
+
+
+def test_who_has_the_port_at_the_other_address_of_localhost_gets_no_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many machines name ::1 first, where a service on 127.0.0.1 does not listen."""
+    resolve = socket.getaddrinfo
+    monkeypatch.setattr(
+        socket, "getaddrinfo", lambda name, *more: resolve("::1" if name == "localhost" else name, *more)
+    )
+    with running(tmp_path, Limits()) as service:
+        token = service.tokens["ci"]
+        try:
+            other = impostor(lambda request: service.raw(request, wait=0.5), service.port, "::1")
+            with other as (port, received):
+                assert Client(f"http://localhost:{port}", token).jobs().jobs == []
+                assert received == []
+                with pytest.raises(UsageError, match="was not sent"):
+                    Client(f"http://[::1]:{port}", token).jobs()
+                assert received
+                assert token.encode() not in b"".join(received)
+        except OSError:
+            pytest.skip("this machine has no ::1")
 
 
 def test_a_proof_counts_for_one_connection() -> None:

@@ -128,8 +128,13 @@ def test_loopback_is_known_from_the_address(address: str, is_it: bool) -> None:
 def test_only_pages_of_this_server_may_connect() -> None:
     assert origins("127.0.0.1", 5006) == ["127.0.0.1:5006", "localhost:5006"]
     assert origins("10.1.2.3", 80) == ["10.1.2.3:80"]
-    assert origins("::1", 9) == ["127.0.0.1:9", "[::1]:9", "localhost:9"]
+    assert origins("::1", 9) == ["[::1]:9", "localhost:9"]
+    assert origins("127.0.0.2", 9) == ["127.0.0.2:9", "localhost:9"]
+    assert origins("localhost", 9) == ["127.0.0.1:9", "[::1]:9", "localhost:9"]
+    assert not any("[" in origin for origin in origins("0.0.0.0", 5006))
+    assert "127.0.0.1:5006" not in origins("::", 5006)
     everywhere = origins("0.0.0.0", 5006)
+    assert "127.0.0.1:5006" in everywhere
     assert f"{socket.gethostname()}:5006" in everywhere
     assert "*" not in "".join(everywhere)
 
