@@ -236,7 +236,7 @@ def test_options_are_data_and_have_a_command_line() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"chunks": 5}, "unknown option 'chunks'; did you mean chunk?"),
+        ({"chunks": 5}, "unknown option 'chunks'; did you mean chunk or columns?"),
         ({"json": True}, "'json' is an option of the command line only"),
         ({"chunk": "many"}, "'many' is not a count"),
         ({"workers": 0}, "must be at least 1, not 0"),
