@@ -60,6 +60,7 @@ def compare(
     """
     from merge_bench.analysis.compare.document import compare as compare_results
     from merge_bench.analysis.compare.fail_on import compare_for, judged, passed
+    from merge_bench.analysis.compare.select import NotComparable
     from merge_bench.records.reader import read_campaign
     from merge_bench.view.document import print_document
 
@@ -67,7 +68,10 @@ def compare(
         raise UsageError("--markdown and --json cannot be combined")
     campaigns = [read_campaign(result) for result in results]
     compared = functools.partial(compare_results, campaigns, threshold=threshold, anyway=anyway)
-    document = compare_for(fail_on, compared, threshold=threshold)
+    try:
+        document = compare_for(fail_on, compared, threshold=threshold)
+    except NotComparable as why:
+        raise UsageError(f"{why}; use --anyway to compare them nevertheless") from None
     measured = {each.pair for each in document.comparisons if each.metric == metric}
     pairs = {each.pair for each in document.comparisons}
     if measured < pairs and (fail_on or not measured):

@@ -18,6 +18,10 @@ class NothingToCompare(UsageError):
     """Nothing can be compared: there is no other run, none with a complete launch, or none that is comparable."""
 
 
+class NotComparable(NothingToCompare):
+    """The runs differ in what they merged; `compare --anyway` compares them nevertheless."""
+
+
 @dataclass(frozen=True, eq=False)
 class Source:
     """A run with its campaign; `label`: its config, preceded by the result's letter if there are several results."""
@@ -107,7 +111,7 @@ def select(campaigns: Sequence[Campaign], *, anyway: bool) -> Selection:
     reasons = list(dict.fromkeys(_reasons(usable)))
     if reasons and not anyway:
         reasons += _right_ways(usable)
-        raise NothingToCompare(f"not comparable: {'; '.join(reasons)}; use --anyway to compare them nevertheless")
+        raise NotComparable(f"not comparable: {'; '.join(reasons)}")
     notes += [f"compared despite this difference: {reason}" for reason in reasons]
     for source in dict.fromkeys(source for pair in usable for source in (pair.baseline, pair.candidate)):
         notes += _missing(source, alone=len(campaigns) == 1)

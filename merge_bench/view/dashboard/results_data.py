@@ -10,6 +10,7 @@ import pandas as pd
 
 from merge_bench.analysis import aggregate, diagnostics, published
 from merge_bench.analysis.compare.document import compare
+from merge_bench.analysis.compare.select import NotComparable
 from merge_bench.errors import Caution, MergeBenchError
 from merge_bench.records.campaign import Campaign
 from merge_bench.view.dashboard.campaign_cache import Figures, Loaded, status_of
@@ -138,9 +139,8 @@ def _compared(content: Content, campaigns: Sequence[Campaign], looks: Mapping[st
     try:
         document = compare(campaigns)
     except MergeBenchError as reason:
-        why, comparable, _ = str(reason).removeprefix("not comparable: ").partition("; use --anyway")
-        content = replace(content, unjudged=f"Not compared: {why}.")
-        if not comparable:
+        content = replace(content, unjudged=f"Not compared: {str(reason).removeprefix('not comparable: ')}.")
+        if not isinstance(reason, NotComparable):
             return content
         document = compare(campaigns, anyway=True)
     chosen = [comparison.about(each, metric) for each in comparison.by_pair(document)]

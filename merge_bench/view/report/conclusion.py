@@ -224,7 +224,7 @@ def verdicts(page: Page, campaigns: Sequence[Campaign], looks: Mapping[str, int]
     try:
         document = compare(campaigns)
     except (UsageError, WrongResult) as why:
-        page.line(f"No verdict: {str(why).partition('; use --anyway')[0]}", "yellow")
+        page.line(f"No verdict: {why}", "yellow")
         return []
     found = [each for each in document.comparisons if each.metric == METRIC]
     if found:

@@ -256,7 +256,7 @@ def _comparisons(page: Recorder, merges: Sequence[Campaign], sources: Sequence[S
         try:
             document = compare(group)
         except MergeBenchError as reason:
-            page.line(f"Not compared: {str(reason).partition('; use --anyway')[0]}", "yellow")
+            page.line(f"Not compared: {reason}", "yellow")
         else:
             _comparison(page, document, {source.name: source.look for source in sources})
             return
