@@ -56,7 +56,7 @@ def test_both_backends_send_what_a_merge_sends(tmp_path: Path, merged: Finished)
     launches = {line.cluster.launcher: line for line in found.of(LaunchLine)}
     assert set(launches) == {"local", "mpirun"}
     asked = next(row.requested for (test, _), row in rows.items() if test.startswith("mpi"))
-    assert asked == {"UCX_NET_DEVICES": "lo"}  # nothing of UCXX's
+    assert asked == {"UCX_NET_DEVICES": "lo", "UCX_TLS": "^tcp"}  # nothing of UCXX's
     (iteration,) = merged.of(IterationLine)
     for backend in ("ucx", "mpi"):
         row = rows[f"{backend}_alltoallv", parcel]
