@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from merge_bench.cluster.base import how_ended
 from merge_bench.cluster.environment import THREAD_COUNTS
+from merge_bench.config.tokens import TOKENS
 from merge_bench.errors import UsageError
 
 SECONDS = 60.0
@@ -27,21 +28,23 @@ def check_libraries(config: Mapping[str, str], surroundings: Mapping[str, str]) 
     config
         The variables of the config that processes get.
     surroundings
-        This process's environment. Python's own variables there have not ended this process either.
+        This process's environment. Python's own variables there have not ended this process either, and Polars sets
+        that of its allocator itself when it is imported.
 
     Raises
     ------
     UsageError
         With the variables and the last line that the process printed.
     """
-    outside = {name: value for name, value in surroundings.items() if not name.startswith("PYTHON")}
+    outside = {name: value for name, value in surroundings.items() if not name.startswith(("PYTHON", "_RJEM"))}
     suspects = {
         name: value
         for name, value in sorted({**outside, **config}.items())
         if _READ.fullmatch(name) and not (name in THREAD_COUNTS and value.isdecimal() and int(value) > 0)
     }
     if suspects:
-        problem = _problem(tuple({**surroundings, **config}.items()))
+        environment = {**surroundings, **config}
+        problem = _problem(tuple((name, environment[name]) for name in environment if name not in TOKENS))
         if problem:
             names = ", ".join(f"{name}={value}" for name, value in suspects.items())
             raise UsageError(f"a worker would end at its start with {names}: {problem}; correct or leave out")

@@ -133,9 +133,9 @@ def test_control_c_a_kill_and_the_same_command_again(begin: Begin, configs: str,
 
 
 def test_a_config_that_always_fails_is_counted_and_stops_no_other(tmp_path: Path) -> None:
-    (tmp_path / "broken.cfg").write_text("UCX_NET_DEVICES=nosuch0\nUCX_TLS=tcp\nMERGE_BENCH_ALLOW_UNKNOWN=yes\n")
+    (tmp_path / "broken.cfg").write_text("UCX_RNDV_THRESH=many\n")
     (tmp_path / "sound.cfg").write_text("UCX_TLS=sysv,cma,tcp\n")
-    finished = command(tmp_path, *QUICK, "--configs", f"{tmp_path}/broken.cfg,{tmp_path}/sound.cfg")
+    finished = command(tmp_path, *QUICK, "--allow-unknown", "--configs", f"{tmp_path}/broken.cfg,{tmp_path}/sound.cfg")
     finished.check_ended(3)
     found = documents(finished)
     assert found["broken"]["error"]["code"] == "run-failed"
