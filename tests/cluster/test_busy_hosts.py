@@ -27,10 +27,11 @@ SSH = """#!/bin/sh
 while [ "$1" != -- ]; do shift; done
 host=$2
 shift 2
-[ "$host" = a ] && exec sh -c "$1"
-exec unshare --map-root-user --net sh -c 'ip link set lo up && exec sh -c "$1"' sh "$1"
+[ "$host" = a ] && address=192.0.2.1 || address=192.0.2.2
+exec unshare --map-root-user --net sh -c 'ip link add net0 type veth peer name peer0 && ip address add "$2"/24 dev net0 &&
+ip link set lo up && ip link set net0 up && ip link set peer0 up && exec sh -c "$1"' sh "$1" "$address"
 """
-"""The second host has a network of its own, because two names of one host are refused."""
+"""Each has a network of its own, because two names of one host are refused."""
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def hosts(tmp_path: Path) -> tuple[str, ...]:
     (tmp_path / "ssh").write_text(SSH)
     (tmp_path / "ssh").chmod(0o755)
     (tmp_path / "hosts").write_text("a\nb\n")
-    return ("--hosts", str(tmp_path / "hosts"), "--interface", "lo")
+    return ("--hosts", str(tmp_path / "hosts"), "--interface", "net0")
 
 
 @contextlib.contextmanager
