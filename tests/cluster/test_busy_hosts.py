@@ -29,7 +29,8 @@ host=$2
 shift 2
 [ "$host" = a ] && address=192.0.2.1 || address=192.0.2.2
 exec unshare --map-root-user --net sh -c 'ip link add net0 type veth peer name peer0 &&
-ip address add "$2"/24 dev net0 && ip link set lo up && ip link set net0 up && ip link set peer0 up && exec sh -c "$1"' sh "$1" "$address"
+ip address add "$2"/24 dev net0 && ip link set lo up && ip link set net0 up &&
+ip link set peer0 up && exec sh -c "$1"' sh "$1" "$address"
 """
 """Each has a network of its own, because two names of one host are refused."""
 
