@@ -98,7 +98,12 @@ def check_written(folder: Path, scheduler_file: Path, tables: Tables, how: How, 
 
 @pytest.mark.cluster
 @pytest.mark.parametrize(
-    "options", [("--engine", "polars", "--pipeline", "on"), ("--exchange", "dask"), ("--engine", "pandas")]
+    "options",
+    [
+        ("--exchange", "dask"),
+        pytest.param(("--engine", "polars", "--pipeline", "on"), marks=pytest.mark.soak),
+        pytest.param(("--engine", "pandas"), marks=pytest.mark.soak),
+    ],
 )
 def test_the_merged_table_is_written(tmp_path: Path, scheduler_file: Path, options: tuple[str, ...]) -> None:
     finished = check_written(tmp_path, scheduler_file, odd_tables(), How.OUTER, *options)
@@ -110,7 +115,7 @@ def test_the_merged_table_is_written(tmp_path: Path, scheduler_file: Path, optio
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("exchange", ["ucx", "dask"])
+@pytest.mark.parametrize("exchange", ["ucx", pytest.param("dask", marks=pytest.mark.soak)])
 def test_the_merged_synthetic_table_is_written(tmp_path: Path, scheduler_file: Path, exchange: str) -> None:
     written = tmp_path / "new" / "written"
     options = ("--chunk", "2e3", "--how", "right", "--exchange", exchange, *ONCE, "--write-result", written)
