@@ -6,6 +6,7 @@ the same quantities in several ways (`check`), so that a damaged text contradict
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -73,7 +74,8 @@ def read_report(path: Path, content: bytes) -> Report:
         If it holds none, more than one, half of one, or one that contradicts itself; in one sentence with the line.
     """
     try:
-        lines = content.decode("utf-8").splitlines()
+        wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # as PowerShell's > writes it
+        lines = content.decode("utf-16" if wide else "utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         number = content[: error.start].count(b"\n") + 1
         raise UsageError(f"line {number} of {path} is not text, so the file is not output of cudf-merge") from None

@@ -23,7 +23,7 @@ from merge_bench.merge.copy_rate import CopyRounds, measure_copy
 from merge_bench.merge.engines.base import WHOLE, JoinShape, Outgoing, Piece, PipelinedEngine, Share, Side
 from merge_bench.merge.engines.library_columns import LibraryColumns
 from merge_bench.merge.engines.unmatched import rows_without_key, without_match
-from merge_bench.merge.frame import Bytes, Frame
+from merge_bench.merge.frame import Bytes, Frame, integer_type
 from merge_bench.merge.parcel_layout import Layout, Parcel, header_shape
 from merge_bench.merge.partition import BucketReader, Partitioner, bucket_groups
 from merge_bench.merge.row_readers import BlockReader, RowReader, WholeReader
@@ -91,9 +91,14 @@ class HostEngine:
     name: ClassVar[str]
     join_rows: ClassVar[int] = 1 << 17
 
+    @staticmethod
+    def storage(arrow_type: pa.DataType) -> pa.DataType:
+        """The type under which the library is given values of another one; see `library_columns.Storage`."""
+        return integer_type(arrow_type)
+
     def __init__(self, shape: JoinShape) -> None:
         self.shape = shape
-        self.columns = LibraryColumns.of(shape.left, shape.right, shape.keys, shape.how)
+        self.columns = LibraryColumns.of(shape.left, shape.right, shape.keys, shape.how, self.storage)
         self._in_place = joins_in_place(shape, self.join_rows)
         self._scratch = BufferPool()
         self.use_stores(PLAIN, most_streams([PLAIN]))

@@ -97,6 +97,11 @@ def _same_bytes(column: pa.ChunkedArray, arrow_type: pa.DataType) -> pa.ChunkedA
     return viewed(column, arrow_type)
 
 
+def text_as_bytes(arrow_type: pa.DataType) -> pa.DataType:
+    """As `integer_type`, and bytes for text: pandas cannot hash text that is not UTF-8."""
+    return pa.large_binary() if pa.types.is_large_string(arrow_type) else integer_type(arrow_type)
+
+
 def decimals_as_bytes(arrow_type: pa.DataType) -> pa.DataType:
     """As `integer_type`, and bytes for decimals: Dask makes Python objects of them, and fails where one is missing."""
     return pa.large_binary() if pa.types.is_decimal(arrow_type) else integer_type(arrow_type)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from merge_bench.merge.engines import Description
 from merge_bench.merge.engines.cpu_base import HostEngine
+from merge_bench.merge.engines.library_columns import text_as_bytes
 from merge_bench.merge.how import How
 
 ENGINE = Description(
@@ -34,6 +35,11 @@ class PandasEngine(HostEngine):
 
     name = ENGINE.name
     join_rows = 1 << 19
+
+    @staticmethod
+    def storage(arrow_type: pa.DataType) -> pa.DataType:
+        """Text as bytes."""
+        return text_as_bytes(arrow_type)
 
     def join_tables(self, left: pa.Table, right: pa.Table) -> pd.DataFrame:
         """Join two tables without null or NaN keys."""

@@ -154,3 +154,10 @@ def test_a_digit_changed_anywhere_is_refused_or_changes_next_to_nothing() -> Non
             assert report.wall.value == pytest.approx(sum(WALLS) + 0.001, rel=2e-3)
             assert report.bandwidth.value == pytest.approx(read(WHOLE).bandwidth.value, rel=2e-2)
     assert accepted > 0
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_mark_of_the_encoding_is_no_damage(encoding: str) -> None:
+    """Notepad writes one, and PowerShell's > writes UTF-16."""
+    plain = read_report(FILE, text().encode())
+    assert read_report(FILE, text().replace("\n", "\r\n").encode(encoding)) == plain

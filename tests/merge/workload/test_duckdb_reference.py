@@ -355,3 +355,15 @@ def test_sizes_are_those_of_the_frames(tmp_path: Path) -> None:
         assert row_bytes(side) * frame.rows == pytest.approx(held(None, frame), rel=0.01)
     result = Frame.from_arrow(pa.concat_tables(duckdb_reference.expected_batches(spec)))
     assert output_bytes(spec, 400) == pytest.approx(held(None, result), rel=0.01)
+
+
+@pytest.mark.parametrize("engine", ["native", "pandas", "polars", "duckdb"])
+def test_text_that_is_not_utf8_matches_by_its_bytes(tmp_path: Path, engine: str) -> None:
+    """pandas failed on it while the workers merged."""
+    values = pa.array([b"caf\xe9", b"caf\xe8", b"plain", None, b"caf\xe9"], pa.binary()).view(pa.string())
+    sides = {"k": values, "a": [0, 1, 2, 3, 4]}, {"k": values, "b": [0, 1, 2, 3, 4]}
+    spec = plan(*tables(tmp_path, *sides), "k", engine=engine)
+    found = sorted(
+        (row["a"], row["b"]) for table in run_engine(engine, spec) for row in table.select(["a", "b"]).to_pylist()
+    )
+    assert found == [(0, 0), (0, 4), (1, 1), (2, 2), (4, 0), (4, 4)]
