@@ -2,6 +2,10 @@
 
 That is ``cudf-merge.py`` of the 2022 APAC HPC-AI competition, of UCX-Py, and ``ucxx.benchmarks.cudf_merge``. All print
 the same quantities in several ways (`check`), so that a damaged text contradicts itself and is refused.
+
+A line belongs to the report by its form: the title, a separator, ``label | value`` with a known label, the headings, a
+row of an iteration. All other lines are text of other programs and are left out. A line that begins like one of the
+report and does not have its form is damaged, and the text is refused.
 """
 
 from __future__ import annotations
@@ -15,13 +19,16 @@ from typing import NoReturn, TypeVar
 
 from merge_bench.campaign.importing import check
 from merge_bench.campaign.importing.printed import Printed, read_bytes, read_rate, read_time
-from merge_bench.errors import UsageError
+from merge_bench.errors import UsageError, visible
 
 TITLE = "cuDF merge benchmark"
 LARGEST = 64 << 20
 _LONGEST = 1000
 _SEPARATOR = re.compile(r"-{10,}|={10,}")
-_HALF_ROW = re.compile(r"\d+\s*", re.ASCII)
+_COLOUR = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+_BLANK = re.compile(r"[^\S\t]")
+_PREFIX = re.compile(r"((>|\d+:|\[\d+(,\d+)?\](<\w+>:)?)\s*)*", re.ASCII)
+"""Quotes of mail, and the ranks that ``srun --label`` and ``mpirun --tag-output`` put before each line."""
 _COUNT = re.compile(r"\d{1,15}", re.ASCII)
 _DEVICES = re.compile(r"\[\d+(, *\d+)*\]", re.ASCII)
 _WRONG_RESULT = "Result verification for rank"
@@ -30,6 +37,10 @@ _COMMAND = re.compile(r"cudf[-_]merge")
 _NAMES = {"Avg Bandwidth / GPU": "Bandwidth", "Throughput / GPU": "Throughput", "Run": "Iteration"}
 _HEADINGS = ["Iteration", "Wall-clock", "Bandwidth", "Throughput"]
 _REQUIRED = ("Rows per chunk", "Total data processed", "Data processed per iter", *_HEADINGS[1:])
+_OPTIONAL = ("Device(s)", "Number of devices", "Chunks per device", "Row matching fraction")
+_LABELS = "|".join(map(re.escape, {*_REQUIRED, *_OPTIONAL, *_NAMES} - {"Run"}))
+_FACT = re.compile(rf"({_LABELS})(\s*\||\t|\s\s|$)")
+_ROW = re.compile(r"(\d+)(\s*\||(\t|\s\s).*B/s$|$)", re.ASCII)
 Value = TypeVar("Value")
 
 
@@ -47,7 +58,8 @@ class Report:
     """What a text says. `data_bytes`: of an iteration, exact. `wall`, `bandwidth`, `throughput`: its headline.
 
     `workers_printed`: how many the text names, which are fewer than `workers` where a server lists its own devices.
-    `longest`: how many iterations its total leaves room for. `passed_over`: lines that say nothing about the result.
+    `longest`: how many iterations its total leaves room for. `left_out`: the numbers of the lines that are not part of
+    the report; `first_left_out`: the first of them.
     """
 
     command: str | None
@@ -61,7 +73,8 @@ class Report:
     throughput: Printed
     iterations: tuple[Iteration, ...]
     longest: int
-    passed_over: tuple[int, ...]
+    left_out: tuple[int, ...]
+    first_left_out: str
     traceback: str | None
 
 
@@ -87,57 +100,76 @@ class _Reader:
 
     def __init__(self, path: Path, lines: list[str]) -> None:
         self.path = path
-        self.lines = [line.strip() for line in lines]
+        self.lines = [_BLANK.sub(" ", _COLOUR.sub("", line)).strip() for line in lines]
+        self.prefixes = [match[0] if (match := _PREFIX.match(line)) else "" for line in self.lines]
+        self.bare = [line[len(prefix) :] for line, prefix in zip(self.lines, self.prefixes, strict=True)]
+        self.command: str | None = None
         self.values: dict[str, tuple[int, str]] = {}
         self.header = 0
         self.rows: list[Iteration] = []
-        self.passed_over: list[int] = []
+        self.left_out: list[int] = []
 
     def read(self) -> Report:
-        start = self._title()
-        for number, line in enumerate(self.lines[start:], start + 1):
-            if line and not _SEPARATOR.fullmatch(line):
-                self._line(number, line)
-        return self._report(self._command(start))
+        title = self._title()
+        for number, line in enumerate(self.bare, 1):
+            if line.startswith(_WRONG_RESULT):
+                self._wrong(number, f"cudf-merge reports a wrong result: {_shown(line)}")
+            if number < title and line.startswith("$ ") and _COMMAND.search(line):
+                self.command = " ".join(line.removeprefix("$ ").split())
+            elif not line or number == title or _SEPARATOR.fullmatch(line):
+                continue
+            elif number < title or not self._is_read(number, line, self.prefixes[title - 1]):
+                self.left_out.append(number)
+        return self._report()
 
     def _title(self) -> int:
         if not any(self.lines):
             raise UsageError(f"{self.path} is empty, but should contain the output of cudf-merge")
-        found = [number for number, line in enumerate(self.lines, 1) if line == TITLE]
+        found = [number for number, line in enumerate(self.bare, 1) if line == TITLE]
         if not found:
             raise UsageError(f"{self.path} is not output of cudf-merge: it has no line {TITLE!r}{self._failed()}")
         if len(found) > 1:
             self._wrong(found[1], "a second report begins; put each report into its own file")
         return found[0]
 
-    def _line(self, number: int, line: str) -> None:
-        if line.startswith(_WRONG_RESULT):
-            self._wrong(number, f"cudf-merge reports a wrong result: {_shown(line)}")
+    def _is_read(self, number: int, line: str, prefix: str) -> bool:
+        """Read a line that belongs to the report; False for one that does not."""
         cells = [cell.strip() for cell in line.split("|")]
-        if len(cells) == 1:
-            if self.header and _HALF_ROW.fullmatch(line):
-                self._wrong(number, f"{line!r} is an incomplete row; the text is truncated")
-            self.passed_over.append(number)
-        elif len(line) > _LONGEST:
+        read = self._form(line, cells)
+        if read is None:
+            return False
+        if len(line) > _LONGEST:
             self._wrong(number, f"the line has {len(line)} characters, more than cudf-merge prints in a line")
-        elif self.header:
-            self._row(number, line, cells)
-        elif _NAMES.get(cells[0], cells[0]) == _HEADINGS[0]:
-            self._header(number, cells)
-        elif len(cells) != 2:
-            self._wrong(number, f"{line!r} is not a line of the form 'name | value'")
-        else:
-            self._add_value(number, *cells)
+        own = self.prefixes[number - 1]
+        if own and own.split() != prefix.split():
+            self._wrong(number, f"the line begins with {own.strip()!r}, but the title of the report does not")
+        read(number, line, cells)
+        return True
 
-    def _add_value(self, number: int, name: str, value: str) -> None:
-        name = _NAMES.get(name, name)
+    def _form(self, line: str, cells: list[str]) -> Callable[[int, str, list[str]], None] | None:
+        """What reads a line of this form, damaged or not; None if it is not one of the report."""
+        fact, row = _FACT.match(line), _ROW.match(line)
+        if fact and ("|" in fact[2] or _NAMES.get(fact[1], fact[1]) not in self.values):
+            return self._fact
+        if len(cells) > 1 and _NAMES.get(cells[0], cells[0]) == _HEADINGS[0]:
+            return self._headings
+        of_row = row and (row[2] or row[1] == str(len(self.rows)))
+        if self.header and (of_row or (len(cells) > 2 and cells[-1].endswith("B/s"))):
+            return self._row
+        return None
+
+    def _fact(self, number: int, line: str, cells: list[str]) -> None:
+        if len(cells) != 2:
+            self._wrong(number, f"{line!r} is not a line of the form 'name | value'")
+        name = _NAMES.get(cells[0], cells[0])
         if name in self.values:
             self._wrong(number, f"{name!r} appears a second time")
-        self.values[name] = number, value
+        self.values[name] = number, cells[1]
 
-    def _header(self, number: int, cells: list[str]) -> None:
-        if [_NAMES.get(cell, cell) for cell in cells] != _HEADINGS:
-            self._wrong(number, f"expected the columns {', '.join(_HEADINGS)}, found {_shown(', '.join(cells))}")
+    def _headings(self, number: int, line: str, cells: list[str]) -> None:
+        if [_NAMES.get(cell, cell) for cell in cells] != _HEADINGS or self.header:
+            again = "no second line of headings" if self.header else f"the columns {', '.join(_HEADINGS)}"
+            self._wrong(number, f"expected {again}, found {line!r}")
         self.header = number
 
     def _row(self, number: int, line: str, cells: list[str]) -> None:
@@ -149,7 +181,7 @@ class _Reader:
         rates = [self._value(number, cell, read_rate) for cell in cells[2:]]
         self.rows.append(Iteration(wall, *rates))
 
-    def _report(self, command: str | None) -> Report:
+    def _report(self) -> Report:
         named = "Device(s)" if "Device(s)" in self.values else "Number of devices"
         for name in (named, *_REQUIRED):
             if name not in self.values:
@@ -163,15 +195,16 @@ class _Reader:
         try:
             workers = check.workers(printed, rows, of_iteration, of_server=named == "Device(s)")
             report = Report(
-                command=command, workers=workers, workers_printed=printed, rows_per_chunk=rows,
+                command=self.command, workers=workers, workers_printed=printed, rows_per_chunk=rows,
                 data_bytes=check.data_bytes(workers, rows), fraction=self._fraction(),
                 wall=self._read("Wall-clock", read_time),
                 bandwidth=self._read("Bandwidth", read_rate),
                 throughput=self._read("Throughput", read_rate),
                 iterations=tuple(self.rows), longest=check.longest(total, check.data_bytes(workers, rows)),
-                passed_over=tuple(self.passed_over), traceback=self._traceback(),
+                left_out=tuple(self.left_out), traceback=self._traceback(),
+                first_left_out=_shown(self.lines[self.left_out[0] - 1]) if self.left_out else "",
             )  # fmt: skip
-            check.length(len(self.rows), total, report.data_bytes, _asked(command))
+            check.length(len(self.rows), total, report.data_bytes, _asked(self.command))
             check.figures(report)
         except check.Contradiction as error:
             self._wrong(error.line, str(error))
@@ -206,15 +239,10 @@ class _Reader:
         except ValueError as error:
             self._wrong(number, str(error))
 
-    def _command(self, start: int) -> str | None:
-        """The command line that the job script of 2022 prints before the report."""
-        found = [line for line in self.lines[: start - 1] if line.startswith("$ ") and _COMMAND.search(line)]
-        return " ".join(found[-1].removeprefix("$ ").split()) if found else None
-
     def _traceback(self) -> str | None:
         """The last line of the last Python error in the text, which is what it was."""
-        starts = [index for index, line in enumerate(self.lines) if line.startswith(_TRACEBACK)]
-        after = [line for line in self.lines[starts[-1] + 1 :] if line] if starts else []
+        starts = [index for index, line in enumerate(self.bare) if line.startswith(_TRACEBACK)]
+        after = [line for line in self.bare[starts[-1] + 1 :] if line] if starts else []
         errors = [line for line in after if re.match(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b", line)]
         return _shown((errors or after or [_TRACEBACK])[0]) if starts else None
 
@@ -230,8 +258,8 @@ class _Reader:
 
 
 def _shown(line: str) -> str:
-    """As much of a foreign line as fits a sentence, without what a terminal would take for a command."""
-    return "".join(character if character.isprintable() else "?" for character in line[:200])
+    """As much of a foreign line as fits a sentence."""
+    return visible(line[:200])
 
 
 def _asked(command: str | None) -> int | None:

@@ -20,7 +20,7 @@ from merge_bench.records.campaign import IMPORTED
 from merge_bench.records.imported import Headline, ImportedFrom, ImportedIteration
 from merge_bench.records.outputs import replacing
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.units import format_seconds
+from merge_bench.units import format_count, format_seconds
 
 PROGRAM = "cudf-merge"
 DEFINITIONS = (
@@ -110,15 +110,7 @@ def _text(name: str) -> str:
 
 
 def _warnings(report: Report) -> Iterator[Caution]:
-    yield Caution("imported-definitions", DEFINITIONS)
-    coarsest = max(iteration.wall.resolution for iteration in report.iterations)
-    finest = min(iteration.wall.resolution for iteration in report.iterations)
-    least = "" if coarsest == finest else f"{format_seconds(finest)} to "
-    digit = f"{least}{format_seconds(coarsest)}"
-    yield Caution(
-        "imported-rounded",
-        f"the imported output rounds each iteration's wall-clock time to the nearest {digit}",
-    )
+    """What is special to this text first: a terminal shows the first two."""
     printed = report.workers_printed
     if report.workers != printed:
         yield Caution(
@@ -134,6 +126,17 @@ def _warnings(report: Report) -> Iterator[Caution]:
         )
     if report.traceback is not None:
         yield Caution("imported-error", f"the imported output also contains a Python error: {report.traceback}")
-    if report.passed_over:
-        lines = ", ".join(map(str, report.passed_over[:5])) + (", …" if len(report.passed_over) > 5 else "")
-        yield Caution("imported-lines", f"lines that are not part of the report were ignored: {lines}")
+    if report.left_out:
+        count = len(report.left_out)
+        what = "1 line is" if count == 1 else f"{format_count(count)} lines are"
+        first = f"line {report.left_out[0]}: {report.first_left_out}"
+        yield Caution("imported-lines", f"{what} not part of the report and left out; the first is {first}")
+    yield Caution("imported-definitions", DEFINITIONS)
+    coarsest = max(iteration.wall.resolution for iteration in report.iterations)
+    finest = min(iteration.wall.resolution for iteration in report.iterations)
+    least = "" if coarsest == finest else f"{format_seconds(finest)} to "
+    digit = f"{least}{format_seconds(coarsest)}"
+    yield Caution(
+        "imported-rounded",
+        f"the imported output rounds each iteration's wall-clock time to the nearest {digit}",
+    )

@@ -36,7 +36,7 @@ def cut(lines: int) -> str:
         (cut(11), "it ends at line 11, before the first iteration"),
         (cut(12), "it ends at line 12, before the first iteration"),
         (cut(14), "line 5 of merge.out: the total matches about 3 iterations, but the text has 2; it is"),
-        (WHOLE + "3", "line 16 of merge.out: '3' is an incomplete row; the text is truncated"),
+        (WHOLE + "3", "line 16 of merge.out: '3' is not a row of iteration"),
         (WHOLE + "3    | 1.00 s | 1.0", "line 16 of merge.out: '3    | 1.00 s | 1.0' is not a row of iteration"),
         (WHOLE[:-3], "line 15 of merge.out: '3.98 GiB' is not a rate"),
         (WHOLE + WHOLE, "line 16 of merge.out: a second report begins; put each report into its own file"),
@@ -71,7 +71,7 @@ def cut(lines: int) -> str:
             WHOLE.replace("| Bandwidth  ", "| Latency  "),
             "line 12 of merge.out: expected the columns Iteration, Wall-c",
         ),
-        (WHOLE.replace("Rows per chunk", "Rows | a"), "line 4 of merge.out: 'Rows | a"),
+        (WHOLE.replace("Rows per chunk", "Rows per chunk | a"), "line 4 of merge.out: 'Rows per chunk | a"),
         (
             text("ucxx").replace("[0,", "[a,"),
             "line 3 of merge.out: 'Device(s)' is '[a, 1, 2, 3, 4, 5, 6, 7]', not a list of devices",
@@ -85,8 +85,8 @@ def cut(lines: int) -> str:
             "line 16 of merge.out: the line has 2003 characters, more than cudf-merge prints in a line",
         ),
         (
-            cut(4) + TRACEBACK.replace("std", "\x1b[2Jstd"),
-            "the text contains a Python error: MemoryError: ?[2Jstd::bad_all",
+            cut(4) + TRACEBACK.replace("std", "\x07std"),
+            "the text contains a Python error: MemoryError: \ufffdstd::bad_all",
         ),
         (
             WHOLE + "Result verification for rank 3 failed in iteration 0, full results in x.log.",

@@ -64,7 +64,7 @@ def test_the_output_of_2022_is_read_and_its_headline_follows_from_its_iterations
     walls = [iteration.wall.value for iteration in report.iterations]
     assert wall - 0.05 < sum(walls) < wall
     assert {iteration.wall.resolution for iteration in report.iterations} <= {1e-5, 1e-2}
-    assert report.passed_over == ()
+    assert report.left_out == ()
     assert report.longest == 100
 
 
@@ -115,20 +115,6 @@ def test_a_tiny_run_in_bytes_is_read() -> None:
     report = read(text("ucxx", workers=2, rows=4, walls=(5e-4, 6e-4), bandwidths=(1000.5, 900.25)))
     assert (report.workers, report.data_bytes) == (2, 256)
     assert report.iterations[1].bandwidth.value == 900.25
-
-
-def test_what_other_programs_print_around_and_between_is_passed_over() -> None:
-    lines = text().splitlines()
-    noisy = [
-        "| nvidia-smi | Tesla V100 |",
-        "12",
-        *lines[:5],
-        "[1666583132.1] gadi UCX  WARN  x",
-        *lines[5:],
-        "",
-        "done",
-    ]
-    assert read("\r\n".join(noisy)).passed_over == (8, len(noisy))
 
 
 def test_facts_that_a_later_version_adds_are_no_hindrance() -> None:
