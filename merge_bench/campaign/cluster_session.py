@@ -206,6 +206,9 @@ class Session:
         if message["event"] == "out-of-memory":
             self.workers.watch.report(message["message"])
             return
+        if message["event"] == "stuck":
+            self.workers.notice_stuck(message["rank"], message["how"])
+            return
         take = self._events.get(message["event"])
         try:
             if take is not None:

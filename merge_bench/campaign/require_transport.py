@@ -42,16 +42,17 @@ def check_machine(required: Sequence[str], environment: Mapping[str, str], worke
         If there is no transport of `required`.
     """
     installed = find_installed(environment.get("MERGE_BENCH_UCX", "auto"), environment)
-    usable = allowed_transports.allowed(environment.get("UCX_TLS", "all"))
+    allowed = allowed_transports.allowed(environment.get("UCX_TLS", "all"))
+    usable = allowed
     if installed is not None and installed.transports:  # else the workers will report theirs
         usable &= usable_transports(installed, environment)
-        _check_lists(installed, environment, usable)
-    if "posix" in usable:
+    if "posix" in (usable if _between_processes(usable) else allowed):  # UCX leaves it out where nothing is free
         problem = shared_memory_problem(Path(environment.get("UCX_POSIX_DIR") or "/dev/shm"), workers)
         if problem:
             raise UsageError(problem)
     if installed is None or not installed.transports:
         return
+    _check_lists(installed, environment, usable)
     if not required or allowed_transports.resolve_aliases(required) & set(installed.transports):
         return
     raise GateNotMet(
@@ -60,8 +61,12 @@ def check_machine(required: Sequence[str], environment: Mapping[str, str], worke
     )
 
 
+def _between_processes(transports: frozenset[str]) -> bool:
+    return bool(transports - allowed_transports.WITHIN_A_PROCESS - allowed_transports.ONLY_BESIDE_ANOTHER)
+
+
 def _check_lists(installed: Installed, environment: Mapping[str, str], usable: frozenset[str]) -> None:
-    if usable - allowed_transports.WITHIN_A_PROCESS - allowed_transports.ONLY_BESIDE_ANOTHER:
+    if _between_processes(usable):
         return
     lists = " with ".join(f"{name}={environment[name]}" for name in NAME_LISTS if name in environment)
     offered = (

@@ -136,7 +136,7 @@ def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False, other_
     except UsageError as error:
         return replace(result, ok=False, refusals=(str(error),))
     if left := leftovers(runs[0].values, os.environ):
-        result = replace(result, warnings=(*result.warnings, left.message))
+        result = replace(result, warnings=(*result.warnings, f"{left.message}; {left.remedy}"))
     refusal = _refusal_here(runs, config)
     if not refusal:
         return result

@@ -103,6 +103,11 @@ class WorkerCalls:
             self._problem = problem
         self._wake.set()
 
+    def notice_stuck(self, rank: int, how: str) -> None:
+        """Called when a worker said that it is in native code that does not return; its heartbeats go on."""
+        member = self.members[rank]
+        self.notice(LaunchFailed(f"{member.shown} {how}", host=member.host or None, rank=rank, code="worker-silent"))
+
     def until(self, done: Callable[[], bool]) -> None:
         """Wait until `done`, and watch meanwhile; raises a problem that was noticed."""
 

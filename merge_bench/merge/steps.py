@@ -142,12 +142,14 @@ def open_data_plane(rows: int, threads: int) -> bytes:
         left.fields, right.fields, plan.keys, workers=plan.workers, rank=state.rank, rows=rows, threads=threads,
         how=plan.how, sent=plan.distribution.sent, sent_rows=plan.sent_rows,
     )  # fmt: skip
+    from merge_bench.merge.exchange.ucx import STALL_FACTOR
     from merge_bench.merge.pipelined_merger import make_merger
 
     engine = engines.engine_class(plan.engine)(shape)
     engine.load(left, right)
     state.frames = None
-    state.merger = make_merger(engine, state.rank, plan, plugin.abort)
+    with plugin.limited("opening UCX", STALL_FACTOR * plan.timeout):
+        state.merger = make_merger(engine, state.rank, plan, plugin.abort)
     state.exchange = state.merger.exchange
     return state.exchange.address
 
@@ -156,11 +158,12 @@ def open_bare(plan: Plan, rank: int, topic: str, *, puts: bool = False) -> bytes
     """Set up UCX without chunks and engine; returns the UCX address. `puts`: also for one-sided puts."""
     plugin = current_plugin()
     release(plugin)
-    from merge_bench.merge.exchange.ucx import UcxExchange
+    from merge_bench.merge.exchange.ucx import STALL_FACTOR, UcxExchange
 
-    exchange = UcxExchange.of_plan(plan, rank, plugin.abort, puts=puts)
-    plugin.state = State(rank, plan, topic, PeakMeter(), None, 0, exchange=exchange)
-    return exchange.address
+    plugin.state = State(rank, plan, topic, PeakMeter(), None, 0)
+    with plugin.limited("opening UCX", STALL_FACTOR * plan.timeout):
+        plugin.state.exchange = UcxExchange.of_plan(plan, rank, plugin.abort, puts=puts)
+    return plugin.state.exchange.address
 
 
 def connect(addresses: Sequence[bytes]) -> Connected:

@@ -6,13 +6,14 @@ loop handles heartbeats and aborts.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import os
 import socket
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -142,6 +143,17 @@ class MergeWorker(WorkerPlugin):  # type: ignore[misc]
         if self.state is not None:
             message = {"event": kind, "rank": self.state.rank, **fields}
             self.worker.loop.add_callback(self.worker.log_event, self.state.topic, message)
+
+    @contextlib.contextmanager
+    def limited(self, doing: str, seconds: float) -> Iterator[None]:
+        """Tell the driver if the block lasts longer than that: native code that hangs looks at no flag."""
+        timer = threading.Timer(seconds, self.send, ("stuck",), {"how": f"is still {doing} after {seconds:g} s"})
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
 
 def _present(held: Held | None, what: str) -> Held:

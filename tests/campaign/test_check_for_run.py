@@ -133,3 +133,13 @@ def test_a_run_warns_of_conflicts_by_the_codes_of_check(tmp_path: Path) -> None:
     codes = [each.code for each in checked.conflicts]
     assert "no-shared-memory" in codes
     assert [each.code for each in prepared.warnings if each.code in codes] == codes
+
+
+def test_variables_of_a_job_that_is_gone_are_named_with_what_to_unset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PBS_NODEFILE", str(tmp_path / "gone"))
+    path = tmp_path / "a.cfg"
+    path.write_text("")
+    (warning,) = check_for_run(read_config(path, {}), "wheel").warnings
+    assert warning.endswith("unset PBS_NODEFILE, or add --launcher local")

@@ -104,6 +104,16 @@ def test_a_small_dev_shm_is_named_before(
         require_transport.check_machine([], {"UCX_TLS": tls}, workers)
 
 
+def test_where_ucx_leaves_posix_out_and_nothing_else_is_allowed_dev_shm_is_named(
+    machine: dict[str, tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.update(sysv=("memory",), tcp=("lo",), self=("memory",))
+    monkeypatch.setattr(require_transport, "usable_transports", lambda installed, values: frozenset({"self"}))
+    monkeypatch.setattr(require_transport, "shared_memory_problem", lambda folder, workers: "too small")
+    with pytest.raises(UsageError, match="too small"):
+        require_transport.check_machine([], {"UCX_TLS": "posix,self"})
+
+
 def test_where_ucx_does_not_offer_posix_a_small_dev_shm_does_no_harm(
     machine: dict[str, tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,28 +8,55 @@ import os
 import pty
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from merge_bench.service.api import Limits
 from merge_bench.view.streams import Terminal, raw
+from tests.campaign.importing.texts import text
 from tests.helpers.mutations import CAMPAIGNS
+from tests.project.test_schemas import OF_COMMANDS
+from tests.service.in_process import running
 
 LEVELS = ("fatal", "error", "warn", "diag", "info", "debug", "trace", "req", "data", "async", "func", "poll")
 """Every level of UCX's log."""
-NATIVE = {"check": ["check", "default.cfg"], "doctor": ["doctor"]}
 STORED = {
+    "check": ["check", "default.cfg"],
     "configs": ["configs"],
     "compare": ["compare", str(CAMPAIGNS / "sweep")],
     "history": ["history", str(CAMPAIGNS)],
+    "import": ["import", "merge.out"],
     "predict": ["predict", str(CAMPAIGNS / "run"), "--workers", "4"],
     "probe show": ["probe", "show", str(CAMPAIGNS / "p2p")],
+    "show": ["show", str(CAMPAIGNS / "run")],
+    **{f"jobs {verb}": ["jobs", verb, *number] for verb, number in (("list", ()), ("show", "1"), ("cancel", "1"))},
 }
 MEASURES = {
     "run": ["run", "--chunk", "1e4", "--workers", "2", "--iterations", "2", "--link-rounds", "0"],
     "transports": ["transports"],
-    "probe": ["probe", "p2p", "--sizes", "8", "--repetitions", "1"],
+    "probe p2p": ["probe", "p2p", "--sizes", "8", "--repetitions", "1"],
 }
+LONGER = {
+    "probe rma": ["probe", "rma", "--sizes", "8", "--repetitions", "1"],
+    "probe mpi": ["probe", "mpi", "--sizes", "8", "--repetitions", "1"],
+    "probe all-to-all": ["probe", "all-to-all", "--sizes", "8", "--repetitions", "1", "--workers", "2"],
+    "probe reduce-scatter": ["probe", "reduce-scatter", "--counts", "1024", "--repetitions", "1"],
+    "tune": [
+        "tune", "--chunk", "1e3", "--workers", "2", "--iterations", "1", "--only", "mutex", "--strategy", "exhaustive",
+        "--confirm", "6", "--most-blocks", "3", "--max-launches", "6",
+    ],
+}  # fmt: skip
+EVERY = {"doctor": ["doctor"], **STORED, **MEASURES, **LONGER}
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Variables that lead to a service with a job."""
+    with running(tmp_path_factory.mktemp("service"), Limits()) as found:
+        assert found.ask("POST", "/api/jobs", {"command": "run", "options": {"chunk": "1e4"}})[0] == 201
+        yield {"MERGE_BENCH_ON": f"http://127.0.0.1:{found.port}", "MERGE_BENCH_TOKEN": found.tokens["ci"]}
 
 
 def merge_bench(
@@ -37,41 +64,47 @@ def merge_bench(
 ) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
         [sys.executable, "-m", "merge_bench", *words], cwd=folder, env={**os.environ, **environ}, stdout=stdout,
-        stderr=subprocess.PIPE, timeout=200, check=False,
+        stderr=subprocess.PIPE, timeout=400, check=False,
     )  # fmt: skip
 
 
-def check_document(folder: Path, words: list[str], level: str) -> None:
-    done = merge_bench(folder, *words, "--json", UCX_LOG_LEVEL=level, UCX_PROTO_INFO="y")
+def check_document(folder: Path, name: str, level: str, service: dict[str, str]) -> None:
+    (folder / "merge.out").write_text(text())
+    of_service = service if name.startswith("jobs ") else {}
+    done = merge_bench(folder, *EVERY[name], "--json", UCX_LOG_LEVEL=level, UCX_PROTO_INFO="y", **of_service)
     assert done.returncode == 0, done.stderr[-2000:]
     json.loads(done.stdout)
 
 
+def test_every_command_with_a_document_is_here() -> None:
+    assert set(EVERY) == set(OF_COMMANDS)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("level", LEVELS)
-def test_native_output_never_reaches_a_document(tmp_path: Path, level: str) -> None:
-    check_document(tmp_path, NATIVE["doctor"], level)
+def test_native_output_never_reaches_a_document(tmp_path: Path, level: str, service: dict[str, str]) -> None:
+    check_document(tmp_path, "doctor", level, service)
 
 
 @pytest.mark.slow
 @pytest.mark.cluster  # so `probe show` is taken for a probe
-@pytest.mark.parametrize("name", [*STORED, "check"])
-def test_nor_that_of_any_other_command(tmp_path: Path, name: str) -> None:
-    check_document(tmp_path, (STORED | NATIVE)[name], "debug")
+@pytest.mark.parametrize("name", STORED)
+def test_nor_that_of_any_other_command(tmp_path: Path, name: str, service: dict[str, str]) -> None:
+    check_document(tmp_path, name, "debug", service)
 
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("name", MEASURES)
-def test_nor_that_of_a_command_that_measures(tmp_path: Path, name: str) -> None:
-    check_document(tmp_path, MEASURES[name], "debug")
+def test_nor_that_of_a_command_that_measures(tmp_path: Path, name: str, service: dict[str, str]) -> None:
+    check_document(tmp_path, name, "debug", service)
 
 
 @pytest.mark.soak
 @pytest.mark.cluster
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("name", [*MEASURES, *STORED, "check"])
-def test_every_level_and_every_command(tmp_path: Path, name: str, level: str) -> None:
-    check_document(tmp_path, (MEASURES | STORED | NATIVE)[name], level)
+@pytest.mark.parametrize("name", EVERY)
+def test_every_level_and_every_command(tmp_path: Path, name: str, level: str, service: dict[str, str]) -> None:
+    check_document(tmp_path, name, level, service)
 
 
 @pytest.mark.slow

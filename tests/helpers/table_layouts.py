@@ -32,8 +32,9 @@ KEYS: dict[str, list[pa.DataType]] = {
     "day": [pa.date32()],
     "instant": [pa.timestamp("ms"), pa.timestamp("us"), pa.timestamp("us")],
     "decimal": [pa.decimal128(9, 2), pa.decimal128(20, 2), pa.decimal128(30, 4)],
+    "float": [pa.float64(), pa.float32()],
 }
-"""Types of keys that can be compared; values are drawn from 20 in each."""
+"""Types of keys that can be compared; values are drawn from some 20 in each."""
 PAYLOAD: list[pa.DataType] = [
     pa.int8(), pa.uint64(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.bool_(), pa.string(), pa.binary(),
     pa.dictionary(pa.int8(), pa.string()), pa.date32(), pa.time32("ms"), pa.time64("us"), pa.time64("ns"),
@@ -60,9 +61,10 @@ def make_table(rng: random.Random, folder: Path, key: str) -> Layout:
     program = rng.choice(list(PROGRAMS))
     kind = rng.choice(KEYS[key]) if program != "impala" else KEYS[key][0]
     columns = {f"{'pqrs'[n]}{rng.randrange(3)}": rng.choice(PAYLOAD) for n in range(rng.randint(0, 3))}
+    whole = rng.random() < 0.5
     parts = [
-        _part(rng, kind, columns, rng.choice([0, 1, 5, 20, 60]) if rng.random() < 0.9 else 0)
-        for _ in range(rng.randint(1, 4))
+        _part(rng, kind, columns, rng.choice([0, 1, 5, 20, 60]) if rng.random() < 0.9 else 0, whole=whole)
+        for _ in range(rng.choice([1, 1, 2, 3, 4]))
     ]
     refused = PROGRAMS[program](rng, folder, parts)
     given = str(folder)
@@ -72,9 +74,14 @@ def make_table(rng: random.Random, folder: Path, key: str) -> Layout:
     return Layout(program, given, folder, key, refused)
 
 
-def _part(rng: random.Random, kind: pa.DataType, columns: Mapping[str, pa.DataType], rows: int) -> pa.Table:
-    """The rows of one file, whose types may differ from other parts' in ways that harm nothing."""
-    table = {"k": values(rng, kind, rows, few=True)}
+def _part(
+    rng: random.Random, kind: pa.DataType, columns: Mapping[str, pa.DataType], rows: int, *, whole: bool
+) -> pa.Table:
+    """The rows of one file, whose types may differ from other parts' in ways that harm nothing.
+
+    `whole`: no key is null, so that a reader may believe that every key matches.
+    """
+    table = {"k": values(rng, kind, rows, few=True, absent=0.0 if whole else None)}
     for name, column in columns.items():
         drawn = rng.random()
         if drawn < 0.08:
@@ -88,18 +95,20 @@ def _part(rng: random.Random, kind: pa.DataType, columns: Mapping[str, pa.DataTy
     return pa.table(table)
 
 
-def values(rng: random.Random, kind: pa.DataType, rows: int, *, few: bool = False) -> pa.Array:
-    """Random values with nulls; `few`: of 20, so that many are equal."""
+def values(
+    rng: random.Random, kind: pa.DataType, rows: int, *, few: bool = False, absent: float | None = None
+) -> pa.Array:
+    """Random values; `few`: of 20, so that many are equal; `absent`: the share of nulls, by default a random one."""
     types = pa.types
     if types.is_null(kind):
         return pa.nulls(rows)
     if types.is_dictionary(kind):
-        return values(rng, kind.value_type, rows, few=few).dictionary_encode().cast(kind)
+        return values(rng, kind.value_type, rows, few=few, absent=absent).dictionary_encode().cast(kind)
     if isinstance(kind, pa.BaseExtensionType):
         storage = [None if rng.random() < 0.2 else uuid.UUID(int=rng.getrandbits(128)).bytes for _ in range(rows)]
         return pa.ExtensionArray.from_storage(kind, pa.array(storage, kind.storage_type))
-    absent = rng.choice([0.0, 0.1, 0.3])
-    return pa.array([None if rng.random() < absent else _value(rng, kind, few) for _ in range(rows)], kind)
+    share = rng.choice([0.0, 0.1, 0.3]) if absent is None else absent
+    return pa.array([None if rng.random() < share else _value(rng, kind, few) for _ in range(rows)], kind)
 
 
 def _value(rng: random.Random, kind: pa.DataType, few: bool) -> Any:
@@ -111,7 +120,7 @@ def _value(rng: random.Random, kind: pa.DataType, few: bool) -> Any:
         low, high = (0, 2**kind.bit_width - 1) if str(kind).startswith("u") else (-(2 ** (kind.bit_width - 1)), 0)
         return abs(number) % 100 if few or rng.random() < 0.7 else rng.choice([low, high, 1])
     if types.is_floating(kind):
-        return rng.choice([float(number % 1000), 0.0, -0.0, float("nan"), float("inf"), 0.5])
+        return rng.choice([float(number % 1000), 0.0, -0.0, float("nan"), rng.choice([1, -1]) * float("inf"), 0.1])
     if types.is_string(kind) or types.is_large_string(kind):
         return f"süd {number}" if number % 5 else ""
     if types.is_fixed_size_binary(kind):
@@ -196,7 +205,7 @@ def _spark(rng: random.Random, folder: Path, parts: list[pa.Table]) -> bool:
     inside.mkdir(exist_ok=True)
     for number, part in enumerate(parts):
         path = _partitioned(rng, inside) / f"part-{number:05}-{job}-c000.snappy.parquet"
-        write(part, path, use_deprecated_int96_timestamps=int96)
+        write(rng, part, path, use_deprecated_int96_timestamps=int96)
         (path.parent / f".{path.name}.crc").write_bytes(b"crc\0")
     (folder / "_SUCCESS").touch()
     return False
@@ -204,7 +213,7 @@ def _spark(rng: random.Random, folder: Path, parts: list[pa.Table]) -> bool:
 
 def _dask(rng: random.Random, folder: Path, parts: list[pa.Table]) -> bool:
     for number, part in enumerate(parts):
-        write(part, folder / f"part.{number}.parquet")
+        write(rng, part, folder / f"part.{number}.parquet")
     pq.write_metadata(parts[0].schema, folder / "_common_metadata")
     return False
 
@@ -214,7 +223,7 @@ def _pandas(rng: random.Random, folder: Path, parts: list[pa.Table]) -> bool:
         frame = part.to_pandas(types_mapper=pd.ArrowDtype, ignore_metadata=True)
         if rng.random() < 0.3:
             frame.index = pd.Index(np.arange(len(frame)) * 2, name=rng.choice([None, "row"]))
-        frame.to_parquet(folder / f"{number}.parquet", index=rng.choice([None, False]))
+        frame.to_parquet(folder / f"{number}.parquet", index=rng.choice([None, False]), **_indexes(rng))
     return False
 
 
@@ -223,7 +232,8 @@ def _polars(rng: random.Random, folder: Path, parts: list[pa.Table]) -> bool:
         plain = part.drop([f.name for f in part.schema if isinstance(f.type, pa.BaseExtensionType)])
         frame = pl.from_arrow(plain)
         assert isinstance(frame, pl.DataFrame)
-        frame.write_parquet(_partitioned(rng, folder) / f"{number:08x}.parquet")
+        path = _partitioned(rng, folder) / f"{number:08x}.parquet"
+        frame.write_parquet(path, statistics=rng.random() < 0.85, row_group_size=16)
     return False
 
 
@@ -235,7 +245,10 @@ def _duckdb(rng: random.Random, folder: Path, parts: list[pa.Table]) -> bool:
             part = part.set_column(0, "k", part["k"])
             connection.register("part", part)
             path = _partitioned(rng, folder) / f"data_{number}.parquet"
-            connection.execute(f"COPY part TO '{path}' (FORMAT parquet)")
+            bloom, version = rng.choice(["true", "false"]), rng.choice(["V1", "V2"])
+            connection.execute(
+                f"COPY part TO '{path}' (FORMAT parquet, WRITE_BLOOM_FILTER {bloom}, PARQUET_VERSION {version})"
+            )
     return False
 
 
@@ -246,9 +259,10 @@ def _arrow(rng: random.Random, folder: Path, parts: list[pa.Table]) -> bool:
             part.append_column("at", at), folder, format="parquet", basename_template=f"part{number}-{{i}}.parquet",
             partitioning=ds.partitioning(pa.schema([("at", pa.string())]), flavor="hive"),
             existing_data_behavior="overwrite_or_ignore",
+            file_options=ds.ParquetFileFormat().make_write_options(write_statistics=rng.random() < 0.85),
         )  # fmt: skip
     if not any(folder.rglob("*.parquet")):
-        write(parts[0], folder / "part0-0.parquet")
+        write(rng, parts[0], folder / "part0-0.parquet")
     return False
 
 
@@ -257,13 +271,13 @@ def _impala(rng: random.Random, folder: Path, parts: list[pa.Table]) -> bool:
         columns = [c.cast(pa.binary()) if pa.types.is_string(c.type) else c for c in part.columns]
         name = f"{rng.getrandbits(64):016x}-{rng.getrandbits(32):08x}_{number}_data.0.{rng.choice(['parq', 'parquet'])}"
         table = pa.Table.from_arrays(columns, names=part.column_names)
-        write(table, _partitioned(rng, folder) / name, use_deprecated_int96_timestamps=True, store_schema=False)
+        write(rng, table, _partitioned(rng, folder) / name, use_deprecated_int96_timestamps=True, store_schema=False)
     return False
 
 
 def _hive(rng: random.Random, folder: Path, parts: list[pa.Table]) -> bool:
     for number, part in enumerate(parts):
-        write(part, _partitioned(rng, folder) / f"{number:06}_0", compression="gzip", store_schema=False)
+        write(rng, part, _partitioned(rng, folder) / f"{number:06}_0", compression="gzip", store_schema=False)
     return False
 
 
@@ -273,7 +287,7 @@ def _table_format(rng: random.Random, folder: Path, parts: list[pa.Table]) -> bo
     data = folder / "data" if what == 2 else folder
     data.mkdir(exist_ok=True)
     for number, part in enumerate(parts):
-        write(part, data / f"part-{number:05}-{rng.getrandbits(32):x}.parquet")
+        write(rng, part, data / f"part-{number:05}-{rng.getrandbits(32):x}.parquet")
     log = (
         folder
         / ("_delta_log/00000000000000000000.json", ".hoodie/hoodie.properties", "metadata/v1.metadata.json")[what]
@@ -289,6 +303,15 @@ PROGRAMS: dict[str, Callable[[random.Random, Path, list[pa.Table]], bool]] = {
 }  # fmt: skip
 
 
-def write(table: pa.Table, path: Path, **options: Any) -> None:
+def write(rng: random.Random, table: pa.Table, path: Path, **options: Any) -> None:
     """Write a part in row groups of some rows."""
-    pq.write_table(table, path, row_group_size=16, **options)
+    pq.write_table(table, path, row_group_size=16, **_indexes(rng), **options)
+
+
+def _indexes(rng: random.Random) -> dict[str, Any]:
+    """What a reader may pass rows over by: statistics mostly, at times an index of pages and a Bloom filter of keys."""
+    return {
+        "write_statistics": rng.random() < 0.85,
+        "write_page_index": rng.random() < 0.3,
+        "bloom_filter_options": {"k": {"ndv": 32}} if rng.random() < 0.3 else None,
+    }
