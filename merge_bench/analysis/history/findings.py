@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from merge_bench.analysis.history.noise import Values, memory_of, noise_of, slope_of, variance_ratio
+from merge_bench.analysis.history.memory import memory_of
+from merge_bench.analysis.history.noise import Values, noise_of, slope_of
 from merge_bench.analysis.history.shifts import EVIDENCE, Shift
 
 DRIFTS = "drifts"
@@ -52,8 +53,9 @@ def _drift(logs: Values, since: int, threshold: float) -> Finding | None:
     residuals = logs[first:] - np.median(logs[first:])
     noise = noise_of(residuals)
     clipped = np.clip(residuals, -noise.cap, noise.cap)
-    line = slope_of(clipped, noise.spread, 0.0) * (np.arange(count) - (count - 1) / 2.0)
-    slope = slope_of(clipped, noise.spread, memory_of(clipped - line), certain=EVIDENCE)
+    line = slope_of(clipped, noise.spread) * (np.arange(count) - (count - 1) / 2.0)
+    ratio = memory_of(clipped - line).variance_ratio(count)
+    slope = slope_of(clipped, noise.spread, ratio, certain=EVIDENCE)
     change = slope * (count - 1)
     return Finding(DRIFTS, first, math.expm1(change)) if abs(change) >= math.log1p(threshold) else None
 
@@ -72,7 +74,7 @@ def _noise_change(residuals: Values) -> Finding | None:
     apart = np.abs(difference) / np.sqrt(1.0 / before + 1.0 / (count - before))
     best = int(np.argmax(apart))
     own = logs - np.where(np.arange(count) < before[best], logs[: before[best]].mean(), logs[before[best] :].mean())
-    error = float(own.std()) * math.sqrt(variance_ratio(memory_of(own), count))
+    error = float(own.std()) * math.sqrt(memory_of(own).variance_ratio(count))
     if apart[best] < EVIDENCE * error:
         return None
     return Finding(NOISE, first + int(before[best]), math.expm1(float(difference[best])))

@@ -17,7 +17,7 @@ from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.analysis.documents.history import HistorySeries
 from merge_bench.analysis.history.document import BY_NAME, series_of
 from merge_bench.analysis.history.index import Entry, Index
-from merge_bench.analysis.history.noise import within_limits
+from merge_bench.analysis.history.noise import limited
 from merge_bench.analysis.statistics.verdict import ALPHA
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
@@ -99,7 +99,7 @@ def _noise(found: HistorySeries, entries: Sequence[Entry], metric: str, results:
     levels: dict[float, list[float]] = {}
     for entry in [entry for entry in entries if entry.values.get(metric)][-_NEWEST:]:
         levels.setdefault(level_of[entry.path], []).append(float(np.median(entry.values[metric])))
-    parts = [within_limits(np.log(values)) for values in levels.values() if len(values) > 1]
+    parts = [limited(np.log(values) - np.log(np.median(values))) for values in levels.values() if len(values) > 1]
     free = sum(len(part) - 1 for part in parts)
     if not free:
         return math.inf, 0

@@ -1,6 +1,7 @@
 """Shifts in a series of results that arrive one after the other: `docs/regressions.md` explains the rule.
 
-A result is judged by what the series does by itself: its spread, its tails and its memory (`noise.py`).
+A result is judged by what the series does by itself: its spread and tails (`noise.py`), and by the memory that it may
+have (`memory.py`).
 `benchmarks/history_alarms.py` calibrated the thresholds.
 """
 
@@ -13,7 +14,8 @@ from itertools import repeat
 
 import numpy as np
 
-from merge_bench.analysis.history.noise import Noise, Values, memory_of, noise_of, slope_of, variance_ratio
+from merge_bench.analysis.history.memory import Memory, evidence, memory_of
+from merge_bench.analysis.history.noise import Noise, Values, noise_of, slope_of
 
 FIRST = 12
 """Results before a shift can be found."""
@@ -24,8 +26,12 @@ AFTER = 3
 _LONGEST, _REMEMBERED, _MEMORY = 40, 200, 400
 """Results after a shift, and before one, that are looked back at."""
 
-EVIDENCE = 4.3
+EVIDENCE = 4.03
 """The evidence, in standard deviations of a normal distribution, from which on a shift is reported."""
+
+_EARLY, _SOON, _LATE, _SLOW = 0.3, 5, 0.8, 2.0
+"""What is added to it: `_EARLY` for each result fewer than `_SOON`, which outliers imitate; up to `_LATE` for more,
+reached with `_SLOW` more results, because a shift that can wait has to be surer."""
 
 RETURN = 3.3
 """The evidence for a return to a level that is known already."""
@@ -36,16 +42,12 @@ _ALIKE = 3.0
 _KNOWN = 8
 """Earlier levels, the newest ones, to which a return is looked for."""
 
-_RECENT = (10, 30)
-"""Results whose spread a shift has to exceed, too: noise may have grown just before."""
+_LENGTHS = ((AFTER, _SOON), (6, 12), (13, _LONGEST))
+"""From and to how many newest results the likeliest shift is judged."""
 
+_NEAR = 3
 _OFTEN = 48
-_SOON = 5
-_STATE, _ALONE, _FEW = 7.0, 2.5, 45.0
-_RECORD = 1.4
-_SURE = 3.6
-_GREW = 1.2
-_EARLY, _LATE, _SLOW = 0.3, 0.4, 10.0
+_SCREEN = 0.9
 _CALIBRATED = 400
 """Results up to which `EVIDENCE` was calibrated; beyond, every doubling adds at most as many false alarms."""
 
@@ -110,6 +112,16 @@ class _Level:
         return self.values, kept
 
 
+@dataclass(frozen=True)
+class _Candidate:
+    """A shift with the last `after` results, by `change`, or `back` to an earlier level."""
+
+    after: int
+    change: float
+    evidence: float
+    back: _Level | None
+
+
 @dataclass
 class _Followed:
     """What is known of a series: its levels, the present one last; `others`: residuals of the other levels."""
@@ -157,62 +169,61 @@ class _Followed:
         difference = (sums[-1] - sums[ends]) / after - (sums[ends] - sums[ends - before]) / before
         apart = np.abs(difference) / np.sqrt(1.0 / after + 1.0 / before)
         needed = math.sqrt(EVIDENCE**2 + 2.0 * max(0.0, math.log(self.count / _CALIBRATED)))
-        best = int(np.argmax(apart))
-        if apart[best] < (needed if len(self.known) == 1 else RETURN) * noise.robust * 0.9:
-            return None
-        return self._found(int(after[best]), needed, threshold)
+        least = (needed if len(self.known) == 1 else RETURN) * noise.robust * _SCREEN
+        found = []
+        for first, last in _LENGTHS:
+            part = apart[first - AFTER : last - AFTER + 1]
+            if len(part) and part.max() >= least:
+                found.append(self._judged(first + int(np.argmax(part)), needed, threshold))
+        best = max((each for each in found if each is not None), key=lambda each: each.evidence, default=None)
+        return self._changed(best) if best is not None else None
 
-    def _found(self, after: int, needed: float, threshold: float) -> Shift | None:
+    def _judged(self, after: int, needed: float, threshold: float) -> _Candidate | None:
+        """Whether the level changed with the last `after` results."""
         level = self.known[-1]
         ends = len(level.values) - after
         old, new = level.values[max(0, ends - _REMEMBERED) : ends], level.values[ends:]
+        change = float(np.median(new) - np.median(old))
+        beyond = np.count_nonzero((new - np.median(old)) * math.copysign(1.0, change) > abs(change) / 2.0)
+        if abs(change) < threshold or beyond < after - after // 4:
+            return None
         clipped = level.clipped[max(0, ends - _REMEMBERED) : ends]
         residuals = self._residuals(level.values[:ends], clipped)
         memory, residuals = memory_of(residuals), residuals[-_REMEMBERED:]
         noise = noise_of(residuals)
-        change = float(np.median(new) - np.median(old))
         back = self._back_at(new, change, noise, memory)
-        beyond = np.count_nonzero((new - np.median(old)) * math.copysign(1.0, change) > abs(change) / 2.0)
-        if abs(change) < threshold or beyond < after - after // 4:
-            return None
         expected = clipped.mean()
-        slope = slope_of(clipped, noise.spread, memory)
+        slope = slope_of(clipped, noise.spread, memory.variance_ratio(len(clipped)))
         expected += slope * (len(clipped) + after) / 2.0
-        new_clipped = np.clip(new, expected - noise.cap, expected + noise.cap)
-        together = np.append(residuals, new - np.median(new))
-        recent = max(noise_of(together[-count:]).spread for count in _RECENT if count <= len(together))
-        spread = recent if recent > _GREW * noise.spread else noise.spread
-        t = abs(float(new_clipped.mean() - expected)) / (spread * _error(memory, after, len(old)))
-        free = len(residuals) - 1.0
-        evidence = _as_normal(t, free)
-        needed += _extra(after)
-        if back is not None:
-            return self._changed(after, change, evidence, back) if evidence >= RETURN else None
-        # As if all these results shared one state of the host, and those before had few: no memory can explain more.
-        alone = _as_normal(abs(change) / (spread * math.sqrt(1.0 + _STATE / len(residuals))), free / 3.0)
-        if after >= _SOON and alone >= _SURE:
-            return self._changed(after, change, max(evidence, alone), None)
-        if evidence < needed or alone < _ALONE * min(1.0, math.sqrt(_FEW / len(residuals))):
-            return None
-        runs = np.cumsum(np.append(0.0, np.clip(residuals, -noise.cap, noise.cap)))
-        if abs(change) * after < _RECORD * np.max(np.abs(runs[after:] - runs[:-after])):
-            return None
-        return self._changed(after, change, evidence, None)
+        found = evidence(new - expected, len(old), noise, memory, residuals)
+        least = RETURN if back is not None else needed + _extra(after)
+        return _Candidate(self._place(after, change), change, found, back) if found >= least else None
 
-    def _back_at(self, new: Values, change: float, noise: Noise, memory: float) -> _Level | None:
+    def _place(self, after: int, change: float) -> int:
+        """The likeliest number of newest results that have changed, near this one."""
+        values = self.known[-1].values[-(after + _NEAR + _REMEMBERED) :]
+        counts = np.arange(max(AFTER, after - _NEAR), min(after + _NEAR, len(values) - 1) + 1)
+        middle = float(np.median(values[:-after])) + change / 2.0
+        # how much better the new level explains each result; what lies beyond either level says no more than it
+        better = np.clip((values - middle) / change, -0.5, 0.5)
+        return int(counts[np.argmax(np.cumsum(better[::-1])[counts - 1])])
+
+    def _back_at(self, new: Values, change: float, noise: Noise, memory: Memory) -> _Level | None:
         """The newest of the earlier levels that these results are alike to, and nearer to than to the present one."""
         middle = float(np.median(new))
         for each in reversed(self.known[-1 - _KNOWN : -1]):
             known = each.values[-_REMEMBERED:]
-            error = noise.spread * _error(memory, len(new), len(known))
+            ratios = [memory.variance_ratio(count) / count for count in (len(new), len(known))]
+            error = noise.spread * math.sqrt(sum(ratios))
             if abs(middle - float(np.median(known))) < min(_ALIKE * error, abs(change) / 2.0):
                 return each
         return None
 
-    def _changed(self, after: int, change: float, evidence: float, back: _Level | None) -> Shift:
-        """Begin a level with the last `after` results."""
+    def _changed(self, found: _Candidate) -> Shift:
+        """Begin a level with the last results."""
+        back = found.back
         assert self.noise is not None
-        old, new = self.known[-1].split(after)
+        old, new = self.known[-1].split(found.after)
         before = float(np.median(old[-_REMEMBERED:]))
         if back is None:
             back = _Level(max(each.number for each in self.known) + 1)
@@ -222,20 +233,11 @@ class _Followed:
         self.others = np.concatenate(residuals)[-_MEMORY:]
         back.add(new, self.noise)
         self.known = [*self.known, back]
-        self.since = self.count - after
-        return Shift(self.since, self.count - 1, math.exp(before), math.exp(before + change), evidence, back.number)
-
-
-def _error(memory: float, after: int, before: int) -> float:
-    """Of the difference of two means, in standard deviations of one result."""
-    return math.sqrt(variance_ratio(memory, after) / after + variance_ratio(memory, before) / before)
+        self.since = self.count - found.after
+        return Shift(
+            self.since, self.count - 1, math.exp(before), math.exp(before + found.change), found.evidence, back.number
+        )
 
 
 def _extra(after: int) -> float:
-    """What is added to `EVIDENCE`: three or four results are easily outliers, and many can wait."""
     return max(_EARLY * (_SOON - after), _LATE * min(1.0, (after - _SOON) / _SLOW))
-
-
-def _as_normal(t: float, free: float) -> float:
-    """Student's t as a normal deviate (Wallace 1959)."""
-    return (8.0 * free + 1.0) / (8.0 * free + 3.0) * math.sqrt(free * math.log1p(t * t / free))
