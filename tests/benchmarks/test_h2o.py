@@ -23,7 +23,7 @@ from benchmarks.peer.protocol import Job, Tables
 from benchmarks.peer.ratios import Sample
 from merge_bench.errors import UsageError, WrongResult
 from merge_bench.merge.workload.h2o import BENCHMARK, ensure_tables
-from tests.project.reference import measured
+from tools.reference import measured
 
 ROWS = 2000
 LIBRARIES: dict[str, tuple[type[Joiner], dict[str, str]]] = {

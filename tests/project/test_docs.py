@@ -11,7 +11,7 @@ from unicodedata import category
 
 import pytest
 
-from tests.project.reference import NOTICE
+from tools.reference import NOTICE
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"

@@ -40,6 +40,12 @@ def test_nothing_says_a_licence_or_an_address_that_the_owner_has_not_chosen() ->
     )
 
 
+def test_the_changelog_has_this_version_below_what_is_unreleased() -> None:
+    releases = re.findall(r"^## \[(.+?)\](?: - (\d{4}-\d\d-\d\d))?$", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    assert [name for name, _ in releases[:2]] == ["Unreleased", __version__]
+    assert [bool(date) for _, date in releases] == [False, *(True for _ in releases[1:])]
+
+
 def test_the_citation_is_of_this_version_and_agrees_with_the_package() -> None:
     assert (CITATION["cff-version"], CITATION["type"], CITATION["title"]) == ("1.2.0", "software", "merge_bench")
     assert CITATION["message"]

@@ -6,10 +6,10 @@ import pytest
 
 from merge_bench.cli import cli
 from merge_bench.config.options import OPTIONS
-from tests.project.reference import DOCS, FOLDER, options
-from tests.project.reference.pages import pages
+from tools.reference import DOCS, FOLDER, options
+from tools.reference.pages import pages
 
-RUN = "run python -m tests.project.reference"
+RUN = "run python -m tools.reference"
 
 
 def test_no_other_file_lies_among_the_reference_pages() -> None:

@@ -17,8 +17,8 @@ from merge_bench.analysis.documents.probe import ProbeDocument
 from merge_bench.analysis.documents.run import RunDocument, SweepDocument
 from merge_bench.cli import cli
 from merge_bench.records.codec import unknown_fields
-from tests.project.schemas import FILES, FOLDER, schemas
 from tests.project.test_recorded_campaigns import DATA, KINDS, PROBES
+from tools.reference.schemas import FILES, FOLDER, schemas
 
 OF_COMMANDS = {
     "run": "run", "import": "run", "show": "run", "compare": "compare", "history": "history", "predict": "predict",
@@ -31,7 +31,7 @@ OF_COMMANDS = {
 
 def test_the_schemas_are_those_of_the_structures() -> None:
     there = {path.stem: path.read_text() for path in FOLDER.glob("*.json")}
-    assert there == schemas(), "run python -m tests.project.schemas"
+    assert there == schemas(), "run python -m tools.reference"
 
 
 def commands(group: click.Group, words: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:

@@ -1,7 +1,7 @@
 """JSON Schemas of the records' lines and of every document that ``--json`` prints, made from their structures.
 
-docs/schema/fields.toml says what fields hold. `python -m tests.project.schemas` writes the schemas into docs/schema,
-`python -m tests.project.reference` them and the reference pages; `test_schemas` keeps them current.
+docs/schema/fields.toml describes the fields. `python -m tools.reference` writes the schemas into docs/schema, and
+`test_schemas` fails when they are stale.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -30,8 +29,9 @@ from merge_bench.records.recorded_plan import Plan
 from merge_bench.records.schema import Record
 from merge_bench.records.timeline import TimelineHead, TimelineIteration, TimelineRound
 from merge_bench.service.documents import Job, Jobs
+from tools.reference import DOCS
 
-FOLDER = Path(__file__).resolve().parents[2] / "docs" / "schema"
+FOLDER = DOCS / "schema"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 WIDTH = 120
 
@@ -122,7 +122,3 @@ def write() -> None:
     for name, text in schemas().items():
         (FOLDER / f"{name}.json").write_text(text)
         print(FOLDER / f"{name}.json")
-
-
-if __name__ == "__main__":
-    write()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from merge_bench.view.report.definitions import all_definitions
-from tests.project.reference import page, table
+from tools.reference import page, table
 
 _INTRO = """\
 How each number is computed, and what the project's terms mean. Reports show those that their tables need. *Unit* is

@@ -9,7 +9,7 @@ import click
 from merge_bench.campaign.registry_options import options as run_options
 from merge_bench.cli import cli
 from merge_bench.config.options import Option
-from tests.project.reference import page, table
+from tools.reference import page, table
 
 _INTRO = """\
 Counts can be written as `25e6`, `1_000_000` or `25M`; sizes as `30GB` (powers of 1000), `28GiB` or `64k` (powers of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.project.reference import definitions, measured, options, published, records, settings
+from tools.reference import definitions, measured, options, published, records, settings
 
 
 def pages() -> dict[str, str]:

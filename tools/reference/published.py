@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from merge_bench.analysis import published
-from tests.project.reference import page, table
+from tools.reference import page, table
 
 _INTRO = """\
 Results of others, as data in `results/published/`: a `.toml` for each dataset, and its numbers beside it. A value

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tests.project import schemas
-from tests.project.reference import DOCS
-from tests.project.reference.pages import pages
+from tools.reference import DOCS, schemas
+from tools.reference.pages import pages
 
 if __name__ == "__main__":
     schemas.write()

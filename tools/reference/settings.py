@@ -8,7 +8,7 @@ from merge_bench.config.old_names import NO_EFFECT, TRANSLATED, UCXX_OVERRIDES, 
 from merge_bench.config.shipped import SPACE, config_names, find_shipped, shipped_files
 from merge_bench.config.variable_states import STATES
 from merge_bench.tune.space import Setting, read_space
-from tests.project.reference import page, table
+from tools.reference import page, table
 
 _INTRO = """\
 The configs and the tuning space that come with the package, and what `check` reports about the variables of a config.

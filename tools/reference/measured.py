@@ -11,7 +11,7 @@ from benchmarks.goal.targets import Result
 from benchmarks.h2o import HEADINGS, row
 from benchmarks.shapes import SHAPES
 from merge_bench.merge.workload.h2o import BENCHMARK
-from tests.project.reference import DOCS, page, table
+from tools.reference import DOCS, page, table
 
 RESULTS = DOCS.parent / "results" / "goals"
 PROCESSORS = {

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from tests.project.reference import page, table
-from tests.project.schemas import FILES, schemas
+from tools.reference import page, table
+from tools.reference.schemas import FILES, schemas
 
 _INTRO = """\
 Times are SI **seconds**, sizes **bytes**, rates **bytes per second**. **null** means *not measured* or *does not

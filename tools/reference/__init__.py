@@ -1,6 +1,6 @@
 """The generated pages: of options, structures of records and documents, configs, definitions, and what was measured.
 
-`python -m tests.project.reference` writes them and the JSON Schemas; `test_reference` fails when they are stale.
+`python -m tools.reference` writes them and the JSON Schemas; `test_reference` fails when they are stale.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-DOCS = Path(__file__).resolve().parents[3] / "docs"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 FOLDER = DOCS / "reference"
-NOTICE = "<!-- Generated. To change it, change its source and run: python -m tests.project.reference -->"
+NOTICE = "<!-- Generated. To change it, change its source and run: python -m tools.reference -->"
 
 
 def page(title: str, *parts: str) -> str:
