@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -82,7 +83,14 @@ def text() -> str:
         predict_validation.table(json.loads((CURATED / "predict-cpu-2026-11" / "predict.json").read_bytes())),
         *(part for one in stored for part in _campaign(one)),
     )
-    return page("Measurements", *(_filled(part) for part in parts))
+    titles = [part.removeprefix("## ") for part in parts if part.startswith("## ")]
+    contents = "\n".join(f"- [{title}](#{_anchor(title)})" for title in titles)
+    return page("Measurements", *(_filled(part) for part in (parts[0], contents, *parts[1:])))
+
+
+def _anchor(title: str) -> str:
+    """As GitHub makes it."""
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
 
 
 def _filled(part: str) -> str:
