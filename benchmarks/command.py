@@ -193,23 +193,3 @@ def aligned(headings: Sequence[str], rows: Sequence[Sequence[str]], text: Collec
     with page_on(written := io.StringIO()) as page:
         page.table(*by_row(headings, rows, text))
     return written.getvalue().rstrip("\n")
-
-
-def put_between(text: str, table: str, marker: str) -> str:
-    """`text` with `table` between the two lines that mark its place.
-
-    Raises
-    ------
-    UsageError
-        If the markers are not there, each once and in this order.
-    """
-    begin, end = f"<!-- {marker} -->", f"<!-- /{marker} -->"
-    if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
-        raise UsageError(f"the page must contain the lines {begin} and {end}, each once and in this order")
-    before, rest = text.split(begin)
-    return f"{before}{begin}\n{table}\n{end}{rest.split(end)[1]}"
-
-
-def update_page(path: Path, table: str, marker: str) -> None:
-    """Put `table` between the markers in a file."""
-    path.write_text(put_between(path.read_text(), table, marker))

@@ -3,9 +3,9 @@
     python -m benchmarks.h2o --rows 1e7 --blocks 6 --output FILE.json
 
 Each question is a comparison of its own, in randomised blocks. All programs have the same tables in memory and produce
-the whole result of a question, whose rows and checksum over all columns are compared with DuckDB's. `docs/peers.md` has
-results. Run it alone on the machine. Exit status: 0 done; 2 wrong usage; 3 a launch failed, or it was interrupted; 4 a
-result was wrong.
+the whole result of a question, whose rows and checksum over all columns are compared with DuckDB's.
+`docs/measurements.md` has results. Run it alone on the machine. Exit status: 0 done; 2 wrong usage; 3 a launch failed,
+or it was interrupted; 4 a result was wrong.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Compares forecasts of `predict` with merges on clusters that it was not fitted on: test hosts with known link rates.
 
-    python -m benchmarks.predict_validation --output results/curated/predict-cpu-2026-11/predict.json --docs
+    python -m benchmarks.predict_validation --output results/curated/predict-cpu-2026-11/predict.json
     python -m benchmarks.predict_validation --only 4x1,4x1@0.5           # some clusters
     python -m benchmarks.predict_validation --show FILE.json             # a stored result again
 
@@ -8,8 +8,8 @@ The model is fitted on two hosts. Its forecasts for 2, 4 and 8 hosts, for slower
 and for phases at once are compared with measurements made afterwards. All hosts share this machine's processors, which
 the model does not know, so links have to be slow enough to decide: rows are long (64 B), and all of them together are
 far below half of what two cores move (0.2 GB/s each way at most). Needs root, and a machine with nothing else to do:
-about 8 minutes there. `docs/predict.md` has the result. Exit status: 0 measured; 2 wrong usage; 3 something could not
-be measured, or it was interrupted; 5 a forecast of the wall is more than --goal off.
+about 8 minutes there. `docs/measurements.md` has the result. Exit status: 0 measured; 2 wrong usage; 3 something could
+not be measured, or it was interrupted; 5 a forecast of the wall is more than --goal off.
 """
 
 from __future__ import annotations
@@ -79,15 +79,14 @@ TARGETS = (
 @command.option("--goal", float, 15.0, "Largest accepted error of a wall-clock forecast in percent.")
 @command.OUTPUT
 @command.SHOW
-@click.option("--docs", is_flag=True, help="Replace the table between the markers in docs/predict.md.")
 @command.time_limit(300)
 def validate(
     rate: float, chunk: int, launches: int, iterations: int, only: list[str] | None, goal: float, output: Path | None,
-    show: Path | None, docs: bool, time_limit: float,
+    show: Path | None, time_limit: float,
 ) -> None:  # fmt: skip
     """Compare forecasts with merges on test hosts that the model was not fitted on."""
     if show is not None:
-        sys.exit(_show(command.read(show), docs))
+        sys.exit(_show(command.read(show)))
     targets = chosen(only)
     need_hosts()
     asked = {"rate": rate, "chunk": chunk, "launches": launches, "iterations": iterations}
@@ -96,7 +95,7 @@ def validate(
         if command.until_interrupted(lambda: _measure_all(bench, targets, document, output)):
             document["failures"].append({"target": None, "message": "interrupted"})
             command.write(output, document)
-    sys.exit(_show(document, docs))
+    sys.exit(_show(document))
 
 
 def chosen(names: Sequence[str] | None) -> tuple[Target, ...]:
@@ -217,7 +216,7 @@ def worst(document: Mapping[str, Any]) -> float:
     return max((abs(each["error"]) for each in compared if each["what"] == "wall_seconds"), default=0.0)
 
 
-def _show(document: Mapping[str, Any], docs: bool) -> int:
+def _show(document: Mapping[str, Any]) -> int:
     """Print the table; the exit status."""
     try:
         text = table(document)
@@ -225,8 +224,6 @@ def _show(document: Mapping[str, Any], docs: bool) -> int:
     except (KeyError, TypeError) as error:
         raise UsageError(f"the file contains no results of this command: {type(error).__name__}: {error}") from None
     click.echo(text)
-    if docs:
-        command.update_page(command.ROOT / "docs" / "predict.md", text, "validation")
     return status
 
 

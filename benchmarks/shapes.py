@@ -3,7 +3,7 @@
     python -m benchmarks.shapes --blocks 6 --output FILE.json
 
 The peer that counts is the fastest of DuckDB (into a table or Arrow) and Polars (streaming). merge_bench runs twice: as
-it is, and where there are no GPUs also with `--runtime-filter on`. `docs/performance.md` has the table.
+it is, and where there are no GPUs also with `--runtime-filter on`. `docs/measurements.md` has the tables.
 Run it alone on the machine. Exit status: 0 done; 2 wrong usage; 3 a launch failed, or it was interrupted; 4 a result
 was wrong.
 """

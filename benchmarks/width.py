@@ -4,7 +4,7 @@
 
 Every worker has a test host of its own (network namespaces: needs root). The rates of all links add up to a share of
 what two hosts with links that are not shaped move here, or to --budget; rows are as many as the links carry in
---seconds. A run of up to 8 workers takes half a minute, of 16 about one, of 32 two or three. `docs/performance.md`
+--seconds. A run of up to 8 workers takes half a minute, of 16 about one, of 32 two or three. `docs/measurements.md`
 has the result. Exit status: 0 measured; 2 wrong usage; 3 something could not be measured, or it was interrupted.
 
 A link carries `PAYLOAD` of its rate as bytes of messages, and lets a burst pass before it holds back. So a worker needs

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks import command
 from benchmarks.goal import measures, targets
 from benchmarks.goal.bench import Bench
 from benchmarks.goal.measures import Measure
@@ -228,17 +227,6 @@ def test_the_table_says_goal_value_spread_and_what_is_missing() -> None:
         "| seconds | ≤ 5 s | 6 s | 1 block | no | how |",
         r"| seconds | ≤ 5 s | - | - | a \| b | how |",
     ]
-
-
-BEGIN, END = "<!-- goals -->", "<!-- /goals -->"
-
-
-def test_only_what_is_between_the_markers_changes() -> None:
-    text = f"before\n{BEGIN}\nold\nolder\n{END}\nafter\n"
-    assert command.put_between(text, "new", "goals") == f"before\n{BEGIN}\nnew\n{END}\nafter\n"
-    for wrong in ("nothing", f"{END}{BEGIN}", f"{BEGIN}{BEGIN}{END}"):
-        with pytest.raises(UsageError, match="each once"):
-            command.put_between(wrong, "new", "goals")
 
 
 def test_goals_and_measures_can_be_chosen_by_name() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from benchmarks.goal.targets import Result
 from merge_bench.cli import cli
 from merge_bench.config.options import OPTIONS
-from tools.reference import DOCS, FOLDER, options
+from tools.reference import DOCS, FOLDER, measured, options
 from tools.reference.pages import pages
 
 RUN = "run python -m tools.reference"
@@ -33,3 +36,23 @@ def test_every_option_of_every_command_has_a_row_or_is_one_of_run() -> None:
 def test_options_of_run_name_their_variable() -> None:
     text = pages()["reference/options.md"]
     assert [option.name for option in OPTIONS if (f"`{option.variable}`" in text) != option.in_config] == []
+
+
+@pytest.mark.parametrize("processor", ["amd-epyc", "intel-xeon-167"])
+@pytest.mark.parametrize("goal", ["polars", "duckdb"])
+def test_the_readme_has_the_measured_figures(processor: str, goal: str) -> None:
+    document = json.loads((measured.RESULTS / f"{processor}.json").read_bytes())
+    (found,) = (Result.from_json(one) for one in document["goals"] if one["goal"] == goal)
+    spread = found.spread
+    assert spread
+    shown = f"{spread.median:.3g} ({spread.low:.3g}–{spread.high:.3g})"
+    assert shown in (DOCS.parent / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_table_without_its_conditions_is_refused() -> None:
+    given = {"title": "t", "place": 1, "command": "c", "machine": "m", "when": "2026", "about": "a"}
+    table = {"columns": ["a", "b"], "rows": [["1", "2"]]}
+    assert measured.Campaign(**given, **table)  # type: ignore[arg-type]
+    for wrong in ({**given, "machine": ""}, {**given, "when": ""}, {**given, "rows": [["1"]]}):
+        with pytest.raises(ValueError, match="t: a row of another width"):
+            measured.Campaign(**{**table, **wrong})  # type: ignore[arg-type]

@@ -1,58 +1,106 @@
-"""What was measured on each processor, side by side, from `results/goals/*.json`."""
+"""The page of everything that was measured, from `results/goals/` and `results/curated/`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
+from textwrap import fill
 from typing import Any
 
+from benchmarks import predict_validation
 from benchmarks.goal.targets import Result
 from benchmarks.h2o import HEADINGS, row
 from benchmarks.shapes import SHAPES
+from merge_bench.analysis.statistics import median
 from merge_bench.merge.workload.h2o import BENCHMARK
 from tools.reference import DOCS, page, table
 
 RESULTS = DOCS.parent / "results" / "goals"
+CURATED = DOCS.parent / "results" / "curated"
+
+
+@dataclass(frozen=True)
+class Processor:
+    """`short`: its name in tables; `caches`: what tells it from others of the same model."""
+
+    short: str
+    name: str
+    caches: str
+
+
 PROCESSORS = {
-    "intel-xeon-167": "Intel Xeon, model 167 (2 MiB of L2, 480 of L3)",
-    "intel-xeon": "Intel Xeon, model 207 (2 MiB of L2, 480 of L3)",
-    "intel-xeon-207-260": "Intel Xeon, model 207 (2 MiB of L2, 260 of L3)",
-    "amd-epyc": "AMD EPYC (1 MiB of L2, 32 of L3)",
+    "intel-xeon-167": Processor("Xeon 167", "Intel Xeon, model 167", "2 MiB of L2, 480 MiB of L3"),
+    "intel-xeon": Processor("Xeon 207", "Intel Xeon, model 207", "2 MiB of L2, 480 MiB of L3"),
+    "intel-xeon-207-260": Processor("Xeon 207/260", "Intel Xeon, model 207", "2 MiB of L2, 260 MiB of L3"),
+    "amd-epyc": Processor("EPYC", "AMD EPYC", "1 MiB of L2, 32 MiB of L3"),
 }
 """By the name of the file. All ran with two cores of a virtual machine, alone on it."""
 
-_ALONE = """\
-Two cores of a virtual machine each, alone on it; a figure of one processor says nothing about another. Figures have the
-commit that was measured. Wide spreads, as with 260 MiB of L3, probably come from other virtual machines on the same
-host: there the same merge of 4e6 rows took 10.8, 13.7 and 22.9 ns a row within five minutes."""
+_HOW_TO_READ = """\
+[performance.md](performance.md) says what these figures mean and how to repeat them. A figure of one processor says
+nothing about another. In brackets stands the spread: with six blocks or more the interval of the median (97 %), with
+fewer the least and the greatest value. The sources are `results/goals/` and `results/curated/`."""
+
+_NEIGHBOURS = """\
+Each had two cores of a virtual machine, and nothing else ran in that machine. Wide spreads, as on Xeon 207/260,
+probably come from other virtual machines on the same host: there the same merge of 4e6 rows took 10.8, 13.7 and 22.9 ns
+a row within five minutes."""
 
 
-def goals() -> str:
-    """The page of the goals and of the limits of memory."""
-    return page(
-        "Goals, processor by processor",
-        "[performance.md](performance.md#the-goals) says what each goal measures. " + _ALONE,
-        _goals(_read("")),
-        "A cell has the median over blocks and its spread: with six blocks or more its interval of 97 %, with fewer the"
-        " least and the greatest. A goal that was another at the time stands in the cell.",
-        "## Share of the limits of memory",
-        "`benchmarks.roofline`: how much of the copy limit each phase reaches; then the time that the limits of what it"
-        " does allow, of the time that it took ([how](performance.md#what-memory-allows)).",
-        _roofline(_read("roofline-")),
-    )
-
-
-def shapes() -> str:
-    """The page of joins of several shapes."""
-    return page(
-        "Joins of several shapes, processor by processor",
-        "How many times as fast merge_bench is as the fastest of DuckDB (table, or Arrow) and Polars streaming: as"
-        " it is, and with `--runtime-filter on` ([what](performance.md#compared-with-other-tools)).",
-        _ALONE,
+def text() -> str:
+    """The page."""
+    goals = _read("")
+    stored = _stored()
+    parts = (
+        _HOW_TO_READ,
+        "## Processors",
+        table(["here", "processor", "caches"], [[one.short, one.name, one.caches] for one in PROCESSORS.values()]),
+        _NEIGHBOURS,
+        "## Beside other tools",
+        "25e6 + 25e6 rows for each of two workers, both cores for every program. Seconds, medians over blocks; then how"
+        " many times as long as merge_bench ([how](performance.md#compared-with-other-tools)).",
+        _peers(goals),
+        "## Goals",
+        "[performance.md](performance.md#the-goals) says how each is measured.",
+        *(part for name, document in goals.items() for part in _goals(name, document, goals)),
+        "## Joins of other shapes",
+        "How many times as fast merge_bench is as the fastest of DuckDB (table, or Arrow) and Polars streaming: without"
+        " and with `--runtime-filter on` ([how](performance.md#other-shapes)).",
         *(_shapes(name, document) for name, document in _read("shapes-").items()),
         *_questions(_read("h2o-")),
+        "## Limits of memory",
+        "`benchmarks.roofline`: the share of the copy limit that each phase reaches; then the time that the limits of"
+        " its operations allow, of the time that it took ([how](performance.md#what-memory-allows)).",
+        _roofline(_read("roofline-")),
+        "## More workers",
+        *_width(),
+        "## Forecasts",
+        "Forecasts of `predict` for clusters that it was not fitted on ([how](predict.md#validation)).",
+        predict_validation.table(json.loads((CURATED / "predict-cpu-2026-11" / "predict.json").read_bytes())),
+        *(part for one in stored for part in _campaign(one)),
     )
+    titles = [part.removeprefix("## ") for part in parts if part.startswith("## ")]
+    contents = "\n".join(f"- [{title}](#{_anchor(title)})" for title in titles)
+    return page("Measurements", *(_filled(part) for part in (parts[0], contents, *parts[1:])))
+
+
+def _anchor(title: str) -> str:
+    """As GitHub makes it."""
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+
+
+def _filled(part: str) -> str:
+    """Paragraphs and items in lines of at most 120 characters; tables and headings as they are."""
+    return "\n".join(
+        line if line.startswith(("|", "#")) else fill(
+            line, 120, break_long_words=False, break_on_hyphens=False, subsequent_indent="  " * line.startswith("- ")
+        )
+        for line in part.splitlines()
+    )  # fmt: skip
 
 
 @cache
@@ -61,29 +109,57 @@ def _read(prefix: str) -> dict[str, Any]:
     return {name: json.loads(path.read_bytes()) for name, path in files.items() if path.exists()}
 
 
-def _goals(documents: Mapping[str, Any]) -> str:
-    known: dict[str, dict[str, tuple[Result, str]]] = {}
+def _peers(documents: Mapping[str, Any]) -> str:
+    """Seconds of each program, and how many times as long as ours, by processor."""
+    found: dict[str, dict[str, str]] = {"merge_bench": {}}
     for name, document in documents.items():
-        for goal in document["goals"]:
-            commit = goal.get("run", document)["git"]["commit"]
-            known.setdefault(goal["goal"], {})[name] = Result.from_json(goal), commit
+        results = {goal["goal"]: Result.from_json(goal) for goal in document["goals"]}
+        for goal in ("polars", "duckdb", "dask"):
+            if goal not in results or not results[goal].values:
+                continue
+            walls: dict[str, list[float]] = {}
+            for each in results[goal].details:
+                for program, wall in each["wall_seconds"].items():
+                    walls.setdefault(program, []).append(wall)
+            ours = walls.pop("merge_bench")
+            if len(walls) > 1:
+                walls[f"{goal}, the faster in each block"] = [min(each) for each in zip(*walls.values(), strict=True)]
+            if goal == "polars":
+                found["merge_bench"][name] = f"{median(ours):.3g}"
+            for program, values in walls.items():
+                ratios = [wall / own for wall, own in zip(values, ours, strict=True)]
+                cell = f"{median(values):.3g}, {median(ratios):.3g}"
+                found.setdefault(program, {})[name] = cell + (f" (of {len(ratios)})" if len(ratios) < 6 else "")
+    rows = [[program, *(cells.get(name, "-") for name in documents)] for program, cells in found.items()]
+    return table(["seconds, ÷ ours", *(PROCESSORS[name].short for name in documents)], rows)
+
+
+def _goals(name: str, document: Mapping[str, Any], documents: Mapping[str, Any]) -> Iterator[str]:
+    """A processor's table; a goal that was another at the time stands beside its verdict."""
+    newest = {goal["goal"]: goal for each in reversed(list(documents.values())) for goal in each["goals"]}
+    yield f"### {_title(name)}"
     rows = []
-    for of in known.values():
-        newest = next(iter(of.values()))[0].target
-        cells = (_goal(*of[name], newest.shown) if name in of else "not measured" for name in documents)
-        rows.append([newest.what, newest.shown, *cells])
-    return table(["goal", "target", *(PROCESSORS[name] for name in documents)], rows)
+    for goal in document["goals"]:
+        result, spread = Result.from_json(goal), Result.from_json(goal).spread
+        target = result.target
+        commit = goal.get("run", document)["git"]["commit"][:7]
+        if spread is None:
+            rows.append([target.what, target.shown, "-", "-", "not measured", commit])
+            continue
+        met = ("met" if result.met else "**missed**") + ("" if result.sure else ", within the spread")
+        met += f", limited by the {target.or_limited_by}" if result.instead else ""
+        now = Result.from_json(newest[goal["goal"]]).target.shown
+        met += f"; today {now}" if now != target.shown else ""
+        ends = f"{spread.low:.3g}–{spread.high:.3g} of {spread.blocks}"
+        rows.append([target.what, target.shown, f"{spread.median:.3g}{target.unit}", ends, met, commit])
+    yield table(["goal", "target", "median", "spread, blocks", "verdict", "commit"], rows)
+    yield from dict.fromkeys(
+        f"Why not measured: {'; '.join(goal['failures'])}." for goal in document["goals"] if not goal["values"]
+    )
 
 
-def _goal(result: Result, commit: str, target: str) -> str:
-    spread = result.spread
-    if spread is None:
-        return "; ".join(result.failures) or "not measured"
-    met = ("met" if result.met else "**missed**") + ("" if result.sure else ", within the spread")
-    limited = f", limited by the {result.target.or_limited_by}" if result.instead else ""
-    another = f"; the goal was {result.target.shown}" if result.target.shown != target else ""
-    ends = f"{spread.low:.3g}–{spread.high:.3g} of {spread.blocks}"
-    return f"{spread.median:.3g}{result.target.unit}{limited} ({ends}): {met}{another} ({commit[:7]})"
+def _title(name: str) -> str:
+    return f"{PROCESSORS[name].name} ({PROCESSORS[name].caches})"
 
 
 def _roofline(documents: Mapping[str, Any]) -> str:
@@ -104,41 +180,15 @@ def _roofline(documents: Mapping[str, Any]) -> str:
     rows = [[f"limit: {name}", *of_limit(name)] for name in ("copy", "loop", "kernel copy", "read")]
     rows += [[name, *of_phase(name)] for name in ("partition", "exchange", "join", "whole")]
     rows.append(["commit", *(document["git"]["commit"][:7] for document in documents.values())])
-    return table(["", *(PROCESSORS[name] for name in documents)], rows)
+    return table(["", *(PROCESSORS[name].short for name in documents)], rows)
 
 
 def _shapes(name: str, document: Mapping[str, Any]) -> str:
     rows = [_shape(shape, document["shapes"][shape]) for shape in SHAPES if shape in document["shapes"]]
     headings = ["shape", "rows per chunk", "ours (ms)", "fastest peer (ms)", "times as fast", "least–greatest"]
-    title = f"## {PROCESSORS[name]}"
+    title = f"### Shapes: {_title(name)}"
     what = f"{document['blocks']} interleaved blocks, commit {document['git']['commit'][:7]}."
     return "\n\n".join((title, what, table([*headings, "with the filter (ms)", "times as fast"], rows)))
-
-
-def _questions(documents: Mapping[str, Any]) -> Iterable[str]:
-    """The joins of db-benchmark, a table for each processor and number of rows; nothing if there are no results."""
-    if documents:
-        yield "## The joins of db-benchmark"
-        yield (
-            "`benchmarks.h2o`: of each program the fastest variant, its milliseconds and how many times as long as"
-            " merge_bench it took, median over blocks with its interval, with fewer than six blocks the least and the"
-            " greatest ([what](performance.md#the-joins-of-db-benchmark)). In q3 pandas and Polars' in-memory engine"
-            " copy no column of x."
-        )
-    for name, document in documents.items():
-        commit = document["git"]["commit"][:7]
-        yield f"### {PROCESSORS[name]}, {document['rows']:,} rows"
-        yield f"{document['blocks']} interleaved blocks, commit {commit}. {_programs(document)}"
-        asked = (each for each in BENCHMARK.questions if each.name in document["questions"])
-        yield table(HEADINGS, [row(each, document["questions"][each.name]) for each in asked])
-
-
-def _programs(document: Mapping[str, Any]) -> str:
-    versions: dict[str, str] = {}
-    for found in document["questions"].values():
-        versions |= {name.split("-")[0]: version for name, version in found["versions"].items()}
-    others = (f"{name} {version}" for name, version in sorted(versions.items()) if name != "merge_bench")
-    return f"{', '.join(others)}."
 
 
 def _shape(name: str, found: Mapping[str, Any]) -> list[str]:
@@ -152,3 +202,86 @@ def _shape(name: str, found: Mapping[str, Any]) -> list[str]:
         f"{ratio['median']:.2f}", f"{ratio['low']:.2f}–{ratio['high']:.2f}", f"{filtered * 1e3:.0f}",
         f"{wall / filtered:.2f}",
     ]  # fmt: skip
+
+
+def _questions(documents: Mapping[str, Any]) -> Iterable[str]:
+    """The joins of db-benchmark, a table for each processor and number of rows; nothing if there are no results."""
+    if documents:
+        yield "## The joins of db-benchmark"
+        yield (
+            "`benchmarks.h2o`: of each program the fastest variant, its milliseconds and how many times as long as"
+            " merge_bench it took ([how](performance.md#the-joins-of-db-benchmark)). In q3 pandas and Polars' in-memory"
+            " engine copy no column of x."
+        )
+    for name, document in documents.items():
+        commit = document["git"]["commit"][:7]
+        yield f"### Questions: {_title(name)}, {document['rows']:,} rows"
+        yield f"{document['blocks']} interleaved blocks, commit {commit}. {_programs(document)}"
+        asked = (each for each in BENCHMARK.questions if each.name in document["questions"])
+        yield table(HEADINGS, [row(each, document["questions"][each.name]) for each in asked])
+
+
+def _programs(document: Mapping[str, Any]) -> str:
+    versions: dict[str, str] = {}
+    for found in document["questions"].values():
+        versions |= {name.split("-")[0]: version for name, version in found["versions"].items()}
+    others = (f"{name} {version}" for name, version in sorted(versions.items()) if name != "merge_bench")
+    return f"{', '.join(others)}."
+
+
+def _width() -> Iterator[str]:
+    document = json.loads((CURATED / "width-cpu-2026-11" / "width.json").read_bytes())
+    hardware, commit = document["hardware"], document["git"]["commit"][:7]
+    yield (
+        f"All-to-all between test hosts, one worker each, on {hardware['cores']} cores of an {hardware['cpu_model']},"
+        f" commit {commit}. Ratio: exchange ÷ time of its bytes at link rate, headers included"
+        " ([how](performance.md#more-workers))."
+    )
+    headings = ("workers", "Mbit/s per link", "exchange (ms)", "bytes at link rate (ms)", "ratio", "dropped")
+    rows = [
+        [
+            str(each["workers"]), f"{each['rate'] / 1e6:.0f}", f"{each['exchange'] * 1e3:.0f}",
+            f"{each['least'] * 1e3:.0f}", f"{each['exchange_over_least']:.2f}", f"{each['dropped']:.2%}",
+            f"{each['peak_over_input']:.2f}", f"{each['startup']:.0f}",
+        ]
+        for each in document["widths"]
+    ]  # fmt: skip
+    yield table([*headings, "peak ÷ input", "start (s)"], rows)
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """A table of `results/curated/`, with its conditions.
+
+    `about`: what the figures are; `machine`, `when`: of the measurement; `place`: its position on the page.
+    """
+
+    title: str
+    place: int
+    command: str
+    machine: str
+    when: str
+    about: str
+    columns: list[str]
+    rows: list[list[str]]
+    commit: str = ""
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        wrong = [row for row in self.rows if len(row) != len(self.columns)]
+        if wrong or not (self.machine and self.when and self.command):
+            raise ValueError(f"{self.title}: a row of another width ({wrong}), or no machine, date or command")
+
+
+def _stored() -> list[Campaign]:
+    files = sorted(CURATED.rglob("*.toml"))
+    return sorted((Campaign(**tomllib.loads(file.read_text("utf-8"))) for file in files), key=lambda one: one.place)
+
+
+def _campaign(one: Campaign) -> Iterator[str]:
+    yield f"## {one.title}"
+    commit = f", commit {one.commit}" if one.commit else ""
+    yield f"{one.about.strip()} Measured on {one.machine}; {one.when}{commit}: `{one.command}`."
+    yield table(one.columns, one.rows)
+    if one.notes:
+        yield "\n".join(f"- {note}" for note in one.notes)

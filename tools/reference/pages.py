@@ -13,6 +13,5 @@ def pages() -> dict[str, str]:
         "reference/records.md": records.text(),
         "reference/definitions.md": definitions.text(),
         "reference/published.md": published.text(),
-        "goals.md": measured.goals(),
-        "peers.md": measured.shapes(),
+        "measurements.md": measured.text(),
     }
