@@ -15,13 +15,15 @@ from tests.project.reference import NOTICE
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-HISTORY = DOCS / "decisions.md"
-BY_HAND = sorted(path for path in DOCS.glob("*.md") if path != HISTORY and NOTICE not in path.read_text("utf-8"))
+DECISIONS = DOCS / "decisions.md"
+BY_HAND = sorted(path for path in DOCS.glob("*.md") if path != DECISIONS and NOTICE not in path.read_text("utf-8"))
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "results/README.md")),
     *sorted(path for path in DOCS.rglob("*.md")),
 ]
 MOST_PAGES, MOST_LINES = 20, 250
+MOST_DECISIONS, MOST_LINES_OF_DECISIONS = 60, 900
+PARTS = ("- **Context.** ", "- **Decision.** ", "- *Alternatives weighed.*\n  - ")
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(<?([^)>\s]+)>?\)")
 MENTION = re.compile(r"(?<![\w/])docs/[\w/.-]*\w")
 SOURCES = ("*.py", "*.toml", "*.cfg", "*.sh", "*.ipynb", "*.md", "*.sbatch", "*.qsub")
@@ -68,11 +70,11 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
     reached, new = set[Path](), [ROOT / "README.md"]
     while new:
         page = new.pop()
-        if page in reached or page.suffix != ".md" or page == HISTORY:
+        if page in reached or page.suffix != ".md" or page == DECISIONS:
             continue
         reached.add(page)
         new += [(page.parent / target.partition("#")[0]).resolve() for target in links(page) if target[0] != "#"]
-    assert set(PAGES) - reached <= {HISTORY, ROOT / "results" / "README.md"}
+    assert set(PAGES) - reached <= {DECISIONS, ROOT / "results" / "README.md"}
 
 
 def test_sources_name_pages_that_exist() -> None:
@@ -80,11 +82,10 @@ def test_sources_name_pages_that_exist() -> None:
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *SOURCES],
         cwd=ROOT, capture_output=True, text=True, check=True,
     ).stdout.splitlines()  # fmt: skip
-    history = {"docs/decisions.md", "CHANGELOG.md"}
     found = [
         (name, mention)
         for name in files
-        if name not in history and (ROOT / name).is_file()
+        if name != "CHANGELOG.md" and (ROOT / name).is_file()
         for mention in MENTION.findall((ROOT / name).read_text(encoding="utf-8"))
     ]
     assert len(found) > 30
@@ -95,6 +96,21 @@ def test_pages_stay_few_and_short() -> None:
     assert len([page for page in BY_HAND if page.name != "README.md"]) <= MOST_PAGES  # that one lists them
     lengths = {page.name: len(page.read_text(encoding="utf-8").splitlines()) for page in BY_HAND}
     assert {name: lines for name, lines in lengths.items() if lines > MOST_LINES} == {}
+
+
+def test_decisions_stay_few_and_have_alternatives() -> None:
+    text = DECISIONS.read_text(encoding="utf-8")
+    records = re.findall(r"^### (\d+)\. [^\n]+\n(.*?)(?=^##|\Z)", text, re.M | re.S)
+    assert [int(number) for number, _ in records] == [*range(1, len(records) + 1)]
+    assert len(records) <= MOST_DECISIONS
+    assert len(text.splitlines()) <= MOST_LINES_OF_DECISIONS
+    assert [number for number, record in records if any(record.count(part) != 1 for part in PARTS)] == []
+
+
+def test_decisions_name_modules_that_exist() -> None:
+    named = set(re.findall(r"`([\w/]+/[\w.]+\.py)`", DECISIONS.read_text(encoding="utf-8")))
+    assert named
+    assert {name for name in named if not any((top / name).exists() for top in (ROOT, ROOT / "merge_bench"))} == set()
 
 
 def test_a_wrong_link_is_found(tmp_path: Path) -> None:
