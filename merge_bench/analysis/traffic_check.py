@@ -106,6 +106,7 @@ def _judge(host: HostTraffic, expected: _Expected) -> Iterator[Contradiction]:
             )
             return
     rest = expected.total - expected.may
+    # Not the sum of all devices: a bond and its members count the same bytes.
     busiest = max(seen, key=lambda device: seen[device], default=None)
     if busiest is not None and rest and seen[busiest] > (1 + HEADERS) * expected.may + SHARE * rest:
         yield Contradiction(

@@ -91,6 +91,7 @@ def worker(
         "--death-timeout", f"{settings.start_timeout:g}", "--local-directory", place.scratch,
     )  # fmt: skip
     if pin.gpu is None:
+        # No nanny, which would restart a worker that died, and so hide the failure.
         argv = (*WORKER, *argv, "--nworkers", "1", "--no-nanny")
     else:
         # It has no --preload-nanny and needs none: it loads what --preload names in the nanny's process too.

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 
 from merge_bench.config.parsers import did_you_mean
 
-# The settings that determine which transports UCX selects, and how it uses them.
+# The settings that determine which transports UCX selects, and how it uses them. They are not in `merge`: its exchange
+# imports UCXX, which sets variables in its process, and mpirun would pass these on.
 REQUESTED = ("UCX_TLS", "UCX_NET_DEVICES", "UCX_MAX_RNDV_RAILS", "UCX_RNDV_SCHEME", "UCX_RNDV_THRESH")
 
 UCX_PORTS = "27000-27999"

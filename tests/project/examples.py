@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-HISTORY = ROOT / "docs" / "decisions.md"
+DECISIONS = ROOT / "docs" / "decisions.md"
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
-    *sorted(path for path in (ROOT / "docs").rglob("*.md") if path != HISTORY),
+    *sorted(path for path in (ROOT / "docs").rglob("*.md") if path != DECISIONS),
 ]
 _CALL = re.compile(
     r"(?:^|.*[\s/])(?:python -m (merge_bench|benchmarks\.\w+)|(merge-bench)|\./(run-cluster\.sh))(?=\s|$)(.*)"

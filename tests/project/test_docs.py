@@ -15,13 +15,13 @@ from tools.reference import NOTICE
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-HISTORY = DOCS / "decisions.md"
-BY_HAND = sorted(path for path in DOCS.glob("*.md") if path != HISTORY and NOTICE not in path.read_text("utf-8"))
+DECISIONS = DOCS / "decisions.md"
+BY_HAND = sorted(path for path in DOCS.glob("*.md") if path != DECISIONS and NOTICE not in path.read_text("utf-8"))
 TOP = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "results/README.md")]
 PAGES = [*TOP, *sorted(DOCS.rglob("*.md"))]
-WIDE = {HISTORY, DOCS / "regressions.md"}
-"""Pages whose lines may still be longer."""
 MOST_PAGES, MOST_LINES, MOST_CHARACTERS = 20, 300, 120
+MOST_DECISIONS, MOST_LINES_OF_DECISIONS = 60, 900
+PARTS = ("- **Context.** ", "- **Decision.** ", "- *Alternatives weighed.*\n  - ")
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(<?([^)>\s]+)>?\)")
 MENTION = re.compile(r"(?<![\w/])docs/[\w/.-]*\w")
 SOURCES = ("*.py", "*.toml", "*.cfg", "*.sh", "*.ipynb", "*.md", "*.sbatch", "*.qsub")
@@ -68,11 +68,11 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
     reached, new = set[Path](), [ROOT / "README.md"]
     while new:
         page = new.pop()
-        if page in reached or page.suffix != ".md" or page == HISTORY:
+        if page in reached or page.suffix != ".md" or page == DECISIONS:
             continue
         reached.add(page)
         new += [(page.parent / target.partition("#")[0]).resolve() for target in links(page) if target[0] != "#"]
-    assert set(PAGES) - reached <= {HISTORY, ROOT / "results" / "README.md"}
+    assert set(PAGES) - reached <= {DECISIONS, ROOT / "results" / "README.md"}
 
 
 def test_sources_name_pages_that_exist() -> None:
@@ -80,11 +80,10 @@ def test_sources_name_pages_that_exist() -> None:
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *SOURCES],
         cwd=ROOT, capture_output=True, text=True, check=True,
     ).stdout.splitlines()  # fmt: skip
-    history = {"docs/decisions.md", "CHANGELOG.md"}
     found = [
         (name, mention)
         for name in files
-        if name not in history and (ROOT / name).is_file()
+        if name != "CHANGELOG.md" and (ROOT / name).is_file()
         for mention in MENTION.findall((ROOT / name).read_text(encoding="utf-8"))
     ]
     assert len(found) > 30
@@ -97,11 +96,25 @@ def test_pages_stay_few_and_short() -> None:
     assert {name: lines for name, lines in lengths.items() if lines > MOST_LINES} == {}
 
 
-@pytest.mark.parametrize("page", [*TOP, *BY_HAND], ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", [*TOP, DECISIONS, *BY_HAND], ids=lambda page: str(page.relative_to(ROOT)))
 def test_no_line_is_long_unless_it_is_one_address(page: Path) -> None:
-    if page not in WIDE:
-        lines = page.read_text(encoding="utf-8").splitlines()
-        assert [line for line in lines if len(line) > MOST_CHARACTERS and " " in line.strip()] == []
+    lines = page.read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if len(line) > MOST_CHARACTERS and " " in line.strip()] == []
+
+
+def test_decisions_stay_few_and_have_alternatives() -> None:
+    text = DECISIONS.read_text(encoding="utf-8")
+    records = re.findall(r"^### (\d+)\. [^\n]+\n(.*?)(?=^##|\Z)", text, re.M | re.S)
+    assert [int(number) for number, _ in records] == [*range(1, len(records) + 1)]
+    assert len(records) <= MOST_DECISIONS
+    assert len(text.splitlines()) <= MOST_LINES_OF_DECISIONS
+    assert [number for number, record in records if any(record.count(part) != 1 for part in PARTS)] == []
+
+
+def test_decisions_name_modules_that_exist() -> None:
+    named = set(re.findall(r"`([\w/]+/[\w.]+\.py)`", DECISIONS.read_text(encoding="utf-8")))
+    assert named
+    assert {name for name in named if not any((top / name).exists() for top in (ROOT, ROOT / "merge_bench"))} == set()
 
 
 def test_a_wrong_link_is_found(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """The Content-Security-Policy of a page of the view: a second defence behind the escaping of every text.
 
 Scripts run if they come from this server or carry the page's nonce; handlers in markup do not run, and nothing is sent
-elsewhere. In a notebook, JupyterLab owns the page and sets the policy.
+elsewhere. So no part of a page may use CustomJS, `ReactiveHTML` or Panel's `FlexBox`, which need `eval`. In a notebook,
+JupyterLab owns the page and sets the policy.
 """
 
 from __future__ import annotations
