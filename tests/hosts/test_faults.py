@@ -89,7 +89,7 @@ def never_up(hosts: Hosts, results: Path) -> None:
 
 
 def worker_killed(hosts: Hosts, results: Path) -> None:
-    run = Run(hosts, results, "--hosts", str(hosts.hosts_file), *LONG)
+    run = Run(hosts, results, "--hosts", two_of(hosts), *LONG)
     run.until_iterating()
     os.kill(run.pid_on_host("--name worker-1"), signal.SIGKILL)
     killed = time.monotonic()

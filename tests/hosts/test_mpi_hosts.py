@@ -65,7 +65,7 @@ def check_failed(outcome: Outcome, *words: str) -> None:
 
 @pytest.mark.parametrize("mpirun", OWN_ELSE_SOAK)
 def test_both_placements(hosts: Hosts, results: Path, mpirun: str) -> None:
-    options = ("--sizes", "8,64K", "--iterations", "100", "--repetitions", "1", "--interface", "eth0")
+    options = ("--sizes", "8,64K", "--iterations", "20", "--repetitions", "1", "--interface", "eth0")
     outcome = start(hosts, results, *options, "--mpirun", mpirun).finish()
     assert outcome.status == 0, outcome.errors
     rows = lines(outcome, ProbeLine)
