@@ -35,9 +35,9 @@ STORED = {
 }
 MEASURES = {
     "run": ["run", "--chunk", "1e4", "--workers", "1", "--iterations", "2", "--link-rounds", "0"],
-    "transports": ["transports"],
 }
 LONGER = {
+    "transports": ["transports"],
     "probe p2p": ["probe", "p2p", "--sizes", "8", "--repetitions", "1"],
     "probe rma": ["probe", "rma", "--sizes", "8", "--repetitions", "1"],
     "probe mpi": ["probe", "mpi", "--sizes", "8", "--repetitions", "1"],
