@@ -44,7 +44,7 @@ def test_every_type_beside_the_key(how: How, shuffle: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shuffle", SHUFFLES)
+@pytest.mark.parametrize("shuffle", [pytest.param("tasks", marks=pytest.mark.soak), "p2p"])
 def test_every_type_as_a_key(shuffle: str) -> None:
     for number, (make, how) in enumerate(zip(VALUES.values(), itertools.cycle(DASK_JOINS), strict=False)):
         check(of_values(make(), nulls=number % 3 > 0), how, shuffle)
