@@ -77,6 +77,9 @@ types=$(mktemp)
 trap 'rm -f "$types"' EXIT
 "$bin/python" -m mypy >"$types" 2>&1 &
 mypy=$!
+# Each of the processes side by side would compile the loops of merges for itself.
+"$bin/python" -m tests.helpers.compiled_loops &
+loops=$!
 
 check "ruff check" "$bin/python" -m ruff check .
 check "ruff format" "$bin/python" -m ruff format --check .
@@ -89,9 +92,11 @@ else
 fi
 
 # Test files run side by side, the longest first; more of them than there are cores, because many tests wait, those of
-# clusters most of all. `-n 0`: one after the other.
-side_by_side=$(($(nproc) + 3 < 8 ? $(nproc) + 3 : 8))
+# clusters most of all. With --fast little waits, and each process imports all tests first. `-n 0`: one after the other.
+more=$((${fast:-0} ? 1 : 3))
+side_by_side=$(($(nproc) + more < 8 ? $(nproc) + more : 8))
 status=0
+wait "$loops" || failed+=("compiled loops")
 echo "== tests"
 "$bin/python" -m pytest -n "$side_by_side" --dist loadfile --no-loadscope-reorder "$@" || status=$?
 echo "== mypy"

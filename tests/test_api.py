@@ -273,6 +273,7 @@ def test_the_records_hold_the_command_that_does_the_same(tmp_path: Path, monkeyp
     assert seen[0].surround is UNTOUCHED.surround
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_documentation_do_what_they_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = Path(__file__).parents[1] / "docs" / "results.md"
     scripts = interleaved({"default": BASE, "tcp": [2 * wall for wall in BASE]})

@@ -41,6 +41,7 @@ def test_tables_match_in_as_many_rows_as_they_should(
     assert left["left_payload"].to_pylist() == list(range(5000))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("repeats", [1, 4])
 def test_keys_that_repeat_multiply_the_rows(tmp_path: Path, repeats: int) -> None:
     made = tables.make(tmp_path, tables.Keys("integers", ("key",)), 2000, seed=3, repeats=repeats)
@@ -51,6 +52,7 @@ def test_keys_that_repeat_multiply_the_rows(tmp_path: Path, repeats: int) -> Non
     assert (outcome.rows, outcome.verified) == (600 * repeats, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "apart"), [("integers", True), ("spread", False)])
 def test_keys_without_a_match_lie_apart_or_among_the_others(tmp_path: Path, name: str, apart: bool) -> None:
     """Where they lie apart, a filter by the least and greatest key of the other side finds them."""
@@ -90,6 +92,7 @@ def test_a_checksum_tells_other_pairs_of_the_same_rows() -> None:
     assert checksum(left, right[::-1]) != checksum(left, right)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", [tables.STRINGS, tables.COLUMNS])
 @pytest.mark.parametrize("options", [{"engine": "streaming"}, {"result": "table"}])
 def test_libraries_join_the_tables(tmp_path: Path, keys: tables.Keys, options: dict[str, str]) -> None:
@@ -108,6 +111,7 @@ def test_a_wrong_result_is_an_error(tmp_path: Path, wrong: dict[str, int], sente
         run(Job(1000, 2, 2, 1, 0, 0.3, 3, {"result": "table"}, made))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("options", "name"), [({"result": "arrow"}, "duckdb"), ({}, "pandas")])
 def test_libraries_join_synthetic_rows_in_every_iteration(options: dict[str, str], name: str) -> None:
     outcome = run(Job(1000, 2, 2, 2, 1, 0.3, 3, options))

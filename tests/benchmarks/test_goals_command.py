@@ -22,6 +22,7 @@ def invoke() -> Callable[..., Result]:
     return lambda *words: CliRunner().invoke(goals, words)
 
 
+@pytest.mark.slow
 def test_help_is_measured_and_written(tmp_path: Path, invoke: Callable[..., Result]) -> None:
     file = tmp_path / "new" / "last.json"
     done = invoke("--only", "help", "--blocks", "1", "--output", str(file))

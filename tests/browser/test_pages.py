@@ -24,7 +24,7 @@ from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import RECORDS
 from merge_bench.view.report.full import html
 from merge_bench.view.report.full.build import References, build
-from tests.browser.conftest import Open, Window, started
+from tests.browser.conftest import PICTURES, Open, Window, started
 from tests.browser.scenario import POINTS, compare_with_an_earlier_run, start_a_run, watch_it_to_its_end
 from tests.helpers.runs import ROOT
 from tests.service.services import RealService, ends_well
@@ -33,6 +33,7 @@ JOB = {"command": "run", "options": {"chunk": "2e4", "iterations": 4, "workers":
 REFUSED = {"command": "run", "options": {"exchange": "dask", "pipeline": "on"}}
 """A job that ends at once, with status 2."""
 BEFORE, AFTER = 20, 5
+ONCE_EACH = (("light", 1400), ("dark", 900))
 CAMPAIGNS = Path(__file__).parents[1] / "data" / "campaigns"
 
 
@@ -44,7 +45,7 @@ def test_the_contents_stay_in_sight_and_the_page_fits_the_window(kind: str, tmp_
     view.complaints.clear()  # the page itself is a file, which no server serves
     page = view.page
     contents = page.get_by_role("navigation", name="Contents")
-    for scheme, width in itertools.product(("light", "dark"), (1400, 900)):
+    for scheme, width in itertools.product(("light", "dark"), (1400, 900)) if PICTURES else ONCE_EACH:
         page.emulate_media(color_scheme=scheme)
         page.set_viewport_size({"width": width, "height": 900})
         view.wait_until("document.documentElement.scrollWidth <= window.innerWidth")
@@ -256,6 +257,7 @@ def test_a_run_is_started_from_the_notebook_watched_to_its_end_and_compared(
     view.picture("lab-results", full=False)
 
 
+@pytest.mark.soak  # the notebook, and the queue in a page, are tested above
 def test_the_queue_of_a_service_is_seen_in_the_notebook(
     lab: tuple[str, Path], window: Open, service: RealService
 ) -> None:

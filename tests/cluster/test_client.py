@@ -58,6 +58,7 @@ assert late[0]
 """
 
 
+@pytest.mark.slow
 def test_the_seconds_in_which_a_scheduler_must_answer_begin_after_the_import_of_its_client() -> None:
     with scheduler_alone() as address:
         subprocess.run([sys.executable, "-c", LATE_IMPORT, address], check=True)

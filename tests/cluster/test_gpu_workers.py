@@ -138,6 +138,7 @@ def test_a_run_on_workers_that_share_a_gpu_and_keep_to_their_cores(tmp_path: Pat
     assert [[each.name for each in worker.hardware.gpus or ()] for worker in launch.workers] == [["GPU 0", "GPU 1"]] * 2
 
 
+@pytest.mark.soak  # the run above records them the same way
 @pytest.mark.cluster
 def test_transports_are_asked_with_device_memory(tmp_path: Path, pretended: dict[str, str]) -> None:
     done = subprocess.run(

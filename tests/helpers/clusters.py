@@ -6,11 +6,11 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from merge_bench.cluster.dask_commands import SCHEDULER, WORKER
 from tests.helpers.runs import LIMIT, environment
 
 
@@ -21,12 +21,11 @@ def dask_cluster(
     """Gives the scheduler file once all workers have registered; `memory_limit`: of each worker, as Dask takes it."""
     temp, file = folder / "tmp", folder / "scheduler.json"
     temp.mkdir(parents=True)
-    dask = [sys.executable, "-P", "-m", "dask"]
     meet = ["--scheduler-file", str(file), "--host", "127.0.0.1", "--no-dashboard"]
     one = ["--nthreads", "1", "--no-nanny", "--memory-limit", memory_limit, "--local-directory", str(temp)]
     one += ["--preload", "tests.helpers.loaded"]
-    commands = [[*dask, "scheduler", "--port", "0", *meet]]
-    commands += [[*dask, "worker", *meet, *one, "--name", f"own-{n}"] for n in range(workers)]
+    commands = [[*SCHEDULER, "--port", "0", *meet]]
+    commands += [[*WORKER, *meet, *one, "--name", f"own-{n}"] for n in range(workers)]
     surroundings = environment(temp, {"UCX_NET_DEVICES": "lo", **(environ or {})})
     started: list[subprocess.Popen[bytes]] = []
     try:

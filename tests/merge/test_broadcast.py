@@ -120,6 +120,7 @@ some_merges = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @given(**some_merges)
 @examples(15)
 def test_random_tables(**merge: Any) -> None:

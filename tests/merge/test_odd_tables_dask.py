@@ -19,6 +19,7 @@ from tests.merge.engines.test_odd_tables import cells
 from tests.merge.test_how_dask import pieces
 
 SHUFFLES = ("tasks", "p2p")
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -43,8 +44,7 @@ def test_every_type_beside_the_key(how: How, shuffle: str) -> None:
     check(every_value(), how, shuffle)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("shuffle", SHUFFLES)
+@pytest.mark.parametrize("shuffle", [pytest.param("tasks", marks=pytest.mark.soak), "p2p"])
 def test_every_type_as_a_key(shuffle: str) -> None:
     for number, (make, how) in enumerate(zip(VALUES.values(), itertools.cycle(DASK_JOINS), strict=False)):
         check(of_values(make(), nulls=number % 3 > 0), how, shuffle)
@@ -56,7 +56,6 @@ def test_decimals_with_missing_values(kind: str, how: How) -> None:
     check(of_values(VALUES[kind]()), how, "p2p")
 
 
-@pytest.mark.slow
 def test_every_name() -> None:
     ways = [(how, sent) for how in DASK_JOINS for sent in (None, *sendable(how))]
     for first, (how, sent) in zip(NAMED, itertools.cycle(ways), strict=False):

@@ -12,7 +12,7 @@ import pytest
 
 from merge_bench.host.memory import usable_cores
 from merge_bench.records.schema import IterationLine, LaunchLine, ProbeLine
-from tests.helpers.runs import ROOT, Finished, start
+from tests.helpers.runs import ROOT, Finished, command
 
 pytestmark = pytest.mark.cluster
 
@@ -21,11 +21,8 @@ ROWS = 20_000
 
 
 def run(folder: Path, *options: str, verb: tuple[str, ...] = VERB, **more: dict[str, str]) -> Finished:
-    running = start(folder, *options, verb=verb, **more)
-    try:
-        return running.finish()
-    finally:
-        running.end()
+    """Only workers and ranks are processes of their own."""
+    return command(folder, *options, verb=verb, **more)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

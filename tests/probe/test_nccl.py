@@ -201,6 +201,7 @@ if any("spawn_main" in word for word in sys.orig_argv):  # the nannies' workers
 """
 
 
+@pytest.mark.soak  # wrong bytes are counted above, and what they lead to is in test_all_to_all_runs.py
 @pytest.mark.cluster
 def test_a_wrong_byte_ends_the_campaign_with_status_4(tmp_path: Path) -> None:
     pytest.importorskip("dask_cuda")

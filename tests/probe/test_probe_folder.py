@@ -97,6 +97,7 @@ def shown(*words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_one_file_more_is_one_probe_more(clock: Path, tmp_path: Path) -> None:
     assert "Mean time of reading a clock." in shown("--help")
     assert "--times N" in shown("clock", "--help")

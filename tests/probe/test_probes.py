@@ -9,13 +9,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
 from merge_bench.records.reader import read_campaign
-from tests.helpers.runs import LIMIT, environment
+from tests.helpers.runs import LIMIT, command, environment
 from tests.probe.polling import polls
 
 pytestmark = pytest.mark.cluster
@@ -32,15 +31,6 @@ def start(tmp_path: Path, *arguments: str, **variables: str) -> subprocess.Popen
     )  # fmt: skip
 
 
-def probe(tmp_path: Path, *arguments: str, status: int = 0, **variables: str) -> tuple[dict[str, Any], str]:
-    process = start(tmp_path, *arguments, "--json", **variables)
-    output, errors = process.communicate(timeout=LIMIT)
-    assert process.returncode == status, errors
-    assert "Traceback" not in errors
-    assert not list((tmp_path / "tmp").glob("merge-bench-*"))
-    return (json.loads(output) if output else {}), errors
-
-
 def config(tmp_path: Path, name: str, text: str) -> str:
     path = tmp_path / f"{name}.cfg"
     path.write_text(text)
@@ -53,7 +43,8 @@ def test_p2p_measures_configs_in_turn_and_names_the_transports(tmp_path: Path) -
     selected = {"shared": {"sysv/memory", "cma/memory"}, "unmet": {"tcp/lo"}}
     shared, unmet = (config(tmp_path, name, f"UCX_TLS={tls}\n") for name, tls in asked.items())
     options = ("--baseline", shared, "--config", unmet, "--sizes", "8,65536", "--repetitions", "1")
-    document, _ = probe(tmp_path, "p2p", *options, "--iterations", "50", "--allow-unknown")
+    finished = command(tmp_path, *options, "--iterations", "50", "--allow-unknown", verb=("probe", "p2p"))
+    document = finished.check_ended(0).document
     rows = document["rows"]
     assert document["error"] is None
     assert {(r["config"], r["test"], r["size"]) for r in rows} == {

@@ -21,6 +21,7 @@ import pytest
 from click.testing import CliRunner
 
 from merge_bench.cli import cli
+from merge_bench.cluster.dask_commands import WORKER
 from merge_bench.host.doctor.examine import CHECKS
 from tests.helpers.clusters import dask_cluster
 from tests.helpers.runs import LIMIT, Finished, command, environment
@@ -37,9 +38,9 @@ class Running:
 
     def __init__(self, folder: Path, scheduler_file: Path) -> None:
         self.folder, self.temp, self.file = folder, folder / "cluster" / "tmp", scheduler_file
-        until(lambda: len(self.processes("worker")) == 3, "three workers")
+        until(lambda: len(self.processes(WORKER[-1])) == 3, "three workers")
         self.started: list[subprocess.Popen[str]] = []
-        self.workers = sorted(self.processes("worker"), key=lambda process: process.cmdline()[-1])
+        self.workers = sorted(self.processes(WORKER[-1]), key=lambda process: process.cmdline()[-1])
 
     def processes(self, word: str) -> list[psutil.Process]:
         """Those below this test that have `word` on their command line, or as their program's name."""
@@ -175,7 +176,7 @@ def test_an_interrupted_p2p_leaves_no_tool_and_the_next_one_measures(cluster: Ru
     cluster.check_measures()
 
 
-@pytest.mark.parametrize("side", ["client", "server"])
+@pytest.mark.parametrize("side", [pytest.param("client", marks=pytest.mark.soak), "server"])
 def test_a_killed_peer_is_named_long_before_the_line_of_the_other_is_overdue(cluster: Running, side: str) -> None:
     process = cluster.start("p2p", "--sizes", "8,4M", "--iterations", "1000000")
     tool = dict(zip(("client", "server"), cluster.tools(), strict=True))[side]

@@ -39,6 +39,7 @@ def misfits(file: str, ours: dict[str, Reading], right: str, wrong: str) -> list
 # --- as things are --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_call_of_ours_fits_the_recorded_parameters(library: Recorded, ours: dict[str, Reading]) -> None:
     wrong = [f"{name}: {line}" for name, reading in ours.items() for line in fitting.misfits(reading, library)]
     assert not wrong, [*wrong, RECORD]

@@ -92,7 +92,7 @@ def test_tables_give_the_same_rows_everywhere(merged: Merged) -> None:
     assert len(checks) == 1
 
 
-@pytest.mark.parametrize("shuffle", ["tasks", "p2p"])
+@pytest.mark.parametrize("shuffle", [pytest.param("tasks", marks=pytest.mark.soak), "p2p"])
 def test_a_worker_can_begin_the_merge_of_dask(
     tmp_path: Path, scheduler_file: Path, shuffle: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,7 +110,7 @@ def test_a_worker_can_begin_the_merge_of_dask(
     assert begun
 
 
-@pytest.mark.parametrize("how", ["left", "outer", pytest.param("right", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("how", ["outer", *(pytest.param(how, marks=pytest.mark.soak) for how in ("left", "right"))])
 def test_dask_keeps_rows_with_null_keys(tmp_path: Path, scheduler_file: Path, how: str) -> None:
     """Null and NaN keys, and values that a float cannot hold, in both tables; every row is compared with DuckDB's."""
     rng = np.random.default_rng(3)

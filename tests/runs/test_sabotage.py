@@ -107,7 +107,7 @@ OF_HOW = {
 }
 
 
-QUICK = {("left", "misroute"), ("outer", "misroute"), ("left", "drop matchless left")}
+QUICK = {("outer", "misroute"), ("left", "drop matchless left")}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from merge_bench.config import allowed_transports
 from merge_bench.config.shipped import find_shipped
 from merge_bench.config.ucx_info import locate, read_installed
 from merge_bench.records.schema import IterationLine, LanesLine, LaunchLine, TrafficLine, WarningLine
-from tests.helpers.runs import SMALL, Finished, command, run
+from tests.helpers.runs import SMALL, Finished, command
 
 pytestmark = pytest.mark.cluster
 
@@ -138,7 +138,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     lines = ("UCX_TLS=tcp", "UCX_MAX_RNDV_LANES=2", "MERGE_BENCH_CHUNK=90e9")
     config = folder / "mine.cfg"
     config.write_text(find_shipped("ethernet").read_text() + "\n".join(lines) + "\n")
-    return run(folder, "--config", config, "--workers", "2", verb=("transports",))
+    return command(folder, "--config", config, "--workers", "2", verb=("transports",))
 
 
 def test_ethernet_cfg_leaves_no_rendezvous_over_tcp(finished: dict[str, OfConfig], shown: Finished) -> None:

@@ -197,6 +197,7 @@ def test_the_document_has_every_request_and_its_references_exist(service: Runnin
         assert name in found["components"]["schemas"]
 
 
+@pytest.mark.slow
 def test_records_of_any_size_are_sent_as_they_are(tmp_path: Path) -> None:
     with running(tmp_path, Limits()) as found:
         number = found.ask("POST", "/api/jobs", RUN)[1]["id"]
@@ -259,12 +260,12 @@ def _in_address(value: object) -> str:
 
 
 @pytest.mark.slow
-@examples(1000)
+@examples(400)
 @hypothesis.given(requests(), st.sampled_from(["ci", "ci", "ci", "reader", None]))
 def test_no_request_is_a_mistake_of_the_service(
     service: Running, request: tuple[str, str, bytes | None], token: str | None
 ) -> None:
-    """With `--soak` 10,000 requests. Whatever is accepted is of the three commands with plain words."""
+    """With `--soak` 4,000 requests. Whatever is accepted is of the three commands with plain words."""
     method, address, body = request
     status, answer = service.ask(method, address, body, token=token)
     assert status < 500, answer

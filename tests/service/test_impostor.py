@@ -192,6 +192,7 @@ def test_another_login_can_neither_take_the_locks_nor_read_the_files_of_the_serv
         assert json.load(stream) == []
 
 
+@pytest.mark.slow
 def test_programs_without_a_proof_use_the_socket_in_the_folder_of_the_owner(tmp_path: Path) -> None:
     """As ``curl --unix-socket`` does."""
     from tests.service.services import RealService, ends_well

@@ -89,6 +89,7 @@ def listed(folder: Path) -> list[str]:
     return [entry.status for entry in Index(folder / "results").scan() if entry.kind == TUNE]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("moment", "launches"), [(before_the_first, 0), (between_two, 1), (within_one, 5)])
 def test_a_signal_at_any_moment_is_recorded_until_the_same_command_resumes_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], moment: Moment, launches: int

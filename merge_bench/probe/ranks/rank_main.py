@@ -126,4 +126,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    sys.modules["scipy"] = None  # type: ignore[assignment]  # numba would load it, and no rank needs it
     main()

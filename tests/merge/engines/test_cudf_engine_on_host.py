@@ -83,7 +83,7 @@ def test_the_chunk_that_stays_is_joined_where_it_is() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("message_bytes", [0, 5000])
+@pytest.mark.parametrize("message_bytes", [pytest.param(0, marks=pytest.mark.soak), 5000])
 def test_two_processes_exchange_over_ucx(message_bytes: int) -> None:
     left, right, keys = big_tables(4000)
     check_pair(left, right, keys, run_pair(left, right, keys, message_bytes, prepare=fake_rapids.install))

@@ -200,6 +200,7 @@ def command(package: Path, folder: Path, *words: str, **more: str) -> subprocess
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_one_file_more_is_all_that_the_command_needs(package: Path, tmp_path: Path) -> None:
     shown = command(package, tmp_path, "run", "--help").stdout
     assert f"--engine auto|{'|'.join(names()[:-1])}|toy|cudf" in shown

@@ -172,6 +172,7 @@ def test_what_is_joined_first_goes_first(four: Ranks) -> None:
         assert wrong == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("message_bytes", [0, 2 * MIB, 64 * KIB])
 def test_sends_under_way_to_three_peers_stay_within_the_window_however_long_messages_may_be(
     four: Ranks, message_bytes: int
@@ -209,6 +210,7 @@ def beside_one_that_waits(exchange: Any, folder: Path) -> bool:
     return ends.wrong(list(range(len(PIECES)))) == []
 
 
+@pytest.mark.slow
 def test_a_peer_that_takes_nothing_delays_nobody_else(four: Ranks, tmp_path: Path) -> None:
     assert four.everyone(beside_one_that_waits, 4, tmp_path, timeout=60) == [True] * 4
 

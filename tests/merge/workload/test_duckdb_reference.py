@@ -150,7 +150,7 @@ def test_every_key_type_agrees_with_polars(typed: TableSpec) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["polars", "pandas"])
+@pytest.mark.parametrize("engine", ["polars", pytest.param("pandas", marks=pytest.mark.soak)])
 def test_every_engine_gives_the_expected_rows(typed: TableSpec, engine: str) -> None:
     results = run_engine(engine, typed)
     assert duckdb_reference.compare_full(typed, results) is None

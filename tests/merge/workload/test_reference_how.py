@@ -53,7 +53,7 @@ def sides(*keys: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Row]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("how", How)
 @given(data=st.data(), two=st.booleans())
-@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_tables(tmp_path: Path, how: How, data: st.DataObject, two: bool) -> None:
     kinds = [pa.int64(), pa.float64()] if two else [pa.float64()]
     keys = [whole_numbers, numbers] if two else [numbers]

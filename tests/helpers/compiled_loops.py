@@ -1,0 +1,30 @@
+"""Compiles the loops of merges before the tests, whose processes side by side would each compile them at once.
+
+    python -m tests.helpers.compiled_loops
+
+numba keeps them beside their files, so there is nothing to compile the next time.
+"""
+
+from __future__ import annotations
+
+from merge_bench.merge.how import How
+from merge_bench.merge.stores import LINES, PLAIN
+from merge_bench.merge.workload.synthetic import SyntheticSpec, check, generate
+from tests.helpers.merge_cases import CASES, canonical, chunks
+from tests.merge.in_process import simulate
+
+
+def main() -> None:
+    """Merge a few rows on two ranks."""
+    spec = SyntheticSpec(2000, 0.3, 0)
+    lefts, rights, _ = zip(*(generate(spec, rank, 2) for rank in range(2)), strict=True)
+    for way in (PLAIN, LINES):
+        check(spec, simulate("native", lefts, rights, ("key",), threads=2, stores=(way, 520)))
+    make, keys = CASES["every type"]
+    left, right = (chunks(canonical(table), 2) for table in make())
+    for how in How:
+        simulate("native", left, right, keys, threads=2, how=how)
+
+
+if __name__ == "__main__":
+    main()
