@@ -35,8 +35,6 @@ STORED = {
 }
 MEASURES = {
     "run": ["run", "--chunk", "1e4", "--workers", "1", "--iterations", "2", "--link-rounds", "0"],
-}
-LONGER = {
     "transports": ["transports"],
     "probe p2p": ["probe", "p2p", "--sizes", "8", "--repetitions", "1"],
     "probe rma": ["probe", "rma", "--sizes", "8", "--repetitions", "1"],
@@ -48,7 +46,7 @@ LONGER = {
         "--confirm", "6", "--most-blocks", "3", "--max-launches", "6",
     ],
 }  # fmt: skip
-EVERY = {"doctor": ["doctor"], **STORED, **MEASURES, **LONGER}
+EVERY = {"doctor": ["doctor"], **STORED, **MEASURES}
 
 
 @pytest.fixture(scope="module")
@@ -90,12 +88,6 @@ def test_native_output_never_reaches_a_document(tmp_path: Path, level: str, serv
 @pytest.mark.cluster  # so `probe show` is taken for a probe
 @pytest.mark.parametrize("name", ["check", "show", "jobs list"])  # with UCX, without it, from a service
 def test_nor_that_of_any_other_command(tmp_path: Path, name: str, service: dict[str, str]) -> None:
-    check_document(tmp_path, name, "debug", service)
-
-
-@pytest.mark.cluster
-@pytest.mark.parametrize("name", MEASURES)
-def test_nor_that_of_a_command_that_measures(tmp_path: Path, name: str, service: dict[str, str]) -> None:
     check_document(tmp_path, name, "debug", service)
 
 

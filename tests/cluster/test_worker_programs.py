@@ -35,7 +35,7 @@ class Worker:
     local_directory: str
 
 
-@pytest.fixture(params=["127.0.0.1", "[::1]"])
+@pytest.fixture(params=[pytest.param("127.0.0.1", marks=pytest.mark.soak), "[::1]"])  # probes use the first
 def address(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -94,7 +94,9 @@ if any("rank_main" in word or "dask_worker" in word for word in sys.orig_argv):
 """
 
 
-@pytest.mark.parametrize(("backend", "wrong"), [("ucx", 1), ("mpi", 2)])  # MPI_Alltoall also sends to the rank itself
+@pytest.mark.parametrize(
+    ("backend", "wrong"), [("ucx", 1), pytest.param("mpi", 2, marks=pytest.mark.soak)]
+)  # MPI_Alltoall also sends to the rank itself
 def test_a_wrong_byte_in_each_message_ends_the_campaign_with_status_4(tmp_path: Path, backend: str, wrong: int) -> None:
     folder = tmp_path / "sabotage"
     folder.mkdir()

@@ -11,10 +11,8 @@ import re
 import signal
 import socket
 import subprocess
-import time
 import urllib.request
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -131,25 +129,11 @@ def test_a_config_of_ones_own_wins_over_the_shipped_one(installed: Installed, tm
     assert len(typed(installed, tmp_path, "configs").stdout.splitlines()) == len(list((ROOT / "configs").iterdir()))
 
 
-def test_tune_finds_its_space_and_launches(installed: Installed, merged: Path, tmp_path: Path) -> None:
-    """One setting of the shipped space, whose tuning is ended once something was launched and the setting is next."""
+def test_tune_finds_its_space(installed: Installed, tmp_path: Path) -> None:
+    """One setting of the shipped space; that launches work is seen above."""
     narrow = ("--strategy", "exhaustive", "--only", "mutex", "--workers", "1", "--chunk", "2e4", "--iterations", "1")
-    process = start(installed, tmp_path, "tune", "default.cfg", *narrow)
-    lines: list[dict[str, Any]] = []
-    try:
-        while not {"launch_end", "config"} <= {line["kind"] for line in lines}:  # the baseline may be launched first
-            assert process.poll() is None, process.communicate()
-            time.sleep(0.1)
-            found = [path.read_text() for path in tmp_path.glob("results/*/records.jsonl")]
-            lines = [json.loads(line) for text in found for line in text.rpartition("\n")[0].splitlines()]
-        process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=SECONDS)
-    finally:
-        end(process)
-    assert process.returncode == 3, errors
-    assert "Traceback" not in errors
-    assert [line["settings"] for line in lines if line["kind"] == "config"] == [["mutex=y"]]
-    assert [line["status"] for line in lines if line["kind"] == "launch_end"] == [0]
+    shown = typed(installed, tmp_path, "tune", "default.cfg", *narrow, "--dry-run").stdout
+    assert shown.splitlines()[0] == "mutex=y: UCX_USE_MT_MUTEX=y"
     tuned = tmp_path / f"tuned-{socket.gethostname().partition('.')[0]}.cfg"
     tuned.mkdir()
     assert tuned.name in typed(installed, tmp_path, "tune", "default.cfg", *narrow, status=2).stderr

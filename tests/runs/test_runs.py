@@ -123,6 +123,7 @@ def test_iterations_are_accounted_for(two_workers: Finished) -> None:
     assert 0 < two_workers.document["memory_rate"]["partition_fraction"] < 2
 
 
+@pytest.mark.soak  # several launches: test_campaigns.py; settings: test_transports.py; TLS is the default
 def test_two_launches_with_tls_and_pandas(two_launches: Finished) -> None:
     two_launches.check_ended(0)
     document = two_launches.document
@@ -139,6 +140,7 @@ def test_two_launches_with_tls_and_pandas(two_launches: Finished) -> None:
     assert len(document["wall_seconds"]["quartiles"]) == 2
 
 
+@pytest.mark.soak  # as in test_transports.py
 def test_a_setting_that_lost_is_told_with_what_was_found(two_launches: Finished) -> None:
     lines = [line for line in two_launches.of(WarningLine) if line.code == "environment-differs"]
     told = [each for each in two_launches.document["warnings"] if each["code"] == "environment-differs"]
@@ -173,7 +175,7 @@ def test_dry_run_starts_nothing(tmp_path: Path) -> None:
     assert all("UCX_NET_DEVICES=lo" in command and "--host 127.0.0.1" in command for command in commands)
 
 
-@pytest.mark.parametrize("name", ["two_workers", "two_launches"])
+@pytest.mark.parametrize("name", ["two_workers", pytest.param("two_launches", marks=pytest.mark.soak)])
 def test_nothing_is_left(name: str, request: pytest.FixtureRequest) -> None:
     finished = request.getfixturevalue(name)
     workers = {worker.pid for launch in finished.of(LaunchLine) for worker in launch.workers}

@@ -182,7 +182,7 @@ def test_broadcast(
     check_caught(finished, "rows with wrong values" if lost else f"(expected {expected})")
 
 
-@pytest.mark.parametrize("how", ["inner", "semi"])
+@pytest.mark.parametrize("how", ["inner", pytest.param("semi", marks=pytest.mark.soak)])
 def test_an_honest_broadcast(
     tmp_path: Path, scheduler_file: Path, word: Path, pair: tuple[str | Path, ...], how: str
 ) -> None:
