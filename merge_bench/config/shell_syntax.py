@@ -124,7 +124,8 @@ def _describe(rest: str, first: bool, before: str) -> str:
         return "blanks around '=' are not allowed; write NAME=VALUE"
     if not first:
         if before.endswith(",") or shown.startswith(","):
-            joined = re.sub(r"[ \t]*,[ \t]*", ",", f"{re.split(r'[ \t]', before)[-1]} {rest}")
+            last = re.split(r"[ \t]", before)[-1]
+            joined = re.sub(r"[ \t]*,[ \t]*", ",", f"{last} {rest}")
             whole = re.split(r"[ \t]", joined, maxsplit=1)[0]
             return f"{shown!r} follows an assignment on the same line; write lists without blanks: {whole}"
         return f"{shown!r} follows an assignment on the same line; quote a value that contains blanks"

@@ -94,7 +94,7 @@ def test_an_undefined_name_is_an_error_only_where_it_is_needed(tmp_path: Path) -
         (". other.cfg", "'.' is not NAME=VALUE"),
         ("A=1 reboot", "'reboot' follows an assignment on the same line; quote a value"),
         (
-            "export B=1 A=sm, cma , tcp C=1",
+            "B=1 A=sm, cma , tcp C=1",
             "'cma' follows an assignment on the same line; write lists without blanks: A=sm,cma,tcp",
         ),
         ("A=sm ,cma", "write lists without blanks: A=sm,cma"),
