@@ -88,7 +88,7 @@ def compare(
         from merge_bench.view.report.next_step import after_compare
 
         gates = passed(document, metric=metric, fail_on=fail_on)
-        print_comparison(document, metric=metric, step=after_compare(campaigns, document).here(), gates=gates)
+        print_comparison(document, metric=metric, step=after_compare(campaigns).here(), gates=gates)
     if document.error is not None:
         say(document.error.message)
     return status

@@ -31,6 +31,9 @@ GATES = {
 }
 """Which verdicts each ``--fail-on`` does not let pass."""
 
+LETS_PASS = "--allow-no-baseline lets this pass"
+"""Ends the error of a gate that had nothing to compare with."""
+
 
 @dataclass(frozen=True)
 class Gate:
@@ -178,7 +181,7 @@ def judged(
         caveats = dict.fromkeys(caveat for each in held for caveat in each.caveats)
         kind, message = GateNotMet, "; ".join([f"{options}: {named}", *caveats])
     elif not every and (needed or fail_on) and not allow_no_baseline:
-        kind, message = GateNotMet, "; ".join([*document.notes, "--allow-no-baseline lets this pass"])
+        kind, message = GateNotMet, "; ".join([*document.notes, LETS_PASS])
     else:
         return document, 0
     return msgspec.structs.replace(document, error=Failure(kind.code, message)), kind.exit_status

@@ -50,6 +50,7 @@ def conclude(
         room = LINES - _run(page, run, document)
     else:
         step, room = _sweep(page, campaign, documents, below), LINES // 2
+    quietly = "" if step is None else step.quietly(campaign)
     step = None if step is None else step.after(campaign)
     if step is not None and not page.whole:  # a report is read elsewhere, too
         step = typed(step)
@@ -57,7 +58,7 @@ def conclude(
     copied = [f"Records: {records}"] + ([] if step is None else [f"Next: {step.command}"])
     errors = run_sections.error_lines([one for one in documents if one.error is None or one.error.message != below])
     room -= sum(_height(text) for text in errors) + sum(-(-len(text) // COLUMNS) for text in copied)
-    room -= 0 if step is None else _height(f"      ({step.does})")
+    room -= 0 if step is None else _height(f"      ({step.does})") + bool(quietly)
     for text in errors:
         page.line(text, "bold red")
     found = list(dict.fromkeys(each for one in documents for each in one.warnings if each not in above))
@@ -69,6 +70,8 @@ def conclude(
         _warnings(page, found, None if whole else room)
     if step is not None and not (page.whole and step.reports):
         page.next_step(step.command, step.does)
+        if quietly:
+            page.line(f"      ({quietly})", "dim")
     if not page.whole:  # a report names them with the environment
         page.unbroken(f"Records: {records}")
 

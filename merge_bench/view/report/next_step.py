@@ -11,8 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from merge_bench.analysis import aggregate
+from merge_bench.analysis.bottleneck import without_load
+from merge_bench.analysis.compare.fail_on import HISTORY, LETS_PASS
 from merge_bench.analysis.diagnostics import short_of_cores
-from merge_bench.analysis.documents.compare import CompareDocument, Comparison
+from merge_bench.analysis.documents.compare import Comparison
+from merge_bench.analysis.documents.error import Failure
 from merge_bench.analysis.documents.run import RunDocument
 from merge_bench.analysis.host_load import BUSY_HOST, busy_host, busy_indexes
 from merge_bench.analysis.predict.gather import gather
@@ -36,7 +39,7 @@ _BUDGET = "10m"
 _MOST_MORE = 40  # launches of each config
 _OFTEN = 0.1  # of a tuning's launches: then noise of a busy host may be why nothing was decided
 _OUTPUT = frozenset(("json", "dry-run", "details", "write-result"))
-_ONCE_QUIET = "measures again, once this host is quiet"
+WHEN_QUIET = "on a quiet host: add --wait-for-quiet 5m"
 _QUIETLY = ", on a quiet host"
 _WHAT_HELPS = "; docs/slow-merge.md says what helps"
 _UNFINISHED = frozenset((INTERRUPTED, "unfinished"))
@@ -58,12 +61,19 @@ class NextStep:
         """The same, beginning as this command was typed."""
         return replace(self, command=_as_typed() + self.command.removeprefix(_PROGRAM))
 
+    def quietly(self, campaign: Campaign) -> str:
+        """What to add where this measures, if `campaign` was made on a busy host and did not wait; else empty."""
+        words = shlex.split(self.command.removeprefix(_PROGRAM))
+        measures = words[:1] == ["tune"] or words[:1] == [] or words[0].startswith("-")
+        waits = _given(words, "wait-for-quiet")
+        return WHEN_QUIET if measures and not waits and busy_host(campaign) and _can_wait(campaign) else ""
+
     def after(self, campaign: Campaign) -> NextStep:
         """The same, with where to type it if a service made `campaign`."""
         verb = self.command.removeprefix(f"{_PROGRAM} ").partition(" ")[0]
         if not campaign.of_a_job or self.reports or _given(shlex.split(self.command), "on"):
             return self
-        if verb in ("doctor", "transports"):
+        if verb in ("doctor", "transports", "history"):
             return replace(self, does=f"{self.does}; type it on the service's machine")
         if BY_KEY["on"].variable in os.environ:
             return self
@@ -108,28 +118,25 @@ def after_run(campaign: Campaign, one: RunDocument) -> NextStep | None:
     if words is None:
         return _report(campaign)
     if one.error is not None:
-        return _after_error(campaign, words, campaign.runs[0], one.error.code)
+        return _after_error(campaign, words, campaign.runs[0], one.error)
     if not one.verified:
         return NextStep(_run(words, verify="ends"), "measures again and verifies the result")
     found = one.bottleneck
     if found is None:
         return _report(campaign)
-    crowd = short_of_cores(aggregate.counted(campaign.runs[0]))
-    again = _once_quiet(campaign, words)
-    if again is not None and crowd is None and found.what != "overload":
-        return again
-    if found.what in ("slow-link", "straggler"):
+    crowd, limit = short_of_cores(aggregate.counted(campaign.runs[0])), without_load(found)
+    if limit in ("slow-link", "straggler"):
         return NextStep(_command("doctor"), "looks for what slows this rank; run it on its host")
-    if found.what == "overload":
+    if limit == "overload":
         return _report(campaign, _WHAT_HELPS)
     if crowd is not None:
         if crowd.bound or not _one_host(one):
             return None
         return NextStep(_run(words, workers=str(crowd.fits)), "gives each worker a core")
-    if found.what == "link":
+    if limit == "link":
         return _transports(words)
-    if found.what != "exchange":
-        return _compute(campaign, words, one, found.what)
+    if limit != "exchange":
+        return _compute(campaign, words, one, limit)
     if any(warning.code == FEW_ROW_GROUPS for warning in one.warnings):
         return _report(campaign, _WHAT_HELPS)  # workers without rows wait for the others, whatever the settings
     if not _owns_processes(campaign):
@@ -169,24 +176,23 @@ def after_sweep(
     words = _words(campaign)
     if words is None:
         return None
-    failed = [(run, one.error.code) for run, one in zip(campaign.runs, documents, strict=True) if one.error is not None]
+    failed = [(run, one.error) for run, one in zip(campaign.runs, documents, strict=True) if one.error is not None]
     if failed:
-        return _after_error(campaign, words, *min(failed, key=lambda each: _severity(each[1])))
-    more = max((each.more_launches or 0 for each in comparisons), default=0)
-    if 0 < more <= _MOST_MORE:  # of more than that, noise hides any difference
+        return _after_error(campaign, words, *min(failed, key=lambda each: _severity(each[1].code)))
+    needed = [each.more_launches or 0 for each in comparisons]
+    more = max((each for each in needed if each <= _MOST_MORE), default=0)  # of more than that, noise hides it
+    if more:
         blocks = str(more + max(each.launches for each in comparisons))
         if campaign.of_a_job:  # no job may name a result to add to
             return NextStep(_run(words, blocks=blocks), "measures anew, as often as a verdict needs")
         added = _run(words, blocks=blocks, extend=str(campaign.folder))
         return NextStep(added, f"adds {plural(more, 'block')}, as many as a verdict needs")
-    return _once_quiet(campaign, words) or _report(campaign)
+    return _report(campaign)
 
 
-def after_compare(campaigns: Sequence[Campaign], document: CompareDocument) -> NextStep:
-    """After a comparison: the last campaign again if it was measured on a busy host; else all of them on one page."""
-    last = campaigns[-1]
-    decided = any(each.verdict in ("FASTER", "SLOWER", "EQUIVALENT") for each in document.comparisons)
-    return (_once_quiet(last, _words(last)) if decided else None) or NextStep(
+def after_compare(campaigns: Sequence[Campaign]) -> NextStep:
+    """After a comparison: all campaigns on one page."""
+    return NextStep(
         _command("report", *(str(campaign.folder) for campaign in campaigns)), "draws everything on one page", True
     )
 
@@ -240,7 +246,9 @@ def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, en
     if launches is not None and (limited or changed):
         changed["max-launches"] = f"{2 * launches:.0f}"
     if seconds is not None and (limited or changed):
-        changed["budget"] = upwards(2 * seconds if quiet and waits else max(2 * seconds, enough or 0.0))
+        changed["budget"] = upwards(
+            2 * seconds if quiet and waits and not result.untried else max(2 * seconds, enough or 0.0)
+        )
     if changed:
         return NextStep(_command("tune", *_replaced(words, changed)), does + _QUIETLY * quiet)
     others = "Other candidates were not tried, because of --only." if _given(words, "only") else ""
@@ -260,9 +268,9 @@ def _budget_for_all(campaign: Campaign, result: Result, enough: float | None) ->
 def after_recorded_tuning(campaign: Campaign) -> NextStep:
     """The same from the records alone: of one that was interrupted, the command that resumes it."""
     words = campaign.head.argv[1:]
-    if campaign.end is None or campaign.end.status:
-        return NextStep(_command(*_replaced(words, {})), "continues it, and keeps what was measured")
     result = result_of(campaign)
+    if campaign.end is None or (campaign.end.status and not result.untried):
+        return NextStep(_command(*_replaced(words, {})), "continues it, and keeps what was measured")
     hosts = [each.line.workers[0].host for each in campaign.launches if each.line is not None and each.line.workers]
     default = f"tuned-{safe_name(hosts[0].partition('.')[0])}.cfg" if hosts else None
     given = _value(words, "output") or default
@@ -283,7 +291,8 @@ def _severity(code: str) -> int:
     return known.index(code) if code in known else len(known) + (code in _UNFINISHED)
 
 
-def _after_error(campaign: Campaign, words: Sequence[str], run: Run, code: str) -> NextStep | None:
+def _after_error(campaign: Campaign, words: Sequence[str], run: Run, error: Failure) -> NextStep | None:
+    code = error.code
     if code == UsageError.code:
         return None  # the error names what to change
     if code in _UNFINISHED:
@@ -299,8 +308,20 @@ def _after_error(campaign: Campaign, words: Sequence[str], run: Run, code: str) 
         failed = any(
             failure.code == code for run in campaign.runs for each in run.launches for failure in each.failures
         )
-        return _transports(words, run) if failed else _once_quiet(campaign, words) or _report(campaign)
+        return _transports(words, run) if failed else _after_gate(campaign, words, run, error)
     return NextStep(_command("doctor"), "looks for problems of this host")
+
+
+def _after_gate(campaign: Campaign, words: Sequence[str], run: Run, error: Failure) -> NextStep:
+    """After a comparison that a gate did not let pass."""
+    if LETS_PASS in error.message:
+        command = f"{_run(words)} --allow-no-baseline"
+        return NextStep(command, "measures again, and passes until there are enough earlier results")
+    if _value(words, "against") != HISTORY:
+        return _report(campaign)
+    same = ["--results", str(_value(words, "results"))] if _given(words, "results") else []
+    shown = _command("history", "--config", run.config.name, *same)
+    return NextStep(shown, "shows the level it was held against; if the loss is meant, add --accept REASON")
 
 
 def _transports(words: Sequence[str], run: Run | None = None) -> NextStep:
@@ -318,13 +339,6 @@ def _transports(words: Sequence[str], run: Run | None = None) -> NextStep:
 
 def _owns_processes(campaign: Campaign) -> bool:
     return all(kind.owns_processes for kind in _launchers(campaign))
-
-
-def _once_quiet(campaign: Campaign, words: Sequence[str] | None) -> NextStep | None:
-    """The same run on a quiet host, if this host was busy and a run can wait for its quiet, which this one did not."""
-    if words is None or _given(words, "wait-for-quiet") or not busy_host(campaign) or not _can_wait(campaign):
-        return None
-    return NextStep(_run(words, wait_for_quiet="5m"), _ONCE_QUIET)
 
 
 def _can_wait(campaign: Campaign) -> bool:

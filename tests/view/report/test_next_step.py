@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from merge_bench.analysis.compare.fail_on import LETS_PASS
 from merge_bench.analysis.documents.error import Failure
 from merge_bench.analysis.summary import summarize
 from merge_bench.config.options import OPTIONS
@@ -17,6 +18,7 @@ from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.view.report.conclusion import COLUMNS
+from merge_bench.view.report.next_step import WHEN_QUIET
 from merge_bench.view.report.run import print_report
 from tests.helpers.synthetic_campaigns import (
     Script,
@@ -147,45 +149,71 @@ def test_a_merge_across_hosts_that_computes_is_forecast_on_more_of_them(tmp_path
     assert next_of(folder) == f"python -m merge_bench {command.replace('FOLDER', str(folder))}"
 
 
-@pytest.mark.parametrize(
-    ("words", "command"),
-    [
-        (["--chunk", "1e6"], "--chunk 1e6 --wait-for-quiet 5m"),
-        (["--chunk", "1e6", "--wait-for-quiet", "1m"], "--chunk 1e6 --wait-for-quiet 1m --engine native"),
-    ],
-    ids=["not waited", "waited"],
-)
-def test_a_run_on_a_busy_host_is_made_again_once_it_is_quiet(tmp_path: Path, words: list[str], command: str) -> None:
-    folder = with_command(write_campaign(tmp_path), *words)
-    with (folder / "records.jsonl").open("ab") as stream:
-        stream.write(msgspec.json.encode(s.WarningLine(code="busy-host", message="…", remedy="wait")) + b"\n")
-    assert next_of(folder) == f"python -m merge_bench {command}"
-
-
 def on_busy_host(folder: Path) -> Path:
     with (folder / "records.jsonl").open("ab") as stream:
         stream.write(msgspec.json.encode(s.WarningLine(code="busy-host", message="…", remedy="wait")) + b"\n")
     return folder
 
 
-@pytest.mark.parametrize("waited", [False, True])
-def test_a_gate_that_failed_on_a_busy_host_is_tried_again_once_it_is_quiet(tmp_path: Path, waited: bool) -> None:
-    words = ["--against", "A", "--fail-on", "slower", *(["--wait-for-quiet", "1m"] if waited else [])]
-    folder = on_busy_host(with_command(write_campaign(tmp_path), *words))
+@pytest.mark.parametrize(
+    ("script", "words", "command", "quietly"),
+    [
+        (Script(), [], "--chunk 1e6 --engine native", True),
+        (Script(), ["--wait-for-quiet", "1m"], "--chunk 1e6 --wait-for-quiet 1m --engine native", False),
+        (SLOW_EXCHANGE, [], "tune --budget 10m --chunk 1e6", True),
+        (Script(plan=plan(engine="native")), [], "report FOLDER", False),
+    ],
+    ids=["engine", "waited", "tune", "report"],
+)
+def test_a_busy_host_adds_a_line_to_a_command_that_measures_and_changes_none(
+    tmp_path: Path, script: Script, words: list[str], command: str, quietly: bool
+) -> None:
+    folder = with_command(write_campaign(tmp_path, script), "--chunk", "1e6", *words)
+    assert next_of(on_busy_host(folder)) == f"python -m merge_bench {command.replace('FOLDER', str(folder))}"
+    assert (f"      ({WHEN_QUIET})" in conclusion(folder).splitlines()) == quietly
+
+
+def next_after_gate(folder: Path, message: str) -> str:
     campaign, file = read_campaign(folder), io.StringIO()
-    failed = Failure("gate-not-met", "--fail-on slower: B is SLOWER")
-    document = msgspec.structs.replace(summarize(campaign), error=failed)
-    print_report(campaign, document, details=False, file=file, below=failed.message)
-    command = f"report {folder}" if waited else " ".join([*words, "--wait-for-quiet", "5m"])
-    assert f"Next: python -m merge_bench {command}\n" in file.getvalue()
-    assert failed.message not in file.getvalue()  # as it is printed below
+    document = msgspec.structs.replace(summarize(campaign), error=Failure("gate-not-met", message))
+    print_report(campaign, document, details=False, file=file, below=message)
+    assert message not in file.getvalue()  # as it is printed below
+    return next(line for line in file.getvalue().splitlines() if line.startswith("Next: "))
 
 
-def test_a_gate_between_configs_on_a_busy_host_is_tried_again_once_it_is_quiet(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("words", "message", "command"),
+    [
+        (["--against", "A"], "B is SLOWER", "report FOLDER"),
+        (["--against", "history", "--results", "R"], "B is SLOWER", "history --config optimized --results R"),
+        (
+            ["--against", "history"],
+            f"nothing was compared; {LETS_PASS}",
+            "--against history --fail-on slower --allow-no-baseline",
+        ),
+    ],
+)
+def test_a_gate_that_failed_on_a_busy_host_has_the_next_step_of_its_own_matter(
+    tmp_path: Path, words: list[str], message: str, command: str
+) -> None:
+    folder = on_busy_host(with_command(write_campaign(tmp_path), *words, "--fail-on", "slower"))
+    found = next_after_gate(folder, message)
+    assert found == f"Next: python -m merge_bench {command}".replace("FOLDER", str(folder))
+
+
+def test_a_gate_between_configs_on_a_busy_host_is_reported(tmp_path: Path) -> None:
     walls = {"base": [0.20, 0.21, 0.20, 0.22, 0.21, 0.20], "slow": [0.40, 0.41, 0.40, 0.42, 0.41, 0.40]}
     words = ["--configs", "base,slow", "--fail-on", "slower"]
     folder = on_busy_host(with_command(write_campaign(tmp_path, *interleaved(walls)), *words))
-    assert next_of(folder) == f"python -m merge_bench {' '.join(words)} --wait-for-quiet 5m"
+    assert next_of(folder) == f"python -m merge_bench report {folder}"
+
+
+def test_of_several_comparisons_one_that_noise_hides_does_not_keep_the_others_from_more_blocks(tmp_path: Path) -> None:
+    walls = {
+        "one": [0.200, 0.202, 0.201], "two": [0.190, 0.194, 0.189], "three": [0.2, 0.6, 0.12]
+    }  # fmt: skip
+    folder = with_command(write_campaign(tmp_path, *interleaved(walls)), "--configs", "one,two,three", "--blocks", "3")
+    assert f"--extend {folder}" in next_of(on_busy_host(folder))
 
 
 def test_nobody_waits_for_the_quiet_of_other_hosts(tmp_path: Path) -> None:
@@ -196,18 +224,6 @@ def test_nobody_waits_for_the_quiet_of_other_hosts(tmp_path: Path) -> None:
         path.read_bytes().replace(b'"launcher":"local"', b'"launcher":"ssh"') + msgspec.json.encode(warning) + b"\n"
     )
     assert next_of(folder) == "python -m merge_bench --chunk 1e6 --hosts h.txt --engine native"
-
-
-def test_a_straggler_on_a_busy_host_is_measured_again_before_it_is_looked_for(tmp_path: Path) -> None:
-    def slow(worker: s.WorkerIteration) -> s.WorkerIteration:
-        join = 0.09 if worker.rank == 1 else 0.02
-        return msgspec.structs.replace(worker, phases_seconds=s.Phases(partition=0.01, exchange=0.01, join=join))
-
-    folder = with_command(write_campaign(tmp_path, Script(plan=plan(4), worker=slow)), "--workers", "4")
-    assert next_of(folder) == "python -m merge_bench doctor"
-    with (folder / "records.jsonl").open("ab") as stream:
-        stream.write(msgspec.json.encode(s.WarningLine(code="busy-host", message="…", remedy="wait")) + b"\n")
-    assert next_of(folder) == "python -m merge_bench --workers 4 --wait-for-quiet 5m"
 
 
 @pytest.mark.parametrize("words", [["--config", "mine.cfg"], ["--configs", "mine.cfg"], ["mine.cfg"]])

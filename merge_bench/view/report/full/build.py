@@ -222,9 +222,10 @@ def _after_several(merges: Sequence[Campaign]) -> NextStep | None:
     if len(merges) < 2:
         return None
     try:
-        return after_compare(merges, compare(merges))
+        compare(merges)
     except MergeBenchError:
         return None
+    return after_compare(merges)
 
 
 def _best(page: Recorder, rows: Sequence[Row]) -> None:
