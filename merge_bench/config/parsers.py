@@ -144,7 +144,7 @@ class Names:
     @staticmethod
     def join(values: Iterable[str]) -> str:
         """The text of these names."""
-        return ",".join(map(_quoted, values))
+        return ",".join(map(quoted, values))
 
 
 class ColumnNames(Names):
@@ -154,8 +154,9 @@ class ColumnNames(Names):
 _NAME = re.compile(r'(?:\s*"(?P<quoted>(?:[^"]|"")*)"\s*(?=,|$)|(?P<plain>[^,]*))(?P<comma>,?)')
 
 
-def _quoted(name: str) -> str:
-    plain = name and name == name.strip() and "," not in name and not name.startswith('"')
+def quoted(name: str) -> str:
+    """A name as `Names` takes it: in quotes if it is empty, or has a comma, a quote, or a blank at an end."""
+    plain = name and name == name.strip() and not set(name) & set(',"')
     return name if plain else '"{}"'.format(name.replace('"', '""'))
 
 

@@ -105,8 +105,8 @@ def parse(text: str) -> tuple[tuple[Statement, ...], tuple[ShellSyntaxError, ...
     return tuple(parser.statements()), tuple(parser.errors)
 
 
-def _describe(rest: str, first: bool) -> str:
-    """One sentence about `rest`, the end of a line, which does not begin with an assignment."""
+def _describe(rest: str, first: bool, before: str) -> str:
+    """One sentence about `rest`, the end of a line, which does not begin with an assignment; `before`: on its line."""
     shown = re.split(r"[ \t]", rest, maxsplit=1)[0][:40]
     name = NAME.match(rest)
     after = rest[name.end() :] if name else ""
@@ -123,6 +123,11 @@ def _describe(rest: str, first: bool) -> str:
     if re.match(r"[ \t]+=", after):
         return "blanks around '=' are not allowed; write NAME=VALUE"
     if not first:
+        if before.endswith(",") or shown.startswith(","):
+            last = re.split(r"[ \t]", before)[-1]
+            joined = re.sub(r"[ \t]*,[ \t]*", ",", f"{last} {rest}")
+            whole = re.split(r"[ \t]", joined, maxsplit=1)[0]
+            return f"{shown!r} follows an assignment on the same line; write lists without blanks: {whole}"
         return f"{shown!r} follows an assignment on the same line; quote a value that contains blanks"
     return f"{shown!r} is not NAME=VALUE; a config contains assignments only and is never executed"
 
@@ -205,7 +210,8 @@ class _Parser:
             return Assignment(name, tuple(self.word()), line)
         if name and self.exported and following in ("", "\n", *_BLANK):
             return Assignment(name, None, line)
-        raise self.error(_describe(self.text[start:].partition("\n")[0], first))
+        before = self.text[:start].rpartition("\n")[2]
+        raise self.error(_describe(self.text[start:].partition("\n")[0], first, before.rstrip(_BLANK)))
 
     def word(self) -> list[Part]:
         """One unquoted word. Inside ``${NAME:-…}`` it is the default, and ends after its ``}``."""

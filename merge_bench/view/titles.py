@@ -8,6 +8,7 @@ from pathlib import PurePath
 
 from msgspec.structs import replace
 
+from merge_bench.config.parsers import quoted
 from merge_bench.merge import engines
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.recorded_plan import Plan, Table, Workload
@@ -141,7 +142,7 @@ def keys_of(work: Workload) -> str:
             for table in (work.left, work.right)
             if table is not None
         ]
-        found.append(" = ".join(dict.fromkeys(names or [key])))
+        found.append(" = ".join(dict.fromkeys(map(quoted, names or [key]))))
     return ", ".join(found)
 
 

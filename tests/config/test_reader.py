@@ -92,7 +92,12 @@ def test_an_undefined_name_is_an_error_only_where_it_is_needed(tmp_path: Path) -
         ("function f { ls; }", "is not NAME=VALUE"),
         ("reboot", "'reboot' is not NAME=VALUE"),
         (". other.cfg", "'.' is not NAME=VALUE"),
-        ("A=1 reboot", "'reboot' follows an assignment on the same line"),
+        ("A=1 reboot", "'reboot' follows an assignment on the same line; quote a value"),
+        (
+            "B=1 A=sm, cma , tcp C=1",
+            "'cma' follows an assignment on the same line; write lists without blanks: A=sm,cma,tcp",
+        ),
+        ("A=sm ,cma", "write lists without blanks: A=sm,cma"),
         ("A = 1", "blanks around '='"),
         ("A+=1", "'+=' is not supported"),
         ("export", "export needs a name"),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
+from merge_bench.config.parsers import Names, quoted
 from merge_bench.errors import Caution, UsageError
 from merge_bench.merge.workload import parquet, schema
 
@@ -14,8 +16,8 @@ BINARY_KEYS = "binary-keys"
 MOST_COLUMNS = 10  # that a message names
 
 
-def key_columns(path: str, footers: parquet.Footers, on: Sequence[str], same: bool) -> list[parquet.FooterColumn]:
-    """The columns `on` of a table; `same`: the other table's keys have the same names.
+def key_columns(path: str, footers: parquet.Footers, on: Sequence[str], option: str) -> list[parquet.FooterColumn]:
+    """The columns `on` of a table, which `option` names.
 
     Raises
     ------
@@ -25,11 +27,29 @@ def key_columns(path: str, footers: parquet.Footers, on: Sequence[str], same: bo
     columns = {column.name: column for column in footers.columns}
     for key in on:
         if key not in columns:
-            other = "; for keys with other names in one table, use --left-on and --right-on" if same else ""
-            raise UsageError(f"{path} has no column {key!r} to merge on; {_what_it_has(key, footers.names)}{other}")
+            other = "; for keys with other names in one table, use --left-on and --right-on" if option == "--on" else ""
+            found = _cut_at_comma(key, on, option, footers.names) or _what_it_has(key, footers.names)
+            raise UsageError(f"{path} has no column {_named(key)} to merge on; {found}{other}")
         if list(on).count(key) > 1:
-            raise UsageError(f"column {key!r} of {path} is used as a key more than once")
+            raise UsageError(f"column {_named(key)} of {path} is used as a key more than once")
     return [columns[key] for key in on]
+
+
+def _named(name: str) -> str:
+    """A name as a message has it: as an option takes it if that needs double quotes."""
+    shown = quoted(name)
+    return repr(name) if shown == name else shown
+
+
+def _cut_at_comma(key: str, named: Sequence[str], option: str, columns: Iterable[str]) -> str:
+    """How to write the column that was read as several names, of which `key` is one; empty without such a column."""
+    for column in columns:
+        parts = [part.strip() for part in column.split(",")]
+        places = [at for at in range(len(named)) if list(named[at : at + len(parts)]) == parts]
+        if key in parts and quoted(column) != column and places:
+            whole = [*named[: places[0]], column, *named[places[0] + len(parts) :]]
+            return f"for its column {quoted(column)}, write {option} {shlex.quote(Names.join(whole))}"
+    return ""
 
 
 def _what_it_has(key: str, columns: Sequence[str]) -> str:
@@ -37,19 +57,21 @@ def _what_it_has(key: str, columns: Sequence[str]) -> str:
     folded, wanted = {name.lower(): name for name in columns}, key.lower()
     parts = sorted((name for name in folded if wanted in name or (len(name) > 1 and name in wanted)), key=len)
     close = difflib.get_close_matches(wanted, [name for name in folded if len(name) > 1], n=3, cutoff=0.5)
-    near = ", ".join(folded[name] for name in list(dict.fromkeys((*parts, *close)))[:3])
+    near = ", ".join(quoted(folded[name]) for name in list(dict.fromkeys((*parts, *close)))[:3])
     cut = f" and {len(columns) - MOST_COLUMNS} more" if len(columns) > MOST_COLUMNS else ""
-    listed = f"its columns: {', '.join(columns[:MOST_COLUMNS])}{cut}"
+    listed = f"its columns: {', '.join(map(quoted, columns[:MOST_COLUMNS]))}{cut}"
     return f"similar names: {near}; {listed}" if near else listed
 
 
 def check_columns(columns: Sequence[str], *tables: tuple[str, parquet.Footers]) -> None:
     """Refuse a name of ``--columns`` that no table has."""
-    found = {name for _, footers in tables for name in footers.names}
+    found = dict.fromkeys(name for _, footers in tables for name in footers.names)
     for name in columns:
         if name not in found:
+            whole = _cut_at_comma(name, columns, "--columns", found).removeprefix("for its")
             raise UsageError(
-                f"--columns names {name!r}, which is a column of neither {' nor '.join(t for t, _ in tables)}"
+                f"--columns names {_named(name)}, which is a column of neither {' nor '.join(t for t, _ in tables)}"
+                + (f"; for{whole}" if whole else "")
             )
 
 

@@ -158,9 +158,9 @@ def plan_tables(
     left_footers = parquet.read_footers(left, None if columns is None else {*columns, *left_on})
     right_footers = parquet.read_footers(right, None if columns is None else {*columns, *right_on})
     keys.check_columns(columns or (), (left, left_footers), (right, right_footers))
-    same = list(left_on) == list(right_on)
-    left_keys = keys.key_columns(left, left_footers, left_on, same)
-    right_keys = keys.key_columns(right, right_footers, right_on, same)
+    options = ("--on", "--on") if list(left_on) == list(right_on) else ("--left-on", "--right-on")
+    left_keys = keys.key_columns(left, left_footers, left_on, options[0])
+    right_keys = keys.key_columns(right, right_footers, right_on, options[1])
     pairs = list(zip(left_keys, right_keys, strict=True))
     key_types = [keys.key_type(*pair) for pair in pairs]
     left_names, right_names = schema.output_names(

@@ -253,6 +253,32 @@ def test_a_key_that_is_not_there_names_the_nearest_and_the_columns(tmp_path: Pat
     assert refusal(ids, path, "id", "xyw") == f"{path} has no column 'xyw' to merge on; {columns}"
 
 
+@pytest.mark.parametrize(
+    ("on", "right_on", "advice"),
+    [
+        ("cust,id", None, """for its column "cust, id", write --on '"cust, id"'; """),
+        ("n,cust,id", "x,y,z", """for its column "cust, id", write --left-on 'n,"cust, id"'"""),
+        ("blank", None, """for its column " blank", write --on '" blank"'; """),
+        ("zz", "id", """; its columns: n, "cust, id", " blank", "a""b\""""),
+    ],
+)
+def test_a_column_that_needs_quotes_is_named_as_an_option_takes_it(
+    tmp_path: Path, ids: Path, on: str, right_on: str | None, advice: str
+) -> None:
+    names = ["n", "cust, id", " blank", 'a"b']
+    path = write(tmp_path / "t.parquet", pa.table({name: [1] for name in names}))
+    right = right_on.split(",") if right_on else on.split(",")
+    with pytest.raises(UsageError) as caught:
+        plan_tables(str(path), str(ids), on.split(","), right, 1, "polars", None)
+    assert advice in str(caught.value)
+
+
+def test_a_name_of_columns_that_was_cut_at_its_comma_is_shown_whole(tmp_path: Path, ids: Path) -> None:
+    path = write(tmp_path / "t.parquet", pa.table({"id": [1], "a, b": [1]}))
+    with pytest.raises(UsageError, match=r"""; for column "a, b", write --columns '"a, b"'$"""):
+        plan_tables(str(path), str(ids), ["id"], ["id"], 1, "polars", ["a", "b"])
+
+
 def test_names_that_contain_the_missing_key_come_first_and_long_lists_are_cut(tmp_path: Path, ids: Path) -> None:
     names = ["d", "order_id", "idle_seconds", *(f"c{number}" for number in range(12))]
     path = write(tmp_path / "t.parquet", pa.table({name: [1] for name in names}))
