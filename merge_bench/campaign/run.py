@@ -23,7 +23,7 @@ from merge_bench.cluster.environment import LOOPBACK, open_port
 from merge_bench.cluster.launcher_choice import choose, choose_kind, leftovers, make_launcher
 from merge_bench.cluster.launchers import launchers
 from merge_bench.config.check import CheckResult, check_config
-from merge_bench.config.conflicts import Conflict
+from merge_bench.config.conflicts import NO_DEVICE, Conflict
 from merge_bench.config.installation import how_to_set_up
 from merge_bench.config.old_names import translate_config
 from merge_bench.config.options import BY_KEY
@@ -33,7 +33,7 @@ from merge_bench.config.shipped import find_config
 from merge_bench.config.ucx_choice import use_ucx
 from merge_bench.config.variable_states import BRINGS_CODE
 from merge_bench.config.version import __version__
-from merge_bench.errors import Caution, GateNotMet, UsageError, say
+from merge_bench.errors import Caution, GateNotMet, UsageError, warn
 from merge_bench.host import network
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload.benchmarks import BENCHMARKS
@@ -213,8 +213,9 @@ def _check(config: ConfigFile | None, options: Resolved) -> list[Caution]:
     if result.errors and not options.values["allow_unknown"]:
         raise UsageError("\n".join([*result.errors, "add --allow-unknown to continue anyway"]))
     warned = [Caution("config", sentence) for sentence in (*result.errors, *result.warnings)]
+    absent = [name for conflict in result.conflicts if conflict.code == NO_DEVICE for name in conflict.settings]
     for each in result.variables:
-        if each.source == "config" and each.state in WORTH_A_WARNING and each.message:
+        if each.source == "config" and each.state in WORTH_A_WARNING and each.message and each.name not in absent:
             where = f"{config.where(each.line)}: " if each.line else ""
             warned.append(Caution(f"config-{each.state}", f"{where}{each.name}={each.value}: {each.message}"))
     warned += [Caution(conflict.code, conflict.message, conflict.documented) for conflict in result.conflicts]
@@ -286,7 +287,7 @@ def run(
 
     jobs = sweep.jobs()
     if say_time and (short := too_few_blocks(sweep)):
-        say(short)
+        warn(Caution("few-blocks", short))
 
     expected = expected_time(sweep)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from merge_bench.config.catalogue import Catalogue, build_catalogue
-from merge_bench.config.conflicts import Conflict, Situation, find_conflicts
+from merge_bench.config.conflicts import Conflict, Situation, find_conflicts, missing_devices, no_device
 from merge_bench.config.old_names import OLD_NAMES, PREFIX, UCXX_OVERRIDES, translate_config
 from merge_bench.config.options import BY_KEY, OPTIONS, Option
 from merge_bench.config.reader import ConfigFile
@@ -70,6 +70,14 @@ def _is_error(each: VariableState, *, trusted: bool) -> bool:
     if each.state == BRINGS_CODE:
         return not trusted
     return each.state == "invalid" or (each.state == "unknown" and each.source == "config")
+
+
+def _without_devices(each: VariableState) -> VariableState:
+    """The state of ``UCX_NET_DEVICES`` that names only devices which this host has not."""
+    missing = missing_devices(each.value) if each.name == "UCX_NET_DEVICES" and each.state == "known" else []
+    if not missing or len(missing) < len(list(filter(None, each.value.split(",")))):
+        return each
+    return replace(each, state="no-effect", message=no_device(missing))
 
 
 def check_config(
@@ -136,7 +144,7 @@ def check_config(
     return CheckResult(
         config=config,
         ok=not any(_is_error(each, trusted=trusted) for each in states),
-        variables=tuple(states),
+        variables=tuple(map(_without_devices, states)),
         conflicts=find_conflicts(situation),
         warnings=tuple(warnings),
         ucx=f"{installed.version} ({installed.info.origin})" if installed else None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from merge_bench.config import allowed_transports
 from merge_bench.config.catalogue import Catalogue
 
 SYSFS = Path("/sys/class")
+NO_DEVICE = "no-such-device"
 _LONGEST_SEGMENT = 0xFFFF
 _FAQ = "UCX FAQ, https://openucx.readthedocs.io/en/master/faq.html"
 _NTHU = "Team NTHU-1, 2022 APAC HPC-AI competition, Dataframe Merging, 24 October 2022"
@@ -196,18 +197,13 @@ def _devices(now: Situation) -> Iterator[Conflict]:
     value = now.effective.get("UCX_NET_DEVICES", "all")
     if value.startswith("^") or "UCX_NET_DEVICES" not in now.given:  # the launcher chooses devices that exist
         return
-    network, rdma = (
-        {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
-        for folder in (SYSFS / "net", SYSFS / "infiniband")
-    )
+    network, rdma = (_devices_of(kind) for kind in ("net", "infiniband"))
     named = [word for word in value.split(",") if word and word != "all"]
-    missing = [word for word in named if word.split(":")[0] not in network | rdma]
-    if missing:
+    if missing := missing_devices(value):
         yield Conflict(
-            "no-such-device",
+            NO_DEVICE,
             ("UCX_NET_DEVICES",),
-            f"This host has no device named {', '.join(missing)}; it has"
-            f" {', '.join(sorted(network | rdma)) or 'none'}.",
+            f"{no_device(missing)}. This host has {', '.join(sorted(network | rdma)) or 'none'}.",
             f"{_FAQ}, 'Which network devices does UCX use?'",
         )
     if rdma and named and not any(word.split(":")[0] in rdma for word in named):
@@ -218,6 +214,23 @@ def _devices(now: Situation) -> Iterator[Conflict]:
             f" ({', '.join(sorted(rdma))}).",
             f"{_FAQ}, 'Which network devices does UCX use?'",
         )
+
+
+def _devices_of(kind: str) -> set[str]:
+    folder = SYSFS / kind
+    return {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
+
+
+def missing_devices(value: str) -> list[str]:
+    """The devices that a value of ``UCX_NET_DEVICES`` names and this host has not."""
+    present = {"all", *_devices_of("net"), *_devices_of("infiniband")}
+    named = [] if value.startswith("^") else filter(None, value.split(","))
+    return [word for word in named if word.split(":")[0] not in present]
+
+
+def no_device(missing: Iterable[str]) -> str:
+    """That devices are not there."""
+    return f"no such device here: {', '.join(missing)}; not used"
 
 
 def _rails(now: Situation) -> Iterator[Conflict]:

@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from merge_bench.errors import GateNotMet
+
 Text = Annotated[str, Meta(max_length=1000)]
 Name = Annotated[str, Meta(max_length=100)]
 Value = Text | int | float | bool | None
@@ -52,6 +54,11 @@ class Row(Struct, frozen=True, kw_only=True):
     created: float
     started: float | None
     ended: float | None
+
+
+def shown_state(job: Row) -> str:
+    """The state for people: a gate that was not met is a finding, no failure of the job."""
+    return "gate not met" if job.state == "failed" and job.status == GateNotMet.exit_status else job.state
 
 
 class Job(Row, frozen=True, kw_only=True):

@@ -10,8 +10,10 @@ import pytest
 from merge_bench.analysis.compare.document import compare
 from merge_bench.analysis.compare.judging import least_blocks
 from merge_bench.campaign import make_plan
+from merge_bench.campaign import run as run_module
 from merge_bench.campaign.make_plan import Prepared
 from merge_bench.campaign.planned_launches import Sweep, add_config, in_blocks
+from merge_bench.campaign.progress import Progress
 from merge_bench.campaign.questions import runs_of
 from merge_bench.campaign.run import dry_run, label, load_sweep, too_few_blocks
 from merge_bench.config.reader import read_config
@@ -235,6 +237,12 @@ def test_too_few_blocks_for_any_verdict_are_said_before_the_run(
     few = too_few_blocks(sweep(*configs, chunk=chunk, blocks=blocks))
     expected = f"{blocks} blocks cannot show a difference between {len(configs)} configs; use --blocks {least} or more"
     assert few == (None if least is None else expected)
+
+
+def test_too_few_blocks_are_a_warning(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(run_module, "make_campaign", lambda *words, **more: (Path(), 0))
+    run_module.run(sweep("a", "b", "c", blocks=6), Progress())
+    assert capsys.readouterr().err.startswith("merge_bench: warning: few-blocks: 6 blocks cannot show a difference")
 
 
 def test_what_is_said_to_be_too_few_is_what_gives_no_verdict(tmp_path: Path) -> None:

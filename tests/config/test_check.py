@@ -155,6 +155,18 @@ def test_a_conflict_is_a_warning_with_its_reason(config_of: Make, text: str, cod
 
 
 @pytest.mark.parametrize(
+    ("value", "state"),
+    [("nonesuch0", "no-effect"), ("nonesuch0,nonesuch1:1", "no-effect"), ("nonesuch0,lo", "known"), ("^x", "known")],
+)
+@pytest.mark.usefixtures("wheel")
+def test_devices_that_this_host_has_not_are_no_known_setting(config_of: Make, value: str, state: str) -> None:
+    result = check_config(config_of(f"UCX_NET_DEVICES={value}"), {}, ucx="wheel")
+    found = result.variables[0]
+    assert (found.state, found.message.startswith("no such device here: nonesuch0")) == (state, state == "no-effect")
+    assert ("no-such-device" in codes(result)) == ("nonesuch0" in value)
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "UCX_UNIFIED_MODE=y",

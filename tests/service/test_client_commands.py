@@ -223,3 +223,12 @@ def test_a_job_of_a_schedule_is_listed_with_its_name(
     assert (first[place:].split("  ")[0], second[place:].split()[0]) == ("schedule nightly", "ci")
     assert max(map(len, (head, first, second))) <= columns
     assert (command in first) == (columns == 200)
+
+
+@pytest.mark.parametrize(("status", "shown"), [(5, "7  gate not met "), (3, "7  failed ")])
+def test_a_gate_that_was_not_met_is_listed_as_such(
+    fake: Callable[..., Fake], tmp_path: Path, status: int, shown: str
+) -> None:
+    jobs = [{**JOB, "state": "failed", "status": status}]
+    server = fake(answer=lambda method, path: (200, json.dumps({"jobs": jobs, "total": 1}).encode(), {}))
+    assert typed(server, tmp_path, "jobs list").output.splitlines()[1].strip().startswith(shown)
