@@ -86,9 +86,9 @@ def tune(**values: Any) -> int:
     if status == 0:
         remarks += draw_figures(result, campaign, plots, sizes, values["metric"])
     if values["json"]:
-        error = Failure("unfinished", problem) if status else None
+        error = Failure("unfinished", problem or result.stopped or "") if status else None
         print_document(result.document(campaign.records, written, pruned, error))
-    elif status:
+    elif problem or (status and not result.untried):
         say(problem)
         print(*map(visible, remarks), sep="\n")
     else:

@@ -11,6 +11,9 @@ from merge_bench.tune.evaluator import Options
 from merge_bench.tune.space import Value
 from merge_bench.units import format_duration
 
+_SPARE = 1.2
+"""Of a budget that is advised: no two launches take the same time."""
+
 
 @dataclass(frozen=True)
 class Costs:
@@ -49,7 +52,7 @@ def fit(values: Sequence[Value], costs: Costs, budget: float) -> Fitting:
     Raises
     ------
     UsageError
-        If one value at one size does not fit; with the least budget that suffices.
+        If one value at one size does not fit; with a budget that suffices even if launches become slower by `_SPARE`.
     """
     fewer = [(len(values), sizes) for sizes in range(len(costs.launch), 1, -1)]
     fewer += [(count, 1) for count in range(len(values), 0, -1)]
@@ -60,8 +63,8 @@ def fit(values: Sequence[Value], costs: Costs, budget: float) -> Fitting:
     launches = Options.least * costs.first_block(values[:1]) + 2 * costs.confirm
     raise UsageError(
         f"--budget {_typed(budget)} is too short to judge and confirm even one setting, which takes {launches}"
-        f" launches of about {format_duration(costs.launch[0])}; use --budget {upwards(least)} or more, or a smaller"
-        " --chunk or --confirm"
+        f" launches of about {format_duration(costs.launch[0])}; use --budget {upwards(_SPARE * least)} or more, or"
+        " a smaller --chunk or --confirm"
     )
 
 

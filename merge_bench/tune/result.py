@@ -134,6 +134,11 @@ class Result:
         return not (noise.low or 0.0) <= 1.0 <= (noise.high or math.inf)
 
     @property
+    def untried(self) -> bool:
+        """Whether the search ended before it had tried anything."""
+        return self.stopped is not None and not self.singles and not self.confirmed
+
+    @property
     def outcome(self) -> str:
         """The outcome, as a heading: no more than what was decided."""
         if self.winner is not None:

@@ -49,8 +49,8 @@ def run(
 ) -> tuple[Campaign, int, str]:
     """Search, confirm, and write the config that was found to `output`; `values`: options by key.
 
-    Returns the campaign, the exit status, and what went wrong. The config is written before the campaign counts as
-    finished.
+    Returns the campaign, the exit status (3 also if the budget was too short to try anything), and what went wrong.
+    The config is written before the campaign counts as finished.
     """
     results = task.prepared[0].settings.results
     jobs = [Job(each, task.baseline, plan) for plan, each in enumerate(task.prepared)]
@@ -58,7 +58,7 @@ def run(
     found = None if values["fresh"] else go_on(results, line, lambda campaign: campaign.end is None)
     timing = Timing.of(task, values)
     fitting = None if found else timing.fit()
-    status, problem = 0, ""
+    status, problem, untried = 0, "", False
     with (
         caller.signals(),
         signals.ignored(),  # from here on, a signal is recorded
@@ -78,13 +78,15 @@ def run(
                     _search(task, timing, values, writer, progress)
                     whole = read_campaign(writer.folder)
                     write_config(whole, task.space, task.text, task.sizes, values["metric"], output)
+                    untried = result_of(whole).untried
+                    status = RunFailed.exit_status if untried else 0
             except (RunFailed, WrongResult) as error:
                 status, problem = error.exit_status, str(error)
                 if isinstance(error, signals.Interrupted):
                     problem = f"{error}; {RESUME}"
                     if not _recorded_interruption(writer):
                         write_interruption(writer, error)
-        if status in (0, WrongResult.exit_status):  # otherwise the same command resumes it
+        if untried or status in (0, WrongResult.exit_status):  # otherwise the same command resumes it
             with contextlib.suppress(RunFailed):
                 writer.write(EndLine(status=status))
         return read_campaign(writer.folder), status, problem
@@ -126,8 +128,9 @@ def _search(
     together = candidates[: max(evaluator.confirmable(most_together(options, evaluator.plans)), 1)]
     first, names = [*together, Candidate()][0], ", ".join(each.name("") for each in together)
     if spent is not None:
-        what = f"best so far: {names}" if together else "no candidate seems faster so far"
-        _note_stop(evaluator, first, f"{spent}; {what}")
+        judged = result_of(read_campaign(writer.folder)).screened
+        so_far = f"; best so far: {names}" if together else "; no candidate seems faster so far" if judged else ""
+        _note_stop(evaluator, first, f"{spent}{so_far}")
         if together and not evaluator.can_confirm(least_blocks(options, evaluator.plans)):
             return
     try:

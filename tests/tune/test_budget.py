@@ -50,9 +50,9 @@ def test_a_size_is_left_out_before_a_setting_is() -> None:
 
 
 def test_a_budget_for_no_comparison_is_refused_with_the_least_that_suffices() -> None:
-    with pytest.raises(UsageError, match=r"90s is too short .* 25 launches of about 4 seconds; use --budget 100s"):
+    with pytest.raises(UsageError, match=r"90s is too short .* 25 launches of about 4 seconds; use --budget 2m"):
         fit(VALUES, costs(4.0, 16.0), 90.0)
-    assert fit(VALUES, costs(4.0, 16.0), 100.0) == Fitting(VALUES[:1], 1)
+    assert fit(VALUES, costs(4.0 * 1.2, 16.0), 120.0) == Fitting(VALUES[:1], 1)  # also if launches become slower
 
 
 @pytest.mark.parametrize("seconds", [62.0, 90.0, 130.0, 201.0])
@@ -322,5 +322,5 @@ def test_how_long_launches_take_at_another_size_is_measured(tmp_path: Path, larg
 
 
 def test_a_first_launch_that_shows_that_nothing_fits_ends_the_search(tmp_path: Path) -> None:
-    with begin(tmp_path) as writer, pytest.raises(BudgetSpent, match=r"use --budget 3\.5m or more"):
+    with begin(tmp_path) as writer, pytest.raises(BudgetSpent, match=r"use --budget 4m or more"):
         fitted(writer, 100.0, 8.0)

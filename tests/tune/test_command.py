@@ -10,12 +10,17 @@ from pathlib import Path
 import pytest
 
 from merge_bench import cli
+from merge_bench.campaign.planned_launches import Job
 from merge_bench.cli.tune import tune
 from merge_bench.cluster.signals import Interrupted
+from merge_bench.records.reader import read_campaign
 from merge_bench.records.schema import Config, ConfigLine, TuneLine
+from merge_bench.records.writer import CampaignWriter
 from merge_bench.tune import tune_campaign
 from merge_bench.tune.evaluator import Candidate
+from merge_bench.view.report.next_step import after_recorded_tuning
 from tests.helpers.synthetic_campaigns import write_campaign
+from tests.tune.clusters import Cluster
 from tests.tune.factorials import value
 
 SMALL = ("--chunk", "2e4", "--workers", "2")
@@ -102,6 +107,35 @@ def test_an_interruption_names_the_records(
     assert leaving.value.code == Interrupted.exit_status
     (records,) = Path("results").glob("*/records.jsonl")
     assert capsys.readouterr().out == f"Records: {records}\n"
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_a_budget_in_which_nothing_can_be_tried_ends_with_status_3_and_advises_one_that_is_accepted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: Sequence[str]
+) -> None:
+    def slow(job: Job, writer: CampaignWriter, progress: object, index: int) -> int:
+        return Cluster(writer, seconds=30.0).launch(job, index)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tune_campaign, "launch_merge", slow)
+    typed = ["merge-bench", "tune", "--only", "mutex", "--budget", "3m", *SMALL, *words]
+    monkeypatch.setattr(sys, "argv", typed)
+    with pytest.raises(SystemExit) as leaving:
+        cli.main()
+    assert leaving.value.code == 3
+    printed = capsys.readouterr().out
+    if words:
+        assert "is too short" in json.loads(printed)["error"]["message"]
+        return
+    assert "Nothing was decided" in printed
+    assert "seems faster" not in printed
+    assert "Next: " in printed
+    (records,) = Path("results").glob("*/records.jsonl")
+    campaign = read_campaign(records.parent)
+    assert campaign.end is not None
+    assert campaign.end.status == 3
+    step = after_recorded_tuning(campaign)
+    assert "searches anew" in step.does
 
 
 def test_a_baseline_with_the_name_of_a_candidate_is_refused(ended, tmp_path, capsys) -> None:  # type: ignore[no-untyped-def]

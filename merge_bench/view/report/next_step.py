@@ -246,7 +246,9 @@ def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, en
     if launches is not None and (limited or changed):
         changed["max-launches"] = f"{2 * launches:.0f}"
     if seconds is not None and (limited or changed):
-        changed["budget"] = upwards(2 * seconds if quiet and waits else max(2 * seconds, enough or 0.0))
+        changed["budget"] = upwards(
+            2 * seconds if quiet and waits and not result.untried else max(2 * seconds, enough or 0.0)
+        )
     if changed:
         return NextStep(_command("tune", *_replaced(words, changed)), does + _QUIETLY * quiet)
     others = "Other candidates were not tried, because of --only." if _given(words, "only") else ""
@@ -266,9 +268,9 @@ def _budget_for_all(campaign: Campaign, result: Result, enough: float | None) ->
 def after_recorded_tuning(campaign: Campaign) -> NextStep:
     """The same from the records alone: of one that was interrupted, the command that resumes it."""
     words = campaign.head.argv[1:]
-    if campaign.end is None or campaign.end.status:
-        return NextStep(_command(*_replaced(words, {})), "continues it, and keeps what was measured")
     result = result_of(campaign)
+    if campaign.end is None or (campaign.end.status and not result.untried):
+        return NextStep(_command(*_replaced(words, {})), "continues it, and keeps what was measured")
     hosts = [each.line.workers[0].host for each in campaign.launches if each.line is not None and each.line.workers]
     default = f"tuned-{safe_name(hosts[0].partition('.')[0])}.cfg" if hosts else None
     given = _value(words, "output") or default
