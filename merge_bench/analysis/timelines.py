@@ -1,11 +1,12 @@
 """Timelines of launches on one clock, and the iteration that is drawn. No figure is made of a timeline.
 
-Every host has its own clock. All workers leave the opening barrier of an iteration at the same time, up to its skew:
-that is what hosts are aligned by.
+Every host has its own clock. All workers leave the opening barrier of an iteration at nearly the same time: that is
+what hosts are aligned by. How far that may be wrong follows from what came before what.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -27,15 +28,14 @@ class Aligned:
     """A launch's timeline with what turns its hosts' clocks into that of rank 0.
 
     `hosts`: of each worker, by rank; `offsets`: seconds to add to the times of each host. `error`: how far times of
-    another host may be off, seconds: the skew of a barrier, and how much the offsets of the iterations differ; 0 on one
-    host, None if the skew is unknown.
+    another host may be off at most, seconds; 0 on one host.
     """
 
     launch: Launch
     timeline: Timeline
     hosts: Sequence[str]
     offsets: dict[str, float]
-    error: float | None
+    error: float
 
     def time(self, rank: int, seconds: float) -> float:
         """A time of a worker on the clock of rank 0's host."""
@@ -58,17 +58,40 @@ def read_aligned(campaign: Campaign) -> Iterator[Aligned]:
 
 
 def align(launch: Launch, timeline: Timeline) -> Aligned:
-    """Align the hosts by the exits from the opening barriers, the median over iterations for each host."""
+    """Align the hosts by the exits from the opening barriers: the median over iterations, if it is possible."""
     hosts = [clock.host for clock in sorted(timeline.head.clocks, key=lambda clock: clock.rank)]
-    offsets, spread = dict.fromkeys(hosts, 0.0), 0.0
+    offsets, error = dict.fromkeys(hosts, 0.0), 0.0
     for host in offsets:
         if host != hosts[0]:
-            found = [_exit(each, hosts, hosts[0]) - _exit(each, hosts, host) for each in timeline.iterations]
-            offsets[host] = median(found)
-            spread = max(spread, *(abs(each - offsets[host]) for each in found))
-    skew = timeline.head.skew_seconds
-    error = 0.0 if len(offsets) == 1 else None if skew is None else skew + spread
+            exits = [_exit(each, hosts, hosts[0]) - _exit(each, hosts, host) for each in timeline.iterations]
+            middle = median(exits)
+            low, high = _limits(timeline, hosts, host)
+            offsets[host] = min(max(middle, low), high)
+            error = max(error, high - offsets[host], offsets[host] - low)
     return Aligned(launch, timeline, hosts, offsets, error)
+
+
+def _limits(timeline: Timeline, hosts: Sequence[str], host: str) -> tuple[float, float]:
+    """The least and the largest offset that a host can have to that of rank 0.
+
+    Nobody leaves a barrier before everybody has entered it, and no message arrives before it is sent, however busy the
+    hosts are.
+    """
+    low, high = -math.inf, math.inf
+    for iteration in timeline.iterations:
+        barriers = [[span for span in worker.spans if span.name == "barrier"] for worker in iteration.workers]
+        for spans in zip(*barriers, strict=False):
+            at = [(hosts[worker.rank], span) for worker, span in zip(iteration.workers, spans, strict=True)]
+            here = [span for its, span in at if its == hosts[0]]
+            there = [span for its, span in at if its == host]
+            low = max(low, max(span.begin for span in here) - min(span.end for span in there))
+            high = min(high, min(span.end for span in here) - max(span.begin for span in there))
+        for sender, sent, receiver, received in messages(iteration):
+            if (hosts[sender], hosts[receiver]) == (hosts[0], host):
+                low = max(low, sent.begin - received.end)
+            elif (hosts[sender], hosts[receiver]) == (host, hosts[0]):
+                high = min(high, received.end - sent.begin)
+    return low, high
 
 
 def opening(worker: WorkerTimeline) -> float:

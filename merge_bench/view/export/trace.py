@@ -49,9 +49,7 @@ def _about(campaign: Campaign, found: Sequence[Aligned]) -> dict[str, str]:
     """What the trace is of; `alignment`: how far times of different hosts may be off."""
     from merge_bench.view.plot.source import source_of
 
-    errors = [one.error for one in found]
-    known = [error for error in errors if error is not None]
-    largest = f"{1e6 * max(known):.1f} us" if len(known) == len(errors) else "unknown"
+    largest = f"{1e6 * max(one.error for one in found):.1f} us"
     return {
         "result": source_of([campaign]),
         "alignment": f"hosts are aligned at the barriers, for drawing only; error at most {largest}",

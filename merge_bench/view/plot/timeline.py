@@ -90,7 +90,7 @@ def _note(aligned: Aligned, workers: int, shown: int) -> str:
     if shown < workers:
         sentences.append(f"Shown: the first {shown} of {workers} workers.")
     if len(set(aligned.hosts)) > 1:
-        error = "unknown" if aligned.error is None else f"at most {1e6 * aligned.error:,.0f} µs"
+        error = f"at most {1e6 * aligned.error:,.0f} µs"
         sentences.append(f"Hosts are aligned at the barriers, for this drawing only; error: {error}.")
     return " ".join(sentences)
 

@@ -66,7 +66,7 @@ def test_what_was_before_the_opening_barrier_is_cut_off(tmp_path: Path) -> None:
 
 
 def test_hosts_are_drawn_on_one_axis_with_the_bound_of_the_error(tmp_path: Path) -> None:
-    assert "at most 20 µs" in chart_of(campaign(tmp_path, TWO_HOSTS)).note
+    assert "at most 1,000 µs" in chart_of(campaign(tmp_path, TWO_HOSTS)).note
     assert "aligned" not in chart_of(campaign(tmp_path, ["a", "a"])).note
 
 
