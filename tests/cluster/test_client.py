@@ -79,6 +79,7 @@ def test_a_process_that_ends_meanwhile_ends_the_wait(mute: str) -> None:
     assert time.monotonic() - began < 600
 
 
+@pytest.mark.slow
 def test_a_running_cluster_that_never_answers_is_refused(mute: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="no scheduler answers at"):
         count_running(mute, None, seconds=1.0)
@@ -184,6 +185,7 @@ def test_a_scheduler_file_that_names_none_is_refused(
         on_each_host(None, str(file), lambda: None)
 
 
+@pytest.mark.slow
 def test_a_scheduler_file_that_is_being_written_is_waited_for(tmp_path: Path, mute: str) -> None:
     file = tmp_path / "scheduler.json"
     file.write_text('{"addr')

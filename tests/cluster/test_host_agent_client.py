@@ -62,6 +62,7 @@ def test_last_lines_of_logs_are_sent_without_a_request_and_outlive_the_agent(hea
     assert launcher.tail("worker-0") == ended.log_tail
 
 
+@pytest.mark.slow
 def test_no_lines_of_logs_are_sent_to_a_driver_that_is_silent(heard: Heard) -> None:
     heard.start("n=0; while :; do n=$((n+1)); echo tick $n; sleep 0.2; done")
     heard.until(lambda: "worker-0" in heard.line.tails)

@@ -135,6 +135,7 @@ def test_one_that_was_killed_may_still_be_ending_when_another_has_aborted() -> N
         watch.stop()
 
 
+@pytest.mark.slow
 def test_of_two_that_left_the_one_whose_peer_was_gone_is_not_named() -> None:
     """Where a nanny stands between, nobody knows how a worker ended; its log tells."""
     members = [Member(rank, f"tcp://here:{rank}", f"w{rank}", "here", 0) for rank in range(3)]
@@ -183,6 +184,7 @@ def two(**states: dict[str, Any]) -> Watch:
     return watch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("found", "words"),
     [
