@@ -101,6 +101,12 @@ class GateNotMet(MergeBenchError):
     code = "gate-not-met"
 
 
+class NothingCompared(GateNotMet):
+    """A gate had nothing to compare with."""
+
+    code = "nothing-compared"
+
+
 def of_system(error: OSError) -> MergeBenchError:
     """The error of this program for one of the operating system that no other code expected.
 

@@ -37,8 +37,6 @@ GAIN = 0.1
 NEAR_LIMIT = 0.8
 """The link limits an exchange that is at least this fast, as a share of the link limit; likewise memory the others."""
 
-_BESIDES = "; besides, "
-
 
 def find(
     run: Run, launches: Sequence[Launch], workers: Sequence[WorkerFigures], link: Link | None, memory: MemoryRate | None
@@ -65,17 +63,11 @@ def find(
     often = 2 * len(host_load.busy_indexes(launches)) > len(launches)
     if busy is not None and found.what != "overload" and (often or found.rank is not None):
         kept = host_load.BUSY.format(f"up to {busy.busy:.1f} of {busy.cores} cores busy")
-        return msgspec.structs.replace(
-            found, what="busy-host", because=f"{kept}{_BESIDES}{found.what}: {found.because}"
-        )
+        because = f"{kept}; besides, {found.what}: {found.because}"
+        return msgspec.structs.replace(found, what="busy-host", besides=found.what, because=because)
     few = _few_row_groups(run.plan)
     even = found.what in ("join", "overload") and run.plan.distribution != "broadcast"  # a shuffle spreads the rows
     return msgspec.structs.replace(found, because=f"{few}; {found.because}") if few and not even else found
-
-
-def without_load(found: Bottleneck) -> str:
-    """What would limit the merge on a quiet host, in one word."""
-    return found.because.partition(_BESIDES)[2].partition(":")[0] if found.what == "busy-host" else found.what
 
 
 def _few_row_groups(plan: Plan) -> str:

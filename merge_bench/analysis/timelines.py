@@ -67,7 +67,7 @@ def align(launch: Launch, timeline: Timeline) -> Aligned:
             middle = median(exits)
             low, high = _limits(timeline, hosts, host)
             offsets[host] = min(max(middle, low), high)
-            error = max(error, high - offsets[host], offsets[host] - low)
+            error = max(error, abs(high - offsets[host]), abs(offsets[host] - low))  # clocks drift apart meanwhile
     return Aligned(launch, timeline, hosts, offsets, error)
 
 

@@ -169,6 +169,7 @@ def test_on_a_busy_host_the_host_is_named_before_a_slow_rank(tmp_path: Path) -> 
     records.write_text("".join(json.dumps(line) + "\n" for line in lines))
     found = bottleneck(folder)
     assert (found.what, found.rank, found.share) == ("busy-host", 2, pytest.approx(0.022 / 0.11))
+    assert found.besides == "straggler"
     assert found.because.startswith("other processes keep up to 1.5 of 2 cores busy, so")
     assert "besides, straggler: rank 2 (node0) needs" in found.because
 

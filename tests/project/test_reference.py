@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -50,9 +51,9 @@ def test_the_readme_has_the_measured_figures(processor: str, goal: str) -> None:
 
 
 def test_a_table_without_its_conditions_is_refused() -> None:
-    given = {"title": "t", "place": 1, "command": "c", "machine": "m", "when": "2026", "about": "a"}
-    table = {"columns": ["a", "b"], "rows": [["1", "2"]]}
-    assert measured.Campaign(**given, **table)  # type: ignore[arg-type]
+    given: dict[str, Any] = {"title": "t", "place": 1, "command": "c", "machine": "m", "when": "2026", "about": "a"}
+    table: dict[str, Any] = {"columns": ["a", "b"], "rows": [["1", "2"]]}
+    assert measured.Campaign(**given, **table)
     for wrong in ({**given, "machine": ""}, {**given, "when": ""}, {**given, "rows": [["1"]]}):
         with pytest.raises(ValueError, match="t: a row of another width"):
-            measured.Campaign(**{**table, **wrong})  # type: ignore[arg-type]
+            measured.Campaign(**{**table, **wrong})

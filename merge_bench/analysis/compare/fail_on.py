@@ -16,7 +16,7 @@ from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.analysis.documents.error import Failure
 from merge_bench.analysis.statistics.power import can_differ, least_launches
 from merge_bench.analysis.statistics.verdict import ALPHA
-from merge_bench.errors import GateNotMet, UsageError, WrongResult, require
+from merge_bench.errors import GateNotMet, NothingCompared, UsageError, WrongResult, require
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign, read_head
 from merge_bench.records.writer import RECORDS
@@ -30,9 +30,6 @@ GATES = {
     "not-faster": ("SLOWER", "EQUIVALENT", "INCONCLUSIVE", "FAILED", "WRONG"),
 }
 """Which verdicts each ``--fail-on`` does not let pass."""
-
-LETS_PASS = "--allow-no-baseline lets this pass"
-"""Ends the error of a gate that had nothing to compare with."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +178,7 @@ def judged(
         caveats = dict.fromkeys(caveat for each in held for caveat in each.caveats)
         kind, message = GateNotMet, "; ".join([f"{options}: {named}", *caveats])
     elif not every and (needed or fail_on) and not allow_no_baseline:
-        kind, message = GateNotMet, "; ".join([*document.notes, LETS_PASS])
+        kind, message = NothingCompared, "; ".join([*document.notes, "--allow-no-baseline lets this pass"])
     else:
         return document, 0
     return msgspec.structs.replace(document, error=Failure(kind.code, message)), kind.exit_status

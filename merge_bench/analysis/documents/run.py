@@ -73,15 +73,19 @@ class MemoryRate(msgspec.Struct, frozen=True, kw_only=True):
     join_fraction: float | None
 
 
+Limit: TypeAlias = Literal[
+    "cores", "busy-host", "slow-link", "overload", "straggler", "link", "memory", "partition", "exchange", "join"
+]
+
+
 class Bottleneck(msgspec.Struct, frozen=True, kw_only=True):
     """What limits the merge, in one word and as a sentence; `docs/slow-merge.md` lists the words.
 
     `share`: of the wall-clock time, what the phase takes or what `rank` costs the others; null if unknown.
     """
 
-    what: Literal[
-        "cores", "busy-host", "slow-link", "overload", "straggler", "link", "memory", "partition", "exchange", "join"
-    ]
+    what: Limit
+    besides: Limit | None = None
     share: float | None
     rank: int | None = None
     because: str

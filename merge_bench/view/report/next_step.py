@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from merge_bench.analysis import aggregate
-from merge_bench.analysis.bottleneck import without_load
-from merge_bench.analysis.compare.fail_on import HISTORY, LETS_PASS
+from merge_bench.analysis.compare.fail_on import HISTORY
 from merge_bench.analysis.diagnostics import short_of_cores
 from merge_bench.analysis.documents.compare import Comparison
 from merge_bench.analysis.documents.error import Failure
@@ -22,7 +21,7 @@ from merge_bench.analysis.predict.gather import gather
 from merge_bench.cluster.base import LauncherKind
 from merge_bench.cluster.launchers import launchers
 from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS, TUNE_OPTIONS, Option
-from merge_bench.errors import GateNotMet, MergeBenchError, NotRecorded, UsageError, WrongResult
+from merge_bench.errors import GateNotMet, MergeBenchError, NothingCompared, NotRecorded, UsageError, WrongResult
 from merge_bench.merge import engines
 from merge_bench.merge.workload.tables import FEW_ROW_GROUPS
 from merge_bench.records.campaign import INTERRUPTED, JOB, Campaign, Run
@@ -124,7 +123,7 @@ def after_run(campaign: Campaign, one: RunDocument) -> NextStep | None:
     found = one.bottleneck
     if found is None:
         return _report(campaign)
-    crowd, limit = short_of_cores(aggregate.counted(campaign.runs[0])), without_load(found)
+    crowd, limit = short_of_cores(aggregate.counted(campaign.runs[0])), found.besides or found.what
     if limit in ("slow-link", "straggler"):
         return NextStep(_command("doctor"), "looks for what slows this rank; run it on its host")
     if limit == "overload":
@@ -287,7 +286,7 @@ def _was_busy(campaign: Campaign) -> bool:
 
 def _severity(code: str) -> int:
     """The lower, the worse: what ended a campaign comes before what is missing because it ended."""
-    known = (WrongResult.code, GateNotMet.code)
+    known = (WrongResult.code, GateNotMet.code, NothingCompared.code)
     return known.index(code) if code in known else len(known) + (code in _UNFINISHED)
 
 
@@ -304,7 +303,7 @@ def _after_error(campaign: Campaign, words: Sequence[str], run: Run, error: Fail
     if code == NotRecorded.code:
         again = _only(words, [option for option in OPTIONS if option.key != "fresh"])
         return NextStep(_command(*again), "measures again, once the disk has room for the records")
-    if code == GateNotMet.code:
+    if code in (GateNotMet.code, NothingCompared.code):
         failed = any(
             failure.code == code for run in campaign.runs for each in run.launches for failure in each.failures
         )
@@ -314,7 +313,7 @@ def _after_error(campaign: Campaign, words: Sequence[str], run: Run, error: Fail
 
 def _after_gate(campaign: Campaign, words: Sequence[str], run: Run, error: Failure) -> NextStep:
     """After a comparison that a gate did not let pass."""
-    if LETS_PASS in error.message:
+    if error.code == NothingCompared.code:
         command = f"{_run(words)} --allow-no-baseline"
         return NextStep(command, "measures again, and passes until there are enough earlier results")
     if _value(words, "against") != HISTORY:

@@ -138,7 +138,7 @@ def test_the_first_results_have_nothing_to_be_held_against(tmp_path: Path) -> No
     why = f"nothing was compared: 3 earlier results of this merge are needed, and {tmp_path} has 2"
     assert [(document.notes, status) for document, status in found] == [([why], 5)] * 4
     assert [passed(document, metric="throughput", fail_on=["slower"]) for document, _ in found] == [""] * 4
-    assert found[0][0].error == Failure("gate-not-met", f"{why}; --allow-no-baseline lets this pass")
+    assert found[0][0].error == Failure("nothing-compared", f"{why}; --allow-no-baseline lets this pass")
 
 
 def test_the_first_results_pass_if_that_is_meant(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from merge_bench.analysis.compare.fail_on import LETS_PASS
 from merge_bench.analysis.documents.error import Failure
 from merge_bench.analysis.summary import summarize
 from merge_bench.config.options import OPTIONS
@@ -173,31 +172,31 @@ def test_a_busy_host_adds_a_line_to_a_command_that_measures_and_changes_none(
     assert (f"      ({WHEN_QUIET})" in conclusion(folder).splitlines()) == quietly
 
 
-def next_after_gate(folder: Path, message: str) -> str:
-    campaign, file = read_campaign(folder), io.StringIO()
-    document = msgspec.structs.replace(summarize(campaign), error=Failure("gate-not-met", message))
+def next_after_gate(folder: Path, code: str) -> str:
+    campaign, file, message = read_campaign(folder), io.StringIO(), "why it did not pass"
+    document = msgspec.structs.replace(summarize(campaign), error=Failure(code, message))
     print_report(campaign, document, details=False, file=file, below=message)
     assert message not in file.getvalue()  # as it is printed below
     return next(line for line in file.getvalue().splitlines() if line.startswith("Next: "))
 
 
 @pytest.mark.parametrize(
-    ("words", "message", "command"),
+    ("words", "code", "command"),
     [
-        (["--against", "A"], "B is SLOWER", "report FOLDER"),
-        (["--against", "history", "--results", "R"], "B is SLOWER", "history --config optimized --results R"),
+        (["--against", "A"], "gate-not-met", "report FOLDER"),
+        (["--against", "history", "--results", "R"], "gate-not-met", "history --config optimized --results R"),
         (
             ["--against", "history"],
-            f"nothing was compared; {LETS_PASS}",
+            "nothing-compared",
             "--against history --fail-on slower --allow-no-baseline",
         ),
     ],
 )
 def test_a_gate_that_failed_on_a_busy_host_has_the_next_step_of_its_own_matter(
-    tmp_path: Path, words: list[str], message: str, command: str
+    tmp_path: Path, words: list[str], code: str, command: str
 ) -> None:
     folder = on_busy_host(with_command(write_campaign(tmp_path), *words, "--fail-on", "slower"))
-    found = next_after_gate(folder, message)
+    found = next_after_gate(folder, code)
     assert found == f"Next: python -m merge_bench {command}".replace("FOLDER", str(folder))
 
 
