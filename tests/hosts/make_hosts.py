@@ -204,11 +204,11 @@ class Hosts:
         path.write_text("\n".join(lines) + "\n")
         return path
 
-    def shape(self, host: Host, rate: str) -> None:
+    def shape(self, host: Host, rate: str, *, burst: str = BURST) -> None:
         """Change the rate of a host's link, both directions."""
         assert self.switch is not None
         assert host.namespaces is not None
-        arguments = ["root", "tbf", "rate", rate, "burst", BURST, "latency", "100ms"]
+        arguments = ["root", "tbf", "rate", rate, "burst", burst, "latency", "100ms"]
         _run(self.switch.enter("tc", "qdisc", "replace", "dev", f"port{host.number}", *arguments, mount=False))
         _run(host.namespaces.enter("tc", "qdisc", "replace", "dev", "eth0", *arguments, mount=False))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from tests.helpers.timelines import check_trace
 from tests.hosts.conftest import HOST_COUNT, Run
 from tests.hosts.make_hosts import Hosts
 
-RATE = 2e9 / 8
+RATE = 200e6 / 8  # so slow that the links limit on a busy machine, too
 PAYLOAD = 1448 / 1514  # of what a link carries at an MTU of 1500
 
 
@@ -24,11 +23,9 @@ PAYLOAD = 1448 / 1514  # of what a link carries at an MTU of 1500
 def test_hosts_reach_what_their_links_can_carry(
     hosts: Hosts, results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # Not the processors are measured here: what else this machine does shall not slow the hosts down.
     for host in hosts.hosts:
-        assert host.namespaces is not None
-        os.setpriority(os.PRIO_PROCESS, host.namespaces.pid, -19)
-    options = ("--config", "ethernet.cfg", "--chunk", "3e6", "--iterations", "2", "--warmup", "0")
+        hosts.shape(host, "200mbit", burst="128kb")  # a larger one would be seen in what the links carry
+    options = ("--config", "ethernet.cfg", "--chunk", "1e6", "--iterations", "2", "--warmup", "0")
     options = (*options, "--link-rounds", "2", "--timeout", "30", "--start-timeout", "120")
     outcome = Run(hosts, results, "--hosts", str(hosts.hosts_file), *options).finish()
     assert outcome.status == 0, outcome.errors
