@@ -188,12 +188,7 @@ class DataPlaneOptions(Options):
 
     section = "Data plane"
     engine: str = option(parsers.word, "auto", "", "NAME", swept=True)
-    exchange: str = choice(
-        "ucx|dask",
-        "ucx",
-        "How the frames are exchanged; ucx: with UCX endpoints; dask: with Dask's shuffle.",
-        swept=True,
-    )
+    exchange: str = option(parsers.word, "ucx", "", "NAME", swept=True)
     distribution: str = choice(
         "shuffle|broadcast|auto",
         "shuffle",

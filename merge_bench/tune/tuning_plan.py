@@ -127,7 +127,7 @@ def _refuse(prepared: Prepared, options: TuneOptions) -> None:
         )
     if prepared.plan.verify == "off":
         raise UsageError("tune does not accept --verify off, because a config with wrong results could win")
-    if options.metric == "bandwidth" and (prepared.plan.exchange == "dask" or prepared.plan.workers < 2):
+    if options.metric == "bandwidth" and (not prepared.plan.data_plane.by_workers or prepared.plan.workers < 2):
         raise UsageError("--metric bandwidth needs --exchange ucx and at least 2 workers")
 
 
