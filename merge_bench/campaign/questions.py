@@ -7,8 +7,8 @@ from typing import Any
 
 from merge_bench.config.resolve import DEFAULT, Resolved, expand
 from merge_bench.errors import UsageError
+from merge_bench.merge.workload import BENCHMARKS
 from merge_bench.merge.workload.benchmark import Benchmark
-from merge_bench.merge.workload.benchmarks import BENCHMARKS
 from merge_bench.merge.workload.tables import TableSpec, plan_tables
 
 
