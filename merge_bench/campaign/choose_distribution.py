@@ -6,8 +6,7 @@ from merge_bench.config.options import RunOptions
 from merge_bench.errors import UsageError
 from merge_bench.merge import distribution
 from merge_bench.merge.distribution import Distribution
-from merge_bench.merge.engines.base import Side
-from merge_bench.merge.how import How
+from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.plan import sent_row_bytes
 from merge_bench.merge.workload.synthetic import SyntheticSpec
 from merge_bench.merge.workload.tables import TableSpec
@@ -46,7 +45,7 @@ def side_bytes(workload: SyntheticSpec | TableSpec, how: How = How.INNER) -> dic
     if isinstance(workload, SyntheticSpec):
         each = sent_row_bytes(how, workload.payload_columns)
         return {side: float(each[side] * workload.rows) for side in Side}
-    from merge_bench.merge.workload.sizes import row_bytes
+    from merge_bench.merge.workload.tables import row_bytes
 
     names = {Side.LEFT: None, Side.RIGHT: None if how.pairs else workload.keys}
     return {side: row_bytes(workload.side(side), names[side]) * workload.side(side).rows for side in Side}
