@@ -13,12 +13,10 @@ from merge_bench.campaign.launch_record import compare_environment, record_lanes
 from merge_bench.campaign.make_plan import Prepared
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.progress import Progress
-from merge_bench.config.options import CLUSTER_OPTIONS, without_merge
 from merge_bench.errors import UsageError
 from merge_bench.merge import steps
 from merge_bench.records.writer import CampaignWriter
 
-FIXED = without_merge(CLUSTER_OPTIONS)
 DEVICE_MESSAGE_BYTES = 1 << 20
 
 

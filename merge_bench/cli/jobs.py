@@ -11,14 +11,16 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from merge_bench.cli.parameters import ListedGroup, decorated, json_option, results_option
-from merge_bench.config.options import BY_KEY, OPTIONS, as_text
+from merge_bench.config.option import as_text
+from merge_bench.config.options import BY_KEY, OPTIONS, RunOptions
+from merge_bench.config.resolve import read_sources
 from merge_bench.errors import GateNotMet, RunFailed, UsageError, WrongResult, one_stream, say
 from merge_bench.units import format_duration
 from merge_bench.view.text import cut, short, visible
@@ -56,32 +58,32 @@ def jobs() -> None:
 
 @jobs.command("list")
 @_SERVICE
-def list_jobs(**values: Any) -> None:
+def list_jobs(**service: Any) -> None:
     """List the newest jobs: number, state, how long it waits or ran, who queued it, and the command."""
-    _print(values, lambda client: client.jobs())
+    _print(lambda client: client.jobs(), **service)
 
 
 @jobs.command()
 @_JOB
-def show(number: int, **values: Any) -> None:
+def show(number: int, **service: Any) -> None:
     """Show job NUMBER, with the end of its output."""
-    _print(values, lambda client: client.job(number))
+    _print(lambda client: client.job(number), **service)
 
 
 @jobs.command()
 @_JOB
-def cancel(number: int, **values: Any) -> None:
+def cancel(number: int, **service: Any) -> None:
     """Cancel job NUMBER, as Ctrl-C does: what it measured is kept."""
-    _print(values, lambda client: client.cancel(number))
+    _print(lambda client: client.cancel(number), **service)
 
 
-def _print(values: Mapping[str, Any], ask: Callable[[Client], Job | Jobs]) -> None:
+def _print(ask: Callable[[Client], Job | Jobs], *, url: str, results: str, insecure: bool, as_json: bool) -> None:
     from merge_bench.service.client import Client
     from merge_bench.service.documents import Jobs, shown_state
     from merge_bench.view.document import print_document
 
-    found = ask(Client(values["url"], results=Path(values["results"]), insecure=values["insecure"]))
-    if values["as_json"]:
+    found = ask(Client(url, results=Path(results), insecure=insecure))
+    if as_json:
         print_document(found)
         return
     room = max(28, shutil.get_terminal_size().columns - 52)
@@ -101,13 +103,13 @@ def _lines(text: str) -> str:
     return "".join(f"{visible(line)}\n" for line in text.splitlines())
 
 
-def service_of(values: Mapping[str, Any]) -> str | None:
+def service_of(options: RunOptions) -> str | None:
     """The address of the service, if ``--on`` or its variable names one instead of columns."""
-    named = as_text(values["on"] or os.environ.get(_VARIABLE, ""))
+    named = as_text(options.on or os.environ.get(_VARIABLE, ""))
     return named if re.search(r"(^|,)https?://", named) else None
 
 
-def on_service(url: str, command: str, values: Mapping[str, Any]) -> tuple[Campaign, Failure | None, int]:
+def on_service(url: str, command: str, options: RunOptions, *, details: bool) -> tuple[Campaign, Failure | None, int]:
     """Queue a job, follow it, and bring its records home; gives them, why it failed, and its exit status.
 
     Where the job's output has been printed already, only the end of standard output is printed.
@@ -121,10 +123,10 @@ def on_service(url: str, command: str, values: Mapping[str, Any]) -> tuple[Campa
     from merge_bench.service.client import PATIENCE, Client
     from merge_bench.view.titles import tunes
 
-    if values["dry_run"]:
+    if options.dry_run:
         raise UsageError("--dry-run shows what this machine would start; it cannot be combined with a service")
-    results = Path(values["results"] or os.environ.get(_RESULTS.variable) or str(_RESULTS.default))
-    client = Client(url, results=results, wait=PATIENCE, insecure=bool(values.get("insecure")))
+    results = Path(read_sources(options, None, os.environ, [_RESULTS]).results)
+    client = Client(url, results=results, wait=PATIENCE, insecure=options.insecure)
     (request, typed), printed = _request(command), [""]
     try:
         with signals.raising():
@@ -156,7 +158,7 @@ def on_service(url: str, command: str, values: Mapping[str, Any]) -> tuple[Campa
     found = f"probe {campaign.probe}" if campaign.probe else "tune" if tunes(campaign) else "run"
     if found != command or not campaign.head.configs:
         raise RunFailed(f"job {job.id} of {url} has records of `{visible(cut(found))}`, not of `{command}`")
-    if one_stream() and not values["json"] and not values.get("details"):
+    if one_stream() and not options.json and not details:
         click.get_current_context().with_resource(_only_the_end(campaign.records))
     return campaign, error, status
 
@@ -171,18 +173,16 @@ def _only_the_end(records: Path) -> Iterator[None]:
     print(f"{found.lstrip()}{end.partition(chr(10) * 2)[0].rstrip()}" if found else f"Records: {records}")
 
 
-def gate_at_home(campaign: Campaign, values: Mapping[str, Any]) -> CompareDocument | None:
+def gate_at_home(campaign: Campaign, options: RunOptions) -> CompareDocument | None:
     """The comparison that a job's gate made, unless the earlier result has never been brought home."""
     from merge_bench.analysis.compare.fail_on import asked_for
 
-    against = values["against"] and str(campaign.folder.parent / values["against"])
+    against = options.against and str(campaign.folder.parent / options.against)
     if against and not Path(against).is_dir():
         return None
-    given = {
-        "against": against, "fail_on": values["fail_on"] or (), "threshold": values["threshold"] or 0.02,
-        "allow_no_baseline": values["allow_no_baseline"],
-    }  # fmt: skip
-    gate = asked_for(given, compared=len(set(campaign.labels)), runs=len(campaign.runs))
+    gate = asked_for(
+        dataclasses.replace(options, against=against), compared=len(set(campaign.labels)), runs=len(campaign.runs)
+    )
     return gate.hold(campaign)[0] if gate else None
 
 

@@ -20,7 +20,8 @@ from merge_bench.analysis.host_load import BUSY_HOST, busy_host, busy_indexes
 from merge_bench.analysis.predict.gather import gather
 from merge_bench.cluster.base import LauncherKind
 from merge_bench.cluster.launchers import launchers
-from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS, TUNE_OPTIONS, Option
+from merge_bench.config.option import Option
+from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS, TUNE_OPTIONS
 from merge_bench.errors import GateNotMet, MergeBenchError, NothingCompared, NotRecorded, UsageError, WrongResult
 from merge_bench.merge import engines
 from merge_bench.merge.exchange import recorded_plane
@@ -377,9 +378,9 @@ def _words(campaign: Campaign) -> list[str] | None:
 
 def _run(words: Sequence[str], **changed: str) -> str:
     """The same run with some options changed; no campaign is extended, unless that is among them."""
-    instead = {*changed, "extend", *(["launches"] if "blocks" in changed else [])}  # blocks exclude launches
+    instead = {"extend", *(BY_KEY[key].key for key in changed)}
     kept = _only(words, [option for option in OPTIONS if option.key not in instead])
-    return _command(*kept, *(word for key, value in changed.items() for word in (f"--{BY_KEY[key].name}", value)))
+    return _command(*kept, *(word for key, value in changed.items() for word in (f"--{key.replace('_', '-')}", value)))
 
 
 def _with_rows(words: Sequence[str], campaign: Campaign) -> list[str]:
@@ -429,7 +430,7 @@ def _keys(words: Sequence[str]) -> set[str]:
 
 def _only(words: Sequence[str], options: Sequence[Option]) -> list[str]:
     """Of a command line, these options with their values; a config without its option gets it."""
-    known = {f"--{option.name}": option for option in OPTIONS}
+    known = {f"--{key.replace('_', '-')}": option for key, option in BY_KEY.items()}
     names = {option.name for option in options}
     kept: list[str] = []
     rest = iter(words)
