@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from merge_bench.config.parsers import quoted
 from merge_bench.merge import engines
 from merge_bench.records.campaign import Campaign
-from merge_bench.records.recorded_plan import Plan, Table, Workload
+from merge_bench.records.recorded_plan import Plan, Table, Workload, is_tuning
+from merge_bench.records.results_folder import Entry
 from merge_bench.records.schema import CampaignLine
 from merge_bench.view.numbers import rows
 from merge_bench.view.text import plural, short, visible
@@ -32,9 +33,9 @@ def title_of(head: CampaignLine, plans: Sequence[Plan], measured: Collection[int
     return f"{first}: {measured_problem(plans, measured)}" + (" (imported)" if head.imported_from is not None else "")
 
 
-def is_tuning(plans: Sequence[Plan]) -> bool:
-    """Whether these are the plans of a tuning."""
-    return any(plan.tune is not None for plan in plans)
+def title_of_entry(entry: Entry, measured: Collection[int] = ()) -> str:
+    """The same of a result in a list; the folder's name if its first line cannot be read."""
+    return entry.folder.name if entry.head is None else title_of(entry.head, entry.plans, measured)
 
 
 def tunes(campaign: Campaign) -> bool:

@@ -13,11 +13,12 @@ import panel as pn
 
 from merge_bench.analysis.aggregate import middle
 from merge_bench.records.follow import Follower
+from merge_bench.records.results_folder import PROBE, RUNNING, TUNE, YOURS, Entry
 from merge_bench.units import format_bytes
 from merge_bench.view.dashboard import components as ui
 from merge_bench.view.dashboard import live_charts
 from merge_bench.view.dashboard.background import Session
-from merge_bench.view.dashboard.campaign_index import PROBE, RUNNING, TUNE, YOURS, Entry, newest_running, offered
+from merge_bench.view.dashboard.campaign_index import newest_running, offered
 from merge_bench.view.dashboard.live_data import FAILED, NO_PAIRS, WARNING, Now, Point, Points, now
 from merge_bench.view.numbers import gib, ms
 from merge_bench.view.plot.marks import Chart, Picture
