@@ -17,6 +17,7 @@ from tornado.httputil import HTTPMessageDelegate, HTTPServerRequest
 from tornado.routing import Router
 from tornado.web import Application
 
+from merge_bench.analysis.published import beside
 from merge_bench.records.results_folder import Entry, ResultsFolder
 from merge_bench.service import api
 from merge_bench.service import documents as d
@@ -26,7 +27,6 @@ from merge_bench.service.runner import Runner
 from merge_bench.service.store import Refused, Token
 from merge_bench.view.dashboard.app import Dashboard
 from merge_bench.view.dashboard.campaign_cache import CampaignCache
-from merge_bench.view.dashboard.campaign_index import beside
 from merge_bench.view.dashboard.components import html
 from merge_bench.view.dashboard.serve import ICON, below, bokeh_pages, prepare
 

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from merge_bench.analysis.published import beside
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import INTERRUPTED
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.view.dashboard.campaign_cache import CampaignCache
-from merge_bench.view.dashboard.campaign_index import newest_running
+from merge_bench.view.dashboard.live_tab import newest_running
 from tests.helpers.runs import ROOT
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign, write_head, write_launch
 
@@ -211,3 +212,11 @@ def test_a_folder_that_cannot_be_opened_is_a_sentence(tmp_path: Path, monkeypatc
     index = ResultsFolder(tmp_path)
     index.entries()
     assert "Permission denied" in (index.problem or "")
+
+
+def test_published_results_are_there_before_any_run(tmp_path: Path) -> None:
+    results = tmp_path / "not-yet"
+    entries = ResultsFolder(results, also=beside(results)).entries()
+    assert {entry.origin for entry in entries} == {"published"}
+    assert {entry.kind for entry in entries} == {"import"}
+    assert newest_running(entries) is None

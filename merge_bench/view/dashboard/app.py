@@ -11,11 +11,11 @@ from typing import Any
 
 import panel as pn
 
+from merge_bench.analysis.published import beside
 from merge_bench.records.results_folder import YOURS, Entry, ResultsFolder
 from merge_bench.view.dashboard import style_sheets
 from merge_bench.view.dashboard.background import Session
 from merge_bench.view.dashboard.campaign_cache import CampaignCache
-from merge_bench.view.dashboard.campaign_index import beside
 from merge_bench.view.dashboard.components import complaints, html
 from merge_bench.view.dashboard.history_tab import HistoryView
 from merge_bench.view.dashboard.live_tab import LiveView

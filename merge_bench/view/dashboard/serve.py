@@ -26,13 +26,13 @@ from tornado.routing import Router
 from tornado.web import Application, RequestHandler
 from tornado.websocket import WebSocketClosedError
 
+from merge_bench.analysis.published import beside
 from merge_bench.cluster import scratch, signals
 from merge_bench.host.addresses import free_port, in_url, is_loopback, origins
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.view.dashboard import style_sheets
 from merge_bench.view.dashboard.app import Dashboard
 from merge_bench.view.dashboard.campaign_cache import CampaignCache
-from merge_bench.view.dashboard.campaign_index import beside
 from merge_bench.view.dashboard.runner import Permission, Runner
 
 HOLD_SECONDS = 1.0

@@ -23,7 +23,6 @@ from merge_bench.tune.result import PHASE_NAMES, Result, decision_of, name_of, r
 from merge_bench.tune.stage import stage_of, steps_of
 from merge_bench.view.dashboard import components as ui
 from merge_bench.view.dashboard.campaign_cache import CampaignCache, Figures, Loaded
-from merge_bench.view.dashboard.campaign_index import offered
 from merge_bench.view.dashboard.last_result import LastResult
 from merge_bench.view.dashboard.live_data import fatal
 from merge_bench.view.dashboard.progress import Progress, finished, progress_of
@@ -36,7 +35,7 @@ from merge_bench.view.plot.source import of_results, source_of
 from merge_bench.view.report.next_step import NextStep, after_recorded_tuning
 from merge_bench.view.report.tuning import open_questions
 from merge_bench.view.text import as_html, plural, short, unbroken, uncapitalized, visible
-from merge_bench.view.titles import listed, size_of
+from merge_bench.view.titles import listed, offered, size_of
 
 MOST_STEPS = 2000
 
