@@ -16,6 +16,7 @@ import msgspec
 
 from merge_bench.errors import UsageError
 from merge_bench.records.probe_rows import Row, over
+from merge_bench.records.results_folder import ResultsFolder
 
 FOLDER = Path(__file__).with_name("published_data").resolve()
 """`results/published/`: a link to it in a checkout, its files in an installed package."""
@@ -27,6 +28,19 @@ _KINDS = {
     SETTINGS: "effects of settings",
     CAMPAIGN: "a campaign",
 }
+
+
+SHIPPED, PUBLISHED = "shipped", "published"
+"""Origins of results in lists."""
+
+
+def beside(results: Path) -> list[ResultsFolder]:
+    """The published results, and those of this project's checkout, to list with those in `results`."""
+    shipped = FOLDER.parent
+    places = {results / "curated": SHIPPED, results / "published": PUBLISHED}
+    if results.resolve() != shipped:
+        places |= {FOLDER: PUBLISHED, shipped / "curated": SHIPPED}
+    return [ResultsFolder(place, origin) for place, origin in places.items()]
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,9 +17,9 @@ from merge_bench.errors import MergeBenchError
 from merge_bench.host.memory import usable_cores
 from merge_bench.merge.engines import describe
 from merge_bench.records.campaign import Campaign, Launch
-from merge_bench.records.reader import read_campaign, read_head
+from merge_bench.records.reader import read_campaign
 from merge_bench.records.recorded_plan import without_names
-from merge_bench.records.writer import RECORDS
+from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.units import format_duration
 
 START_SECONDS = 4.0
@@ -68,18 +68,15 @@ class Earlier:
         others: list[float] = []
         same_busy: list[float] = []
         others_busy: list[float] = []
-        for records in sorted(self.results.glob(f"*/{RECORDS}"), reverse=True):
+        for folder, head in ResultsFolder(self.results).newest(lambda head: head.host == host):
             if len(same) >= ENOUGH_LAUNCHES or read >= MOST_READ:
                 break
-            head = read_head(records)
-            if head is None or (head.surroundings or {}).get("host") != host:
-                continue
             alike = [index for index, each in enumerate(head.plans) if _problem(each) == problem]
             if not alike:
                 continue
             read += 1
             try:
-                campaign = read_campaign(records)
+                campaign = read_campaign(folder)
             except MergeBenchError:
                 continue
             busy = bool(busy_host(campaign))

@@ -20,10 +20,11 @@ from merge_bench.errors import Caution, MergeBenchError, RunFailed, UsageError, 
 from merge_bench.host import machine
 from merge_bench.host.memory import show_cores
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch
-from merge_bench.records.reader import read_campaign, read_head
+from merge_bench.records.reader import read_campaign
 from merge_bench.records.recorded_plan import without_names
+from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.records.schema import CampaignLine, ExtensionLine, FailureLine, LaunchEndLine, WarningLine
-from merge_bench.records.writer import RECORDS, CampaignWriter
+from merge_bench.records.writer import CampaignWriter
 
 # Not all of DASK_…: other parts of Dask's configuration hold passwords and tokens, and records are passed around.
 PREFIXES = (*machine.RECORDED_PREFIXES, "DASK_DISTRIBUTED__", "DASK_DATAFRAME__")
@@ -155,25 +156,22 @@ def go_on(
     Two campaigns are the same if their first lines differ only in name, time, arguments and paths of configs. Campaigns
     that another process is writing are skipped, and so are those that ended with a wrong result or a gate not met.
     """
-    for records in sorted(results.glob(f"*/{RECORDS}"), reverse=True):
-        head = read_head(records)
-        if head is None or differences(head, line):
-            continue
+    for folder, _ in ResultsFolder(results).newest(lambda head: not differences(head, line)):
         try:
-            campaign = read_campaign(records)
+            campaign = read_campaign(folder)
             if differences(campaign.head, line) or _over(campaign) or not unfinished(campaign):
                 continue  # it may have been extended since its first line
-            writer = CampaignWriter.resume(records.parent)
+            writer = CampaignWriter.resume(folder)
         except MergeBenchError as error:
-            say(f"not resuming {records.parent}: {error}")
+            say(f"not resuming {folder}: {error}")
             continue
         try:
-            campaign = read_campaign(records)  # its writer may have finished it since
+            campaign = read_campaign(folder)  # its writer may have finished it since
             if not _over(campaign) and unfinished(campaign):
                 for launch in campaign.launches:
                     if launch.end is None:
                         _end(writer, launch)
-                return writer, read_campaign(records)
+                return writer, read_campaign(folder)
         except BaseException:
             writer.close()
             raise

@@ -86,9 +86,10 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
 
 def _refuse_several(named: Sequence[str], options: RunOptions) -> None:
     """Refuse a second config, and what a pattern after ``--against`` matched beside one result."""
+    from merge_bench.records.results_folder import is_result
     from merge_bench.records.writer import RECORDS
 
-    results = [name for name in named if Path(name).name == RECORDS or (Path(name) / RECORDS).is_file()]
+    results = [name for name in named if Path(name).name == RECORDS or is_result(Path(name))]
     if results and options.against:
         every = [options.against, *results]
         newest = max(every, key=lambda name: Path(name.removesuffix(RECORDS)).name)

@@ -188,8 +188,7 @@ class Campaign:
     @property
     def of_a_job(self) -> bool:
         """Whether a service made it."""
-        environment = (self.head.surroundings or {}).get("environment")
-        return isinstance(environment, dict) and JOB in environment
+        return self.head.variable(JOB) is not None
 
     @property
     def cautions(self) -> tuple[Caution, ...]:

@@ -61,10 +61,10 @@ def read_campaign(result: str | os.PathLike[str]) -> Campaign:
     return assembly.build()
 
 
-def read_head(records: Path) -> s.CampaignLine | None:
-    """The first line of `records`; None if this version cannot read it."""
+def read_head(folder: Path) -> s.CampaignLine | None:
+    """The first line of a result; None if this version cannot read it."""
     try:
-        with open_regular(records) as stream:
+        with open_regular(folder / RECORDS) as stream:
             record = _decode(stream.readline(LONGEST_LINE))
     except (OSError, ValueError, UsageError):
         return None

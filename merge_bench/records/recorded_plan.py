@@ -6,7 +6,7 @@ The records keep each plan as its command wrote it (`Run.options`). An option th
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
@@ -127,6 +127,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, options: Mapping[str, Any]) -> Plan:
         """Read a plan of a campaign line; an option with a value of another type counts as missing (`unreadable`)."""
         return _read(cls, options)[0]
+
+
+def is_tuning(plans: Sequence[Plan]) -> bool:
+    """Whether these are the plans of a tuning."""
+    return any(plan.tune is not None for plan in plans)
 
 
 def without_names(plan: Mapping[str, Any]) -> dict[str, Any]:

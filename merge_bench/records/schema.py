@@ -74,6 +74,16 @@ class CampaignLine(Line, tag="campaign", frozen=True, kw_only=True):
     surroundings: dict[str, Any] | None = None
     imported_from: ImportedFrom | None = None
 
+    @property
+    def host(self) -> str | None:
+        """The host that made it, if that is recorded."""
+        return (self.surroundings or {}).get("host")
+
+    def variable(self, name: str) -> str | None:
+        """A recorded variable of its environment."""
+        environment = (self.surroundings or {}).get("environment")
+        return environment.get(name) if isinstance(environment, dict) else None
+
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """How the processes were started, and the protocol of their control plane.

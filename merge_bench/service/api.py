@@ -7,7 +7,7 @@ import re
 import time
 from asyncio import Semaphore
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +20,7 @@ from merge_bench.analysis.history.document import history
 from merge_bench.cluster.supervisor import last_bytes
 from merge_bench.config.version import __version__
 from merge_bench.errors import UsageError
+from merge_bench.records.results_folder import YOURS, Entry, ResultsFolder, is_result
 from merge_bench.records.writer import RECORDS
 from merge_bench.service import documents as d
 from merge_bench.service import openapi, schedules
@@ -27,7 +28,7 @@ from merge_bench.service.rules import Rules, as_typed
 from merge_bench.service.runner import LOG, Runner
 from merge_bench.service.sessions import Sessions
 from merge_bench.service.store import LOCAL, NAME, Refused, Store, Token
-from merge_bench.view.dashboard.campaign_index import YOURS, Entry
+from merge_bench.view.titles import title_of_entry
 
 _LOG_BYTES = 16 << 10
 
@@ -46,8 +47,8 @@ class Limits:
 class Service:
     """What requests are about.
 
-    `hosts`: the values of ``Host`` that are its own; `scheme`: http or https; `results`: gives the stored results, the
-    newest first; `waiting`: limits the requests for results that wait for each other.
+    `hosts`: the values of ``Host`` that are its own; `scheme`: http or https; `waiting`: limits the requests for
+    results that wait for each other.
     """
 
     store: Store
@@ -56,7 +57,7 @@ class Service:
     limits: Limits
     hosts: Collection[str]
     scheme: str
-    results: Callable[[], Sequence[Entry]]
+    results: ResultsFolder
     counts: Counter[object] = field(default_factory=Counter)
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(4, "api"))
     slow: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "results"))
@@ -118,9 +119,9 @@ def show_job(service: Service, asked: Asked) -> d.Job:
 def show_records(service: Service, asked: Asked) -> Path:
     """Send the records of a job's campaign, as far as they are written: one JSON document a line."""
     name = show_job(service, asked).result
-    if name is None or not (file := service.rules.results / name / RECORDS).is_file():
+    if name is None or not is_result(folder := service.results.path / name):
         raise Refused(404, "no-records", "this job has no records")
-    return file
+    return folder / RECORDS
 
 
 def cancel_job(service: Service, asked: Asked) -> d.Job:
@@ -152,7 +153,7 @@ def remove_schedule(service: Service, asked: Asked) -> d.Schedules:
 
 def list_results(service: Service, asked: Asked) -> d.Results:
     """List stored results, the newest first."""
-    every = [entry for entry in service.results() if entry.origin == YOURS and entry.head is not None]
+    every = [entry for entry in service.results.entries() if entry.origin == YOURS and entry.head is not None]
     shown = every[asked.value.offset :][: asked.value.limit]
     return d.Results(results=list(map(_result, shown)), total=len(every))
 
@@ -160,7 +161,7 @@ def list_results(service: Service, asked: Asked) -> d.Results:
 def show_history(service: Service, asked: Asked) -> HistoryDocument:
     """Show the levels and shifts of repeated merges."""
     query = msgspec.structs.asdict(asked.value)
-    return history([service.rules.results], most=query.pop("limit"), **query)
+    return history([service.results.path], most=query.pop("limit"), **query)
 
 
 def health(service: Service, asked: Asked) -> d.Health:
@@ -239,6 +240,10 @@ def _job(service: Service, row: d.Row, asked: Asked) -> d.Job:
 
 def _result(entry: Entry) -> d.ResultRow:
     return d.ResultRow(
-        name=entry.folder.name, kind=entry.kind, title=entry.title, status=entry.status, started=entry.started,
+        name=entry.folder.name,
+        kind=entry.kind,
+        title=title_of_entry(entry),
+        status=entry.status,
+        started=entry.started,
         configs=list(entry.configs),
-    )  # fmt: skip
+    )

@@ -15,7 +15,6 @@ import psutil
 
 from merge_bench.records.campaign import JOB
 
-VARIABLE = JOB
 _POLL_SECONDS = 0.05
 
 
@@ -26,7 +25,7 @@ def mark(instance: str, number: int) -> str:
 
 def members(instance: str) -> list[int]:
     """Processes on this machine that belong to a job of the service named `instance`."""
-    wanted = f"{VARIABLE}={instance}-".encode()
+    wanted = f"{JOB}={instance}-".encode()
     found = []
     for pid in psutil.pids():
         with contextlib.suppress(OSError):

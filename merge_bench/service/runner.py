@@ -14,9 +14,10 @@ from pathlib import Path
 from merge_bench.cluster.supervisor import Child
 from merge_bench.config.options import BY_KEY
 from merge_bench.errors import MergeBenchError, RunFailed
+from merge_bench.records.campaign import JOB
 from merge_bench.records.outputs import replacing
-from merge_bench.records.reader import read_campaign, read_head
-from merge_bench.records.writer import RECORDS
+from merge_bench.records.reader import read_campaign
+from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.service import processes
 from merge_bench.service.documents import Row
 from merge_bench.service.rules import own_config, settings_text
@@ -89,16 +90,11 @@ class Runner:
             return known
         since = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(job.created - _CLOCK_SECONDS))
         mark = processes.mark(self._store.instance, job.id)
-        try:
-            names = sorted((each for each in os.listdir(self._results) if each >= since), reverse=True)
-        except OSError:
-            return None
-        for name in names:
-            head = read_head(self._results / name / RECORDS)
-            surroundings = (head and head.surroundings) or {}
-            if surroundings.get("environment", {}).get(processes.VARIABLE) == mark:
-                self._found = {(job.id, job.attempts): name}  # for those who ask again while it runs
-                return name
+        results = ResultsFolder(self._results)
+        own = results.newest(lambda head: head.variable(JOB) == mark, names=lambda name: name >= since)
+        for folder, _ in own:
+            self._found = {(job.id, job.attempts): folder.name}  # for those who ask again while it runs
+            return folder.name
         return None
 
     def _loop(self) -> None:
@@ -131,7 +127,7 @@ class Runner:
     def _recorded_status(self, result: str | None) -> int | None:
         """The exit status of a job that was over when its service was killed; None if it was not, or had failed."""
         try:
-            end = read_campaign(self._results / result / RECORDS).end if result else None
+            end = read_campaign(self._results / result).end if result else None
         except MergeBenchError:
             return None
         return end.status if end is not None and end.status != RunFailed.exit_status else None
@@ -160,7 +156,7 @@ class Runner:
             with replacing(folder / config) as stream:
                 stream.write(settings_text(job.settings).encode("ascii"))
         mark = processes.mark(self._store.instance, job.id)
-        environment = {**os.environ, processes.VARIABLE: mark, **_ENVIRONMENT}
+        environment = {**os.environ, JOB: mark, **_ENVIRONMENT}
         environment.pop(BY_KEY["on"].variable, None)  # a job runs here, and does not queue another one
         # SIGTERM, so that a job whose service is killed ends its own processes. The kernel sends it when this thread
         # ends.

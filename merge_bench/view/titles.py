@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import PurePath
 
@@ -12,7 +13,8 @@ from merge_bench.config.parsers import quoted
 from merge_bench.merge import engines
 from merge_bench.merge.exchange import recorded_plane
 from merge_bench.records.campaign import Campaign
-from merge_bench.records.recorded_plan import Plan, Table, Workload
+from merge_bench.records.recorded_plan import Plan, Table, Workload, is_tuning
+from merge_bench.records.results_folder import Entry
 from merge_bench.records.schema import CampaignLine
 from merge_bench.view.numbers import rows
 from merge_bench.view.text import plural, short, visible
@@ -33,9 +35,9 @@ def title_of(head: CampaignLine, plans: Sequence[Plan], measured: Collection[int
     return f"{first}: {measured_problem(plans, measured)}" + (" (imported)" if head.imported_from is not None else "")
 
 
-def is_tuning(plans: Sequence[Plan]) -> bool:
-    """Whether these are the plans of a tuning."""
-    return any(plan.tune is not None for plan in plans)
+def title_of_entry(entry: Entry, measured: Collection[int] = ()) -> str:
+    """The same of a result in a list; the folder's name if its first line cannot be read."""
+    return entry.folder.name if entry.head is None else title_of(entry.head, entry.plans, measured)
 
 
 def tunes(campaign: Campaign) -> bool:
@@ -166,6 +168,27 @@ def short_times(moments: Iterable[float | None], *, clock: bool = False) -> list
     several = len({year for _, year, _ in found if year}) > 1
     clock = clock or len({each[:2] for each in found}) == 1
     return [" ".join(filter(None, (day, year * several, time * clock))) for day, year, time in found]
+
+
+def _offer(entry: Entry) -> str:
+    """Its title, its engines if one is not the usual one, and its status."""
+    return " · ".join(filter(None, (short(title_of_entry(entry), 60), unusual_engines(entry.plans), entry.status)))
+
+
+def offered(entries: Sequence[Entry], name: Callable[[Entry], str] = _offer) -> dict[str, str]:
+    """The id of each of `entries` by when it began and its `name`: ``25 Nov 14:02 · tcp: … · done``.
+
+    The folder's name is added where two have the same label, and the year where there are several.
+    """
+    began = short_times((entry.started for entry in entries), clock=True)
+    labels = [
+        " · ".join(filter(None, (time, visible(name(entry))))) for time, entry in zip(began, entries, strict=True)
+    ]
+    counts = Counter(labels)
+    return {
+        label + f" ({visible(entry.folder.name)})" * (counts[label] > 1): entry.id
+        for label, entry in zip(labels, entries, strict=True)
+    }
 
 
 def moment(seconds: float | None) -> datetime | None:

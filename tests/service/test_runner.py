@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from merge_bench.records.campaign import JOB
 from merge_bench.records.schema import CampaignLine, EndLine
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.service import processes
@@ -185,7 +186,7 @@ def test_a_service_that_is_started_again_ends_what_a_killed_one_left(
 
 
 def test_processes_of_another_service_are_left_alone(tmp_path: Path) -> None:
-    mark = {**os.environ, processes.VARIABLE: processes.mark("another", 1)}
+    mark = {**os.environ, JOB: processes.mark("another", 1)}
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env=mark) as other:
         until(lambda: processes.members("another") == [other.pid])
         processes.end("anothe", 0.0)
@@ -202,7 +203,7 @@ def test_a_job_that_was_over_when_its_service_was_killed_does_not_run_again(
     number = service.add("pass", resume=True)
     service.store.take()
     mark = processes.mark(service.store.instance, number)
-    with_mark = {"environment": {processes.VARIABLE: mark}}
+    with_mark = {"environment": {JOB: mark}}
     head = CampaignLine(campaign_id="x", argv=[], version="0", configs=[], plans=[], runs=[], surroundings=with_mark)
     writer = CampaignWriter.create(tmp_path / "results", "x")
     writer.write(head)
@@ -238,7 +239,7 @@ def test_the_campaign_of_a_job_is_found_though_the_clock_was_set_back(tmp_path: 
     with CampaignWriter.create(tmp_path / "results", "tcp") as writer:
         head = CampaignLine(
             campaign_id="x", argv=[], version="0", configs=[], plans=[], runs=[],
-            surroundings={"environment": {processes.VARIABLE: mark}},
+            surroundings={"environment": {JOB: mark}},
         )  # fmt: skip
         writer.write(head)
     queued_later = msgspec.structs.replace(job, created=job.created + 3600)

@@ -9,9 +9,19 @@ import pytest
 
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.recorded_plan import Plan
+from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.view.report.full.results import by_problem, sources_of
 from merge_bench.view.report.run import print_report
-from merge_bench.view.titles import measured_problem, option_of, problem_of, short_times, size_of, tables_of, title_of
+from merge_bench.view.titles import (
+    measured_problem,
+    offered,
+    option_of,
+    problem_of,
+    short_times,
+    size_of,
+    tables_of,
+    title_of,
+)
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 
 
@@ -94,3 +104,11 @@ def test_times_have_what_tells_them_apart() -> None:
     assert short_times([0.0, year]) == ["1 Jan 1970", "1 Jan 1971"]
     assert short_times([0.0, 60.0]) == ["1 Jan 00:00", "1 Jan 00:01"]
     assert short_times([0.0, year], clock=True) == ["1 Jan 1970 00:00", "1 Jan 1971 00:00"]
+
+
+def test_campaigns_are_offered_with_their_engine_if_it_is_not_the_usual_one(tmp_path: Path) -> None:
+    for engine in ("native", "duckdb"):
+        write_campaign(tmp_path, Script(config="a" * 100, plan=plan(engine=engine))).rename(tmp_path / f"of-{engine}")
+    labels = {Path(folder).name: label for label, folder in offered(ResultsFolder(tmp_path).entries()).items()}
+    assert labels["of-duckdb"].endswith(" workers · engine duckdb · done")
+    assert labels["of-native"].endswith(" workers · done")

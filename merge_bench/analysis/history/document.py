@@ -16,7 +16,7 @@ from merge_bench.analysis.compare.samples import METRICS, Metric
 from merge_bench.analysis.documents import history as documents
 from merge_bench.analysis.history.accepted import Series, accept
 from merge_bench.analysis.history.findings import findings, gradual
-from merge_bench.analysis.history.index import Entry, Index
+from merge_bench.analysis.history.index import HistoryIndex, RunFigures
 from merge_bench.analysis.history.shifts import AFTER, FIRST, Shift, find_shifts
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError
@@ -45,7 +45,7 @@ def history(
     """
     for name in only.keys() - {"config", "chunk", "workers", "hosts", "engine", "exchange"}:
         raise UsageError(f"history has no option {name}")
-    index = Index(folders)
+    index = HistoryIndex(folders)
     only["rows_per_chunk"] = only.pop("chunk", None)
     wanted = {name: value for name, value in only.items() if value is not None}
     series = (each for each in index.series() if wanted.items() <= each.items())
@@ -91,7 +91,7 @@ def accept_level(document: documents.HistoryDocument, *, by: str | None, reason:
 
 
 def document_of(
-    index: Index, series: Iterable[Series], metric: str, threshold: float = 0.02, most: int | None = None
+    index: HistoryIndex, series: Iterable[Series], metric: str, threshold: float = 0.02, most: int | None = None
 ) -> documents.HistoryDocument:
     """The first `most` of these `series` that have the metric."""
     if metric not in BY_NAME:
@@ -104,10 +104,10 @@ def document_of(
 
 
 def series_of(
-    index: Index, series: Series, metric: Metric, threshold: float, *, without: str = ""
+    index: HistoryIndex, series: Series, metric: Metric, threshold: float, *, without: str = ""
 ) -> documents.HistorySeries | None:
     """One series, None if nothing in it has the metric; `without`: the folder of a result to leave out."""
-    every = [entry for entry in index.entries(series) if entry.path != without]
+    every = [entry for entry in index.runs(series) if entry.path != without]
     entries = [entry for entry in every if entry.values.get(metric.name) and not entry.wrong]
     if not entries:
         return None
@@ -165,7 +165,7 @@ def _newest(values: Sequence[float], numbers: Sequence[int], number: int) -> lis
 
 
 def _accepted(
-    index: Index, series: Series, entries: Sequence[Entry], shifts: Sequence[Shift], metric: Metric
+    index: HistoryIndex, series: Series, entries: Sequence[RunFigures], shifts: Sequence[Shift], metric: Metric
 ) -> dict[int | None, documents.AcceptedLevel]:
     """By the number of the shift, who accepted the level that begins there."""
     found: dict[int | None, documents.AcceptedLevel] = {}
@@ -190,7 +190,7 @@ def _reference(shifts: Sequence[Shift], accepted: Collection[int], results: int,
     return reference
 
 
-def _shift(index: Index, entries: Sequence[Entry], shift: Shift, metric: Metric) -> documents.LevelShift:
+def _shift(index: HistoryIndex, entries: Sequence[RunFigures], shift: Shift, metric: Metric) -> documents.LevelShift:
     """With what differs across it; then what differs one result later or earlier, as noise may hide the right one."""
     found = [
         documents.ShiftDifference(

@@ -16,7 +16,7 @@ from merge_bench.analysis.compare.samples import METRICS, Sample, Side, side
 from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.analysis.documents.history import HistorySeries
 from merge_bench.analysis.history.document import BY_NAME, series_of
-from merge_bench.analysis.history.index import Entry, Index
+from merge_bench.analysis.history.index import HistoryIndex, RunFigures
 from merge_bench.analysis.history.noise import limited
 from merge_bench.analysis.statistics.verdict import ALPHA
 from merge_bench.records.campaign import Campaign
@@ -40,7 +40,7 @@ def compare_with_level(campaign: Campaign, results: str | os.PathLike[str], thre
 
     Without `LEAST` earlier results nothing is compared, as the only note says.
     """
-    index, own = Index([results]), campaign.folder.resolve()
+    index, own = HistoryIndex([results]), campaign.folder.resolve()
     series = next(iter(index.series(own.name)), {})
     found = series_of(index, series, BY_NAME["throughput"], threshold, without=str(own))
     paths = {found.results[at].path for at in found.reference_results} if found is not None else set()
@@ -51,7 +51,7 @@ def compare_with_level(campaign: Campaign, results: str | os.PathLike[str], thre
             notes=[f"nothing was compared: {known}"], verified=True,
         )  # fmt: skip
     assert found is not None
-    entries = [entry for entry in index.entries(series) if entry.path in {each.path for each in found.results}]
+    entries = [entry for entry in index.runs(series) if entry.path in {each.path for each in found.results}]
     level = {}
     for metric in METRICS:
         its = [entry for entry in entries if entry.path in paths and entry.values.get(metric.name)]
@@ -76,11 +76,11 @@ def compare_with_result(campaign: Campaign, earlier: Campaign, threshold: float)
     sides = {}
     if len(campaign.runs) == len(earlier.runs) == 1 and find_spec("scipy"):
         own = campaign.folder.resolve()
-        index = Index([own.parent])
+        index = HistoryIndex([own.parent])
         series = next(iter(index.series(own.name)), {})
         found = series_of(index, series, BY_NAME["throughput"], threshold, without=str(own)) if series else None
         if found is not None and len(found.results) >= _NIGHTS:
-            entries = [entry for entry in index.entries(series) if entry.path in {each.path for each in found.results}]
+            entries = [entry for entry in index.runs(series) if entry.path in {each.path for each in found.results}]
             for metric in METRICS:
                 noise, nights = _noise(found, entries, metric.name, 1)
                 if nights >= _NIGHTS:
@@ -88,7 +88,7 @@ def compare_with_result(campaign: Campaign, earlier: Campaign, threshold: float)
     return compare([earlier, campaign], threshold=threshold, level=sides)
 
 
-def _noise(found: HistorySeries, entries: Sequence[Entry], metric: str, results: int) -> tuple[float, int]:
+def _noise(found: HistorySeries, entries: Sequence[RunFigures], metric: str, results: int) -> tuple[float, int]:
     """How far from the median of so many results one more may lie, and how many results show that.
 
     That is half its prediction interval by Student's t, 0.03 for 3 %. All levels of the series share their noise.
