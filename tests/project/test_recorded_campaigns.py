@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from merge_bench import api
 from merge_bench.cli import cli
 from merge_bench.records.reader import read_campaign
-from merge_bench.view.report.full import markdown_report
+from merge_bench.view.report import markdown
 from merge_bench.view.report.full.build import References, build
 from merge_bench.view.report.full.write import ucx_defaults
 
@@ -57,7 +57,7 @@ def made(kind: str, name: str) -> str:
         return json.dumps(frames, default=str)
     if name == "report.md" and kind in MERGES:  # without the page: tests/view/report/full has those of merges
         campaigns = [read_campaign(kind)]
-        return markdown_report.render(build(campaigns, References(), ucx_defaults(campaigns)), {})
+        return markdown.render_report(build(campaigns, References(), ucx_defaults(campaigns)), {})
     if name == "report.md":
         with tempfile.TemporaryDirectory() as folder:
             page, text = Path(folder) / "report.html", Path(folder) / "report.md"

@@ -21,7 +21,7 @@ from merge_bench.view.dashboard.background import Session
 from merge_bench.view.dashboard.live_data import FAILED, NO_PAIRS, WARNING, Now, Point, Points, now
 from merge_bench.view.numbers import gib, ms
 from merge_bench.view.plot.marks import Chart, Picture
-from merge_bench.view.report.layout import grouped
+from merge_bench.view.report.content import grouped
 from merge_bench.view.report.workers import NOT_MEASURED, slowest_of
 from merge_bench.view.text import as_html, unbroken
 from merge_bench.view.titles import listed, offered

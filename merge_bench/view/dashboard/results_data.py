@@ -21,8 +21,8 @@ from merge_bench.view.plot import merge
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.plot.source import of_results
 from merge_bench.view.report import comparison
+from merge_bench.view.report.content import Column
 from merge_bench.view.report.full.results import Source, by_problem, published_bars, sources_of
-from merge_bench.view.report.layout import Column
 from merge_bench.view.text import capitalized, plural, short
 from merge_bench.view.titles import measured_problem, moment
 

@@ -9,7 +9,7 @@ from merge_bench.records.probe_rows import Row
 from merge_bench.view.numbers import NULL, number, ratio
 from merge_bench.view.probe.footnotes import mark
 from merge_bench.view.probe.tables import Line, Table
-from merge_bench.view.report.layout import Column, Page
+from merge_bench.view.report.content import Column, Page
 from merge_bench.view.text import visible
 
 EQUAL, UNEVEN = "the same size for each pair", "parcels of a merge, both frames, sizes as its partition makes them"

@@ -9,7 +9,7 @@ from merge_bench.probe.ranks.ucc import SHARP_ASKED
 from merge_bench.records.probe_rows import Row
 from merge_bench.view.numbers import binary
 from merge_bench.view.probe.tables import Table
-from merge_bench.view.report.layout import Page, grouped
+from merge_bench.view.report.content import Page, grouped
 from merge_bench.view.text import visible
 
 OTHER_LANES, WRONG, REMARK = "!", "!!", "*"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TextIO
 
 from merge_bench.errors import Caution
@@ -25,13 +25,12 @@ from merge_bench.view.numbers import NULL, binary, number, thin
 from merge_bench.view.probe.all_to_all import write_all_to_all, write_convention
 from merge_bench.view.probe.footnotes import footnotes, mark
 from merge_bench.view.probe.tables import Line, Table, tables_of
-from merge_bench.view.report.layout import Column, Page, grouped, page_on
+from merge_bench.view.report.content import Column, Page, grouped
 from merge_bench.view.report.run_sections import warnings as write_warnings
+from merge_bench.view.report.terminal import page_on
 from merge_bench.view.text import visible
 
 _SHOWN = 40
-_PIPE = 1 << 30
-_GAP = 2
 _PAIR_SIZES = 4
 _CONCLUSIONS = 6
 _UNITS = {ONE_WAY.unit: "", RATE.unit: "1 MB = 10⁶ B, as OSU counts", BUS.unit: "1 GB = 10⁹ B"}
@@ -152,7 +151,7 @@ def _by_size(
     # On a terminal some of many sizes, evenly, with the first and the last.
     some = sizes if page.plain else [sizes[at] for at in thin(len(sizes), _SHOWN)]
     base = next((line for line in table.lines if line.config == baseline and not line.published), None)
-    first = Column("Size\n(KiB)" if unit > 1 else "Size\n(B)", [_in_units(size, unit) for size in some])
+    first = [Column("Size\n(KiB)" if unit > 1 else "Size\n(B)", [_in_units(size, unit) for size in some])]
     # A test that was not measured at these sizes has no columns.
     lines = [line for line in table.lines if any(line.at(size) is not None for size in some)]
     blocks: list[list[Column]] = []
@@ -164,41 +163,15 @@ def _by_size(
         speed_up = Column(f"Speed-up over\n{visible(base.label)}", ratios) if base is not None and ratios else None
         columns = _figures(line, rows, measures, speed_up)
         blocks.append([*columns, Column("", [mark(row) for row in rows], text=True)])
-    always = lines.index(base) if base in lines else None
-    for part, chosen in enumerate(_abreast([first], blocks, always, page)):
-        if part:
-            page.line("")
-        page.table(*chosen)
+    if base in lines:  # beside the others wherever a terminal has no room for all
+        first += blocks.pop(lines.index(base))
+    page.wide_table(first, *blocks)
     if len(some) < len(sizes):
         page.line(f"Shown: {len(some)} of {len(sizes)} sizes; use --csv, --json or a pipe to get all.", "dim")
 
 
 def _in_units(size: int, unit: int) -> str:
     return f"{size // unit:,}" if size % unit == 0 else f"{size / unit:,.2f}"
-
-
-def _abreast(
-    first: list[Column], blocks: Sequence[list[Column]], always: int | None, page: Page
-) -> Iterator[list[Column]]:
-    """As many blocks of columns as stand side by side; `always` is repeated in each table that has room for two."""
-    room = _PIPE if page.plain else page.console.width
-    kept = [*first, *(blocks[always] if always is not None else [])]
-    if any(_width([*kept, *block]) > room for block in blocks):
-        kept, always = list(first), None
-    columns = list(kept)
-    for index, block in enumerate(blocks):
-        if index == always:
-            continue
-        if len(columns) > len(kept) and _width([*columns, *block]) > room:
-            yield columns
-            columns = list(kept)
-        columns += block
-    yield columns
-
-
-def _width(columns: Sequence[Column]) -> int:
-    shown = [column for column in columns if any(column.cells)]
-    return sum(max(map(len, [*column.heading.split("\n"), *column.cells])) + _GAP for column in shown)
 
 
 def _figures(

@@ -9,9 +9,10 @@ from merge_bench.errors import Caution
 from merge_bench.probe.shared.measures import ONE_WAY, RATE_TEST, kind_of, placed
 from merge_bench.records.probe_rows import Row
 from merge_bench.view.numbers import binary, number, ratio, thin
-from merge_bench.view.report.layout import Column, Page, grouped, page_on
+from merge_bench.view.report.content import Column, Page, grouped
 from merge_bench.view.report.next_step import elsewhere
 from merge_bench.view.report.run_sections import warnings as write_warnings
+from merge_bench.view.report.terminal import page_on
 from merge_bench.view.text import visible
 
 SIZES = 6

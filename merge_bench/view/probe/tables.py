@@ -8,7 +8,7 @@ from functools import cached_property
 
 from merge_bench.probe.shared.measures import ALL_TO_ALL, COLLECTIVE, PING_PONG, kind_of, placed
 from merge_bench.records.probe_rows import Row
-from merge_bench.view.report.layout import grouped
+from merge_bench.view.report.content import grouped
 from merge_bench.view.text import visible
 
 TOGETHER = (COLLECTIVE, ALL_TO_ALL)

@@ -21,7 +21,7 @@ from merge_bench.records.campaign import Campaign, Launch, Run
 from merge_bench.view.numbers import NULL, gib, ms, number, ratio, rows
 from merge_bench.view.report import comparison as comparing
 from merge_bench.view.report import run_sections
-from merge_bench.view.report.layout import Page, by_row
+from merge_bench.view.report.content import Page, by_row
 from merge_bench.view.report.next_step import NextStep, after_run, after_sweep, elsewhere, typed
 
 if TYPE_CHECKING:

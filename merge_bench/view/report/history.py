@@ -15,7 +15,8 @@ from merge_bench.analysis.history.shifts import FIRST
 from merge_bench.analysis.verification_state import UNVERIFIED
 from merge_bench.view.numbers import cell
 from merge_bench.view.report.comparison import UNITS, noise
-from merge_bench.view.report.layout import Page, by_row, page_on
+from merge_bench.view.report.content import Page, by_row
+from merge_bench.view.report.terminal import page_on
 from merge_bench.view.text import plural, short, visible
 from merge_bench.view.titles import option_of, short_times
 

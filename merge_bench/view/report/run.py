@@ -14,8 +14,9 @@ from merge_bench.records.campaign import WAYS, Campaign, Run
 from merge_bench.view.numbers import cell, gib, ms, rows
 from merge_bench.view.report import run_sections, transports, workers
 from merge_bench.view.report.conclusion import conclude
-from merge_bench.view.report.layout import Column, Page, page_on
+from merge_bench.view.report.content import Column, Page
 from merge_bench.view.report.next_step import export_command
+from merge_bench.view.report.terminal import page_on
 
 _NO_COLUMNS = frozenset(("iterations", "warmup", "launches", "timeout", "distribution_reason"))
 

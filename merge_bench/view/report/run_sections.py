@@ -14,7 +14,7 @@ from merge_bench.records.campaign import Launch, Run
 from merge_bench.records.recorded_plan import Plan
 from merge_bench.records.schema import IterationLine
 from merge_bench.view.numbers import NULL, gib, ms, number, rows
-from merge_bench.view.report.layout import Column, Page, by_row, grouped
+from merge_bench.view.report.content import Column, Page, by_row, grouped
 from merge_bench.view.text import plural
 from merge_bench.view.titles import keys_of, tables_of
 

@@ -9,7 +9,7 @@ from merge_bench.analysis.aggregate import WorkerFigures, pair_figures
 from merge_bench.analysis.diagnostics import overloaded, straggling
 from merge_bench.records.campaign import Launch, Run
 from merge_bench.view.numbers import gib, mib, ms, number, rows
-from merge_bench.view.report.layout import Column, Page, by_pair
+from merge_bench.view.report.content import Column, Page, by_pair
 from merge_bench.view.report.run_sections import absent
 
 _LARGEST_MATRIX = 8

@@ -13,7 +13,7 @@ from merge_bench.records.reader import read_campaign
 from merge_bench.view.plot import interactive, static
 from merge_bench.view.plot.draw import draw
 from merge_bench.view.plot.source import source_of
-from merge_bench.view.report.blocks import Drawing
+from merge_bench.view.report.content import Drawing
 from merge_bench.view.report.full.build import References, build
 from merge_bench.view.report.full.charts import charts
 from tests.helpers.runs import ROOT

@@ -28,13 +28,12 @@ from merge_bench.view.plot.network import panels_of_results
 from merge_bench.view.plot.source import source_of
 from merge_bench.view.probe.show import write_rows
 from merge_bench.view.report import comparison, run_sections
-from merge_bench.view.report.blocks import Recorder, Section
 from merge_bench.view.report.conclusion import conclude, headline, verdicts
+from merge_bench.view.report.content import Column, Page, Report, by_row, grouped
 from merge_bench.view.report.full import tuning_sections
 from merge_bench.view.report.full.environment import write_command, write_environment
 from merge_bench.view.report.full.exchange_share import write_exchange_share
 from merge_bench.view.report.full.results import Source, by_problem, sources_of, write_results
-from merge_bench.view.report.layout import Column, by_row, grouped
 from merge_bench.view.report.next_step import NextStep, after_compare, after_recorded_tuning
 from merge_bench.view.report.run import overview, report_run
 from merge_bench.view.text import plural
@@ -56,30 +55,12 @@ class References:
     rows: tuple[Row, ...] = ()
 
 
-@dataclass(frozen=True)
-class Report:
-    """The whole report as data.
-
-    `about`: when and where it was measured, and with what; `state`: why the numbers are not verified, or the figures
-    of a run, a verdict or the outcome of a tuning, whose numbers are `verified`; `alarm`: whether that is shown as an
-    alarm; `decided`: whether a comparison or a tuning that it is about, if any, decided anything.
-    """
-
-    title: str
-    about: str
-    state: str
-    alarm: bool
-    sections: tuple[Section, ...]
-    verified: str = ""
-    decided: bool = True
-
-
 def build(campaigns: Sequence[Campaign], references: References, defaults: Mapping[str, str] | None) -> Report:
     """The report of `campaigns`; `defaults`: of the UCX that they ran with, where it can be asked.
 
     The conclusion stands first, then the figures, then what they rest on.
     """
-    page = Recorder()
+    page = Page(whole=True)
     merges = [campaign for campaign in campaigns if not _is_probe(campaign)]
     probes = [campaign for campaign in campaigns if _is_probe(campaign)]
     campaigns = [*merges, *probes]  # the merges first, so that each result has one letter everywhere
@@ -182,7 +163,7 @@ def _state(sources: Sequence[Source], probes: Sequence[Campaign]) -> tuple[str, 
 
 
 def _conclusion(
-    page: Recorder, campaigns: Sequence[Campaign], merges: Sequence[Campaign], sources: Sequence[Source],
+    page: Page, campaigns: Sequence[Campaign], merges: Sequence[Campaign], sources: Sequence[Source],
     rows: Sequence[Row], panels: Sequence[Chart],
 ) -> None:  # fmt: skip
     """What `run` printed, with its drawing; of several campaigns the verdicts on all of them."""
@@ -228,7 +209,7 @@ def _after_several(merges: Sequence[Campaign]) -> NextStep | None:
     return after_compare(merges)
 
 
-def _best(page: Recorder, rows: Sequence[Row]) -> None:
+def _best(page: Page, rows: Sequence[Row]) -> None:
     """The best values of each test, config and placement, with the message size that each was measured at."""
     cells = []
     for (test, config, placement, source), mine in grouped(
@@ -248,7 +229,7 @@ def _best(page: Recorder, rows: Sequence[Row]) -> None:
         page.table(*(columns if any(row.source for row in rows) else columns[:-1]))
 
 
-def _comparisons(page: Recorder, merges: Sequence[Campaign], sources: Sequence[Source]) -> None:
+def _comparisons(page: Page, merges: Sequence[Campaign], sources: Sequence[Source]) -> None:
     """Verdicts between the configs, within each campaign and between campaigns; why not, where there are none."""
     alone = [[campaign] for campaign in merges if len(campaign.runs) > 1 and not tunes(campaign)]
     together = len(merges) > 1
@@ -272,7 +253,7 @@ def _comparisons(page: Recorder, merges: Sequence[Campaign], sources: Sequence[S
         _comparison(page, document, looks)
 
 
-def _comparison(page: Recorder, document: CompareDocument, looks: Mapping[str, int]) -> None:
+def _comparison(page: Page, document: CompareDocument, looks: Mapping[str, int]) -> None:
     mark = None if document.verified else UNVERIFIED
     page.drawing(partial(merge.speedups, document, "throughput", looks))
     chosen = [comparison.about(each, "throughput") for each in comparison.by_pair(document)]
@@ -282,15 +263,10 @@ def _comparison(page: Recorder, document: CompareDocument, looks: Mapping[str, i
         page.line(note, "dim")
     page.section("Comparison in detail", folded=len(chosen) > _OPEN, inner=True)
     for comparisons in comparison.by_pair(document):
-        one = comparison.about(comparisons, "throughput")
-        page.heading(comparison.title(one))
-        comparison.write_verdict(page, one)
-        page.table(*comparison.metric_columns(comparisons), mark=mark)
-        if found := comparison.of_pair(document, one):
-            page.table(*comparison.difference_columns(found))
+        comparison.write_pair(page, document, comparisons, "throughput")
 
 
-def _network(page: Recorder, rows: Sequence[Row], panels: Sequence[Chart], *, measured: bool) -> None:
+def _network(page: Page, rows: Sequence[Row], panels: Sequence[Chart], *, measured: bool) -> None:
     """`rows`: measured ones before published ones."""
     page.section("Network")
     if not measured:
@@ -301,13 +277,13 @@ def _network(page: Recorder, rows: Sequence[Row], panels: Sequence[Chart], *, me
     write_rows(page, rows, baseline=configs[0] if len(configs) > 1 else None)
 
 
-def _draw(page: Recorder, panels: Sequence[Chart]) -> None:
+def _draw(page: Page, panels: Sequence[Chart]) -> None:
     for panel in panels:
         page.source = panel.source
         page.drawing(lambda panel=panel: panel)  # type: ignore[misc]
 
 
-def _runs(page: Recorder, sources: Sequence[Source], campaigns: Sequence[Campaign]) -> None:
+def _runs(page: Page, sources: Sequence[Source], campaigns: Sequence[Campaign]) -> None:
     """A folded section for each run; of many, for those that were confirmed and the first ones."""
     confirmed = {step.config for source in sources for step in source.campaign.tuning if step.phase == "confirm"}
     first = [source for source in sources if source.run.config.name in confirmed]
@@ -332,7 +308,7 @@ def _runs(page: Recorder, sources: Sequence[Source], campaigns: Sequence[Campaig
             report_run(page, source.campaign, source.run, source.document)
 
 
-def _repeat(page: Recorder, campaigns: Sequence[Campaign]) -> None:
+def _repeat(page: Page, campaigns: Sequence[Campaign]) -> None:
     page.section("How to repeat the measurement")
     for number, campaign in enumerate(campaigns):
         if short := letter(number, len(campaigns)):
@@ -340,7 +316,7 @@ def _repeat(page: Recorder, campaigns: Sequence[Campaign]) -> None:
         write_command(page, campaign)
 
 
-def _failures(page: Recorder, campaigns: Sequence[Campaign]) -> None:
+def _failures(page: Page, campaigns: Sequence[Campaign]) -> None:
     page.section("Failures")
     for campaign in campaigns:
         name = campaign.head.campaign_id if len(campaigns) > 1 else None
@@ -348,7 +324,7 @@ def _failures(page: Recorder, campaigns: Sequence[Campaign]) -> None:
             _failure(page, failure, campaign, name)
 
 
-def _warnings(page: Recorder, campaigns: Sequence[Campaign], sources: Sequence[Source]) -> None:
+def _warnings(page: Page, campaigns: Sequence[Campaign], sources: Sequence[Source]) -> None:
     """All of them, folded, if the conclusion has only some."""
     found = [caution for source in sources for caution in source.document.warnings]
     found += [caution for campaign in campaigns if _is_probe(campaign) for caution in campaign.cautions]
@@ -358,7 +334,7 @@ def _warnings(page: Recorder, campaigns: Sequence[Campaign], sources: Sequence[S
         run_sections.warnings(page, each)
 
 
-def _failure(page: Recorder, failure: FailureLine, campaign: Campaign, name: str | None) -> None:
+def _failure(page: Page, failure: FailureLine, campaign: Campaign, name: str | None) -> None:
     where = ", ".join(filter(None, (name, place_of(failure, campaign))))
     page.line(f"{failure.code}: {failure.message}" + (f" ({where})" if where else ""), "bold red")
     if failure.log_tail:
@@ -367,7 +343,7 @@ def _failure(page: Recorder, failure: FailureLine, campaign: Campaign, name: str
         page.line(f"Logs: {logs}")
 
 
-def _environment(page: Recorder, campaigns: Sequence[Campaign], defaults: Mapping[str, str] | None) -> None:
+def _environment(page: Page, campaigns: Sequence[Campaign], defaults: Mapping[str, str] | None) -> None:
     for number, campaign in enumerate(campaigns):
         short = letter(number, len(campaigns))
         page.section(f"Environment of {short}" if short else "Environment", folded=True)

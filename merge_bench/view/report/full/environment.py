@@ -12,8 +12,7 @@ from merge_bench.analysis.compare import properties
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import Worker
 from merge_bench.view.numbers import NULL, cell, gib
-from merge_bench.view.report.blocks import Recorder
-from merge_bench.view.report.layout import Column, by_row, grouped
+from merge_bench.view.report.content import Column, Page, by_row, grouped
 
 
 def command_of(argv: Sequence[str]) -> str:
@@ -24,7 +23,7 @@ def command_of(argv: Sequence[str]) -> str:
     return shlex.join([PurePath(program).name, *words])
 
 
-def write_command(page: Recorder, campaign: Campaign) -> None:
+def write_command(page: Page, campaign: Campaign) -> None:
     """What runs this campaign again, and with which state of the program."""
     imported = campaign.head.imported_from
     if imported is not None:
@@ -42,7 +41,7 @@ def write_command(page: Recorder, campaign: Campaign) -> None:
     page.line(f"merge_bench {campaign.head.version}, commit {commit}{changed}.", "dim")
 
 
-def write_environment(page: Recorder, campaign: Campaign, defaults: Mapping[str, str] | None) -> None:
+def write_environment(page: Page, campaign: Campaign, defaults: Mapping[str, str] | None) -> None:
     """Hosts, packages, UCX, configs; `defaults`: what UCX of the same version has where nothing is set, if known."""
     # Every worker of every launch. Launches on the same hosts record the same values, so sets of values stay small.
     workers = [worker for launch in campaign.launches if launch.line is not None for worker in launch.line.workers]
@@ -57,7 +56,7 @@ def write_environment(page: Recorder, campaign: Campaign, defaults: Mapping[str,
     _configs(page, campaign)
 
 
-def _hosts(page: Recorder, workers: Sequence[Worker]) -> None:
+def _hosts(page: Page, workers: Sequence[Worker]) -> None:
     hosts = grouped(workers, lambda worker: worker.host)
     page.heading("Hosts")
     first = [mine[0].hardware for mine in hosts.values()]
@@ -74,7 +73,7 @@ def _hosts(page: Recorder, workers: Sequence[Worker]) -> None:
     )
 
 
-def _devices(page: Recorder, workers: Sequence[Worker]) -> None:
+def _devices(page: Page, workers: Sequence[Worker]) -> None:
     """GPUs and network devices by host."""
     rows: dict[tuple[str, str, str], None] = {}
     for worker in workers:
@@ -93,7 +92,7 @@ def _devices(page: Recorder, workers: Sequence[Worker]) -> None:
         page.table(*by_row(("Host", "Device", "Description"), rows, range(3)))
 
 
-def _ucx(page: Recorder, workers: Sequence[Worker], defaults: Mapping[str, str] | None) -> None:
+def _ucx(page: Page, workers: Sequence[Worker], defaults: Mapping[str, str] | None) -> None:
     about = properties.gathered(
         {"version": worker.ucx.version, "origin": worker.ucx.origin, "path": worker.ucx.path} for worker in workers
     )
@@ -122,7 +121,7 @@ def _ucx(page: Recorder, workers: Sequence[Worker], defaults: Mapping[str, str] 
     page.line(f"The records contain all {len(settings)} settings; a / separates values of different workers.", "dim")
 
 
-def _configs(page: Recorder, campaign: Campaign) -> None:
+def _configs(page: Page, campaign: Campaign) -> None:
     page.heading("Configs")
     for config in (*campaign.head.configs, *(line.config for line in campaign.added)):
         page.line(f"{config.name}" + (f" ({config.path})" if config.path else ""))

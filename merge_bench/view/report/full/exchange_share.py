@@ -8,9 +8,8 @@ from merge_bench.analysis import exchange_share
 from merge_bench.analysis.exchange_share import ExchangeShare
 from merge_bench.records.campaign import Campaign
 from merge_bench.view.numbers import NULL, binary, number
-from merge_bench.view.report.blocks import Recorder
+from merge_bench.view.report.content import Page, by_row
 from merge_bench.view.report.full.results import Source
-from merge_bench.view.report.layout import by_row
 
 PARTS = (
     "Parts of the exchange phase, on its slowest worker in the median iteration. At all-to-all rate: bytes ÷ what the"
@@ -23,7 +22,7 @@ NONE = (
 )
 
 
-def write_exchange_share(page: Recorder, sources: Sequence[Source], probes: Sequence[Campaign]) -> None:
+def write_exchange_share(page: Page, sources: Sequence[Source], probes: Sequence[Campaign]) -> None:
     """A section for merges and all-to-all that belong together, if both are there."""
     measured = [campaign for campaign in probes if campaign.probe == exchange_share.PROBE]
     if not measured or not sources:

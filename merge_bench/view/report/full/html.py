@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
@@ -16,13 +17,17 @@ from bokeh.resources import Resources
 from jinja2 import Environment, FunctionLoader
 from markupsafe import Markup, escape
 
+from merge_bench.view.numbers import thin
 from merge_bench.view.plot.interactive import figure_of
 from merge_bench.view.plot.marks import Chart
+from merge_bench.view.report.content import FOLDED, Report, Table
 from merge_bench.view.report.definitions import definitions, find
-from merge_bench.view.report.full.build import Report
-from merge_bench.view.report.full.tables import name_and_unit, view
 from merge_bench.view.text import cut, short, unbroken, visible
 
+LONG = 24
+"""Rows in view; more of them scroll."""
+MOST = 2000
+"""Rows in the report at all."""
 _TEMPLATES = resources.files("merge_bench.view.report.full") / "templates"
 NOT_DRAWN = "This figure could not be drawn"
 _STYLES = {"bold red": "bad", "red": "bad", "bold yellow": "warn", "yellow": "warn", "green": "good"}
@@ -42,10 +47,10 @@ def render(report: Report) -> str:
         "unbroken": lambda text: Markup(unbroken(str(escape(visible(text))))),
         "short": short,
         "defined": find,
-        "name_and_unit": name_and_unit,
+        "name_and_unit": _name_and_unit,
     }
     environment.tests |= {"of_kind": lambda block, kind: type(block).__name__ == kind}
-    environment.globals.update(view=view, plot=lambda chart: _plot(chart, items))
+    environment.globals.update(view=view_of, plot=lambda chart: _plot(chart, items))
     nonce = secrets.token_urlsafe(16)
     body = environment.get_template("body.html.j2").render(report=report, definitions=definitions())
     return environment.get_template("page.html.j2").render(
@@ -57,6 +62,36 @@ def render(report: Report) -> str:
         plots=Markup(_for_script(items)),
         script=Markup(_read("report.js")),
     )
+
+
+@dataclass(frozen=True)
+class View:
+    """A table's rows as they are shown; `folded`: what stands on them while closed; `note`: what was left out."""
+
+    rows: tuple[tuple[str, ...], ...]
+    scrolls: bool
+    folded: str | None
+    note: str | None
+
+
+def view_of(table: Table) -> View:
+    """How `table` is shown: in view, scrolling, folded, or thinned."""
+    rows = table.rows
+    kept = thin(len(rows), MOST)
+    note = f"{len(kept)} of {len(rows)} rows, evenly chosen; all are in the records."
+    return View(
+        rows=tuple(tuple(cut(cell) for cell in rows[at]) for at in kept),
+        scrolls=LONG < len(kept) <= FOLDED,
+        folded=f"{len(kept):,} rows" if len(kept) > FOLDED else None,
+        note=note if len(kept) < len(rows) else None,
+    )
+
+
+def _name_and_unit(heading: str) -> tuple[str, str]:
+    """What a column's heading names, and the unit that it ends with, if any."""
+    text = " ".join(heading.split())
+    name, bracket, unit = text.rpartition(" (")
+    return (name, unit.removesuffix(")")) if bracket and unit.endswith(")") else (text, "")
 
 
 def _read(name: str) -> str:

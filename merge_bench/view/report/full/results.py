@@ -21,8 +21,7 @@ from merge_bench.view.plot import merge
 from merge_bench.view.plot.charts import Bar
 from merge_bench.view.plot.merge import BANDWIDTH, THROUGHPUT, Labelled, Metric
 from merge_bench.view.plot.source import source_of
-from merge_bench.view.report.blocks import Recorder
-from merge_bench.view.report.layout import Column, by_row, grouped
+from merge_bench.view.report.content import Column, Page, by_row, grouped
 from merge_bench.view.titles import option_of, tables_of, tunes
 
 _USUAL = ("workload name", "synthetic")
@@ -111,7 +110,7 @@ def _short_title(values: Mapping[str, str], varying: Sequence[str], tables: str)
 
 
 def write_results(
-    page: Recorder, sources: Sequence[Source], published: Sequence[MergeResult], campaigns: Sequence[Campaign]
+    page: Page, sources: Sequence[Source], published: Sequence[MergeResult], campaigns: Sequence[Campaign]
 ) -> None:
     """Throughput and bandwidth, each as a table and as bars; then every iteration. `campaigns`: all of the report.
 
@@ -138,7 +137,7 @@ def write_results(
 
 
 def _table(
-    page: Recorder,
+    page: Page,
     metric: Metric,
     problems: Mapping[str, Sequence[Source]],
     beside: Mapping[str, Sequence[MergeResult]],
@@ -191,14 +190,14 @@ def _named_value(name: str, value: str) -> str:
     return option_of(name, int(value) if value.isdecimal() else value)
 
 
-def _note_missing_intervals(page: Recorder, sources: Sequence[Source]) -> None:
+def _note_missing_intervals(page: Page, sources: Sequence[Source]) -> None:
     few = dict.fromkeys(source.name for source in sources if median_interval(source.samples(THROUGHPUT)) is None)
     if few:
         named = ", ".join(few) if len(few) <= _MOST_COLUMNS else f"{len(few)} configs"
         page.line(f"No 95 % interval for {named}: it needs at least 6 launches.", "dim")
 
 
-def _note_published(page: Recorder, shown: Sequence[MergeResult]) -> None:
+def _note_published(page: Page, shown: Sequence[MergeResult]) -> None:
     for source in dict.fromkeys(f"Published: {each.source}; {each.hardware}." for each in shown):
         page.line(source, "dim")
     for note, found in grouped(shown, lambda each: each.note).items():

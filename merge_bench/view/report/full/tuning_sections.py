@@ -15,13 +15,12 @@ from merge_bench.view.plot import merge
 from merge_bench.view.plot.charts import Bar, bars
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.report import tuning as outcome
-from merge_bench.view.report.blocks import Recorder
-from merge_bench.view.report.layout import Column
+from merge_bench.view.report.content import Column, Page
 from merge_bench.view.report.next_step import after_recorded_tuning
 from merge_bench.view.titles import size_of
 
 
-def write_outcome(page: Recorder, campaign: Campaign) -> None:
+def write_outcome(page: Page, campaign: Campaign) -> None:
     """What was found and how sure it is, drawn, and what the config sets."""
     result = recorded_result_of(campaign)
     asked = campaign.plans[0].tune
@@ -35,7 +34,7 @@ def write_outcome(page: Recorder, campaign: Campaign) -> None:
         page.code("\n".join(f"{name}={shlex.quote(value)}" for name, value in result.winner.config.variables.items()))
 
 
-def write_tuning(page: Recorder, campaign: Campaign) -> None:
+def write_tuning(page: Page, campaign: Campaign) -> None:
     """Every step of the search, drawn phase by phase."""
     page.section("Tuning")
     sizes = _sizes(campaign)
@@ -48,7 +47,7 @@ def _sizes(campaign: Campaign) -> list[str]:
     return [size_of(campaign, plan) for plan in range(len(campaign.plans))]
 
 
-def write_published(page: Recorder, effects: Sequence[SettingEffect]) -> None:
+def write_published(page: Page, effects: Sequence[SettingEffect]) -> None:
     """What single settings did for others, as a table and as the bar graph of its report."""
     page.section("Published effects of single settings")
     rates = [each for each in effects if each.metric == "throughput"]

@@ -15,7 +15,7 @@ from merge_bench.records.outputs import check_writable, replacing
 from merge_bench.records.writer import RECORDS
 
 if TYPE_CHECKING:
-    from merge_bench.view.report.full.build import Report
+    from merge_bench.view.report.content import Report
 
 REPORT = "report.html"
 """The report's name in the folder of its campaign."""
@@ -94,7 +94,8 @@ def ucx_defaults(campaigns: Sequence[Campaign]) -> Mapping[str, str] | None:
 
 def write(report: Report, outputs: Outputs) -> int:
     """Whatever a drawing library or a disk does, what could be written is, and the rest is reported."""
-    from merge_bench.view.report.full import html, markdown_report
+    from merge_bench.view.report import markdown
+    from merge_bench.view.report.full import html
 
     problems: list[str] = []
     pictures: Mapping[int, str] = {}
@@ -104,7 +105,7 @@ def write(report: Report, outputs: Outputs) -> int:
     if outputs.markdown is not None:
         folder = outputs.markdown.resolve().parent
         linked = {number: os.path.relpath(Path(path).resolve(), folder) for number, path in pictures.items()}
-        problems += _put(outputs.markdown, markdown_report.render(report, linked))
+        problems += _put(outputs.markdown, markdown.render_report(report, linked))
     problems += _put(outputs.page, html.render(report))
     for path in [outputs.page, *([outputs.markdown] if outputs.markdown else [])]:
         if not any(problem.startswith(f"{path}: ") for problem in problems):
@@ -117,7 +118,7 @@ def write(report: Report, outputs: Outputs) -> int:
 def _write_figures(report: Report, folder: Path) -> tuple[dict[int, str], list[str]]:
     """Every drawing as PNG and SVG; gives the path of each PNG by the drawing's number, from 1, and what went wrong."""
     from merge_bench.view.plot.draw import draw
-    from merge_bench.view.report.blocks import Drawing
+    from merge_bench.view.report.content import Drawing
 
     drawings = [block for section in report.sections for block in section.blocks if isinstance(block, Drawing)]
     found: dict[int, str] = {}

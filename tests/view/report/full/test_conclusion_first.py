@@ -13,9 +13,9 @@ import pytest
 
 from merge_bench.records.reader import read_campaign
 from merge_bench.tune.result import result_of
-from merge_bench.view.report.blocks import Code, Drawing, Heading, Line, NamedValues, Table
+from merge_bench.view.report.content import Drawing, Heading, Line, NamedValues, NextCommand, Report, Table
 from merge_bench.view.report.full import html
-from merge_bench.view.report.full.build import References, Report, build
+from merge_bench.view.report.full.build import References, build
 from merge_bench.view.report.next_step import after_tuning
 from merge_bench.view.report.run import print_report
 from tests.helpers.synthetic_campaigns import interleaved
@@ -47,8 +47,8 @@ def test_what_run_printed_stands_first_with_the_same_numbers(kind: str) -> None:
             assert all(" ".join(" ".join(row).split()) in text for row in block.rows)
         elif isinstance(block, NamedValues):
             assert all(" ".join(f"{name} {value}".split()) in text for name, value in block.rows)
-        elif isinstance(block, Code):
-            assert block.text in text
+        elif isinstance(block, NextCommand):
+            assert block.command in text
     assert any(isinstance(block, Table) for block in first.blocks)
 
 
@@ -68,7 +68,9 @@ def test_a_sweep_begins_with_its_verdicts_and_their_drawing() -> None:
     assert [chart.title for chart in drawings(report("sweep"), "Conclusion")] == [
         "Speed-up in throughput over the baseline"
     ]
-    assert first.blocks[-1] == Code(next(line for line in printed("sweep").splitlines() if "Next: " in line)[6:])
+    last = first.blocks[-1]
+    assert isinstance(last, NextCommand)
+    assert f"Next: {last.command}" in printed("sweep").splitlines()
 
 
 def test_results_of_several_campaigns_have_their_letters_and_one_verdict_on_all() -> None:
@@ -153,18 +155,16 @@ def test_the_outcome_of_a_tuning_is_louder_than_that_its_results_are_verified() 
 def test_the_conclusion_of_a_tuning_ends_with_the_command_that_the_terminal_names(tmp_path: Path) -> None:
     campaign = read_campaign(recorded(tmp_path))  # something is undecided
     step = after_tuning(campaign, result_of(campaign), written=None, enough=None)  # it has no budget of time
-    *_, heading, line, code = build([campaign], References(), None).sections[0].blocks
-    assert (heading, code) == (Heading("Next"), Code(step.command))
-    assert isinstance(line, Line)
-    assert step.does in line.text
+    last = build([campaign], References(), None).sections[0].blocks[-1]
+    assert last == NextCommand(step.command, step.does)
 
 
 def test_a_tuning_that_was_interrupted_ends_with_the_command_that_resumes_it(tmp_path: Path) -> None:
     lines = (CAMPAIGNS / "tune" / "records.jsonl").read_bytes().splitlines(keepends=True)
     (tmp_path / "records.jsonl").write_bytes(b"".join(lines[:40]))
-    *_, code = build([read_campaign(tmp_path)], References(), None).sections[0].blocks
-    assert isinstance(code, Code)
-    assert code.text.startswith("python -m merge_bench tune --chunk 2e4 --workers 2 --iterations 3 --only ")
+    last = build([read_campaign(tmp_path)], References(), None).sections[0].blocks[-1]
+    assert isinstance(last, NextCommand)
+    assert last.command.startswith("python -m merge_bench tune --chunk 2e4 --workers 2 --iterations 3 --only ")
 
 
 def test_a_tuning_without_a_launch_is_no_network_measurement(tmp_path: Path) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from merge_bench.view.report.blocks import Drawing
-from merge_bench.view.report.full import markdown_report
-from merge_bench.view.report.full.tables import FOLDED
+from merge_bench.view.report import markdown
+from merge_bench.view.report.content import FOLDED, Drawing
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 from tests.view.report.full.samples import EVIL, add, change, report_of, two_configs
 
@@ -24,7 +23,7 @@ def rows(written: str, heading: str) -> list[list[str]]:
 
 
 def test_the_tables_are_those_of_the_page(tmp_path: Path) -> None:
-    written = markdown_report.render(report_of(two_configs(tmp_path)), {})
+    written = markdown.render_report(report_of(two_configs(tmp_path)), {})
     assert rows(written, "### Throughput by problem")[2][:2] == ["1,000,000 rows per chunk", "0.478"]
     assert written.startswith("# default and tcp: 1,000,000 rows per chunk, 2 workers\n")
     assert "\n> **SLOWER: tcp against default" in written
@@ -34,7 +33,7 @@ def test_the_tables_are_those_of_the_page(tmp_path: Path) -> None:
 
 
 def test_every_row_has_as_many_cells_as_its_heading(tmp_path: Path) -> None:
-    written = markdown_report.render(report_of(two_configs(tmp_path)), {})
+    written = markdown.render_report(report_of(two_configs(tmp_path)), {})
     widths: list[int] = []
     for line in written.splitlines():
         if line.startswith("|"):
@@ -47,13 +46,13 @@ def test_every_row_has_as_many_cells_as_its_heading(tmp_path: Path) -> None:
 def test_pictures_are_linked_where_they_stand(tmp_path: Path) -> None:
     report = report_of(two_configs(tmp_path))
     drawings = [block for section in report.sections for block in section.blocks if isinstance(block, Drawing)]
-    written = markdown_report.render(report, {number: f"f/{number}.png" for number in range(1, len(drawings) + 1)})
+    written = markdown.render_report(report, {number: f"f/{number}.png" for number in range(1, len(drawings) + 1)})
     linked = [line for line in written.splitlines() if line.startswith("![")]
     assert linked == [f"![{d.chart.title}](<f/{number}.png>)" for number, d in enumerate(drawings, 1)]
 
 
 def test_unverified_numbers_are_marked_in_bold(tmp_path: Path) -> None:
-    written = markdown_report.render(report_of(write_campaign(tmp_path, Script(plan=plan(verify="off")))), {})
+    written = markdown.render_report(report_of(write_campaign(tmp_path, Script(plan=plan(verify="off")))), {})
     assert "> **UNVERIFIED: optimized**" in written
     assert rows(written, "### Totals")[2][-1] == "**UNVERIFIED**"
 
@@ -63,7 +62,7 @@ def test_hostile_names_are_no_markup(tmp_path: Path) -> None:
     evil = f"{EVIL} | **b** `c` [d](e)"
     change(folder, "campaign", configs=[{"name": "optimized", "path": evil, "variables": {"UCX_TLS": "````\n# x"}}])
     add(folder, kind="warning", launch=0, code=evil, message=evil, remedy=evil)
-    written = markdown_report.render(report_of(folder), {})
+    written = markdown.render_report(report_of(folder), {})
     outside = "".join(part for at, part in enumerate(written.split("\n`````\n")) if at % 2 == 0)
     assert "<script" not in outside.replace("\\<script", "")
     assert "\\*\\*b\\*\\* \\`c\\` \\[d\\](e)" in outside
@@ -73,6 +72,6 @@ def test_hostile_names_are_no_markup(tmp_path: Path) -> None:
 
 def test_a_long_table_is_folded(tmp_path: Path) -> None:
     long = Script(plan=plan(iterations=FOLDED + 1), walls=[0.1] * (FOLDED + 1))
-    written = markdown_report.render(report_of(write_campaign(tmp_path, long)), {})
+    written = markdown.render_report(report_of(write_campaign(tmp_path, long)), {})
     assert f"<details><summary>{FOLDED + 1} rows</summary>\n\n|" in written
     assert written.count("<details>") == written.count("</details>") == 1

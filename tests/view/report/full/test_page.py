@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from merge_bench.records import schema as s
-from merge_bench.view.report.blocks import Line
-from merge_bench.view.report.full import html, tables
+from merge_bench.view.report.content import Line
+from merge_bench.view.report.full import html
 from merge_bench.view.text import LETTERS
 from tests.helpers.synthetic_campaigns import Script, interleaved, plan, write_campaign
 from tests.view.report.full.samples import EVIL, Page, add, change, page_of, report_of, text_of, two_configs
@@ -162,8 +162,8 @@ def test_values_of_ten_thousand_letters_are_cut_and_say_so(tmp_path: Path) -> No
 
 
 def test_a_long_table_is_folded_and_a_very_long_one_thinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "FOLDED", 30)
-    monkeypatch.setattr(tables, "MOST", 60)
+    monkeypatch.setattr(html, "FOLDED", 30)
+    monkeypatch.setattr(html, "MOST", 60)
     page = text_of(write_campaign(tmp_path / "long", Script(plan=plan(iterations=31), walls=[0.1] * 31)))
     assert "31 rows" in page.texts("summary")
     assert len(page.table("Iterations")) == 32

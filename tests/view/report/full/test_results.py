@@ -9,8 +9,7 @@ import pytest
 from merge_bench.analysis import published
 from merge_bench.records.reader import read_campaign
 from merge_bench.view.plot.marks import Boxes
-from merge_bench.view.report.blocks import Drawing, Line, Section, Table
-from merge_bench.view.report.full.build import Report
+from merge_bench.view.report.content import Drawing, Line, Report, Section, Table
 from merge_bench.view.report.full.results import by_problem, sources_of
 from tests.helpers.charts import bars_of
 from tests.helpers.synthetic_campaigns import Script, interleaved, plan, write_campaign

@@ -10,7 +10,7 @@ import pytest
 from merge_bench.host.description import Gpu, Hardware, Interface, Ucx
 from merge_bench.records import schema as s
 from merge_bench.view.plot.marks import Boxes, Cells, Points, Whiskers
-from merge_bench.view.report.blocks import Code, NamedValues
+from merge_bench.view.report.content import Code, NamedValues
 from merge_bench.view.report.full.environment import command_of
 from tests.helpers.charts import bars_of, rows_of
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
