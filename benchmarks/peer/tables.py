@@ -10,7 +10,7 @@ import pyarrow as pa
 from benchmarks.peer.checks import judge
 from benchmarks.peer.protocol import Kind, Tables
 from merge_bench.errors import UsageError
-from merge_bench.merge.how import How
+from merge_bench.merge.engines.base import How
 from merge_bench.merge.verification import duckdb_reference
 from merge_bench.merge.workload.benchmark import Question
 from merge_bench.merge.workload.sizes import row_bytes

@@ -6,8 +6,7 @@ from merge_bench.config.options import RunOptions
 from merge_bench.errors import UsageError
 from merge_bench.merge import distribution
 from merge_bench.merge.distribution import Distribution
-from merge_bench.merge.engines.base import Side
-from merge_bench.merge.how import How
+from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.plan import sent_row_bytes
 from merge_bench.merge.workload.synthetic import SyntheticSpec
 from merge_bench.merge.workload.tables import TableSpec

@@ -22,7 +22,7 @@ from merge_bench.cluster.launcher_choice import make_launcher
 from merge_bench.cluster.scheduler_client import close, connect, dashboard_link, raise_for_exited, wait_for_workers
 from merge_bench.cluster.worker_calls import WorkerCalls
 from merge_bench.errors import Caution, LaunchFailed, MergeBenchError, warn
-from merge_bench.merge import steps, worker
+from merge_bench.merge import worker
 from merge_bench.merge.engines import gpu_memory
 from merge_bench.merge.engines.gpu_memory import GpuMemory, pool_size
 from merge_bench.merge.plan import PROCESS_BYTES, Plan, check_fits
@@ -139,7 +139,7 @@ class Session:
 
         `addresses`: UCX's, by rank. Gives the longest round trip of a barrier, in seconds.
         """
-        connected: list[steps.Connected] = self.workers.on_all(steps.connect, addresses)
+        connected: list[worker.Connected] = self.workers.on_all(worker.connect, addresses)
         self.descriptions = [
             replace(each, ucx=replace(each.ucx, config=connection.ucx_config))
             for each, connection in zip(self.descriptions, connected, strict=True)
@@ -193,7 +193,7 @@ class Session:
     def _describe(self, engine: str | None, exchange: str | None) -> None:
         """Have the workers load libraries and describe their machines; from here on members have process ids."""
         calls = self.workers
-        found = calls.on_all(steps.describe, engine, exchange, tuple(self.settings.environment))
+        found = calls.on_all(worker.describe, engine, exchange, tuple(self.settings.environment))
         self.descriptions = [Worker.of(m.rank, m.name, each) for m, each in zip(calls.members, found, strict=True)]
         calls.members = [
             Member(m.rank, m.address, m.name, each.host, each.pid)
@@ -244,7 +244,7 @@ def set_up_devices(workers: WorkerCalls, descriptions: Sequence[Worker], pool_by
 
     `pool_bytes`: the size that was asked for; None: by what the GPU has.
     """
-    workers.on_all(steps.open_device)  # each context takes some of the memory that the next step looks at
+    workers.on_all(worker.open_device)  # each context takes some of the memory that the next step looks at
     found = workers.on_all(gpu_memory.inspect)
     places = [(each.host, str(each.environment.get("CUDA_VISIBLE_DEVICES")).partition(",")[0]) for each in descriptions]
     on_gpu: dict[tuple[str, str], list[GpuMemory]] = {}

@@ -16,11 +16,10 @@ import dask
 from distributed import Future
 
 from merge_bench.campaign.cluster_session import Session
-from merge_bench.campaign.launch_record import compare_environment
-from merge_bench.campaign.merge_record import MergeRecord, Tables, make_tables
+from merge_bench.campaign.recording import MergeRecord, Tables, compare_environment, make_tables
 from merge_bench.cluster import dask_scheduler_functions
 from merge_bench.errors import RunFailed
-from merge_bench.merge import steps
+from merge_bench.merge import worker
 from merge_bench.merge.exchange import dask as dask_steps
 from merge_bench.merge.verification.verify import Check
 from merge_bench.records.schema import IterationLine, MemoryLine
@@ -42,8 +41,8 @@ def measure_baseline(session: Session) -> None:
         session.progress.phase("merging")
         for index in range(plan.iterations):
             merge.once(index, warmup=False, last=index == plan.iterations - 1)
-    session.writer.write(MemoryLine(launch=session.launch, workers=session.workers.on_all(steps.finish)))
-    session.workers.on_all(steps.close)
+    session.writer.write(MemoryLine(launch=session.launch, workers=session.workers.on_all(worker.finish)))
+    session.workers.on_all(worker.close)
 
 
 class _DaskMerge:

@@ -29,9 +29,9 @@ from merge_bench.host import gpu, network
 from merge_bench.host.memory import available_bytes, usable_cores
 from merge_bench.merge import engines
 from merge_bench.merge.engines import Description
-from merge_bench.merge.how import DASK_JOINS, How
+from merge_bench.merge.engines.base import DASK_JOINS, How
 from merge_bench.merge.plan import Plan, check_fits
-from merge_bench.merge.workload.benchmarks import BENCHMARKS
+from merge_bench.merge.workload import BENCHMARKS
 from merge_bench.merge.workload.synthetic import KEY, SyntheticSpec
 from merge_bench.merge.workload.tables import TableSpec
 

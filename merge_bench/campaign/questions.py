@@ -8,8 +8,8 @@ from merge_bench.config.option import DEFAULT
 from merge_bench.config.options import RunOptions
 from merge_bench.config.resolve import expand
 from merge_bench.errors import UsageError
+from merge_bench.merge.workload import BENCHMARKS
 from merge_bench.merge.workload.benchmark import Benchmark
-from merge_bench.merge.workload.benchmarks import BENCHMARKS
 from merge_bench.merge.workload.tables import TableSpec, plan_tables
 
 

@@ -37,7 +37,7 @@ from merge_bench.config.version import __version__
 from merge_bench.errors import Caution, GateNotMet, UsageError, warn
 from merge_bench.host import network
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.workload.benchmarks import BENCHMARKS
+from merge_bench.merge.workload import BENCHMARKS
 from merge_bench.merge.workload.tables import TableSpec
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.recorded_plan import Plan as RecordedPlan

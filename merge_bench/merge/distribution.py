@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from merge_bench.errors import UsageError
-from merge_bench.merge.engines.base import Side
-from merge_bench.merge.how import How
+from merge_bench.merge.engines.base import How, Side
 from merge_bench.units import format_bytes
 
 SHUFFLE, BROADCAST, AUTO = "shuffle", "broadcast", "auto"

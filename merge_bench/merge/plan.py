@@ -10,9 +10,8 @@ from typing import Any
 from merge_bench.errors import UsageError
 from merge_bench.merge.distribution import SHUFFLED, Distribution
 from merge_bench.merge.engines import describe
-from merge_bench.merge.engines.base import Side
+from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.exchange import DataPlane, data_plane
-from merge_bench.merge.how import How
 from merge_bench.merge.partition import SLACK
 from merge_bench.merge.workload.synthetic import SyntheticSpec
 from merge_bench.merge.workload.tables import TableSpec

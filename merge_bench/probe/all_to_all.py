@@ -60,22 +60,22 @@ class OverUcx(Probe):
 
     def measure(self, session: Session) -> None:
         """Connect the workers as for a merge, and exchange."""
-        from merge_bench.campaign.launch_record import record_connections
+        from merge_bench.campaign.recording import record_connections
         from merge_bench.host import core_budget
-        from merge_bench.merge import steps
+        from merge_bench.merge import worker
         from merge_bench.probe.shared.placements import CROWDED, as_requested, placement
         from merge_bench.probe.workers import exchanging
         from merge_bench.records.schema import ProbeLine
 
         workers, pattern = session.workers, self.pattern
         session.progress.phase("connecting")
-        session.connect(workers.on_all(steps.open_bare, session.plan, ranked=True, after=(session.topic,)))
+        session.connect(workers.on_all(worker.open_bare, session.plan, ranked=True, after=(session.topic,)))
         session.record_launch()
         record_connections(session)
         if core_budget.shortage((each.host, each.hardware) for each in session.descriptions):
             session.warn(CROWDED)
         first = session.descriptions[0]
-        lanes = list(dict.fromkeys(lane for found in workers.on_all(steps.endpoints)
+        lanes = list(dict.fromkeys(lane for found in workers.on_all(worker.endpoints)
                                    for lane_list, _ in found.values() for lane in lane_list))  # fmt: skip
         asked = requested(first.ucx.config)
 
@@ -93,7 +93,7 @@ class OverUcx(Probe):
             rounds = pattern.rounds(max(workers.on_all(exchanging.prepare, frames, device=self.on_gpus)))
             measured = workers.on_all(exchanging.measure, rounds)
             recorder.take(frames, [each.seconds for each in measured], sum(each.wrong for each in measured), line)
-        workers.on_all(steps.close)
+        workers.on_all(worker.close)
 
 
 @dataclass(frozen=True, kw_only=True)

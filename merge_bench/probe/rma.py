@@ -62,23 +62,23 @@ class Rma(Probe):
 
     def measure(self, session: Session) -> None:
         """Connect the workers as for a merge, and measure every pair."""
-        from merge_bench.campaign.launch_record import record_connections
-        from merge_bench.merge import steps
+        from merge_bench.campaign.recording import record_connections
+        from merge_bench.merge import worker
 
         workers = session.workers
         session.progress.phase("connecting")
-        session.connect(workers.on_all(steps.open_bare, session.plan, ranked=True, after=(session.topic,), puts=True))
+        session.connect(workers.on_all(worker.open_bare, session.plan, ranked=True, after=(session.topic,), puts=True))
         session.record_launch()
         record_connections(session)
         hosts = [member.host for member in session.members]
         for pair, placement in pairs(session.job.prepared, self.placements, hosts):
             session.progress.phase(f"puts, {placement}, from rank {pair[0]} to rank {pair[1]}")
             self._pair(session, pair, placement)
-        workers.on_all(steps.close)
+        workers.on_all(worker.close)
 
     def _pair(self, session: Session, ranks: tuple[int, int], placement: str) -> None:
         """Measure and record one pair; wrong bytes are recorded too, and then end the launch."""
-        from merge_bench.merge import steps
+        from merge_bench.merge import worker
         from merge_bench.probe.workers import putting
         from merge_bench.records.schema import ProbeLine
 
@@ -90,7 +90,7 @@ class Rma(Probe):
             {source: (putting.put, target, window, sizes), target: (putting.drive, source, sizes)}
         )
         workers.on_one(target, putting.release, putting.TARGET)
-        lanes = workers.on_one(source, steps.endpoints)[target][0]
+        lanes = workers.on_one(source, worker.endpoints)[target][0]
         version = fact.ucx.version
         if version is None:
             host = session.members[source].host

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from merge_bench.campaign import count_tables, make_plan
 from merge_bench.errors import UsageError
 from merge_bench.merge.distribution import SHUFFLED, choose, crossing, sendable
-from merge_bench.merge.engines.base import Side
-from merge_bench.merge.how import How
+from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.plan import PROCESS_BYTES, Plan, synthetic_worker_bytes
 from merge_bench.records.recorded_plan import Plan as RecordedPlan
 from merge_bench.records.recorded_plan import unreadable

@@ -17,14 +17,13 @@ from hypothesis import strategies as st
 
 from merge_bench.campaign import make_plan
 from merge_bench.errors import UsageError
-from merge_bench.merge import runtime_filter, runtime_filter_loops
+from merge_bench.merge import runtime_filter
 from merge_bench.merge.buffer_pool import BufferPool
 from merge_bench.merge.engines import Description, descriptions
-from merge_bench.merge.engines.base import Engine, FilteringEngine, JoinShape, Share, Side
+from merge_bench.merge.engines.base import Engine, FilteringEngine, How, JoinShape, Share, Side
 from merge_bench.merge.engines.cpu_base import HostEngine
 from merge_bench.merge.frame import Bytes, Frame
 from merge_bench.merge.hashing import BLOCK
-from merge_bench.merge.how import How
 from merge_bench.merge.runtime_filter import RuntimeFilter
 from tests.helpers.examples import examples
 from tests.helpers.frames import KINDS, multiset, random_table, seeds
@@ -265,11 +264,11 @@ def test_few_other_keys_pass_the_bloom_filter() -> None:
     rng = np.random.default_rng(7)
     hashes = rng.integers(0, 2**64, 1 << 17, np.uint64)
     words = np.zeros((1 << 17) * runtime_filter.KEY_BITS // 64, np.uint64)
-    runtime_filter_loops.enter(hashes, words)
+    runtime_filter.insert_keys(hashes, words)
     marks = np.empty(1 << 17, np.uint8)
-    runtime_filter_loops.mark_known(hashes, words, marks)
+    runtime_filter.mark_members(hashes, words, marks)
     assert marks.all()
-    runtime_filter_loops.mark_known(rng.integers(0, 2**64, 1 << 17, np.uint64), words, marks)
+    runtime_filter.mark_members(rng.integers(0, 2**64, 1 << 17, np.uint64), words, marks)
     assert 0 < marks.mean() < 0.025
 
 

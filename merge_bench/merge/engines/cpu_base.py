@@ -21,13 +21,23 @@ import pyarrow as pa
 from merge_bench.merge.buffer_pool import BufferPool
 from merge_bench.merge.copy_rate import CopyRounds, measure_copy
 from merge_bench.merge.engines.base import WHOLE, JoinShape, Outgoing, Piece, PipelinedEngine, Share, Side
+from merge_bench.merge.engines.hash_join import rows_without_key, without_match
 from merge_bench.merge.engines.library_columns import LibraryColumns
-from merge_bench.merge.engines.unmatched import rows_without_key, without_match
 from merge_bench.merge.frame import Bytes, Frame, integer_type
-from merge_bench.merge.parcel_layout import Layout, Parcel, header_shape
-from merge_bench.merge.partition import BucketReader, Partitioner, bucket_groups
-from merge_bench.merge.row_readers import BlockReader, RowReader, WholeReader
-from merge_bench.merge.stores import PLAIN, WAYS, most_streams
+from merge_bench.merge.partition import (
+    PLAIN,
+    WAYS,
+    BlockReader,
+    BucketReader,
+    Layout,
+    Parcel,
+    Partitioner,
+    RowReader,
+    WholeReader,
+    bucket_groups,
+    header_shape,
+    most_streams,
+)
 
 if TYPE_CHECKING:
     from merge_bench.merge.runtime_filter import RuntimeFilter

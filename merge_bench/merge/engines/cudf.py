@@ -20,13 +20,12 @@ import pyarrow as pa
 
 from merge_bench.errors import RunFailed, UsageError, first_line
 from merge_bench.merge.engines import Description
-from merge_bench.merge.engines.base import Engine, JoinShape, Outgoing, Side
+from merge_bench.merge.engines.base import Engine, How, JoinShape, Outgoing, Side
 from merge_bench.merge.engines.gpu_memory import DeviceBytes, copy, load_rapids, own_stream
 from merge_bench.merge.engines.gpu_parcels import NOTHING, Announced, GpuLayout, GpuParcel, Received
-from merge_bench.merge.engines.unmatched import rows_without_key
+from merge_bench.merge.engines.hash_join import rows_without_key
 from merge_bench.merge.frame import Bytes, Field, Frame, arrow_schema, integer_type
-from merge_bench.merge.how import How
-from merge_bench.merge.parcel_layout import Runs
+from merge_bench.merge.partition import Runs
 
 # libcudf's Arrow import (`arrow_to_cudf_type`) maps integers, floats, booleans, decimals of up to 128 bits, strings,
 # dates (as a timestamp in days), timestamps (the zone is dropped, the instant stays) and durations.

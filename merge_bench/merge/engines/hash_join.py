@@ -22,9 +22,10 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from merge_bench.merge.buffer_pool import BufferPool, aligned
-from merge_bench.merge.engines.base import JoinShape, Side
+from merge_bench.merge.engines.base import How, JoinShape, Side
 from merge_bench.merge.engines.hash_join_loops import (
     build_chains,
     find_marked,
@@ -39,10 +40,55 @@ from merge_bench.merge.engines.hash_join_loops import (
     mark_matches,
     unmarked,
 )
-from merge_bench.merge.engines.unmatched import without_match
-from merge_bench.merge.frame import Array, Bytes, Column, Field, Frame
-from merge_bench.merge.hashing import BLOCK, RowHasher
-from merge_bench.merge.how import How
+from merge_bench.merge.frame import Array, Bytes, Column, Field, Frame, storage_dtype
+from merge_bench.merge.hashing import BLOCK, RowHasher, is_plain
+
+Rows = Sequence[tuple[Frame, Array]]
+"""Chunks of one side, each with the numbers of some of its rows."""
+
+
+def rows_without_key(chunk: Frame, keys: Sequence[str]) -> npt.NDArray[np.int32]:
+    """The numbers of the rows with a null or NaN among their keys."""
+    columns = [chunk.column(key) for key in keys]
+    if all(is_plain(*column) for column in columns):
+        return np.zeros(0, np.int32)
+    hasher, found = RowHasher(), []
+    for start in range(0, chunk.rows, BLOCK):
+        _, missing = hasher.block(columns, start, min(BLOCK, chunk.rows - start))
+        found.append(np.flatnonzero(missing) + start)
+    return np.concatenate(found).astype(np.int32) if found else np.zeros(0, np.int32)
+
+
+def without_match(shape: JoinShape, side: Side, rows: Rows, out: BufferPool) -> Frame:
+    """Rows of the result for rows of `side` that have no match, in memory of `out`.
+
+    Where only left columns are in the result, these are its rows.
+    """
+    count = sum(some.size for _, some in rows)
+    names = [field.name for field in shape.fields(side)]
+
+    def column(field: Field) -> Column:
+        if field.name in names:
+            at = names.index(field.name)
+            return take_rows([(chunk.columns[at], some) for chunk, some in rows], out)
+        return nulls(field, count, out)
+
+    output = shape.output
+    return Frame(output, tuple(column(field) for field in output), count)
+
+
+def nulls(field: Field, count: int, out: BufferPool) -> Column:
+    """A column of nulls."""
+    valid = out.take(count)
+    valid[:] = 0
+    if field.variable:
+        offsets = out.take((count + 1) * 8).view(np.int64)
+        offsets[:] = 0
+        return Column(out.take(0), offsets, valid)
+    values = out.take(count * field.width)
+    values[:] = 0
+    return Column(values.view(storage_dtype(field.width)), None, valid)
+
 
 MOST_ROWS = (1 << 24) - 2
 """Most rows of a table: a head has 24 bits for the row and 8 for tags."""
@@ -300,3 +346,23 @@ def take_rows(sources: Sequence[tuple[Column, Array]], out: BufferPool) -> Colum
     for (column, rows), (first, last) in zip(sources, spans, strict=True):
         gather(column.values, rows, values[first:last])
     return Column(values, None, valid)
+
+
+EXCHANGED = {How.INNER: How.INNER, How.LEFT: How.RIGHT}
+"""Joins that look right rows up in a table of the left ones, and what they are with the sides exchanged."""
+
+
+class FewRightRowsJoin(BucketJoin):
+    """A `BucketJoin` of `EXCHANGED` that looks left rows up in a table of the right ones."""
+
+    def __init__(self, shape: JoinShape) -> None:
+        exchanged = replace(shape, left=shape.right, right=shape.left, how=EXCHANGED[shape.how])
+        super().__init__(exchanged)
+        names = [field.name for field in exchanged.output]
+        self._fields, self._places = shape.output, [names.index(field.name) for field in shape.output]
+
+    def join(self, left: Sequence[Frame], right: Sequence[Frame], out: BufferPool) -> Iterator[Frame]:
+        """The result of a block, a piece at a time, in memory of `out`."""
+        for piece in super().join(right, left, out):
+            columns = tuple(piece.columns[at] for at in self._places)
+            yield Frame(self._fields, columns, piece.rows)

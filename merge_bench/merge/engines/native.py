@@ -9,11 +9,10 @@ from typing import Any
 from merge_bench.merge.buffer_pool import ALIGN, BufferPool
 from merge_bench.merge.engines import Description
 from merge_bench.merge.engines.base import JoinShape, Side
-from merge_bench.merge.engines.broadcast_join import EXCHANGED, FewRightRowsJoin
-from merge_bench.merge.engines.hash_join import MOST_ROWS, BucketJoin
+from merge_bench.merge.engines.hash_join import EXCHANGED, MOST_ROWS, BucketJoin, FewRightRowsJoin
 from merge_bench.merge.engines.polars import PolarsEngine
 from merge_bench.merge.frame import Bytes, Frame, arrow_schema
-from merge_bench.merge.row_readers import RowReader
+from merge_bench.merge.partition import RowReader
 
 ENGINE = Description(
     name="native",

@@ -22,8 +22,7 @@ from typing import Any
 import numpy as np
 
 from merge_bench.merge.engines.base import WHOLE, Outgoing, Piece, Side
-from merge_bench.merge.exchange.base import MessageExchange
-from merge_bench.merge.exchange.in_flight import Meter, Pending, longest_message, share_bytes
+from merge_bench.merge.exchange.base import MessageExchange, Meter, Pending, longest_message, share_bytes
 from merge_bench.merge.frame import Bytes
 from merge_bench.merge.time_notes import Key, TimeNotes
 

@@ -29,10 +29,8 @@ from ucxx.exceptions import UCXError, UCXShmemSegmentError
 from merge_bench.errors import RunFailed
 from merge_bench.host.memory import shared_memory_problem
 from merge_bench.merge.exchange import DataPlane, protocols
-from merge_bench.merge.exchange.abort import Abort
-from merge_bench.merge.exchange.base import STALL_FACTOR, Exchange
-from merge_bench.merge.exchange.in_flight import Flight, Pending
-from merge_bench.merge.parcel_layout import runs_of
+from merge_bench.merge.exchange.base import STALL_FACTOR, Abort, Exchange, Flight, Pending
+from merge_bench.merge.partition import runs_of
 from merge_bench.merge.plan import Plan
 from merge_bench.records.schema import SizeRange
 

@@ -22,9 +22,8 @@ import pyarrow.compute as pc
 from merge_bench.errors import RunFailed, WrongResult, first_line
 from merge_bench.host.memory import available_bytes
 from merge_bench.merge import hashing
-from merge_bench.merge.engines.base import Side
+from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.frame import Field, Frame, arrow_schema, integer_type, viewed
-from merge_bench.merge.how import How
 from merge_bench.merge.verification.duckdb_files import Raw, ReadRaw, SideFiles
 from merge_bench.merge.workload.tables import TableSpec
 

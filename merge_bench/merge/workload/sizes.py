@@ -9,8 +9,8 @@ from collections.abc import Collection, Sequence
 
 import pyarrow.compute as pc
 
+from merge_bench.merge.engines.base import How
 from merge_bench.merge.frame import Field
-from merge_bench.merge.how import How
 from merge_bench.merge.workload.tables import TableSide, TableSpec, read_side
 
 OFFSET_BYTES = 8

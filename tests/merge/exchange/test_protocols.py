@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from merge_bench.merge.exchange import protocols
-from merge_bench.merge.exchange.abort import Abort
+from merge_bench.merge.exchange.base import Abort
 from merge_bench.records.schema import SizeRange
 
 SHARED_MEMORY = """\

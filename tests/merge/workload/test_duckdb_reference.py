@@ -20,9 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merge_bench.errors import RunFailed, UsageError, WrongResult
-from merge_bench.merge.engines.base import Side
+from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.frame import Frame
-from merge_bench.merge.how import How
 from merge_bench.merge.verification import duckdb_reference
 from merge_bench.merge.verification.duckdb_reference import expected_batches
 from merge_bench.merge.workload.sizes import output_bytes, row_bytes

@@ -13,8 +13,7 @@ import pytest
 
 from merge_bench.config.options import TableOptions
 from merge_bench.errors import UsageError
-from merge_bench.merge.workload import h2o
-from merge_bench.merge.workload.benchmarks import BENCHMARKS
+from merge_bench.merge.workload import BENCHMARKS, h2o
 from merge_bench.merge.workload.h2o import Generator
 
 ROWS = 100_000
