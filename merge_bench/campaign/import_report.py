@@ -17,8 +17,8 @@ from merge_bench.config.version import __version__
 from merge_bench.errors import Caution, RunFailed, UsageError
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import IMPORTED
-from merge_bench.records.imported import Headline, ImportedFrom, ImportedIteration
 from merge_bench.records.outputs import replacing
+from merge_bench.records.schema import Headline, ImportedFrom, ImportedIteration
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.units import format_count, format_seconds
 

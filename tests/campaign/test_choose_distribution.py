@@ -20,8 +20,7 @@ from merge_bench.merge.distribution import SHUFFLED, choose, crossing, sendable
 from merge_bench.merge.engines.base import Side
 from merge_bench.merge.how import How
 from merge_bench.merge.plan import PROCESS_BYTES, Plan, synthetic_worker_bytes
-from merge_bench.records.recorded_plan import Plan as RecordedPlan
-from merge_bench.records.recorded_plan import unreadable
+from merge_bench.records.recorded_plan import RecordedPlan, unreadable
 
 
 def planned(**options: Any) -> Plan:
