@@ -24,7 +24,7 @@ from merge_bench.analysis import aggregate, diagnostics, host_load, metrics
 from merge_bench.analysis.aggregate import WorkerFigures
 from merge_bench.analysis.documents.run import Bottleneck, Link, MemoryRate
 from merge_bench.records.campaign import Launch, Run
-from merge_bench.records.recorded_plan import Plan
+from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import IterationLine
 from merge_bench.units import format_rate, format_seconds
 
@@ -70,7 +70,7 @@ def find(
     return msgspec.structs.replace(found, because=f"{few}; {found.because}") if few and not even else found
 
 
-def _few_row_groups(plan: Plan) -> str:
+def _few_row_groups(plan: RecordedPlan) -> str:
     """How many workers read the rows of tables with fewer row groups than workers; empty if there are enough."""
     work = plan.workload
     found: dict[tuple[str, str], list[str]] = {}

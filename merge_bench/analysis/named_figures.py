@@ -16,7 +16,7 @@ from merge_bench.config.options import BY_KEY
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign, Run
 from merge_bench.records.probe_rows import Row, rows_of
-from merge_bench.records.recorded_plan import Plan
+from merge_bench.records.recorded_plan import RecordedPlan
 
 HELP = {
     "wall_seconds": "Wall-clock time of an iteration, median over launches.",
@@ -107,7 +107,7 @@ def _runs(campaign: Campaign, problem: Callable[[Run], str]) -> Iterator[Subject
         )
 
 
-def _options(plan: Plan) -> Iterator[str]:
+def _options(plan: RecordedPlan) -> Iterator[str]:
     """What else decides which rows are merged, and in which way, where it is not as usual."""
     work = plan.workload
     if work is not None and work.name == "synthetic":

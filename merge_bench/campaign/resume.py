@@ -31,11 +31,11 @@ PREFIXES = (*machine.RECORDED_PREFIXES, "DASK_DISTRIBUTED__", "DASK_DATAFRAME__"
 NAMES = (*THREAD_COUNTS, "LD_LIBRARY_PATH")
 _NAMED, _SHORT = 4, 60
 """Differences that a message names, and characters of a value that it has."""
-GOES_ON = (0, RunFailed.exit_status)
+CONTINUE_AFTER = (0, RunFailed.exit_status)
 """Statuses of launches and campaigns after which more launches are made."""
 
 
-class Found(NamedTuple):
+class Resumed(NamedTuple):
     """A campaign to continue: the jobs that are left, the index of the next launch, and the status so far."""
 
     writer: CampaignWriter
@@ -44,7 +44,7 @@ class Found(NamedTuple):
     status: int
 
 
-def surroundings(jobs: Sequence[Job]) -> dict[str, Any]:
+def run_environment(jobs: Sequence[Job]) -> dict[str, Any]:
     """What decides beside configs and plans how `jobs` run, as plain data.
 
     Host and cores, sources and packages, the part of the environment that reaches UCX, Dask and the libraries, and for
@@ -73,28 +73,24 @@ def _cluster(job: Job) -> dict[str, Any]:
     return {**found, "workers": job.prepared.plan.workers, "hosts": [asdict(host) for host in settings.hosts]}
 
 
-def find(results: Path, line: CampaignLine, jobs: Sequence[Job]) -> Found | None:
+def find_resumable(results: Path, line: CampaignLine, jobs: Sequence[Job]) -> Resumed | None:
     """The newest campaign in `results` with the same first `line` in which some of `jobs`, or the end, is missing.
 
     A campaign with a wrong result, or a gate that was not met, is finished.
     """
 
     def unfinished(campaign: Campaign) -> bool:
-        return bool(_left(campaign, jobs) or campaign.end is None) and all(
-            _status(launch) in GOES_ON for launch in campaign.launches
-        )
+        return bool(_left(campaign, jobs) or campaign.end is None) and _may_continue(campaign)
 
-    found = go_on(results, line, unfinished)
-    if found is None:
-        return None
-    return _found(*found, jobs)
+    reopened = reopen_newest(results, line, unfinished)
+    return None if reopened is None else _resumed(*reopened, jobs)
 
 
-def extend(result: Path, line: CampaignLine, jobs: Sequence[Job]) -> Found:
+def reopen_to_extend(result: Path, line: CampaignLine, jobs: Sequence[Job]) -> Resumed:
     """Open the campaign `result` to make those of `jobs` that it does not have.
 
-    Their first lines differ at most as in `go_on`, and in the number of launches. Blocks depend only on the seed and
-    their number, so those that are added are the ones that would have come next.
+    Their first lines differ at most as in `reopen_newest`, and in the number of launches. Blocks depend only on the
+    seed and their number, so those that are added are the ones that would have come next.
 
     Raises
     ------
@@ -107,7 +103,7 @@ def extend(result: Path, line: CampaignLine, jobs: Sequence[Job]) -> Found:
     if differing := list(_paths(_compared(campaign.head, launches=False), _compared(line, launches=False))):
         more = f" and {len(differing) - _NAMED} more" if len(differing) > _NAMED else ""
         raise UsageError(f"{cannot}{', '.join(differing[:_NAMED])}{more} differ; omit --extend to begin a new campaign")
-    if _over(campaign) or any(_status(launch) not in GOES_ON for launch in campaign.launches):
+    if _over(campaign) or not _may_continue(campaign):
         raise UsageError(f"{cannot}it ended with a wrong result, or a gate that was not met")
     planned = campaign.runs[0].planned_launches
     if wanted < planned or not _left(campaign, jobs):
@@ -117,13 +113,11 @@ def extend(result: Path, line: CampaignLine, jobs: Sequence[Job]) -> Found:
     except RunFailed as error:
         raise UsageError(f"{cannot}{error}") from None
     try:
-        for launch in campaign.launches:
-            if launch.end is None:
-                _end(writer, launch)
+        end_killed_launches(writer, campaign)
         if wanted > planned:
             writer.write(ExtensionLine(launches=wanted, argv=line.argv))
             os.utime(folder)  # for indexes of campaigns that have ended
-        return _found(writer, read_campaign(folder), jobs)
+        return _resumed(writer, read_campaign(folder), jobs)
     except BaseException:
         writer.close()
         raise
@@ -135,12 +129,18 @@ def _left(campaign: Campaign, jobs: Sequence[Job]) -> list[Job]:
     return [job for job in jobs if ((job.config, job.plan), job.block) not in made]
 
 
-def _found(writer: CampaignWriter, campaign: Campaign, jobs: Sequence[Job]) -> Found:
+def _resumed(writer: CampaignWriter, campaign: Campaign, jobs: Sequence[Job]) -> Resumed:
     missing = _left(campaign, jobs)
     begun = {launch.block for launch in campaign.launches if not launch.interrupted}
     if missing and len(campaign.head.runs) > 1 and missing[0].block in begun:
-        _warn_of_torn_block(writer, missing[0].block)
-    return Found(
+        # What changed on the machine in between affects the comparisons of the block.
+        caution = Caution(
+            "torn-block",
+            f"block {missing[0].block} was interrupted and resumed later; the machine may have changed in between",
+            "use --fresh to start a new campaign",
+        )
+        writer.write(WarningLine.of(caution))
+    return Resumed(
         writer=writer,
         left=missing,
         next_launch=max((launch.index for launch in campaign.launches), default=-1) + 1,
@@ -148,7 +148,7 @@ def _found(writer: CampaignWriter, campaign: Campaign, jobs: Sequence[Job]) -> F
     )
 
 
-def go_on(
+def reopen_newest(
     results: Path, line: CampaignLine, unfinished: Callable[[Campaign], bool]
 ) -> tuple[CampaignWriter, Campaign] | None:
     """The newest campaign in `results` that is the same and `unfinished`, opened for writing; None if there is none.
@@ -168,9 +168,7 @@ def go_on(
         try:
             campaign = read_campaign(folder)  # its writer may have finished it since
             if not _over(campaign) and unfinished(campaign):
-                for launch in campaign.launches:
-                    if launch.end is None:
-                        _end(writer, launch)
+                end_killed_launches(writer, campaign)
                 return writer, read_campaign(folder)
         except BaseException:
             writer.close()
@@ -214,7 +212,11 @@ def _paths(one: Any, other: Any, at: str = "") -> Iterator[str]:
 
 
 def _over(campaign: Campaign) -> bool:
-    return campaign.end is not None and campaign.end.status not in GOES_ON
+    return campaign.end is not None and campaign.end.status not in CONTINUE_AFTER
+
+
+def _may_continue(campaign: Campaign) -> bool:
+    return all(_status(launch) in CONTINUE_AFTER for launch in campaign.launches)
 
 
 def _status(launch: Launch) -> int:
@@ -225,25 +227,18 @@ def _status(launch: Launch) -> int:
     return max((known.get(failure.code, RunFailed.exit_status) for failure in launch.failures), default=0)
 
 
-def _end(writer: CampaignWriter, launch: Launch) -> None:
-    """Write the missing end of a launch whose driver was killed."""
-    status = _status(launch) or RunFailed.exit_status
-    if launch.interrupted and not launch.failures:
-        config, plan = launch.key or (None, None)
-        writer.write(
-            FailureLine(
-                launch=launch.index, config=config, plan=plan, block=launch.block, code=INTERRUPTED,
-                message=f"the run was killed during launch {launch.index}",
+def end_killed_launches(writer: CampaignWriter, campaign: Campaign) -> None:
+    """Write the missing ends of launches whose driver was killed."""
+    for launch in campaign.launches:
+        if launch.end is not None:
+            continue
+        if launch.interrupted and not launch.failures:
+            config, plan = launch.key or (None, None)
+            why = f"the run was killed during launch {launch.index}"
+            writer.write(
+                FailureLine(
+                    launch=launch.index, config=config, plan=plan, block=launch.block, code=INTERRUPTED, message=why
+                )
             )
-        )  # fmt: skip
-    writer.write(LaunchEndLine(launch=launch.index, status=status, seconds=None))
-
-
-def _warn_of_torn_block(writer: CampaignWriter, block: int) -> None:
-    """Warn that a block was interrupted: what changed on the machine in between affects its comparisons."""
-    caution = Caution(
-        "torn-block",
-        f"block {block} was interrupted and resumed later; the machine may have changed in between",
-        "use --fresh to start a new campaign",
-    )
-    writer.write(WarningLine.of(caution))
+        status = _status(launch) or RunFailed.exit_status
+        writer.write(LaunchEndLine(launch=launch.index, status=status, seconds=None))

@@ -10,7 +10,7 @@ from typing import Any
 
 from merge_bench.errors import Caution
 from merge_bench.records import schema as s
-from merge_bench.records.recorded_plan import Plan, unreadable
+from merge_bench.records.recorded_plan import RecordedPlan, unreadable
 
 INTERRUPTED = "interrupted"
 """The code of a failure that a signal or the end of the driver caused."""
@@ -126,7 +126,7 @@ class Run:
 
     config: s.Config
     plan_index: int
-    plan: Plan
+    plan: RecordedPlan
     options: Mapping[str, Any]
     launches: tuple[Launch, ...]
 
@@ -164,7 +164,7 @@ class Campaign:
 
     records: Path
     head: s.CampaignLine
-    plans: tuple[Plan, ...]
+    plans: tuple[RecordedPlan, ...]
     launches: tuple[Launch, ...]
     truncated: bool
     skipped: Mapping[str, int]

@@ -19,7 +19,7 @@ from merge_bench.errors import UsageError
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch
 from merge_bench.records.codec import KINDS, decode, decode_head
-from merge_bench.records.recorded_plan import Plan
+from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.writer import RECORDS
 
 LONGEST_LINE = 256 << 20
@@ -135,7 +135,7 @@ class Assembly:
             raise ValueError("it does not begin with a campaign line")
         for run in record.runs:
             self._check_run(record, run.config, run.plan)
-        self._head, self._fields["plans"] = record, [Plan.of(plan) for plan in record.plans]
+        self._head, self._fields["plans"] = record, [RecordedPlan.of(plan) for plan in record.plans]
 
     def _check(self, head: s.CampaignLine, record: s.Record) -> None:
         """Raise ValueError for a line that does not fit those before."""
@@ -198,7 +198,7 @@ class Assembly:
         for line in fields.get("extensions", ())[-1:]:
             plans = [{**plan, "launches": line.launches} for plan in head.plans]
             head = msgspec.structs.replace(head, plans=plans, argv=line.argv)
-            fields["plans"] = tuple(map(Plan.of, head.plans))
+            fields["plans"] = tuple(map(RecordedPlan.of, head.plans))
         return Campaign(self.path, head, launches=launches, truncated=truncated, skipped=dict(self._skipped), **fields)
 
 

@@ -83,7 +83,7 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True):
     budget: list[float | None] = []
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The options that readers use; `probe`: the network measurement, None for merges."""
 
     rows_per_chunk: Number | None = None
@@ -124,12 +124,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return " ".join(filter(None, (work.benchmark, work.question))) if work is not None else ""
 
     @classmethod
-    def of(cls, options: Mapping[str, Any]) -> Plan:
+    def of(cls, options: Mapping[str, Any]) -> RecordedPlan:
         """Read a plan of a campaign line; an option with a value of another type counts as missing (`unreadable`)."""
         return _read(cls, options)[0]
 
 
-def is_tuning(plans: Sequence[Plan]) -> bool:
+def is_tuning(plans: Sequence[RecordedPlan]) -> bool:
     """Whether these are the plans of a tuning."""
     return any(plan.tune is not None for plan in plans)
 
@@ -156,8 +156,8 @@ _Structure = TypeVar("_Structure", bound=msgspec.Struct)
 
 
 def unreadable(options: Mapping[str, Any]) -> dict[str, str]:
-    """The options whose values `Plan.of` cannot read: name, such as ``workload left rows``, and value as JSON."""
-    return {name: msgspec.json.encode(value).decode() for name, value in _read(Plan, options)[1].items()}
+    """The options whose values `RecordedPlan.of` cannot read: names such as ``workload left rows``, values as JSON."""
+    return {name: msgspec.json.encode(value).decode() for name, value in _read(RecordedPlan, options)[1].items()}
 
 
 def _read(kind: type[_Structure], options: Mapping[str, Any]) -> tuple[_Structure, dict[str, Any]]:
@@ -179,5 +179,5 @@ def _read(kind: type[_Structure], options: Mapping[str, Any]) -> tuple[_Structur
     return kind(**values), odd
 
 
-PlanOptions: TypeAlias = Annotated[dict[str, Any], msgspec.Meta(extra_json_schema={"$ref": "#/$defs/Plan"})]
-"""A plan in records and documents, with all options that its command wrote. Readers use the fields of `Plan`."""
+PlanOptions: TypeAlias = Annotated[dict[str, Any], msgspec.Meta(extra_json_schema={"$ref": "#/$defs/RecordedPlan"})]
+"""A plan in records and documents, with all options that its command wrote."""

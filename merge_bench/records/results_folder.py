@@ -22,7 +22,7 @@ import msgspec
 from merge_bench.records.campaign import INTERRUPTED
 from merge_bench.records.codec import decode
 from merge_bench.records.reader import read_head
-from merge_bench.records.recorded_plan import Plan, is_tuning
+from merge_bench.records.recorded_plan import RecordedPlan, is_tuning
 from merge_bench.records.schema import SCHEMA, CampaignLine, Config, EndLine, FailureLine, Record
 from merge_bench.records.writer import RECORDS
 
@@ -54,7 +54,7 @@ class Entry:
     ended: int | None = None
     interrupted: bool = False
     written: bool = False
-    plans: tuple[Plan, ...] = ()
+    plans: tuple[RecordedPlan, ...] = ()
 
     @property
     def id(self) -> str:
@@ -261,7 +261,7 @@ def _read(folder: Path, origin: str, records: os.stat_result | None) -> Entry:
     line, newline, _ = first.partition(b"\n")
     record = _record(line) if newline else None  # the first line, if it is whole
     head: CampaignLine | None = None
-    plans: tuple[Plan, ...] = ()
+    plans: tuple[RecordedPlan, ...] = ()
     if isinstance(record, CampaignLine) and record.schema <= SCHEMA:
         plans = _plans(msgspec.json.encode(record.plans))
         names = [Config(name=config.name) for config in record.configs]
@@ -279,9 +279,9 @@ def _read(folder: Path, origin: str, records: os.stat_result | None) -> Entry:
 
 
 @functools.lru_cache(maxsize=1000)
-def _plans(recorded: bytes) -> tuple[Plan, ...]:
+def _plans(recorded: bytes) -> tuple[RecordedPlan, ...]:
     """Of a first line; results with equal plans share them."""
-    return tuple(map(Plan.of, msgspec.json.decode(recorded)))
+    return tuple(map(RecordedPlan.of, msgspec.json.decode(recorded)))
 
 
 def _record(line: bytes) -> Record | None:

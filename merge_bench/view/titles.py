@@ -13,7 +13,7 @@ from merge_bench.config.parsers import quoted
 from merge_bench.merge import engines
 from merge_bench.merge.exchange import recorded_plane
 from merge_bench.records.campaign import Campaign
-from merge_bench.records.recorded_plan import Plan, Table, Workload, is_tuning
+from merge_bench.records.recorded_plan import RecordedPlan, Table, Workload, is_tuning
 from merge_bench.records.results_folder import Entry
 from merge_bench.records.schema import CampaignLine
 from merge_bench.view.numbers import rows
@@ -22,7 +22,7 @@ from merge_bench.view.text import plural, short, visible
 _MOST = 3
 
 
-def title_of(head: CampaignLine, plans: Sequence[Plan], measured: Collection[int] = ()) -> str:
+def title_of(head: CampaignLine, plans: Sequence[RecordedPlan], measured: Collection[int] = ()) -> str:
     """``default and tcp: 1,000,000 rows per chunk, 2 workers``; of tunings and network measurements, what they are.
 
     `measured`: as in `measured_problem`.
@@ -45,7 +45,7 @@ def tunes(campaign: Campaign) -> bool:
     return bool(campaign.tuning) or is_tuning(campaign.plans)
 
 
-def measured_problem(plans: Sequence[Plan], measured: Collection[int]) -> str:
+def measured_problem(plans: Sequence[RecordedPlan], measured: Collection[int]) -> str:
     """`problem_of` all plans; of a tuning, which may never get to some sizes, without those that are not `measured`.
 
     `measured`: indexes of plans.
@@ -56,7 +56,7 @@ def measured_problem(plans: Sequence[Plan], measured: Collection[int]) -> str:
     return problem_of(found or [replace(plan, rows_per_chunk=None, workload=None) for plan in plans])
 
 
-def problem_of(plans: Sequence[Plan]) -> str:
+def problem_of(plans: Sequence[RecordedPlan]) -> str:
     """What is merged, and by how many workers."""
     questions = _questions(plans)
     tables = questions or dict.fromkeys(tables_of(plan) for plan in plans)
@@ -70,7 +70,7 @@ def problem_of(plans: Sequence[Plan]) -> str:
     return ", ".join(parts) or "problem not recorded"
 
 
-def _questions(plans: Sequence[Plan]) -> list[str]:
+def _questions(plans: Sequence[RecordedPlan]) -> list[str]:
     """``h2o q1, q2, q3, q4 and q5 (10,000,000 rows)``, where several questions of one benchmark are merged."""
     found = dict.fromkeys(plan.question for plan in plans)
     benchmarks = {each.partition(" ")[0] for each in found}
@@ -81,12 +81,12 @@ def _questions(plans: Sequence[Plan]) -> list[str]:
     return [f"{benchmarks.pop()} {', '.join(others)} and {last} ({rows(largest)} rows)"]
 
 
-def _most_rows(plan: Plan) -> int:
+def _most_rows(plan: RecordedPlan) -> int:
     work = plan.workload
     return max(((table and table.rows) or 0 for table in (work and work.left, work and work.right)), default=0)
 
 
-def unusual_engines(plans: Sequence[Plan]) -> str:
+def unusual_engines(plans: Sequence[RecordedPlan]) -> str:
     """``engine duckdb``, or all engines of `plans`, if one is not what ``auto`` means; else empty."""
     known = [plan for plan in plans if plan.engine]
     if all(plan.engine in _usual_engines(plan) for plan in known):
@@ -95,12 +95,12 @@ def unusual_engines(plans: Sequence[Plan]) -> str:
     return f"engine{'s' * (len(used) > 1)} {listed(used)}"
 
 
-def _usual_engines(plan: Plan) -> list[str]:
+def _usual_engines(plan: RecordedPlan) -> list[str]:
     dask = not recorded_plane(plan.exchange).by_workers
     return [engines.first(device_memory=device, dask=dask).name for device in (False, True)]
 
 
-def tables_of(plan: Plan) -> str:
+def tables_of(plan: RecordedPlan) -> str:
     """``orders.parquet ⋈ lines.parquet on o_key = l_key (15,000 / 60,000 rows)``; empty without files.
 
     The question of a benchmark stands before it, with a colon.
@@ -116,7 +116,7 @@ def tables_of(plan: Plan) -> str:
 
 def size_of(campaign: Campaign, plan: int) -> str:
     """What tells a plan of `campaign` from its others: the rows per chunk, the question or the tables."""
-    found = campaign.plans[plan] if plan < len(campaign.plans) else Plan()
+    found = campaign.plans[plan] if plan < len(campaign.plans) else RecordedPlan()
     work = found.workload
     if found.rows_per_chunk is not None:
         return f"{rows(found.rows_per_chunk)} rows per chunk"

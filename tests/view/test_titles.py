@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from merge_bench.records.reader import read_campaign
-from merge_bench.records.recorded_plan import Plan
+from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.view.report.full.results import by_problem, sources_of
 from merge_bench.view.report.run import print_report
@@ -38,11 +38,11 @@ def asked(
 
 
 def test_the_question_stands_before_the_tables() -> None:
-    one = Plan.of(asked("q1"))
+    one = RecordedPlan.of(asked("q1"))
     assert one.question == "h2o q1"
     assert tables_of(one) == "h2o q1: x.parquet ⋈ small.parquet on id1 (1,000 / 10 rows)"
     assert problem_of([one]) == f"{tables_of(one)}, 2 workers"
-    other = Plan.of(asked(None, benchmark=None))
+    other = RecordedPlan.of(asked(None, benchmark=None))
     assert (other.question, tables_of(other)) == ("", "x.parquet ⋈ small.parquet on id1 (1,000 / 10 rows)")
 
 
@@ -58,17 +58,17 @@ def test_a_plan_is_named_by_what_tells_it_from_the_others(tmp_path: Path) -> Non
 
 def test_a_tuning_is_named_by_the_sizes_that_it_measured() -> None:
     """The first line has all sizes; an early end, or a small budget, leaves some of them out."""
-    plans = [Plan.of(plan(rows_per_chunk=rows, tune={"strategy": "race"})) for rows in (1_000_000, 25_000_000)]
+    plans = [RecordedPlan.of(plan(rows_per_chunk=rows, tune={"strategy": "race"})) for rows in (1_000_000, 25_000_000)]
     assert measured_problem(plans, {0}) == "1,000,000 rows per chunk, 2 workers"
     assert measured_problem(plans, {0, 1}) == "1,000,000 and 25,000,000 rows per chunk, 2 workers"
     assert measured_problem(plans, ()) == "2 workers"
-    assert measured_problem([Plan.of(plan())], ()) == "1,000,000 rows per chunk, 2 workers"
+    assert measured_problem([RecordedPlan.of(plan())], ()) == "1,000,000 rows per chunk, 2 workers"
 
 
 def test_several_questions_of_a_benchmark_are_one_problem() -> None:
-    plans = [Plan.of(asked(f"q{at}")) for at in (1, 2, 3, 4, 5)]
+    plans = [RecordedPlan.of(asked(f"q{at}")) for at in (1, 2, 3, 4, 5)]
     assert problem_of(plans) == "h2o q1, q2, q3, q4 and q5 (1,000 rows), 2 workers"
-    mixed = [plans[0], Plan.of(asked("orders-lineitem", benchmark="tpch"))]
+    mixed = [plans[0], RecordedPlan.of(asked("orders-lineitem", benchmark="tpch"))]
     assert problem_of(mixed).count("⋈") == 2
 
 

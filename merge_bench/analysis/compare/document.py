@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from merge_bench.analysis.compare import properties
-from merge_bench.analysis.compare.judging import Judged, judge_metric
-from merge_bench.analysis.compare.samples import METRICS, Side
+from merge_bench.analysis.compare.judging import METRICS, Judged, Side, judge_metric
 from merge_bench.analysis.compare.select import Pair, Source, letter, select
 from merge_bench.analysis.documents import compare as documents
 from merge_bench.analysis.host_load import busy_host

@@ -11,13 +11,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from merge_bench.analysis.compare.fail_on import METRIC
+from merge_bench.analysis.compare.judging import METRICS, Metric
 from merge_bench.analysis.compare.properties import differences
-from merge_bench.analysis.compare.samples import METRICS, Metric
 from merge_bench.analysis.documents import history as documents
 from merge_bench.analysis.history.accepted import Series, accept
-from merge_bench.analysis.history.findings import findings, gradual
 from merge_bench.analysis.history.index import HistoryIndex, RunFigures
-from merge_bench.analysis.history.shifts import AFTER, FIRST, Shift, find_shifts
+from merge_bench.analysis.history.shifts import AFTER, FIRST, Shift, find_shifts, findings, gradual
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError
 

@@ -18,7 +18,7 @@ import msgspec
 
 from merge_bench.analysis.aggregate import counted
 from merge_bench.analysis.compare import properties
-from merge_bench.analysis.compare.samples import METRICS, match, side
+from merge_bench.analysis.compare.judging import METRICS, match, side
 from merge_bench.analysis.compare.select import Pair, planned_pairs
 from merge_bench.analysis.history.accepted import Series, read_accepted
 from merge_bench.analysis.statistics.verdict import noise_floor

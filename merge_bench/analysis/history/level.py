@@ -12,7 +12,7 @@ from importlib.util import find_spec
 import numpy as np
 
 from merge_bench.analysis.compare.document import compare
-from merge_bench.analysis.compare.samples import METRICS, Sample, Side, side
+from merge_bench.analysis.compare.judging import METRICS, Sample, Side, side
 from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.analysis.documents.history import HistorySeries
 from merge_bench.analysis.history.document import BY_NAME, series_of

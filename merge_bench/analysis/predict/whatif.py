@@ -7,10 +7,52 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from merge_bench.analysis.predict import gpus
-from merge_bench.analysis.predict.parameters import Given
+from merge_bench.analysis.predict.model import Given
 from merge_bench.errors import UsageError
 from merge_bench.units import parse_duration, parse_rate
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU: `bandwidth` of its memory (B/s), and the words that its driver's name for it holds, in lower case."""
+
+    bandwidth: float
+    words: tuple[str, ...]
+    source: str
+
+
+GPUS: Mapping[str, Gpu] = {  # memory bandwidths, as their vendor publishes them
+    "t4": Gpu(320e9, ("t4",), "NVIDIA T4 data sheet"),
+    "v100": Gpu(900e9, ("v100",), "NVIDIA V100 data sheet"),
+    "a100-40gb": Gpu(1555e9, ("a100", "40gb"), "NVIDIA A100 data sheet"),
+    "a100-80gb": Gpu(2039e9, ("a100", "80gb"), "NVIDIA A100 data sheet, SXM"),
+    "a100-80gb-pcie": Gpu(1935e9, ("a100", "80gb", "pcie"), "NVIDIA A100 data sheet, PCIe"),
+    "h100": Gpu(3350e9, ("h100",), "NVIDIA H100 data sheet, SXM"),
+    "h100-pcie": Gpu(2000e9, ("h100", "pcie"), "NVIDIA H100 data sheet, PCIe"),
+    "h200": Gpu(4800e9, ("h200",), "NVIDIA H200 data sheet"),
+}
+
+
+def gpu_named(name: str) -> Gpu:
+    """The GPU that people call so.
+
+    Raises
+    ------
+    UsageError
+        If it is not in the table.
+    """
+    found = GPUS.get(name.lower())
+    if found is None:
+        raise UsageError(f"--what-if gpu={name}: unknown GPU; choose from {', '.join(GPUS)}")
+    return found
+
+
+def recognised_gpu(driver_name: str) -> Gpu | None:
+    """The GPU that the driver calls so, as ``Tesla V100-SXM2-32GB``; None if it is not in the table."""
+    words = set(re.split(r"[^a-z0-9]+", driver_name.lower()))
+    fitting = [gpu for gpu in GPUS.values() if words.issuperset(gpu.words)]
+    return max(fitting, key=lambda gpu: len(gpu.words), default=None)
+
 
 _NUMBER = r"(\d+(?:\.\d*)?|\.\d+)\s*"
 _FACTOR = re.compile(_NUMBER + "[x×]", re.IGNORECASE)
@@ -68,7 +110,7 @@ def parse_what_if(texts: Iterable[str]) -> WhatIf:
         if names.count(name) > 1:
             raise UsageError(f"--what-if sets {name} twice")
         if name == "gpu":
-            gpus.named(value)
+            gpu_named(value)
             gpu = value.lower()
         elif name == "overlap":
             overlap = _share(word, value)

@@ -11,7 +11,7 @@ from merge_bench.analysis.verification_state import NOT_BY_US, UNVERIFIED
 from merge_bench.errors import Caution
 from merge_bench.merge.exchange import recorded_plane
 from merge_bench.records.campaign import Launch, Run
-from merge_bench.records.recorded_plan import Plan
+from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import IterationLine
 from merge_bench.view.numbers import NULL, gib, ms, number, rows
 from merge_bench.view.report.content import Column, Page, by_row, grouped
@@ -65,7 +65,7 @@ def header(page: Page, run: Run, launches: Sequence[Launch], document: RunDocume
         page.note("unknown: no launch started")
 
 
-def _distribution(plan: Plan) -> Iterable[tuple[str, str]]:
+def _distribution(plan: RecordedPlan) -> Iterable[tuple[str, str]]:
     """Which table is sent whole, or why ``auto`` shuffles both; nothing if nobody asked."""
     broadcast = plan.distribution == "broadcast"
     if broadcast or plan.distribution_reason:
@@ -89,14 +89,14 @@ def imported(page: Page, document: RunDocument) -> None:
     )
 
 
-def _chunk(plan: Plan) -> str:
+def _chunk(plan: RecordedPlan) -> str:
     """Rows per chunk; real tables have none, and are named instead."""
     if plan.rows_per_chunk is not None:
         return rows(plan.rows_per_chunk)
     return f"as in the {(plan.workload and plan.workload.name) or 'tables'}"
 
 
-def _tables(plan: Plan) -> Iterable[tuple[str, str]]:
+def _tables(plan: RecordedPlan) -> Iterable[tuple[str, str]]:
     """Which tables are merged on which keys, if they are not synthetic."""
     work = plan.workload
     if work is None:
@@ -125,7 +125,7 @@ def what_ran(run: Run, launches: Sequence[Launch], document: RunDocument) -> str
     )
 
 
-def _sent(plan: Plan) -> str:
+def _sent(plan: RecordedPlan) -> str:
     how = f" of the {plan.broadcast_side} table" if plan.distribution == "broadcast" else ""
     if plan.distribution_reason:
         return f" with {plan.distribution}{how} (auto)"

@@ -11,7 +11,7 @@ from merge_bench.errors import UsageError
 from merge_bench.host.memory import usable_cores
 from merge_bench.merge.exchange import recorded_plane
 from merge_bench.records.campaign import Campaign
-from merge_bench.records.recorded_plan import Plan
+from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.tune.budget import Costs
 from merge_bench.tune.evaluator import Options
 from merge_bench.tune.space import read_space
@@ -43,7 +43,7 @@ def enough(campaign: Campaign, space: Path | None = None) -> float | None:
     return asked.blocks / Options.least * costs.search(values) + costs.confirmation()
 
 
-def _usual(plan: Plan) -> float | None:
+def _usual(plan: RecordedPlan) -> float | None:
     """Seconds of a launch by the rule of thumb, for the ratio of two sizes; None for tables."""
     if plan.rows_per_chunk is None or plan.iterations is None or not recorded_plane(plan.exchange).by_workers:
         return None
