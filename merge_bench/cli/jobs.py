@@ -1,4 +1,4 @@
-"""The jobs of a service: commands about them, and `run`, `probe` and `tune` on a service (``--on URL``)."""
+"""The jobs of a service: commands about them, and `run`, `probe` and `tune` on a service (``--service URL``)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from merge_bench.cli.parameters import ListedGroup, decorated, json_option, resu
 from merge_bench.config.option import as_text
 from merge_bench.config.options import BY_KEY, OPTIONS, RunOptions
 from merge_bench.config.resolve import read_sources
-from merge_bench.errors import GateNotMet, RunFailed, UsageError, WrongResult, one_stream, say
+from merge_bench.errors import Caution, GateNotMet, RunFailed, UsageError, WrongResult, one_stream, say, warn
 from merge_bench.units import format_duration
 from merge_bench.view.text import cut, short, visible
 
@@ -32,14 +32,22 @@ if TYPE_CHECKING:
     from merge_bench.service.client import Client
     from merge_bench.service.documents import Job, JobRequest, Jobs
 
-_VARIABLE, _RESULTS = BY_KEY["on"].variable, BY_KEY["results"]
-_HERE = ("on", "insecure", "results", "json", "details", "output", "csv_file", "plots", "references")
+_VARIABLE, _RESULTS = BY_KEY["service"].variable, BY_KEY["results"]
+_OLD_VARIABLE = BY_KEY["on"].variable
+_HERE = ("service", "insecure", "results", "json", "details", "output", "csv_file", "plots", "references")
 _POLL_SECONDS = 2.0
 _SAID = "merge_bench: "
 """How a sentence of `say` begins."""
 _SERVICE = decorated(
     click.option(
-        "--on", "url", required=True, envvar=_VARIABLE, show_envvar=True, metavar="URL", help="Address of the service."
+        "--service",
+        "--on",
+        "url",
+        required=True,
+        envvar=[_VARIABLE, _OLD_VARIABLE],
+        show_envvar=True,
+        metavar="URL",
+        help="Address of the service.",
     ),
     results_option("Results folder of a service on this machine; its token is used if the environment has none."),
     click.option("--insecure", is_flag=True, help="Send the token over a network without TLS."),
@@ -50,7 +58,7 @@ _JOB = decorated(click.argument("number", type=click.IntRange(0)), _SERVICE)
 
 @click.group(cls=ListedGroup)
 def jobs() -> None:
-    """List, show or cancel the jobs of a service; `run --on URL` queues one.
+    """List, show or cancel the jobs of a service; `run --service URL` queues one.
 
     Your token is read from MERGE_BENCH_TOKEN, or from the file that MERGE_BENCH_TOKEN_FILE names.
     """
@@ -104,9 +112,18 @@ def _lines(text: str) -> str:
 
 
 def service_of(options: RunOptions) -> str | None:
-    """The address of the service, if ``--on`` or its variable names one instead of columns."""
-    named = as_text(options.on or os.environ.get(_VARIABLE, ""))
-    return named if re.search(r"(^|,)https?://", named) else None
+    """The address of the service that runs the command, if there is one."""
+    if named := options.service or os.environ.get(_VARIABLE):
+        return named
+    old = as_text(options.on or os.environ.get(_OLD_VARIABLE, ""))
+    return old_form(old) if re.search(r"(^|,)https?://", old) else None
+
+
+def old_form(address: str | None) -> str | None:
+    """The address of a service that ``--on`` names, with a warning; None as it is."""
+    if address:
+        warn(Caution("old-name", "--on names key columns; it takes addresses in this release only", "use --service"))
+    return address
 
 
 def on_service(url: str, command: str, options: RunOptions, *, details: bool) -> tuple[Campaign, Failure | None, int]:
@@ -133,7 +150,7 @@ def on_service(url: str, command: str, options: RunOptions, *, details: bool) ->
             job = _follow(client, client.add(request).id, printed)
     except signals.Interrupted as interrupted:
         number = client.add(request).id  # the same job, by its key
-        later = f"python -m merge_bench jobs cancel {number} --on {url}"
+        later = f"python -m merge_bench jobs cancel {number} --service {url}"
         say(f"{interrupted}; cancelling job {number}; Ctrl-C again leaves at once, and this cancels it later: {later}")
         job = _follow(client, client.cancel(number).id, printed)
     status, error = 0, None
@@ -250,7 +267,11 @@ def _request(command: str) -> tuple[JobRequest, list[str]]:
         settings_file(settings, name)  # refused here if the service would refuse it
         say(f"{typed.configs[0]} is sent as settings; its results have the config name {name}")
     request = replace(
-        typed, options={name: value for name, value in options.items() if name not in _HERE},
+        typed, options={
+            name: value
+            for name, value in options.items()
+            if name not in _HERE and not (name == "on" and "://" in as_text(value))
+        },
         configs=[path.name for path in paths], settings=settings, name=name, key=secrets.token_hex(16),
     )  # fmt: skip
     return request, typed.configs

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from merge_bench.cli.jobs import on_service, service_of
+from merge_bench.cli.jobs import old_form, on_service, service_of
 from merge_bench.cli.parameters import (
     PATH,
     ListedGroup,
@@ -39,7 +39,7 @@ _OUTPUT_OPTIONS = decorated(
                  help="Published results to show beside the measured ones; `--reference list` prints their names."),
 )  # fmt: skip
 _PROBE_OPTIONS = decorated(
-    click.option("--on", metavar="URL", help="Address of a service that measures instead of this machine."),
+    click.option("--on", metavar="URL", hidden=True),
     click.option("--baseline", type=PATH, metavar="CFG", help="Baseline config of the comparison; shown first."),
     click.option("--config", "configs", multiple=True, type=PATH, metavar="CFG",
                  help="Config to measure; may be repeated."),
@@ -106,7 +106,7 @@ def measure(
     output = asked_for(csv_file, plots, references)
     made, whole = kind.make(own, options), getattr(own, "details", True)
     named: list[str | None] = list(dict.fromkeys(filter(None, [baseline, *configs])))
-    if url := service_of(options) or on:
+    if url := service_of(options) or old_form(on):
         campaign, _, status = on_service(url, f"probe {kind.name}", options, details=whole)
     else:
         head, jobs = campaigns.prepare(made, named or [None], options)

@@ -73,9 +73,8 @@ class TableOptions(Options):
         parsers.columns,
         None,
         "Key column or columns (a,b), with the same names in both tables. Given again, each value is one name with all"
-        " its commas and blanks. Or the address of a service (https://…) that"
-        " runs the command instead of this machine, while --left-on and --right-on name columns.",
-        "KEY[,KEY]|URL",
+        " its commas and blanks.",
+        "KEY[,KEY]",
     )
     left_on: tuple[str, ...] | None = option(parsers.columns, None, "Key columns of the left table.", "KEY[,KEY]")
     right_on: tuple[str, ...] | None = option(parsers.columns, None, "Key columns of the right table.", "KEY[,KEY]")
@@ -292,6 +291,14 @@ class OutputOptions(Options):
     """Configs, and where results go."""
 
     section = "Output"
+    service: str | None = option(
+        parsers.text,
+        None,
+        "Address of a service (https://…) that runs the command instead of this machine; also in the environment, as"
+        " MERGE_BENCH_SERVICE.",
+        "URL",
+        in_config=False,
+    )
     config: str | None = option(
         parsers.path, None, "A .cfg file, or the name of a shipped config.", "CFG", in_config=False
     )
@@ -356,7 +363,18 @@ PROBE_OPTIONS = (
         BY_KEY["launches"],
         help="Number of launches of each config, in random order. [3, or 1 on a running cluster]",
     ),
-    *_some("seed", "results", "fresh", "wait_for_quiet", "dry_run", "allow_unknown", "trust_config", "json", *_CLUSTER),
+    *_some(
+        "service",
+        "seed",
+        "results",
+        "fresh",
+        "wait_for_quiet",
+        "dry_run",
+        "allow_unknown",
+        "trust_config",
+        "json",
+        *_CLUSTER,
+    ),
 )
 # The options of tuning, which decides about launches and configs itself.
 TUNE_OPTIONS = _some(

@@ -118,8 +118,10 @@ def _check_combinations(options: RunOptions) -> None:
 
     on = options.on or ()
     if any("://" in name for name in on) and not options.source("on").startswith("environment"):
-        why = "only the commands run, probe and tune can use a service, whose address begins with https:// or http://"
-        raise UsageError(f"{options.shown('on')} {','.join(on)} names no columns; {why}")
+        raise UsageError(
+            f"{options.shown('on')} {','.join(on)} names no columns; the commands run, probe and tune take the address"
+            " of a service as --service"
+        )
     if options.extend is not None and options.fresh:
         raise UsageError("--extend adds to a stored result, and --fresh starts a new one; use one of them")
     both("config", "configs")

@@ -51,6 +51,7 @@ REFUSED: Mapping[str, str] = {
     ),
     **dict.fromkeys(("trust_config", "allow_unknown"), "a job contains only known, safe settings"),
     **dict.fromkeys(("config", "configs", "baseline"), 'name shipped configs in "configs"'),
+    "service": "it runs here, and cannot queue another one elsewhere",
     "space": "it names a file",
     "mpirun": "it names a program",
 }

@@ -115,7 +115,7 @@ def test_a_wrong_environment_names_the_variable() -> None:
         ("--left a --right b", "--left needs --on"),
         ("--left a --right b --on k --workload tpch", "--left cannot be combined with --workload tpch"),
         ("--workload tables", "--workload tables needs --left and --right"),
-        ("--on https://bench.example", "only the commands run, probe and tune can use a service"),
+        ("--on https://bench.example", "take the address of a service as --service"),
     ],
 )
 def test_options_that_contradict_each_other(arguments: str, words: str) -> None:

@@ -72,13 +72,13 @@ class NextStep:
     def after(self, campaign: Campaign) -> NextStep:
         """The same, with where to type it if a service made `campaign`."""
         verb = self.command.removeprefix(f"{_PROGRAM} ").partition(" ")[0]
-        if not campaign.of_a_job or self.reports or _given(shlex.split(self.command), "on"):
+        if not campaign.of_a_job or self.reports or _given(shlex.split(self.command), "service"):
             return self
         if verb in ("doctor", "transports", "history"):
             return replace(self, does=f"{self.does}; type it on the service's machine")
-        if BY_KEY["on"].variable in os.environ:
+        if BY_KEY["service"].variable in os.environ:
             return self
-        return replace(self, does=f"{self.does}; a service made this result, so add --on with its address")
+        return replace(self, does=f"{self.does}; a service made this result, so add --service with its address")
 
 
 def typed(step: NextStep | None) -> NextStep | None:

@@ -315,7 +315,7 @@ def of_a_job(folder: Path, *words: str) -> Path:
 @pytest.mark.parametrize(
     ("script", "command", "says"),
     [
-        (Script(plan=plan(verify="off")), "--config mine.cfg --verify ends", "add --on with its address"),
+        (Script(plan=plan(verify="off")), "--config mine.cfg --verify ends", "add --service with its address"),
         (Script(failure="rank 0 died"), "doctor", "type it on the service's machine"),
         (Script(plan=plan(exchange="dask")), "report FOLDER", ""),
     ],
