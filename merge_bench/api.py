@@ -364,6 +364,11 @@ def _plain(document: Struct) -> Document:
 def _caller(options: dict[str, object]) -> Caller:
     """The caller in the records: the command that runs the same merge."""
     from merge_bench.campaign.calling_program import Caller
-    from merge_bench.config.options import as_words
+    from merge_bench.config.options import as_text, as_words
+    from merge_bench.records.schema import GivenOptions
 
-    return Caller([str(Path(__file__).with_name("__main__.py")), "run", *as_words(options)])
+    given: GivenOptions = {}
+    for key, value in options.items():
+        if value is not None and value is not False:
+            given[key] = value is True or as_text(value)
+    return Caller([str(Path(__file__).with_name("__main__.py")), "run", *as_words(options)], given)

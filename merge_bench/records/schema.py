@@ -56,6 +56,13 @@ class Git(msgspec.Struct, frozen=True, kw_only=True):
     host: str | None = None
 
 
+GivenOptions: TypeAlias = dict[str, str | bool | list[str]]
+"""Options of a command by key, each as it was typed: a text, several if it was repeated, true for a flag.
+
+A config or a baseline that the command names without an option is `config`.
+"""
+
+
 class CampaignLine(Line, tag="campaign", frozen=True, kw_only=True):
     """The first line of the records. Config names are unique in it.
 
@@ -65,6 +72,7 @@ class CampaignLine(Line, tag="campaign", frozen=True, kw_only=True):
 
     campaign_id: str
     argv: list[str]
+    options: GivenOptions | None = None
     version: str
     git: Git | None = None
     configs: list[Config]
@@ -443,6 +451,7 @@ class ExtensionLine(Line, tag="extension", frozen=True, kw_only=True):
 
     launches: Count
     argv: list[str] = []
+    options: GivenOptions | None = None
 
 
 class EndLine(Line, tag="end", frozen=True, kw_only=True):

@@ -54,7 +54,7 @@ def run(
     """
     results = task.prepared[0].settings.results
     jobs = [Job(each, task.baseline, plan) for plan, each in enumerate(task.prepared)]
-    line = first_line(task.head, jobs, caller.argv)
+    line = first_line(task.head, jobs, caller)
     found = None if values["fresh"] else go_on(results, line, lambda campaign: campaign.end is None)
     timing = Timing.of(task, values)
     fitting = None if found else timing.fit()

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from merge_bench.tune.head_to_head import level
+from merge_bench.units import plural
 from merge_bench.view.numbers import with_interval
 from merge_bench.view.plot.charts import every, rows_axis
 from merge_bench.view.plot.marks import Axis, Boxes, Chart, Group, Picture, Points, Whiskers
 from merge_bench.view.plot.style import DECISIONS, GREY
-from merge_bench.view.text import plural
 
 _ENOUGH = 6
 """Blocks whose interval has a level of 95 %; a confirmation at several sizes asks for more than that."""

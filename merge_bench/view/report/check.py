@@ -11,9 +11,10 @@ from rich.table import Table
 from merge_bench.analysis.documents.check import CheckDocument, CheckedConfig
 from merge_bench.config.check import CheckResult
 from merge_bench.config.variable_states import BRINGS_CODE
+from merge_bench.units import plural
 from merge_bench.view.document import print_document
 from merge_bench.view.streams import raw
-from merge_bench.view.text import plural, visible
+from merge_bench.view.text import visible
 
 _COLOURS = dict.fromkeys(("unknown", "invalid", BRINGS_CODE), "red")
 _COLOURS |= dict.fromkeys(("module-absent", "no-effect", "deprecated"), "yellow")

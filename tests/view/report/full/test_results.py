@@ -123,5 +123,5 @@ def test_an_imported_result_stands_with_its_own_numbers() -> None:
     report = report_of(published.campaign_folder("gadi-v100-optimized-small"))
     assert report.alarm
     (figures,) = tables(report, "Conclusion")
-    assert figures[2][:2] == ("Throughput (GiB/s)", "9.63")
+    assert figures[2][:2] == ("Throughput, as printed (GiB/s)", "9.63")
     assert "cudf-merge.py" in section(report, "How to repeat the measurement").blocks[-1].text
