@@ -133,7 +133,7 @@ class Result:
         UsageError
             If there is no such plot, or nothing to plot.
         """
-        from merge_bench.view.report.full.charts import charts
+        from merge_bench.view.html_report.charts import charts
 
         found = charts(self.campaign, kind)
         if not 0 <= which < len(found):
@@ -152,7 +152,7 @@ class Result:
         UsageError
             If the page cannot be written there.
         """
-        from merge_bench.view.report.full.write import write_page
+        from merge_bench.view.html_report.write import write_page
 
         return write_page([self.campaign], Path(path) if path is not None else None)
 

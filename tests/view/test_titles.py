@@ -9,7 +9,7 @@ import pytest
 
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.recorded_plan import Plan
-from merge_bench.view.report.full.results import by_problem, sources_of
+from merge_bench.view.html_report.results import by_problem, sources_of
 from merge_bench.view.report.run import print_report
 from merge_bench.view.titles import measured_problem, option_of, problem_of, short_times, size_of, tables_of, title_of
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign

@@ -21,6 +21,10 @@ from merge_bench.records.schema import FailureLine
 from merge_bench.tune.result import recorded_result_of
 from merge_bench.units import plural
 from merge_bench.view.failures import logs_of, place_of
+from merge_bench.view.html_report import tuning_sections
+from merge_bench.view.html_report.environment import write_command, write_environment
+from merge_bench.view.html_report.exchange_share import write_exchange_share
+from merge_bench.view.html_report.results import Source, by_problem, sources_of, write_results
 from merge_bench.view.numbers import binary, gib
 from merge_bench.view.numbers import number as rounded
 from merge_bench.view.plot import merge
@@ -30,10 +34,6 @@ from merge_bench.view.plot.source import source_of
 from merge_bench.view.probe.show import write_rows
 from merge_bench.view.report import comparison, run_sections
 from merge_bench.view.report.content import Column, Page, Report, by_row, grouped
-from merge_bench.view.report.full import tuning_sections
-from merge_bench.view.report.full.environment import write_command, write_environment
-from merge_bench.view.report.full.exchange_share import write_exchange_share
-from merge_bench.view.report.full.results import Source, by_problem, sources_of, write_results
 from merge_bench.view.report.next_step import NextStep, after_compare, after_recorded_tuning
 from merge_bench.view.report.run import conclude, headline, overview, report_run, verdicts
 from merge_bench.view.titles import listed, ran_with, title_of, tunes, when, where_of
