@@ -32,8 +32,8 @@ from merge_bench.view import export as exports
 
 if TYPE_CHECKING:
     from merge_bench.records.campaign import Campaign
+    from merge_bench.view.html_report.build import References
     from merge_bench.view.plot.marks import Chart
-    from merge_bench.view.report.full.build import References
 
 RESULTS = click.argument("results", nargs=-1, type=PATH, required=True, metavar="RESULT...")
 METRICS = ("throughput", "bandwidth", "wall", "partition", "exchange", "join")
@@ -262,7 +262,7 @@ def report(
     A RESULT is a campaign folder or its records.jsonl.
     """
     from merge_bench.records.reader import read_campaign
-    from merge_bench.view.report.full import write
+    from merge_bench.view.html_report import write
 
     if "list" in references:
         _print_references()
@@ -277,14 +277,14 @@ def report(
     published = _references(references)
     if sys.stderr.isatty():  # a person waits some seconds for it
         say(f"writing {page} …")
-    from merge_bench.view.report.full.build import build
+    from merge_bench.view.html_report.build import build
 
     return write.write(build(campaigns, published, write.ucx_defaults(campaigns)), outputs)
 
 
 def _references(names: Sequence[str]) -> References:
     from merge_bench.analysis import published
-    from merge_bench.view.report.full.build import References
+    from merge_bench.view.html_report.build import References
 
     kinds = {name: published.dataset(name).kind for name in names}
     for name, kind in kinds.items():

@@ -51,7 +51,7 @@ def run(task: Task, output: Path, progress: Progress, caller: Caller) -> tuple[C
     """
     results = task.prepared[0].settings.results
     jobs = [Job(each, task.baseline, plan) for plan, each in enumerate(task.prepared)]
-    line = first_line(task.head, jobs, caller.argv)
+    line = first_line(task.head, jobs, caller)
     found = None if task.run.fresh else reopen_newest(results, line, lambda campaign: campaign.end is None)
     timing = Timing.of(task)
     fitting = None if found else timing.fit()

@@ -8,9 +8,9 @@ from merge_bench.analysis.documents.run import RunDocument
 from merge_bench.records.campaign import Campaign
 from merge_bench.tune.result import recorded_result_of
 from merge_bench.view.dashboard import components as ui
-from merge_bench.view.report.conclusion import conclude
 from merge_bench.view.report.content import Block, Column, Heading, Line, NamedValues, NextCommand, Page, Table
 from merge_bench.view.report.next_step import after_recorded_tuning
+from merge_bench.view.report.run import conclude
 from merge_bench.view.report.tuning import write_outcome
 from merge_bench.view.text import as_html, unbroken
 from merge_bench.view.titles import size_of, tunes

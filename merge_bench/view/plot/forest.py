@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from merge_bench.records.schema import TuneLine
 from merge_bench.tune.head_to_head import level
+from merge_bench.units import plural
 from merge_bench.view.numbers import with_interval
 from merge_bench.view.plot.charts import rows_axis, thin_ticks
 from merge_bench.view.plot.marks import Axis, Boxes, Chart, Group, Points, Whiskers, columns
 from merge_bench.view.plot.style import GREY
-from merge_bench.view.text import plural
 
 _LOOKS = {
     "gained": 2,

@@ -11,12 +11,13 @@ from merge_bench.analysis.documents.compare import CompareDocument, Comparison, 
 from merge_bench.analysis.statistics.power import MOST
 from merge_bench.analysis.verification_state import UNVERIFIED
 from merge_bench.errors import one_stream
+from merge_bench.units import plural
 from merge_bench.view.numbers import NULL, cell, ends, gib, ms, ratio, rows
 from merge_bench.view.report.content import Column, Page, by_row
 from merge_bench.view.report.markdown import render
 from merge_bench.view.report.next_step import NextStep
 from merge_bench.view.report.terminal import page_on
-from merge_bench.view.text import capitalized, plural
+from merge_bench.view.text import capitalized
 
 UNITS: Mapping[str, tuple[str, Callable[[float | None], str]]] = {"B/s": ("GiB/s", gib), "s": ("ms", ms)}
 STYLES = {"FASTER": "bold green", "SLOWER": "bold red", "FAILED": "bold red", "WRONG": "bold red"}
@@ -244,7 +245,7 @@ def _made(comparison: Comparison) -> str:
     if comparison.paired or comparison.candidate_value is None:
         return plural(comparison.launches, "block")
     old, new = comparison.baseline_value.launches, comparison.candidate_value.launches
-    counts = f"{plural(old, 'launch', 'es')} each" if old == new else f"{old} and {new} launches"
+    counts = f"{plural(old, 'launch')} each" if old == new else f"{old} and {new} launches"
     return f"{counts}, not interleaved"
 
 
@@ -254,7 +255,7 @@ def _more(comparison: Comparison) -> str | None:
     more = comparison.more_launches
     if more is None:
         return f"a verdict needs more than {MOST} launches of each config"
-    return f"a verdict needs about {plural(more, 'more launch', 'es')} of each config"
+    return f"a verdict needs about {plural(more, 'more launch')} of each config"
 
 
 def _launches(comparison: Comparison) -> str:

@@ -55,6 +55,15 @@ def render(page: Page, console: Console) -> None:
         _print(block, console, plain=page.plain)
 
 
+def height(blocks: Sequence[Block], width: int) -> int:
+    """How many lines of a terminal of `width` columns they take."""
+    console = Console(file=io.StringIO(), width=width, markup=False, highlight=False, emoji=False)
+    with console.capture() as capture:
+        for block in blocks:
+            _print(block, console, plain=False)
+    return sum(max(-(-cell_len(line) // width), 1) for line in capture.get().splitlines())
+
+
 def _print(block: Block, console: Console, *, plain: bool) -> None:
     match block:
         case Heading(text):

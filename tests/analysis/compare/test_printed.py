@@ -53,11 +53,11 @@ def test_the_verdict_comes_last_and_once_with_what_it_rests_on(tuned: Path) -> N
 
 
 def test_without_details_there_is_the_verdict_alone_and_what_to_do_next(tuned: Path) -> None:
-    file, step = io.StringIO(), NextStep("merge_bench report x", "draws it")
+    file, step = io.StringIO(), NextStep(("report", "x"), "draws it")
     print_comparison(document(tuned), metric="throughput", details=False, step=step, file=file)
     assert file.getvalue().splitlines()[3:] == [
         "", "Verdict on throughput", "tuned against base · 1,000,000 rows per chunk, 2 workers", FASTER,
-        "Next: merge_bench report x", "      (draws it)",
+        "Next: python -m merge_bench report x", "      (draws it)",
     ]  # fmt: skip
 
 

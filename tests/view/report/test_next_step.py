@@ -16,9 +16,8 @@ from merge_bench.config.options import OPTIONS
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.view.report.conclusion import COLUMNS
 from merge_bench.view.report.next_step import WHEN_QUIET
-from merge_bench.view.report.run import print_report
+from merge_bench.view.report.run import COLUMNS, print_report
 from tests.helpers.synthetic_campaigns import (
     Script,
     interleaved,
@@ -287,6 +286,17 @@ def test_what_failed_decides_what_comes_next(tmp_path: Path, code: str, command:
         writer.write(s.FailureLine(launch=0, config="optimized", plan=0, code=code, message="something was wrong"))
         writer.write(s.LaunchEndLine(launch=0, status=5, seconds=3.0))
     folder = with_command(writer.folder, "--workers", "2", "--require-transport", "rc")
+    assert next_of(folder) == f"python -m merge_bench {command}"
+
+
+def test_recorded_options_count_and_not_the_command_line(tmp_path: Path) -> None:
+    folder = with_command(write_campaign(tmp_path, Script(plan=plan(verify="off"))), "--chunk", "3e6")
+    path = folder / "records.jsonl"
+    head, *rest = path.read_bytes().splitlines(keepends=True)
+    options = {"config": "mine.cfg", "chunk": "2e6", "on": ["a,b", "c"], "insecure": True, "json": True}
+    line = msgspec.json.encode(msgspec.json.decode(head) | {"options": options})
+    path.write_bytes(line + b"\n" + b"".join(rest))
+    command = "--config mine.cfg --chunk 2e6 --on a,b --on c --insecure --verify ends"
     assert next_of(folder) == f"python -m merge_bench {command}"
 
 

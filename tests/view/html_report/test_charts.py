@@ -27,7 +27,7 @@ from merge_bench.view.text import for_canvas, short, visible
 from tests.helpers.charts import bars_of, rows_of
 from tests.helpers.synthetic_campaigns import Script, interleaved, launches, plan, write_campaign
 from tests.probe.samples import latency, rate
-from tests.view.report.full.samples import BASE, DATA, EVIL, GIB, SLOW
+from tests.view.html_report.samples import BASE, DATA, EVIL, GIB, SLOW
 
 
 def runs(folder: Path, *scripts: Script) -> list[Labelled]:

@@ -1,4 +1,4 @@
-"""What tests of reports have in common."""
+"""What tests of views have in common."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
 from tests.helpers.synthetic_campaigns import LEFT_BYTES, RIGHT_BYTES, Script, plan, write_campaign
-from tests.view.report.full.samples import report_of
-from tests.view.report.full.test_results import lines, tables
+from tests.view.html_report.samples import report_of
+from tests.view.html_report.test_results import lines, tables
 
 SECTION = "Exchange and all-to-all"
 PARCEL = (LEFT_BYTES + RIGHT_BYTES) // 2

@@ -7,7 +7,7 @@ from pathlib import Path
 from merge_bench.view.report import markdown
 from merge_bench.view.report.content import FOLDED, Drawing
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
-from tests.view.report.full.samples import EVIL, add, change, report_of, two_configs
+from tests.view.html_report.samples import EVIL, add, change, report_of, two_configs
 
 
 def rows(written: str, heading: str) -> list[list[str]]:

@@ -11,11 +11,11 @@ from merge_bench.errors import UsageError
 from merge_bench.probe.shared.stored_rows import in_order
 from merge_bench.records.campaign import Campaign
 from merge_bench.tune.stage import steps_of
+from merge_bench.view.html_report.results import Source, by_problem, sources_of
 from merge_bench.view.plot import merge, timeline
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.plot.network import panels_of
 from merge_bench.view.plot.source import of_results
-from merge_bench.view.report.full.results import Source, by_problem, sources_of
 from merge_bench.view.titles import size_of
 
 

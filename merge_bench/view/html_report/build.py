@@ -19,7 +19,12 @@ from merge_bench.records.campaign import Campaign
 from merge_bench.records.probe_rows import Row
 from merge_bench.records.schema import FailureLine
 from merge_bench.tune.result import recorded_result_of
+from merge_bench.units import plural
 from merge_bench.view.failures import logs_of, place_of
+from merge_bench.view.html_report import tuning_sections
+from merge_bench.view.html_report.environment import write_command, write_environment
+from merge_bench.view.html_report.exchange_share import write_exchange_share
+from merge_bench.view.html_report.results import Source, by_problem, sources_of, write_results
 from merge_bench.view.numbers import binary, gib
 from merge_bench.view.numbers import number as rounded
 from merge_bench.view.plot import merge
@@ -28,15 +33,9 @@ from merge_bench.view.plot.network import panels_of_results
 from merge_bench.view.plot.source import source_of
 from merge_bench.view.probe.show import write_rows
 from merge_bench.view.report import comparison, run_sections
-from merge_bench.view.report.conclusion import conclude, headline, verdicts
 from merge_bench.view.report.content import Column, Page, Report, by_row, grouped
-from merge_bench.view.report.full import tuning_sections
-from merge_bench.view.report.full.environment import write_command, write_environment
-from merge_bench.view.report.full.exchange_share import write_exchange_share
-from merge_bench.view.report.full.results import Source, by_problem, sources_of, write_results
 from merge_bench.view.report.next_step import NextStep, after_compare, after_recorded_tuning
-from merge_bench.view.report.run import overview, report_run
-from merge_bench.view.text import plural
+from merge_bench.view.report.run import conclude, headline, overview, report_run, verdicts
 from merge_bench.view.titles import listed, ran_with, title_of, tunes, when, where_of
 
 MOST_RUNS = 24
@@ -80,12 +79,7 @@ def build(campaigns: Sequence[Campaign], references: References, defaults: Mappi
     if sources:
         page.section("Results")
         if len(campaigns) == 1 and tunes(merges[0]):  # of several results the conclusion has it
-            overview(
-                page,
-                [each.run for each in sources],
-                [each.document for each in sources],
-                [each.name for each in sources],
-            )
+            overview(page, [each.document for each in sources], [each.name for each in sources])
         if references.merges or any(source.samples(merge.THROUGHPUT) for source in sources):
             write_results(page, sources, references.merges, campaigns)
         _comparisons(page, merges, sources)
@@ -187,7 +181,7 @@ def _conclusion(
         if len(merges) > 1:
             verdicts(page, merges, {source.name: source.look for source in sources})
         if len(campaigns) > 1:
-            overview(page, [each.run for each in sources], documents, [each.name for each in sources], apart=True)
+            overview(page, documents, [each.name for each in sources], apart=True)
         run_sections.findings(page, documents, probed)
     step = after_recorded_tuning(tunings[0]) if tunings and len(campaigns) == 1 else _after_several(merges)
     if step is not None and not step.reports:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from merge_bench.analysis import exchange_share
 from merge_bench.analysis.exchange_share import ExchangeShare
 from merge_bench.records.campaign import Campaign
+from merge_bench.view.html_report.results import Source
 from merge_bench.view.numbers import NULL, binary, number
 from merge_bench.view.report.content import Page, by_row
-from merge_bench.view.report.full.results import Source
 
 PARTS = (
     "Parts of the exchange phase, on its slowest worker in the median iteration. At all-to-all rate: bytes ÷ what the"

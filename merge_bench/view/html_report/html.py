@@ -28,7 +28,7 @@ LONG = 24
 """Rows in view; more of them scroll."""
 MOST = 2000
 """Rows in the report at all."""
-_TEMPLATES = resources.files("merge_bench.view.report.full") / "templates"
+_TEMPLATES = resources.files("merge_bench.view.html_report") / "templates"
 NOT_DRAWN = "This figure could not be drawn"
 _STYLES = {"bold red": "bad", "red": "bad", "bold yellow": "warn", "yellow": "warn", "green": "good"}
 _STYLES |= {"bold green": "good", "bold": "strong", "dim": "note", "": ""}

@@ -13,14 +13,14 @@ import pytest
 
 from merge_bench.records.reader import read_campaign
 from merge_bench.tune.result import result_of
+from merge_bench.view.html_report import html
+from merge_bench.view.html_report.build import References, build
 from merge_bench.view.report.content import Drawing, Heading, Line, NamedValues, NextCommand, Report, Table
-from merge_bench.view.report.full import html
-from merge_bench.view.report.full.build import References, build
 from merge_bench.view.report.next_step import after_tuning
 from merge_bench.view.report.run import print_report
 from tests.helpers.synthetic_campaigns import interleaved
-from tests.view.report.full.samples import Page, add, report_of, write_campaign
-from tests.view.report.full.test_results import drawings, lines, section, tables
+from tests.view.html_report.samples import Page, add, report_of, write_campaign
+from tests.view.html_report.test_results import drawings, lines, section, tables
 from tests.view.report.test_tuning_time import recorded
 
 CAMPAIGNS = Path(__file__).parents[3] / "data" / "campaigns"

@@ -43,8 +43,8 @@ def write_page(campaigns: Sequence[Campaign], path: Path | None) -> Path:
     """
     outputs = Outputs(path or campaigns[0].folder / REPORT, None, None)
     check_outputs(outputs, campaigns)
-    from merge_bench.view.report.full import html
-    from merge_bench.view.report.full.build import References, build
+    from merge_bench.view.html_report import html
+    from merge_bench.view.html_report.build import References, build
 
     page = html.render(build(campaigns, References(), ucx_defaults(campaigns)))
     if problems := _put(outputs.page, page):
@@ -94,8 +94,8 @@ def ucx_defaults(campaigns: Sequence[Campaign]) -> Mapping[str, str] | None:
 
 def write(report: Report, outputs: Outputs) -> int:
     """Whatever a drawing library or a disk does, what could be written is, and the rest is reported."""
+    from merge_bench.view.html_report import html
     from merge_bench.view.report import markdown
-    from merge_bench.view.report.full import html
 
     problems: list[str] = []
     pictures: Mapping[int, str] = {}

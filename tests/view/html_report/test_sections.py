@@ -9,15 +9,15 @@ import pytest
 
 from merge_bench.host.description import Gpu, Hardware, Interface, Ucx
 from merge_bench.records import schema as s
+from merge_bench.view.html_report.environment import command_of
 from merge_bench.view.plot.marks import Boxes, Cells, Points, Whiskers
 from merge_bench.view.report.content import Code, NamedValues
-from merge_bench.view.report.full.environment import command_of
 from tests.helpers.charts import bars_of, rows_of
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 from tests.probe.samples import published as published_row
 from tests.probe.samples import write_campaign as write_probe
-from tests.view.report.full.samples import add, change, report_of, two_configs
-from tests.view.report.full.test_results import drawings, lines, section, tables
+from tests.view.html_report.samples import add, change, report_of, two_configs
+from tests.view.html_report.test_results import drawings, lines, section, tables
 
 
 def test_verdicts_come_with_figure_1(tmp_path: Path) -> None:

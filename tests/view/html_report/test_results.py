@@ -8,12 +8,12 @@ import pytest
 
 from merge_bench.analysis import published
 from merge_bench.records.reader import read_campaign
+from merge_bench.view.html_report.results import by_problem, sources_of
 from merge_bench.view.plot.marks import Boxes
 from merge_bench.view.report.content import Drawing, Line, Report, Section, Table
-from merge_bench.view.report.full.results import by_problem, sources_of
 from tests.helpers.charts import bars_of
 from tests.helpers.synthetic_campaigns import Script, interleaved, plan, write_campaign
-from tests.view.report.full.samples import BASE, DATA, GIB, SLOW, report_of, two_configs
+from tests.view.html_report.samples import BASE, DATA, GIB, SLOW, report_of, two_configs
 
 
 def section(report: Report, title: str) -> Section:
@@ -123,5 +123,5 @@ def test_an_imported_result_stands_with_its_own_numbers() -> None:
     report = report_of(published.campaign_folder("gadi-v100-optimized-small"))
     assert report.alarm
     (figures,) = tables(report, "Conclusion")
-    assert figures[2][:2] == ("Throughput (GiB/s)", "9.63")
+    assert figures[2][:2] == ("Throughput, as printed (GiB/s)", "9.63")
     assert "cudf-merge.py" in section(report, "How to repeat the measurement").blocks[-1].text
