@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from merge_bench.analysis.documents.check import CheckDocument, CheckedConfig
+from merge_bench.analysis.documents.setup import CheckDocument, CheckedConfig
 from merge_bench.config.check import CheckResult
 from merge_bench.config.variable_states import BRINGS_CODE
 from merge_bench.view.document import print_document
