@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from merge_bench.analysis.documents.transports import Pair, TransportsDocument
+from merge_bench.analysis.documents.setup import Pair, TransportsDocument
 from merge_bench.campaign.calling_program import Caller
 from merge_bench.campaign.cluster_session import Session, cautions
 from merge_bench.campaign.launch import ended

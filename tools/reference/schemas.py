@@ -15,15 +15,12 @@ from typing import Any
 
 import msgspec
 
-from merge_bench.analysis.documents.check import CheckDocument
 from merge_bench.analysis.documents.compare import CompareDocument
-from merge_bench.analysis.documents.configs import ConfigsDocument
-from merge_bench.analysis.documents.doctor import DoctorDocument
 from merge_bench.analysis.documents.history import HistoryDocument
 from merge_bench.analysis.documents.predict import PredictDocument
 from merge_bench.analysis.documents.probe import ProbeDocument, ReferencesDocument
 from merge_bench.analysis.documents.run import RunDocument, SweepDocument
-from merge_bench.analysis.documents.transports import TransportsDocument
+from merge_bench.analysis.documents.setup import CheckDocument, ConfigsDocument, DoctorDocument, TransportsDocument
 from merge_bench.analysis.documents.tune import TuneDocument
 from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import Record
