@@ -45,7 +45,7 @@ def side_bytes(workload: SyntheticSpec | TableSpec, how: How = How.INNER) -> dic
     if isinstance(workload, SyntheticSpec):
         each = sent_row_bytes(how, workload.payload_columns)
         return {side: float(each[side] * workload.rows) for side in Side}
-    from merge_bench.merge.workload.sizes import row_bytes
+    from merge_bench.merge.workload.tables import row_bytes
 
     names = {Side.LEFT: None, Side.RIGHT: None if how.pairs else workload.keys}
     return {side: row_bytes(workload.side(side), names[side]) * workload.side(side).rows for side in Side}

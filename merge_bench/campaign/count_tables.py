@@ -33,7 +33,7 @@ def count_tables(
     UsageError
         With what the tables and the result would take.
     """
-    from merge_bench.merge.workload.sizes import output_bytes
+    from merge_bench.merge.workload.tables import output_bytes
 
     counts = _count(spec, how)
     rows = counts.rows

@@ -17,7 +17,8 @@ import numpy as np
 from merge_bench.errors import UsageError
 from merge_bench.merge.engines import describe
 from merge_bench.merge.engines.base import Engine, FilteringEngine, Outgoing, PipelinedEngine, Side
-from merge_bench.merge.exchange.base import Abort, Flight, MessageExchange, exchange_class
+from merge_bench.merge.exchange import exchange_class
+from merge_bench.merge.exchange.base import Abort, Exchange, Flight, MessageExchange
 from merge_bench.merge.exchange.pipelined_exchange import PipelinedExchange
 from merge_bench.merge.frame import Bytes
 from merge_bench.merge.plan import Plan
@@ -66,7 +67,7 @@ class Merger:
     def __init__(self, engine: Engine, rank: int, plan: Plan, abort: Abort) -> None:
         self.engine = engine
         self.rank = rank
-        self.exchange = exchange_class(plan.exchange).of_plan(plan, rank, abort)
+        self.exchange: Exchange = exchange_class(plan.exchange).of_plan(plan, rank, abort)
         self._last: dict[Side, tuple[dict[int, Any], dict[int, Any]]] = {}
         self._filters = plan.runtime_filter
         self.notes: TimeNotes | None = None

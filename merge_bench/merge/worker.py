@@ -31,7 +31,8 @@ from merge_bench.merge import engines
 from merge_bench.merge.copy_rate import CopyRounds
 from merge_bench.merge.engines import gpu_memory
 from merge_bench.merge.engines.base import CopyingEngine, JoinShape, StoringEngine
-from merge_bench.merge.exchange.base import STALL_FACTOR, Abort, Exchange, exchange_class
+from merge_bench.merge.exchange import exchange_class
+from merge_bench.merge.exchange.base import STALL_FACTOR, Abort, Exchange
 from merge_bench.merge.frame import Field, Frame
 from merge_bench.merge.merger import Measured, Merger, Transfers
 from merge_bench.merge.plan import Plan

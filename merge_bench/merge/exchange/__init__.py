@@ -8,9 +8,11 @@ To add one: a file with such a constant and a class of `base.Exchange`, and a ro
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from merge_bench.errors import UsageError
 from merge_bench.merge import read_members
@@ -114,3 +116,17 @@ def able(capability: Callable[[DataPlane], object]) -> str:
 def help_text() -> str:
     """The help of ``--exchange``."""
     return f"How the frames are exchanged; {'; '.join(f'{plane.name}: {plane.help}' for plane in data_planes())}."
+
+
+def exchange_class(name: str) -> type[Any]:
+    """Import the data plane called `name` with its libraries; returns its class of `base.Exchange`.
+
+    Raises
+    ------
+    UsageError
+        If there is no data plane of that name.
+    """
+    plane = data_plane(name)
+    assert plane.attribute is not None, "Dask's scheduler moves the rows"
+    exchange: type[Any] = getattr(importlib.import_module(f"{__name__}.{name}"), plane.attribute)
+    return exchange

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,6 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 
 from merge_bench.errors import RunFailed
-from merge_bench.merge.exchange import data_plane
 from merge_bench.merge.plan import Plan
 from merge_bench.records.schema import SizeRange
 
@@ -207,20 +205,6 @@ class Exchange(ABC):
     def round_trip(self) -> float:
         """Seconds of the slowest first message to and from a neighbour: a bound on the barrier's skew."""
         return min(self.barrier() for _ in range(5)) if self.peers else 0.0
-
-
-def exchange_class(name: str) -> type[Exchange]:
-    """Import the data plane called `name` with its libraries; returns its class.
-
-    Raises
-    ------
-    UsageError
-        If there is no data plane of that name.
-    """
-    plane = data_plane(name)
-    assert plane.attribute is not None, "Dask's scheduler moves the rows"
-    exchange: type[Exchange] = getattr(importlib.import_module(f"{__package__}.{name}"), plane.attribute)
-    return exchange
 
 
 @runtime_checkable

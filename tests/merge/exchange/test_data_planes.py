@@ -21,9 +21,10 @@ from merge_bench.merge.exchange import (
     able,
     data_plane,
     data_planes,
+    exchange_class,
     recorded_plane,
 )
-from merge_bench.merge.exchange.base import Exchange, exchange_class
+from merge_bench.merge.exchange.base import Exchange
 from tests.helpers.runs import ROOT, environment, run
 
 SOCKETS = '''"""A data plane that nothing else in the package knows of: TCP sockets of Python."""
