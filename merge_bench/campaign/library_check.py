@@ -55,9 +55,14 @@ def _problem(environment: tuple[tuple[str, str], ...]) -> str:
     command = [sys.executable, "-P", "-m", __name__]
     try:
         done = subprocess.run(
-            command, env=dict(environment), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            timeout=SECONDS, check=False,
-        )  # fmt: skip
+            command,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=SECONDS,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
         return ""
     if done.returncode == 0:

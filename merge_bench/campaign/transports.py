@@ -63,10 +63,13 @@ def _ask(session: Session) -> TransportsDocument:
         },
         pairs=[
             Pair(
-                from_rank=pair.from_rank, to_rank=pair.to_rank, placement=pair.placement, transports=pair.transports,
+                from_rank=pair.from_rank,
+                to_rank=pair.to_rank,
+                placement=pair.placement,
+                transports=pair.transports,
                 protocols=[] if pair.protocols is None else lanes.protocols[pair.protocols],
             )
             for pair in lanes.pairs
         ],
         warnings=warnings,
-    )  # fmt: skip
+    )
