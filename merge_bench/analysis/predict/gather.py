@@ -288,7 +288,7 @@ UNEVEN = 1.2
 
 @dataclass(frozen=True)
 class Probed:
-    """Parameters of links from network measurements: `values` of all launches together, and `of_launches`, each alone."""
+    """Parameters of links from network measurements: `values` of all launches together, `of_launches` of each alone."""
 
     values: Values = field(default_factory=dict)
     of_launches: tuple[Values, ...] = ()
