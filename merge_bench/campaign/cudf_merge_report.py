@@ -140,11 +140,11 @@ def count_workers(named: int, rows_per_chunk: int, of_iteration: Printed, *, of_
     expected = data_bytes(named, rows_per_chunk)
     if of_iteration.fits(expected, expected):
         return named
-    one = data_bytes(1, rows_per_chunk)
-    found = round(of_iteration.value / one)
-    alone = of_iteration.resolution < one
-    if of_server and alone and found > named and of_iteration.fits(found * one, found * one):
-        return found
+    of_worker = data_bytes(1, rows_per_chunk)
+    workers = round(of_iteration.value / of_worker)
+    alone = of_iteration.resolution < of_worker
+    if of_server and alone and workers > named and of_iteration.fits(workers * of_worker, workers * of_worker):
+        return workers
     raise Contradiction(
         of_iteration.line,
         f"the data processed per iteration do not match {named} × {format_count(rows_per_chunk)} rows of {ROW_BYTES} "
@@ -157,7 +157,7 @@ def most_iterations(total: Printed, of_iteration: int) -> int:
     return math.floor(total.high / of_iteration * (1 + 1e-12))
 
 
-def check_length(found: int, total: Printed, of_iteration: int, asked: int | None) -> None:
+def check_length(iterations: int, total: Printed, of_iteration: int, requested: int | None) -> None:
     """Check that no iteration is missing.
 
     Raises
@@ -165,15 +165,16 @@ def check_length(found: int, total: Printed, of_iteration: int, asked: int | Non
     Contradiction
         If the total, or ``--iter`` of the command line, is of another number of iterations.
     """
-    if asked is not None and asked != found:
+    if requested is not None and requested != iterations:
         raise Contradiction(
-            total.line, f"the text has {found} iterations, but --iter requested {asked}; the text is truncated"
+            total.line, f"the text has {iterations} iterations, but --iter requested {requested}; the text is truncated"
         )
-    if not total.fits(found * of_iteration, found * of_iteration):
+    if not total.fits(iterations * of_iteration, iterations * of_iteration):
         meant = total.value / of_iteration
         raise Contradiction(
             total.line,
-            f"the total matches about {meant:.0f} iterations, but the text has {found}; it is truncated or damaged",
+            f"the total matches about {meant:.0f} iterations, but the text has {iterations}; "
+            "it is truncated or damaged",
         )
 
 
@@ -319,12 +320,12 @@ class _Reader:
     def _title(self) -> int:
         if not any(self.lines):
             raise UsageError(f"{self.path} is empty, but should contain the output of cudf-merge")
-        found = [number for number, line in enumerate(self.bare, 1) if line == TITLE]
-        if not found:
+        titles = [number for number, line in enumerate(self.bare, 1) if line == TITLE]
+        if not titles:
             raise UsageError(f"{self.path} is not output of cudf-merge: it has no line {TITLE!r}{self._failed()}")
-        if len(found) > 1:
-            self._wrong(found[1], "a second report begins; put each report into its own file")
-        return found[0]
+        if len(titles) > 1:
+            self._wrong(titles[1], "a second report begins; put each report into its own file")
+        return titles[0]
 
     def _is_read(self, number: int, line: str, prefix: str) -> bool:
         """Read a line that belongs to the report; False for one that does not."""

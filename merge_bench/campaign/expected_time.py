@@ -150,8 +150,8 @@ class ExpectedTime:
 
     def total(self, jobs: Sequence[Job]) -> float | None:
         """Seconds of all `jobs`; None if one is not known."""
-        found = [self.of(job) for job in jobs]
-        return math.fsum(each or 0.0 for each in found) if None not in found else None
+        seconds = [self.of(job) for job in jobs]
+        return math.fsum(each or 0.0 for each in seconds) if None not in seconds else None
 
     def sentence(self, jobs: Sequence[Job]) -> str:
         """``12 launches take about 2 minutes (as 6 earlier launches here did)``."""

@@ -69,8 +69,8 @@ def run_environment(jobs: Sequence[Job]) -> dict[str, Any]:
 def _cluster(job: Job) -> dict[str, Any]:
     settings = job.prepared.settings
     left_out = ("environment", "results", "sources")  # in the configs; where records go; only how it was said
-    found = {field.name: getattr(settings, field.name) for field in fields(settings) if field.name not in left_out}
-    return {**found, "workers": job.prepared.plan.workers, "hosts": [asdict(host) for host in settings.hosts]}
+    described = {field.name: getattr(settings, field.name) for field in fields(settings) if field.name not in left_out}
+    return {**described, "workers": job.prepared.plan.workers, "hosts": [asdict(host) for host in settings.hosts]}
 
 
 def find_resumable(results: Path, line: CampaignLine, jobs: Sequence[Job]) -> Resumed | None:
@@ -125,8 +125,8 @@ def reopen_to_extend(result: Path, line: CampaignLine, jobs: Sequence[Job]) -> R
 
 def _left(campaign: Campaign, jobs: Sequence[Job]) -> list[Job]:
     """Those of `jobs` that a campaign has not made."""
-    made = {(launch.key, launch.block) for launch in campaign.launches if not launch.interrupted}
-    return [job for job in jobs if ((job.config, job.plan), job.block) not in made]
+    launched = {(launch.key, launch.block) for launch in campaign.launches if not launch.interrupted}
+    return [job for job in jobs if ((job.config, job.plan), job.block) not in launched]
 
 
 def _resumed(writer: CampaignWriter, campaign: Campaign, jobs: Sequence[Job]) -> Resumed:
@@ -177,10 +177,10 @@ def reopen_newest(
     return None
 
 
-def differences(found: CampaignLine, wanted: CampaignLine) -> list[str]:
+def differences(head: CampaignLine, wanted: CampaignLine) -> list[str]:
     """In which fields two first lines differ that decide what is measured."""
-    one, other = map(_compared, (found, wanted))
-    return [name for name in one if one[name] != other[name]]
+    recorded, other = map(_compared, (head, wanted))
+    return [name for name in recorded if recorded[name] != other[name]]
 
 
 def _compared(head: CampaignLine, *, launches: bool = True) -> dict[str, Any]:
@@ -196,19 +196,19 @@ def _compared(head: CampaignLine, *, launches: bool = True) -> dict[str, Any]:
     return line
 
 
-def _paths(one: Any, other: Any, at: str = "") -> Iterator[str]:
+def _paths(recorded: Any, other: Any, at: str = "") -> Iterator[str]:
     """Where two pieces of plain data differ: ``surroundings versions ucxx``."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        for name in sorted({*one, *other}):
-            yield from _paths(one.get(name), other.get(name), f"{at} {name}".removeprefix(" surroundings").strip())
-    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        for index, (first, second) in enumerate(zip(one, other, strict=True)):
+    if isinstance(recorded, dict) and isinstance(other, dict):
+        for name in sorted({*recorded, *other}):
+            yield from _paths(recorded.get(name), other.get(name), f"{at} {name}".removeprefix(" surroundings").strip())
+    elif isinstance(recorded, list) and isinstance(other, list) and len(recorded) == len(other):
+        for index, (first, second) in enumerate(zip(recorded, other, strict=True)):
             yield from _paths(first, second, f"{at} {index}")
-    elif one != other:
+    elif recorded != other:
         short = all(
-            isinstance(each, (str, int, float, type(None))) and len(str(each)) < _SHORT for each in (one, other)
+            isinstance(each, (str, int, float, type(None))) and len(str(each)) < _SHORT for each in (recorded, other)
         )
-        yield f"{at} ({one} and {other})" if short else at
+        yield f"{at} ({recorded} and {other})" if short else at
 
 
 def _over(campaign: Campaign) -> bool:
@@ -223,8 +223,8 @@ def _status(launch: Launch) -> int:
     """The exit status of a launch; taken from its failures if its end line is missing."""
     if launch.end is not None:
         return launch.end.status
-    known = {error.code: error.exit_status for error in MergeBenchError.__subclasses__()}
-    return max((known.get(failure.code, RunFailed.exit_status) for failure in launch.failures), default=0)
+    statuses = {error.code: error.exit_status for error in MergeBenchError.__subclasses__()}
+    return max((statuses.get(failure.code, RunFailed.exit_status) for failure in launch.failures), default=0)
 
 
 def end_killed_launches(writer: CampaignWriter, campaign: Campaign) -> None:

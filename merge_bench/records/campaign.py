@@ -94,7 +94,7 @@ def labels(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
     ``tcp with polars``. They suffice if there is only one config: ``polars``, ``pandas over dask``.
     """
     alone = len({config for config, _ in runs}) < 2
-    found = []
+    names = []
     for config, options in runs:
         alike = [each for name, each in runs if name == config]
         same = [each for each in alike if each.get("exchange") == options.get("exchange")]
@@ -102,8 +102,8 @@ def labels(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
         ways = {way: str(options[way]) for way in apart if options.get(way) is not None}
         shuffle = ways.pop("shuffle", "")
         way = " ".join(filter(None, (" over ".join(ways.values()), shuffle)))
-        found.append(config if not way else way if alone else f"{config} with {way}")
-    return found
+        names.append(config if not way else way if alone else f"{config} with {way}")
+    return names
 
 
 def _differs(way: str, options: Sequence[Mapping[str, Any]]) -> bool:
@@ -193,8 +193,8 @@ class Campaign:
     @property
     def cautions(self) -> tuple[Caution, ...]:
         """Every warning in the records, each once; first those that belong to no launch."""
-        found = [*self.warnings, *(warning for launch in self.standing for warning in launch.warnings)]
-        return tuple(dict.fromkeys(line.caution for line in found))
+        warnings = [*self.warnings, *(warning for launch in self.standing for warning in launch.warnings)]
+        return tuple(dict.fromkeys(line.caution for line in warnings))
 
     @property
     def unattributed_failures(self) -> tuple[s.FailureLine, ...]:

@@ -163,8 +163,8 @@ class Assembly:
                 raise ValueError("a pair refers to protocols that are not in this line")
 
     def _check_run(self, head: s.CampaignLine, config: str, plan: int) -> None:
-        known = {each.name for each in (*head.configs, *(line.config for line in self._fields.get("added", ())))}
-        if plan >= len(head.plans) or config not in known:
+        names = {each.name for each in (*head.configs, *(line.config for line in self._fields.get("added", ())))}
+        if plan >= len(head.plans) or config not in names:
             raise ValueError(f"config {config!r} with plan {plan} is not in the campaign's first line")
 
     def _keep(self, record: s.Record) -> None:
@@ -212,15 +212,15 @@ class NewerSchema(UsageError):
 
 def _decode(line: bytes) -> s.Record | str:
     """The record of `line`, or the name of its kind if this version does not know it."""
-    found: s.Record | str
+    record: s.Record | str
     try:
-        found = decode(line)
-        schema = found.schema
+        record = decode(line)
+        schema = record.schema
     except ValueError:
         head = decode_head(line)
-        found, schema = head.kind, head.schema
+        record, schema = head.kind, head.schema
         if schema <= s.SCHEMA and head.kind in KINDS:
             raise
     if schema > s.SCHEMA:
         raise NewerSchema(f"has schema {schema}, but this merge_bench reads only {s.SCHEMA}; use a newer merge_bench")
-    return found
+    return record

@@ -139,15 +139,15 @@ def without_names(plan: Mapping[str, Any]) -> dict[str, Any]:
 
     Tables of older records have no fingerprint, and keep their paths.
     """
-    found, workload = dict(plan), plan.get("workload")
+    kept_plan, workload = dict(plan), plan.get("workload")
     if isinstance(workload, Mapping):
-        found["workload"] = {name: value for name, value in workload.items() if name != "warnings"}
+        kept_plan["workload"] = {name: value for name, value in workload.items() if name != "warnings"}
         for side in ("left", "right"):
             table = workload.get(side)
             if isinstance(table, Mapping) and table.get("fingerprint"):
                 kept = {name: value for name, value in table.items() if name not in _OF_NAMES}
-                found["workload"][side] = kept
-    return found
+                kept_plan["workload"][side] = kept
+    return kept_plan
 
 
 _OF_NAMES = frozenset(("path", "files", "chunks", "left_out"))

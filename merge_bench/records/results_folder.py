@@ -159,8 +159,8 @@ class ResultsFolder:
             if head is not None and wanted(head):
                 yield self.path / name, head
 
-    def changes(self, known: Mapping[str, str], names: Sequence[str] | None = None) -> Iterator[Change]:
-        """The results that are not in their `known` states, by name; `names`: only of these.
+    def changes(self, states: Mapping[str, str], names: Sequence[str] | None = None) -> Iterator[Change]:
+        """The results that are not in these `states` any more, by name; `names`: only of these.
 
         Raises
         ------
@@ -168,38 +168,38 @@ class ResultsFolder:
             If the folder cannot be read.
         """
         folders = self._folders() if names is None else self._folders_of(names)
-        for name in [name for name in names or known if name in known and name not in folders]:
+        for name in [name for name in names or states if name in states and name not in folders]:
             yield Change(name, None)
-        for name in sorted(name for name, final in folders.items() if known.get(name) != final):
+        for name in sorted(name for name, final in folders.items() if states.get(name) != final):
             try:
                 records = os.stat(self.path / name / RECORDS)
             except FileNotFoundError:
-                if name in known:
+                if name in states:
                     yield Change(name, None)
                 continue
             except OSError:
                 change = Change(name, UNREADABLE)
             else:
                 change = Change(name, f"{records.st_size} {records.st_mtime_ns}", folders[name], records)
-            if change.state != known.get(name):
+            if change.state != states.get(name):
                 yield change
 
     def _folders(self) -> dict[str, str]:
         """The folders in it by name, each with its final state."""
-        found: dict[str, str] = {}
+        states: dict[str, str] = {}
         with os.scandir(self.path) as items:
             for item in items:
                 with contextlib.suppress(FileNotFoundError):
                     if item.is_dir():
-                        found[item.name] = _final(item.stat())
-        return found
+                        states[item.name] = _final(item.stat())
+        return states
 
     def _folders_of(self, names: Sequence[str]) -> dict[str, str]:
-        found: dict[str, str] = {}
+        states: dict[str, str] = {}
         for name in names:
             with contextlib.suppress(OSError):
-                found[name] = _final(os.stat(self.path / name))
-        return found
+                states[name] = _final(os.stat(self.path / name))
+        return states
 
     def _list(self) -> tuple[Entry, ...]:
         self.problem = None

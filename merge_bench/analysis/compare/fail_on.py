@@ -52,16 +52,16 @@ class Gate:
         if not has or can_differ(has, launches, alpha=ALPHA):
             return None
         least = least_launches(alpha=ALPHA, paired=False)
-        found = (
+        warning = (
             f"the baseline {self.against.folder} has {has:,} launch{'es' * (has > 1)}, and this run makes {launches:,}:"
             f" a verdict needs at least {least} of each, so it can only be INCONCLUSIVE"
         )
         names = "--fail-on " + ",".join(self.fail_on)
         if not self.fail_on:
-            return found
+            return warning
         if any("INCONCLUSIVE" in GATES[gate] for gate in self.fail_on):
-            return f"{found}, and {names} ends with status {GateNotMet.exit_status}"
-        return f"{found}, and {names} cannot fail; with {names},inconclusive it ends with status 5"
+            return f"{warning}, and {names} ends with status {GateNotMet.exit_status}"
+        return f"{warning}, and {names} cannot fail; with {names},inconclusive it ends with status 5"
 
     def hold(self, campaign: Campaign) -> tuple[CompareDocument, int]:
         """The comparison's document, its ``error`` filled, and the exit status: 4, 5 or 0, as by `judged`.

@@ -113,10 +113,10 @@ def match(
 
 def _by_block(samples: Sequence[Sample]) -> Mapping[int, float]:
     """The logarithm of each block's value."""
-    found: dict[int, list[float]] = {}
+    logarithms: dict[int, list[float]] = {}
     for sample in samples:
-        found.setdefault(sample.block, []).append(math.log(sample.value))
-    return {block: median(values) for block, values in found.items()}
+        logarithms.setdefault(sample.block, []).append(math.log(sample.value))
+    return {block: median(values) for block, values in logarithms.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,18 +196,18 @@ def judge_metric(
 
 def _row(pair: Pair, metric: Metric, earlier: Side | None) -> Row:
     old, new = earlier or side(pair.baseline.run, metric), side(pair.candidate.run, metric)
-    found = (None, ()) if pair.candidate.wrong else match(old, new, metric, one_campaign=pair.one_campaign)
-    return Row(pair, metric, old, new, *found)
+    matched = (None, ()) if pair.candidate.wrong else match(old, new, metric, one_campaign=pair.one_campaign)
+    return Row(pair, metric, old, new, *matched)
 
 
-def _judge(rows: Sequence[Row], calibrations: Sequence[Row], asked: float) -> dict[Row, Judged]:
+def _judge(rows: Sequence[Row], calibrations: Sequence[Row], threshold: float) -> dict[Row, Judged]:
     floors = {row: _floor(row, calibrations) for row in rows}
     effects = {row: row.effect for row in rows if row.effect is not None}
     # A candidate without numbers was to be compared too, so it counts in the family.
-    found = judge(
-        list(effects.values()), threshold=asked, floors=[floors[row] for row in effects], family=max(1, len(rows))
+    judged = judge(
+        list(effects.values()), threshold=threshold, floors=[floors[row] for row in effects], family=max(1, len(rows))
     )
-    judgements = dict(zip(effects, found, strict=True))
+    judgements = dict(zip(effects, judged, strict=True))
     return {
         row: Judged(
             row,

@@ -85,20 +85,20 @@ class HistoryIndex:
     def series(self, name: str | None = None) -> list[dict[str, str | int | float]]:
         """What tells each series from the others, those with the newest results first; `name`: only of this result."""
         wanted = f"{_INSIDE} and coalesce(?, name) = name group by series order by max(name) desc"
-        found = self._base.execute(f"select series from runs where {wanted}", [self._roots, name])
-        return [msgspec.json.decode(text, type=dict[str, str | int | float]) for (text,) in found]
+        rows = self._base.execute(f"select series from runs where {wanted}", [self._roots, name])
+        return [msgspec.json.decode(text, type=dict[str, str | int | float]) for (text,) in rows]
 
     def runs(self, series: Series) -> list[RunFigures]:
         """The runs of one of `series`, the oldest first."""
         wanted = [self._roots, _text(series)]
-        found = self._base.execute(f"select entry from runs where {_INSIDE} and series = ?", wanted)
+        rows = self._base.execute(f"select entry from runs where {_INSIDE} and series = ?", wanted)
         decode = msgspec.msgpack.Decoder(RunFigures).decode
-        return sorted((decode(figures) for (figures,) in found), key=lambda run: (run.started, run.path))
+        return sorted((decode(figures) for (figures,) in rows), key=lambda run: (run.started, run.path))
 
     def properties(self, run: RunFigures) -> properties.Properties:
         """What `compare` knows of the run."""
-        ((found,),) = self._base.execute("select found from properties where id = ?", [run.properties])
-        return msgspec.json.decode(found, type=dict[str, dict[str, str]])
+        ((document,),) = self._base.execute("select found from properties where id = ?", [run.properties])
+        return msgspec.json.decode(document, type=dict[str, dict[str, str]])
 
     def _open(self, place: Path | str) -> None:
         self._base = _opened(place)
@@ -109,9 +109,9 @@ class HistoryIndex:
         self.problems += problems
 
     def _update(self, root: str) -> None:
-        known = dict(self._base.execute("select name, state from results where root = ?", [root]))
+        states = dict(self._base.execute("select name, state from results where root = ?", [root]))
         try:
-            for change in ResultsFolder(root).changes(known):
+            for change in ResultsFolder(root).changes(states):
                 self._base.execute("delete from results where root = ? and name = ?", [root, change.name])
                 if change.records is not None:
                     self._read(root, change)
@@ -128,8 +128,8 @@ class HistoryIndex:
         well = campaign.end is not None and campaign.end.status == 0  # another one may be resumed
         result = [root, change.name, change.final if well else change.state]
         self._base.execute("insert into results values (?, ?, ?)", result)
-        for series, found, figures in _runs(campaign):
-            self._base.execute("insert or ignore into properties values (?, ?)", [figures.properties, found])
+        for series, document, figures in _runs(campaign):
+            self._base.execute("insert or ignore into properties values (?, ?)", [figures.properties, document])
             row = [root, change.name, series, msgspec.msgpack.encode(figures)]
             self._base.execute("insert into runs values (?, ?, ?, ?)", row)
 
@@ -156,24 +156,24 @@ def _runs(campaign: Campaign) -> Iterator[tuple[str, bytes, RunFigures]]:
         values = {metric.name: side(run, metric).values for metric in METRICS}
         if run.plan.tune is not None or not (any(values.values()) or state is State.WRONG):
             continue
-        known = {kind: dict(found) for kind, found in properties.properties_of(campaign, run).items()}
-        series = _series(run, known)
-        found = msgspec.json.encode(known, order="deterministic")
-        yield _text(series), found, RunFigures(
+        described = {kind: dict(values) for kind, values in properties.properties_of(campaign, run).items()}
+        series = _series(run, described)
+        document = msgspec.json.encode(described, order="deterministic")
+        yield _text(series), document, RunFigures(
             path=str(campaign.folder.resolve()), started=campaign.head.time, values=values,
             floors=_floors(run, calibrations), verified=state is State.VERIFIED, wrong=state is State.WRONG,
-            properties=hashlib.blake2b(found, digest_size=16).hexdigest(),
+            properties=hashlib.blake2b(document, digest_size=16).hexdigest(),
         )  # fmt: skip
 
 
-def _series(run: Run, known: dict[str, dict[str, str]]) -> Series:
+def _series(run: Run, described: dict[str, dict[str, str]]) -> Series:
     """What two results must have in common to belong to one series. In `known`, the drivers of GPUs get their name."""
-    machine = known.setdefault(properties.MACHINE, {})
+    machine = described.setdefault(properties.MACHINE, {})
     workers = [worker for launch in run.launches if launch.line is not None for worker in launch.line.workers]
     gpus = [gpu for worker in workers for gpu in worker.hardware.gpus or ()]
     machine.pop("gpus", None)
     machine |= properties.gathered({"GPUs": gpu.name, "GPU driver": gpu.driver_version} for gpu in gpus)
-    found: dict[str, Any] = {
+    in_common: dict[str, Any] = {
         **properties.told(values := properties.problem_values(run), values),
         "hosts": len({worker.host for worker in workers}),
         **{name: run.options.get(name) for name in _APART},
@@ -181,20 +181,20 @@ def _series(run: Run, known: dict[str, dict[str, str]]) -> Series:
     }
     return {"config": run.config.name} | {
         name: value if isinstance(value, (int, float)) and value is not True else properties.shown(value)
-        for name, value in found.items()
+        for name, value in in_common.items()
         if value not in (None, False, "shuffle")
     }
 
 
 def _floors(run: Run, calibrations: Sequence[Pair]) -> dict[str, float]:
     """By metric, the noise floor that an A/A comparison of this run shows, if there is one."""
-    found: dict[str, float] = {}
+    floors: dict[str, float] = {}
     for pair, metric in itertools.product(calibrations, METRICS):
-        one, other = pair.baseline.run, pair.candidate.run
-        if run in (one, other):
-            effect, _ = match(side(one, metric), side(other, metric), metric, one_campaign=True)
-            found |= {metric.name: noise_floor(effect)} if effect is not None else {}
-    return found
+        old, new = pair.baseline.run, pair.candidate.run
+        if run in (old, new):
+            effect, _ = match(side(old, metric), side(new, metric), metric, one_campaign=True)
+            floors |= {metric.name: noise_floor(effect)} if effect is not None else {}
+    return floors
 
 
 def _text(series: Series) -> str:

@@ -151,12 +151,12 @@ def memory_of(residuals: Values) -> Memory:
     count = len(residuals)
     values = limited(residuals)
     kinds = _kinds()
-    found = np.zeros(_LAGS + 1)
-    found[0] = 1.0
+    autocorrelations = np.zeros(_LAGS + 1)
+    autocorrelations[0] = 1.0
     for lag in range(1, min(_LAGS, count // 3) + 1):
         # the level is estimated from the same results, which takes 1 / count from each
-        found[lag] = values[lag:] @ values[:-lag] / max(float(values @ values), 1e-12) + 1.0 / count
-    likelihood = np.log(kinds.prior) - count / 2.0 * np.log(np.maximum(kinds.unexplained @ found, 1e-3))
+        autocorrelations[lag] = values[lag:] @ values[:-lag] / max(float(values @ values), 1e-12) + 1.0 / count
+    likelihood = np.log(kinds.prior) - count / 2.0 * np.log(np.maximum(kinds.unexplained @ autocorrelations, 1e-3))
     return Memory(_shares(likelihood))
 
 
@@ -185,12 +185,12 @@ def evidence(new: Values, before: int, noise: Noise, memory: Memory, residuals: 
 def _grown(new: Values, residuals: Values) -> tuple[Values, Values]:
     """How many times as large the noise may be now, and how likely that is; both in standard deviations."""
     within = float(((new - new.mean()) ** 2).sum())
-    known = {since: float(residuals[len(residuals) - since :] @ residuals[len(residuals) - since :])
+    squares_since = {since: float(residuals[len(residuals) - since :] @ residuals[len(residuals) - since :])
              for since in _SINCE if 2 * len(residuals) >= 3 * since}  # fmt: skip
     certain = 1.0 - len(_GROWN) * sum(_SINCE.values())
     likelihood, factors = [math.log(certain)], [1.0]
     for factor in _GROWN:
-        for since, squares in known.items():
+        for since, squares in squares_since.items():
             explained = (within + squares) * (1.0 - factor**-2.0) / 2.0
             likelihood.append(math.log(_SINCE[since]) + explained - (len(new) - 1 + since) * math.log(factor))
             factors.append(factor)

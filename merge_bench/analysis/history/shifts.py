@@ -82,11 +82,11 @@ def find_shifts(values: Iterable[float], thresholds: Iterable[float] = repeat(0.
     `thresholds`: the least change that matters, for each value.
     """
     followed = _Followed()
-    found = (
+    shifts = (
         followed.add(math.log(value), math.log1p(threshold))
         for value, threshold in zip(values, thresholds, strict=False)
     )
-    return [shift for shift in found if shift is not None]
+    return [shift for shift in shifts if shift is not None]
 
 
 @dataclass
@@ -169,12 +169,12 @@ class _Followed:
         apart = np.abs(difference) / np.sqrt(1.0 / after + 1.0 / before)
         needed = math.sqrt(EVIDENCE**2 + 2.0 * max(0.0, math.log(self.count / _CALIBRATED)))
         least = (needed if len(self.known) == 1 else RETURN) * noise.robust * _SCREEN
-        found = []
+        candidates = []
         for first, last in _LENGTHS:
             part = apart[first - AFTER : last - AFTER + 1]
             if len(part) and part.max() >= least:
-                found.append(self._judged(first + int(np.argmax(part)), needed, threshold))
-        best = max((each for each in found if each is not None), key=lambda each: each.evidence, default=None)
+                candidates.append(self._judged(first + int(np.argmax(part)), needed, threshold))
+        best = max((each for each in candidates if each is not None), key=lambda each: each.evidence, default=None)
         return self._changed(best) if best is not None else None
 
     def _judged(self, after: int, needed: float, threshold: float) -> _Candidate | None:
@@ -194,9 +194,9 @@ class _Followed:
         expected = clipped.mean()
         slope = slope_of(clipped, noise.spread, memory.variance_ratio(len(clipped)))
         expected += slope * (len(clipped) + after) / 2.0
-        found = evidence(new - expected, len(old), noise, memory, residuals)
+        evident = evidence(new - expected, len(old), noise, memory, residuals)
         least = RETURN if back is not None else needed + _extra(after)
-        return _Candidate(self._place(after, change), change, found, back) if found >= least else None
+        return _Candidate(self._place(after, change), change, evident, back) if evident >= least else None
 
     def _place(self, after: int, change: float) -> int:
         """The likeliest number of newest results that have changed, near this one."""
@@ -210,19 +210,19 @@ class _Followed:
     def _back_at(self, new: Values, change: float, noise: Noise, memory: Memory) -> _Level | None:
         """The newest of the earlier levels that these results are alike to, and nearer to than to the present one."""
         middle = float(np.median(new))
-        for each in reversed(self.known[-1 - _KNOWN : -1]):
-            known = each.values[-_REMEMBERED:]
-            ratios = [memory.variance_ratio(count) / count for count in (len(new), len(known))]
+        for level in reversed(self.known[-1 - _KNOWN : -1]):
+            values = level.values[-_REMEMBERED:]
+            ratios = [memory.variance_ratio(count) / count for count in (len(new), len(values))]
             error = noise.spread * math.sqrt(sum(ratios))
-            if abs(middle - float(np.median(known))) < min(_ALIKE * error, abs(change) / 2.0):
-                return each
+            if abs(middle - float(np.median(values))) < min(_ALIKE * error, abs(change) / 2.0):
+                return level
         return None
 
-    def _changed(self, found: _Candidate) -> Shift:
+    def _changed(self, best: _Candidate) -> Shift:
         """Begin a level with the last results."""
-        back = found.back
+        back = best.back
         assert self.noise is not None
-        old, new = self.known[-1].split(found.after)
+        old, new = self.known[-1].split(best.after)
         before = float(np.median(old[-_REMEMBERED:]))
         if back is None:
             back = _Level(max(each.number for each in self.known) + 1)
@@ -232,9 +232,14 @@ class _Followed:
         self.others = np.concatenate(residuals)[-_MEMORY:]
         back.add(new, self.noise)
         self.known = [*self.known, back]
-        self.since = self.count - found.after
+        self.since = self.count - best.after
         return Shift(
-            self.since, self.count - 1, math.exp(before), math.exp(before + found.change), found.evidence, back.number
+            self.since,
+            self.count - 1,
+            math.exp(before),
+            math.exp(before + best.change),
+            best.evidence,
+            back.number,
         )
 
 
@@ -268,8 +273,8 @@ class Finding:
 def findings(values: Sequence[float], levels: Sequence[float], since: int, threshold: float) -> list[Finding]:
     """Of a series with these levels, whose present stretch begins at `since`."""
     logs = np.log(np.array(values))
-    found = _drift(logs, since, threshold) or _noise_change(logs - np.log(np.array(levels)))
-    return [] if found is None else [found]
+    finding = _drift(logs, since, threshold) or _noise_change(logs - np.log(np.array(levels)))
+    return [] if finding is None else [finding]
 
 
 def _drift(logs: Values, since: int, threshold: float) -> Finding | None:
@@ -314,14 +319,14 @@ def gradual(values: Sequence[float], shifts: Sequence[Shift]) -> dict[int, tuple
     than they do (Bayesian information criterion).
     """
     logs = np.log(np.array(values))
-    found: dict[int, tuple[int, int]] = {}
+    ramps: dict[int, tuple[int, int]] = {}
     for first, last in _groups(shifts):
         low = max(shifts[first - 1].at if first else 0, shifts[first].at - 2 * _AROUND)
         high = min(shifts[last + 1].at if last + 1 < len(shifts) else len(logs), shifts[last].at + 2 * _AROUND)
         ramp = _ramp(logs[low:high], [shift.at - low for shift in shifts[first : last + 1]])
         if ramp is not None:
-            found |= dict.fromkeys(range(first, last + 1), (ramp[0] + low, ramp[1] + low))
-    return found
+            ramps |= dict.fromkeys(range(first, last + 1), (ramp[0] + low, ramp[1] + low))
+    return ramps
 
 
 def _groups(shifts: Sequence[Shift]) -> list[tuple[int, int]]:

@@ -180,8 +180,8 @@ def scaling(problem: Problem) -> list[Problem]:
     """1, 2, 4, … workers up to those of `problem`, with no more a host: first one host fills, then the next."""
     most, _ = problem.per_host
     counts = [1 << power for power in range(problem.workers.bit_length()) if 1 << power < problem.workers]
-    found = [Problem(count, -(-count // most), problem.rows_per_chunk, problem.row_bytes) for count in counts]
-    return [*found, problem]
+    smaller = [Problem(count, -(-count // most), problem.rows_per_chunk, problem.row_bytes) for count in counts]
+    return [*smaller, problem]
 
 
 def _row_bytes(runs: Sequence[Measured]) -> float:
@@ -197,33 +197,33 @@ def _row(problem: Problem, basis: Basis, *, changed: bool) -> Forecast:
     most, _ = problem.per_host
     head = Forecast(workers=problem.workers, hosts=problem.hosts, workers_per_host=most)
     try:
-        found = forecast(problem, basis.values)
+        outcome = forecast(problem, basis.values)
     except Unknown as unknown:
         return replace(head, unknown=remedy(str(unknown)))
     again = [forecast(problem, values) for values in basis.resampled]
     return replace(
         head,
-        wall_seconds=_quantity("wall", found, again),
-        throughput_bytes_per_second=_quantity("throughput", found, again),
-        bandwidth_bytes_per_second=_quantity("bandwidth", found, again),
+        wall_seconds=_quantity("wall", outcome, again),
+        throughput_bytes_per_second=_quantity("throughput", outcome, again),
+        bandwidth_bytes_per_second=_quantity("bandwidth", outcome, again),
         data_bytes=problem.data_bytes,
-        crossing_bytes=found.crossing,
-        between_hosts_bytes=found.between_hosts,
+        crossing_bytes=outcome.crossing,
+        between_hosts_bytes=outcome.between_hosts,
         message_bytes=problem.message_bytes if problem.workers > 1 else None,
         phases_seconds=ForecastPhases(
-            partition=found.partition, exchange=found.exchange, join=found.join, hidden=found.hidden
+            partition=outcome.partition, exchange=outcome.exchange, join=outcome.join, hidden=outcome.hidden
         ),
-        parts_seconds=dict(found.parts),
-        limit=found.limit,
+        parts_seconds=dict(outcome.parts),
+        limit=outcome.limit,
         measured_wall_seconds=None if changed else _measured_wall(problem, basis.measurements.runs),
     )
 
 
-def _quantity(name: str, found: Outcome, again: Sequence[Outcome]) -> Quantity | None:
-    value: float | None = getattr(found, name)
+def _quantity(name: str, outcome: Outcome, again: Sequence[Outcome]) -> Quantity | None:
+    value: float | None = getattr(outcome, name)
     if value is None or not math.isfinite(value):
         return None
-    low, high = interval([each for outcome in again if (each := getattr(outcome, name)) is not None])
+    low, high = interval([other for resampled in again if (other := getattr(resampled, name)) is not None])
     return Quantity(value=value, interval=(min(low, value), max(high, value)))
 
 
@@ -247,15 +247,15 @@ def _checked(run: Measured, values: Values) -> Checked:
     shape = run.shape
     bandwidths = [sample.bandwidth for sample in run.samples if sample.bandwidth is not None]
     try:
-        found = forecast(shape.problem, values)
+        outcome = forecast(shape.problem, values)
     except Unknown:
-        found = None
+        outcome = None
     wall = _wall(run)
     return Checked(
         result=shape.name, workers=shape.workers, hosts=len(shape.per_host),
         rows_per_chunk=shape.rows_per_chunk, measured_wall_seconds=wall,
-        model_wall_seconds=found.wall if found else None,
-        error=found.wall / wall - 1 if found and wall > 0 else None,
+        model_wall_seconds=outcome.wall if outcome else None,
+        error=outcome.wall / wall - 1 if outcome and wall > 0 else None,
         measured_bandwidth_bytes_per_second=median(bandwidths) if bandwidths else None,
-        model_bandwidth_bytes_per_second=found.bandwidth if found else None,
+        model_bandwidth_bytes_per_second=outcome.bandwidth if outcome else None,
     )  # fmt: skip

@@ -37,19 +37,19 @@ def fit(runs: Sequence[Measured], links: Values, computing: Sequence[Measured] |
     `links`: latencies, overheads and rates from network measurements; latencies and overheads are taken as they are,
     rates only if no run gives one. `computing`: the runs that partition and join are fitted to; by default all.
     """
-    found: dict[str, float] = dict(links)
+    parameters: dict[str, float] = dict(links)
     source = list(runs if computing is None else computing)
     for phase in ("partition", "join"):
-        found |= _phase(phase, source)
+        parameters |= _phase(phase, source)
     for link in ("local", "nic"):
-        found |= _link(link, runs, links)
+        parameters |= _link(link, runs, links)
     overlaps = [sample.overlap for run in runs for sample in run.samples if sample.overlap is not None]
     if overlaps:
-        found["overlap"] = median(overlaps)
-    meetings = [_meeting(run, found) for run in runs if any(sample.meeting is not None for sample in run.samples)]
+        parameters["overlap"] = median(overlaps)
+    meetings = [_meeting(run, parameters) for run in runs if any(sample.meeting is not None for sample in run.samples)]
     if meetings:
-        found["meeting"] = max(median(meetings), 0.0)
-    return found
+        parameters["meeting"] = max(median(meetings), 0.0)
+    return parameters
 
 
 def replicates(
@@ -59,12 +59,12 @@ def replicates(
     "Bootstrap Methods and their Application" 1997, section 3.8). `links`: of each network measurement's launches one.
     """
     chance = random.Random(0)
-    found = []
+    fits = []
     for _ in range(REPLICATES):
         again = {id(run): _resampled(run, chance) for run in (*runs, *computing)}
         chosen = [again[id(run)] for run in computing]
-        found.append(fit([again[id(run)] for run in runs], chance.choice(links) if links else {}, chosen))
-    return found
+        fits.append(fit([again[id(run)] for run in runs], chance.choice(links) if links else {}, chosen))
+    return fits
 
 
 def line(points: Sequence[Point]) -> tuple[float, float]:
@@ -100,8 +100,8 @@ def _phase(name: str, runs: Sequence[Measured]) -> dict[str, float]:
         return {}
     once, by_row = line(points)
     variances = [variance for run in runs if (variance := _variance(run, name)) is not None]
-    found = {f"{name}_fixed": once, f"{name}_rate": 1 / by_row if by_row > 0 else float("inf")}
-    return found | ({f"{name}_spread": median(variances) ** 0.5} if variances else {})
+    parameters = {f"{name}_fixed": once, f"{name}_rate": 1 / by_row if by_row > 0 else float("inf")}
+    return parameters | ({f"{name}_spread": median(variances) ** 0.5} if variances else {})
 
 
 def _variance(run: Measured, phase: str) -> float | None:
@@ -110,16 +110,16 @@ def _variance(run: Measured, phase: str) -> float | None:
     A variance of W normal values is the true one · χ² ÷ k with k = W - 1, of which the median is near (1 - 2 ÷ 9k)³
     (Wilson & Hilferty, "The Distribution of Chi-Square", 1931): divided by that, it is the true one.
     """
-    found = [variance for sample in run.samples if (variance := getattr(sample, f"{phase}_spread")) is not None]
-    return median(found) / (1 - 2 / (9 * (run.shape.workers - 1))) ** 3 if found else None
+    variances = [variance for sample in run.samples if (variance := getattr(sample, f"{phase}_spread")) is not None]
+    return median(variances) / (1 - 2 / (9 * (run.shape.workers - 1))) ** 3 if variances else None
 
 
 def _link(name: str, runs: Sequence[Measured], links: Values) -> dict[str, float]:
     """The rate, given latency and overhead; without them the overhead too, if sizes are `apart`."""
     points = []
     for run in runs:
-        known: list[Transfer | None] = [getattr(sample, name) for sample in run.samples]
-        transfers = [transfer for transfer in known if transfer is not None and transfer.size > 0]
+        every: list[Transfer | None] = [getattr(sample, name) for sample in run.samples]
+        transfers = [transfer for transfer in every if transfer is not None and transfer.size > 0]
         if transfers:
             middle = median([transfer.seconds for transfer in transfers])
             points.append(Point(transfers[0].messages, median([transfer.size for transfer in transfers]), middle))
@@ -185,7 +185,7 @@ def make_basis(measurements: Measurements, what_if: WhatIf, given: Mapping[str, 
         return what_if.applied({**fitted, **fixed}, scale)
 
     values = changed(fit(measurements.runs, measurements.probed.values, computing))
-    resampled = tuple(map(changed, replicates(measurements.runs, measurements.probed.each, computing)))
+    resampled = tuple(map(changed, replicates(measurements.runs, measurements.probed.of_launches, computing)))
 
     def parameter(name: str) -> ModelParameter:
         about, value = KNOWN[name], values.get(name, KNOWN[name].default or 0.0)
@@ -217,38 +217,36 @@ def fitted_for(run: Measured, measurements: Measurements) -> Values:
 
 def alike(runs: Sequence[Measured], per_host: int) -> tuple[Measured, ...]:
     """The runs with so many workers on a host, who share its cores and its memory; all where there are none."""
-    found = tuple(run for run in runs if max(run.shape.per_host) == per_host)
-    return found or tuple(runs)
+    same = tuple(run for run in runs if max(run.shape.per_host) == per_host)
+    return same or tuple(runs)
 
 
-def _of_gpu(runs: Sequence[Measured], asked: str | None) -> tuple[tuple[Measured, ...], float, tuple[str, ...]]:
+def _of_gpu(runs: Sequence[Measured], gpu: str | None) -> tuple[tuple[Measured, ...], float, tuple[str, ...]]:
     """The runs that partition and join are fitted on, the factor of their rates, and notes about that."""
     names = list(dict.fromkeys(run.shape.gpu for run in runs))
     listed = ", ".join(str(name or "no GPU") for name in names)
-    if asked is None:
+    if gpu is None:
         if len(names) > 1:
             raise UsageError(f"the results come from several GPU models ({listed}); choose one with --what-if gpu=NAME")
         return tuple(runs), 1.0, ()
-    wanted = gpu_named(asked)
+    wanted = gpu_named(gpu)
     same = tuple(run for run in runs if run.shape.gpu and recognised_gpu(run.shape.gpu) == wanted)
     if same:
-        return same, 1.0, (f"Partition and join on a {asked} are measured, not scaled.",)
-    known = {recognised_gpu(name) for name in names if name}
-    (found,) = known if len(known) == 1 and None not in names else (None,)
-    if found is None and len(names) > 1:
+        return same, 1.0, (f"Partition and join on a {gpu} are measured, not scaled.",)
+    models = {recognised_gpu(name) for name in names if name}
+    (measured,) = models if len(models) == 1 and None not in names else (None,)
+    if measured is None and len(names) > 1:
         raise UsageError(
-            f"--what-if gpu={asked} needs results from one device, but these come from several ({listed}); give"
+            f"--what-if gpu={gpu} needs results from one device, but these come from several ({listed}); give"
             " results from one of them"
         )
-    if found is None:
+    if measured is None:
         raise UsageError(
-            f"--what-if gpu={asked} does not work with results from {listed}; add a RESULT measured on {asked}"
+            f"--what-if gpu={gpu} does not work with results from {listed}; add a RESULT measured on {gpu}"
         )
-    scale = wanted.bandwidth / found.bandwidth
-    note = (
-        f"Partition and join are assumed to run {scale:.2f} times as fast on a {asked}, the ratio of memory bandwidths"
-    )
-    return tuple(runs), scale, (f"{note} ({wanted.source}; {found.source}). This is not measured.",)
+    scale = wanted.bandwidth / measured.bandwidth
+    note = f"Partition and join are assumed to run {scale:.2f} times as fast on a {gpu}, the ratio of memory bandwidths"
+    return tuple(runs), scale, (f"{note} ({wanted.source}; {measured.source}). This is not measured.",)
 
 
 def _change(name: str, what_if: WhatIf, scale: float) -> str:

@@ -31,21 +31,21 @@ def links_of(lines: Sequence[ProbeLine]) -> dict[str, float]:
     """The parameters of each kind of link, from tag messages: the latency of the smallest message, one way; the seconds
     between two of the smallest messages under way together; and the rate of the largest ones, one way.
     """
-    found: dict[str, float] = {}
+    parameters: dict[str, float] = {}
     for placement, link in LINKS.items():
         own = [line for line in lines if line.placement == placement]
         latency = _smallest([(line.size, line.seconds) for line in own if line.test == LATENCY])
         pace = _smallest([(line.size, line.messages_per_second) for line in own if line.test == BANDWIDTH])
         rates = [(line.size, line.bandwidth_bytes_per_second) for line in own if line.test == BANDWIDTH]
         if latency is not None:
-            found[f"{link}_latency"] = latency
+            parameters[f"{link}_latency"] = latency
         if pace:
-            found[f"{link}_overhead"] = 1 / pace
+            parameters[f"{link}_overhead"] = 1 / pace
         if rates:
             largest = max(size for size, _ in rates)
-            known = [rate for size, rate in rates if size == largest and rate]
-            found |= {f"{link}_rate": median(known)} if known else {}
-    return found
+            largest_rates = [rate for size, rate in rates if size == largest and rate]
+            parameters |= {f"{link}_rate": median(largest_rates)} if largest_rates else {}
+    return parameters
 
 
 def _smallest(rows: Sequence[tuple[int, float | None]]) -> float | None:
@@ -131,7 +131,7 @@ class Measured:
 
 def measured(name: str, run: Run) -> Measured | None:
     """The samples of a run; None if no launch has the phases of its workers."""
-    found: list[tuple[Shape, tuple[Sample, ...]]] = []
+    by_launch: list[tuple[Shape, tuple[Sample, ...]]] = []
     uneven = 1.0
     for launch in counted(run):
         if launch.line is None or not launch.line.workers:
@@ -143,23 +143,23 @@ def measured(name: str, run: Run) -> Measured | None:
             )
             hosts = {worker.rank: worker.host for worker in launch.line.workers}
             shape = _shape(name, launch.line, hosts, overlapped=overlapped)
-            found.append((shape, tuple(_sample(launch, iteration, hosts, shape) for iteration in timed)))
+            by_launch.append((shape, tuple(_sample(launch, iteration, hosts, shape) for iteration in timed)))
             uneven = max(uneven, *(_uneven(iteration, shape) for iteration in timed))
-    if not found:
+    if not by_launch:
         return None
-    shape = found[0][0]
-    return Measured(shape, tuple(samples for each, samples in found if each == shape), uneven, _limit(run, shape))
+    shape = by_launch[0][0]
+    return Measured(shape, tuple(samples for each, samples in by_launch if each == shape), uneven, _limit(run, shape))
 
 
 def _limit(run: Run, shape: Shape) -> float | None:
     """`Measured.limit`. Of a worker's bytes, (W - w) ÷ (W - 1) leave a host of w workers."""
     limits = [launch.link.limit_bytes_per_second for launch in counted(run) if launch.link is not None]
-    known = [limit for limit in limits if limit]
-    if not known:
+    measured = [limit for limit in limits if limit]
+    if not measured:
         return None
     most = max(shape.per_host)
     several = most * (shape.workers - most) / (shape.workers - 1) if len(shape.per_host) > 1 else 1.0
-    return statistics.median(known) * several
+    return statistics.median(measured) * several
 
 
 def _complete(iteration: IterationLine) -> bool:
@@ -257,14 +257,14 @@ def _from_pairs(pairs: Sequence[PairTraffic], hosts: Mapping[int, str]) -> tuple
 
 
 def _slowest(groups: Mapping[object, Sequence[PairTraffic]]) -> Transfer | None:
-    found = []
+    transfers = []
     for pairs in groups.values():
         seconds = [pair.seconds for pair in pairs if pair.seconds]
         if seconds:
             receivers = len({pair.to_rank for pair in pairs})
             size = sum(pair.bytes for pair in pairs)
-            found.append(Transfer(size, FRAMES * len(pairs) // receivers, max(seconds)))
-    return max(found, key=lambda each: each.seconds, default=None)
+            transfers.append(Transfer(size, FRAMES * len(pairs) // receivers, max(seconds)))
+    return max(transfers, key=lambda each: each.seconds, default=None)
 
 
 def _from_rounds(launch: Launch, shape: Shape) -> tuple[Transfer | None, Transfer | None]:
@@ -288,10 +288,10 @@ UNEVEN = 1.2
 
 @dataclass(frozen=True)
 class Probed:
-    """Parameters of links from network measurements: `values` of all launches together, and of `each` launch."""
+    """Parameters of links from network measurements: `values` of all launches together, `of_launches` of each alone."""
 
     values: Values = field(default_factory=dict)
-    each: tuple[Values, ...] = ()
+    of_launches: tuple[Values, ...] = ()
     origin: str = ""
 
 
@@ -307,7 +307,7 @@ class Measurements:
 
 
 def gather(campaigns: Sequence[Campaign], config: str | None) -> Measurements:
-    """The runs of one config, and the network measurements.
+    """The runs of sampled config, and the network measurements.
 
     Raises
     ------
@@ -321,23 +321,23 @@ def gather(campaigns: Sequence[Campaign], config: str | None) -> Measurements:
             raise UsageError(f"{campaign.folder} is named twice; name each result once")
     merges = [(campaign, run) for campaign in campaigns if not campaign.probe for run in campaign.runs]
     chosen = _of_config(merges, config)
-    found: list[Measured] = []
+    measurements: list[Measured] = []
     notes: list[str] = []
     for campaign, run in chosen:
         _refuse(campaign, run)
         name = campaign.folder.name
-        one = measured(name, run)
-        if one is None:
+        sampled = measured(name, run)
+        if sampled is None:
             raise UsageError(
                 f"{campaign.folder} cannot be used for a forecast: it lacks phase times of some workers; name"
                 " another RESULT"
             )
-        if not one.shape.rows_per_chunk or not one.shape.row_bytes:
+        if not sampled.shape.rows_per_chunk or not sampled.shape.row_bytes:
             raise UsageError(f"{campaign.folder} merged no rows, so nothing can be forecast from it")
-        found.append(one)
-        if one.uneven > UNEVEN:
+        measurements.append(sampled)
+        if sampled.uneven > UNEVEN:
             notes.append(
-                f"In {name}, one worker received {one.uneven:.1f} times the mean number of rows. The model spreads "
+                f"In {name}, one worker received {sampled.uneven:.1f} times the mean number of rows. The model spreads "
                 "rows evenly, so its forecasts are too fast for such skewed keys."
             )
         notes += [f"Warning: {name} was measured on a busy host: {each.message}." for each in busy_host(campaign)]
@@ -347,10 +347,10 @@ def gather(campaigns: Sequence[Campaign], config: str | None) -> Measurements:
         if state is not State.VERIFIED:
             notes.append(f"{name} is not verified; its merge result may be wrong.")
     engine = _agreed("engine", [str(run.plan.engine) for _, run in chosen])
-    _agreed("--pipeline", [str(one.shape.overlapped) for one in found if one.shape.workers > 1])
+    _agreed("--pipeline", [str(sampled.shape.overlapped) for sampled in measurements if sampled.shape.workers > 1])
     used = chosen[0][1].config.name
     probed = _probed(campaigns, used, notes)
-    return Measurements(tuple(found), probed, engine, used, tuple(dict.fromkeys(notes)))
+    return Measurements(tuple(measurements), probed, engine, used, tuple(dict.fromkeys(notes)))
 
 
 def _of_config(merges: Sequence[tuple[Campaign, Run]], config: str | None) -> list[tuple[Campaign, Run]]:
@@ -433,7 +433,7 @@ def _probed(campaigns: Sequence[Campaign], config: str, notes: list[str]) -> Pro
         notes.append(f"The network was measured with {names}, but the merges with {config}; their settings may differ.")
     chosen = by_config.get(config) or next(iter(by_config.values()))
     values = links_of([line for _, launch in chosen for line in launch.probes])
-    each = [links_of(launch.probes) for _, launch in chosen]
-    whole = [found for found in each if found.keys() == values.keys()]
+    of_launches = (links_of(launch.probes) for _, launch in chosen)
+    whole = [links for links in of_launches if links.keys() == values.keys()]
     origin = ", ".join(dict.fromkeys(campaign.folder.name for campaign, _ in chosen))
     return Probed(values, tuple(whole) or (values,), origin) if values else Probed()

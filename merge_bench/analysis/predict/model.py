@@ -171,10 +171,10 @@ def values_of(values: Values, name: str) -> float:
     Unknown
         If it is not known and has no default.
     """
-    found = values.get(name, KNOWN[name].default)
-    if found is None:
+    value = values.get(name, KNOWN[name].default)
+    if value is None:
         raise Unknown(name)
-    return found
+    return value
 
 
 def _phase(name: str, problem: Problem, values: Values) -> tuple[float, float]:
@@ -190,14 +190,14 @@ def _flight(problem: Problem, values: Values) -> tuple[float, float, str]:
     Within a host a worker receives (w - 1) messages, the others send to it at once. Between hosts a host of w workers
     receives w · (W - w) messages through its link, and sends as many the other way at the same time.
     """
-    found: list[tuple[float, float, str]] = []
-    for each in dict.fromkeys(problem.per_host):
-        far = problem.workers - each
-        if each > 1:
-            found.append((*_transfer(values, "local", each - 1, (each - 1) * problem.message_bytes), LOCAL))
-        if far and each:
-            found.append((*_transfer(values, "nic", far, each * far * problem.message_bytes), NIC))
-    return max(found)
+    flights: list[tuple[float, float, str]] = []
+    for workers in dict.fromkeys(problem.per_host):
+        far = problem.workers - workers
+        if workers > 1:
+            flights.append((*_transfer(values, "local", workers - 1, (workers - 1) * problem.message_bytes), LOCAL))
+        if far and workers:
+            flights.append((*_transfer(values, "nic", far, workers * far * problem.message_bytes), NIC))
+    return max(flights)
 
 
 def _transfer(values: Values, link: str, messages: int, size: float) -> tuple[float, float]:

@@ -41,10 +41,10 @@ def gpu_named(name: str) -> Gpu:
     UsageError
         If it is not in the table.
     """
-    found = GPUS.get(name.lower())
-    if found is None:
+    gpu = GPUS.get(name.lower())
+    if gpu is None:
         raise UsageError(f"--what-if gpu={name}: unknown GPU; choose from {', '.join(GPUS)}")
-    return found
+    return gpu
 
 
 def recognised_gpu(driver_name: str) -> Gpu | None:
@@ -83,13 +83,13 @@ class WhatIf:
 
     def applied(self, values: Mapping[str, float], scale: float = 1.0) -> dict[str, float]:
         """`values`, changed; `scale`: of both phases' rates, for another GPU."""
-        found = {name: value * self.factors.get(name, 1.0) for name, value in values.items()}
+        changed = {name: value * self.factors.get(name, 1.0) for name, value in values.items()}
         for name in MULTIPLIED["compute"]:
-            if name in found:
-                found[name] *= scale
+            if name in changed:
+                changed[name] *= scale
         if self.overlap is not None:
-            found["overlap"] = self.overlap
-        return found
+            changed["overlap"] = self.overlap
+        return changed
 
 
 def parse_what_if(texts: Iterable[str]) -> WhatIf:
@@ -118,8 +118,8 @@ def parse_what_if(texts: Iterable[str]) -> WhatIf:
             for parameter in MULTIPLIED[name]:
                 factors[parameter] = factors.get(parameter, 1.0) * _factor(word, value)
         else:
-            known = ", ".join(f"{each}=4x" for each in MULTIPLIED)
-            raise UsageError(f"--what-if {word} is not valid; use a form such as {known}, overlap=0.9 or gpu=h200")
+            forms = ", ".join(f"{each}=4x" for each in MULTIPLIED)
+            raise UsageError(f"--what-if {word} is not valid; use a form such as {forms}, overlap=0.9 or gpu=h200")
     return WhatIf(factors, overlap, gpu, words)
 
 
@@ -131,19 +131,19 @@ def parse_links(texts: Sequence[str]) -> dict[str, Given]:
     UsageError
         If it is not of this form.
     """
-    found: dict[str, Given] = {}
+    given: dict[str, Given] = {}
     for text in texts:
         link, equals, words = text.partition("=")
         rate, _, latency = (word.strip() for word in words.partition(","))
         name = link.strip().lower()
         if name not in LINKS or not equals:
             raise UsageError(f"--link {text} is not valid; use a form such as nic=12.5GB/s,2us or local=20GB/s")
-        if f"{name}_rate" in found:
+        if f"{name}_rate" in given:
             raise UsageError(f"--link sets {name} twice")
-        found[f"{name}_rate"] = Given(_rate(text, rate), f"--link {text}")
+        given[f"{name}_rate"] = Given(_rate(text, rate), f"--link {text}")
         if latency:
-            found[f"{name}_latency"] = Given(_seconds(text, latency), f"--link {text}")
-    return found
+            given[f"{name}_latency"] = Given(_seconds(text, latency), f"--link {text}")
+    return given
 
 
 def _factor(word: str, value: str) -> float:
