@@ -44,6 +44,6 @@ def _chart(document: HistoryDocument, series: HistorySeries) -> Chart:
         }
         marks = Points(begins[1:-1], [values[at] for at in begins[1:-1]], size=12, details=details)
         groups.append(Group(1, (marks,), "shifts"))
-    ticks = {each: days[each] for each in thin(len(values), 6)}
+    ticks = {at: days[at] for at in thin(len(values), 6)}
     value_axis = Axis(f"{capitalized(document.metric)} ({unit})")
     return Chart(Axis("", ticks), value_axis, tuple(groups), 300, named(document, series), _NOTE)

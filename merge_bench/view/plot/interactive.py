@@ -125,11 +125,11 @@ class Drawn:
             source, columns = renderer.data_source, _columns(mark, look(group.index).colour)
             if isinstance(mark, marks.Texts):
                 columns = _padded(columns, len(source.data["text"]))
-            changed = {name: each for name, each in columns.items() if not _same(each, source.data[name])}
-            if any(len(each) != len(source.data[name]) for name, each in changed.items()):
+            changed = {name: values for name, values in columns.items() if not _same(values, source.data[name])}
+            if any(len(values) != len(source.data[name]) for name, values in changed.items()):
                 source.data = columns
             elif changed:
-                source.patch({name: [(slice(len(each)), each)] for name, each in changed.items()})
+                source.patch({name: [(slice(len(values)), values)] for name, values in changed.items()})
             if isinstance(mark, marks.Cells):
                 low, high = mark.limits
                 self.figure.right[0].color_mapper.update(low=low, high=high)
@@ -193,7 +193,7 @@ def hover(renderer: Any, fields: Iterable[str]) -> models.HoverTool:
 
 def _range(axis: marks.Axis) -> models.Range1d | models.DataRange1d:
     """Fixed where both ends are known: a browser complains if it is to find them in no data."""
-    return models.DataRange1d() if axis.high is None else models.Range1d(start=axis.low or 0.0, end=axis.high)
+    return models.DataRange1d() if axis.high is None else models.Range1d()
 
 
 def _label(drawn: Any, ticks: marks.Ticks) -> None:

@@ -54,8 +54,8 @@ class Metric:
 
     def points(self, run: Run) -> tuple[tuple[str, float], ...]:
         """The value of each launch, in `unit`, with the launch's name."""
-        found = [(launch, aggregate.of_launch(launch, self.value)) for launch in aggregate.counted(run)]
-        return tuple((f"launch {launch.index}", value * self.scale) for launch, value in found if value is not None)
+        values = [(launch, aggregate.of_launch(launch, self.value)) for launch in aggregate.counted(run)]
+        return tuple((f"launch {launch.index}", value * self.scale) for launch, value in values if value is not None)
 
 
 THROUGHPUT = Metric("Throughput", aggregate.throughput, axis="Throughput (GiB/s)")
@@ -214,13 +214,12 @@ def parts_of(worker: aggregate.WorkerFigures) -> tuple[float, ...] | None:
 def pairs(run: Run, lanes: Sequence[Lane]) -> Chart:
     """Bytes ÷ seconds in flight from every worker to every other, in GiB/s; `lanes` as in ``run --json``."""
     launches = aggregate.counted(run)
-    known = {(lane.from_rank, lane.to_rank): lane for lane in lanes}
-    figures = {pair: each for pair, each in aggregate.pair_figures(launches).items() if each.seconds}
+    lane_of = {(lane.from_rank, lane.to_rank): lane for lane in lanes}
     return pair_map(
-        {pair: (each.bytes, each.seconds) for pair, each in figures.items()},
+        {pair: (flow.bytes, flow.seconds) for pair, flow in aggregate.pair_figures(launches).items() if flow.seconds},
         {
-            "lanes selected": {pair: ", ".join(lane.transports) for pair, lane in known.items()},
-            "placement": {pair: lane.placement for pair, lane in known.items()},
+            "lanes selected": {pair: ", ".join(lane.transports) for pair, lane in lane_of.items()},
+            "placement": {pair: lane.placement for pair, lane in lane_of.items()},
         },
         {worker.rank: worker.host for launch in launches if launch.line for worker in launch.line.workers},
     )
@@ -241,15 +240,15 @@ def pair_map(
         ranks, traffic = [], {}
     names = {rank: f"{rank} {hosts.get(rank, '?')}" for rank in ranks}
     rates = [sent / seconds / GIB if seconds else math.nan for sent, seconds in traffic.values()]
-    texts: dict[str, Sequence[str]] = {
+    shown: dict[str, Sequence[str]] = {
         "from": [names[sender] for sender, _ in traffic],
         "to": [names[receiver] for _, receiver in traffic],
         "value": [with_unit(rate, "GiB/s") for rate in rates],
-        **{name: [known.get(pair) or "not known" for pair in traffic] for name, known in details.items()},
+        **{name: [texts.get(pair) or "not known" for pair in traffic] for name, texts in details.items()},
         "sent in an iteration": [f"{sent / MIB:,.1f} MiB" for sent, _ in traffic.values()],
     }
     x, y = [ranks.index(receiver) for _, receiver in traffic], [ranks.index(sender) for sender, _ in traffic]
-    cells = Cells(x, y, rates, "GiB/s", texts)
+    cells = Cells(x, y, rates, "GiB/s", shown)
     rows = thin_ticks(dict(enumerate(names.values())), 32)
     end = max(len(ranks), 1) - 0.5
     return Chart(
@@ -277,21 +276,22 @@ def speedups(document: CompareDocument, metric: str, looks: Mapping[str, int]) -
     `looks`: which look each run has, by what the document calls it.
     """
     groups: dict[tuple[str, str], list[Bar]] = {}
-    for each in document.comparisons:
-        if each.metric != metric or each.ratio is None:
+    for comparison in document.comparisons:
+        ratio, interval = comparison.ratio, comparison.interval
+        if comparison.metric != metric or ratio is None:
             continue
-        plan = ", ".join(option_of(name, value) for name, value in each.plan.items() if value is not None)
-        first = Bar(each.baseline, looks.get(each.baseline, 0), 1.0, remark="the baseline")
-        points = tuple((point.label, point.ratio) for point in each.points)
+        plan = ", ".join(option_of(name, value) for name, value in comparison.plan.items() if value is not None)
+        first = Bar(comparison.baseline, looks.get(comparison.baseline, 0), 1.0, remark="the baseline")
+        points = tuple((point.label, point.ratio) for point in comparison.points)
         bar = Bar(
-            each.candidate,
-            looks.get(each.candidate, len(looks)),
-            each.ratio,
-            (each.interval.low, each.interval.high) if each.interval else None,
+            comparison.candidate,
+            looks.get(comparison.candidate, len(looks)),
+            ratio,
+            (interval.low, interval.high) if interval else None,
             points if len(points) > 1 else (),
-            remark=each.verdict,
+            remark=comparison.verdict,
         )
-        groups.setdefault((each.baseline, plan), [first]).append(bar)
+        groups.setdefault((comparison.baseline, plan), [first]).append(bar)
     return bars(
         _rows({plan: row for (_, plan), row in groups.items()}),
         title=f"Speed-up in {metric} over the baseline",

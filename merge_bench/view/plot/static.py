@@ -62,7 +62,7 @@ def _settings() -> Iterator[None]:
 def _side_by_side(charts: Sequence[marks.Chart]) -> Figure:
     width = len(charts) * max(map(_width, charts))
     letters = int(_LETTERS * width / _WIDTH)
-    note = _broken(dict.fromkeys(chart.note for chart in charts), letters)
+    note = _broken(dict.fromkeys(chart.note for chart in charts if chart.note), letters)
     source = _broken(dict.fromkeys(chart.source for chart in charts if chart.source), int(1.4 * letters))
     labels = {g.label: _broken([g.label], letters) for chart in charts for g in chart.groups if g.label}
     columns = max(1, min(len(labels), letters // (max(map(len, labels.values()), default=1) + 8)))
