@@ -38,7 +38,7 @@ class OverUcx(Probe):
     pattern: Pattern
     on_gpus: bool = False
     name = NAME
-    data_plane = True
+    exchange = "ucx"
 
     @property
     def device_memory(self) -> bool:

@@ -41,7 +41,7 @@ class Rma(Probe):
     placements: tuple[str, ...] | None
     count: int | None = None
     name = "rma"
-    data_plane = True
+    exchange = "ucx"
 
     def describe(self) -> dict[str, Any]:
         """The plan in the records."""

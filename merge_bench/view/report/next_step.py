@@ -23,14 +23,15 @@ from merge_bench.cluster.launchers import launchers
 from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS, TUNE_OPTIONS
 from merge_bench.errors import GateNotMet, MergeBenchError, NothingCompared, NotRecorded, UsageError, WrongResult
 from merge_bench.merge import engines
+from merge_bench.merge.exchange import recorded_plane
 from merge_bench.merge.workload.tables import FEW_ROW_GROUPS
 from merge_bench.records.campaign import INTERRUPTED, JOB, Campaign, Run
 from merge_bench.records.schema import GivenOptions
 from merge_bench.records.writer import safe_name
 from merge_bench.tune.budget import upwards
 from merge_bench.tune.result import Result, result_of
+from merge_bench.tune.timing import time_to_decide_all
 from merge_bench.units import plural
-from merge_bench.view.report.tuning_time import enough
 from merge_bench.view.titles import tunes
 
 _PYTHON, _SCRIPT = "python", "merge-bench"
@@ -161,7 +162,7 @@ def _compute(campaign: Campaign, given: GivenOptions, one: RunDocument, limit: s
     """
     plan = campaign.runs[0].plan
     used = next((engine for engine in engines.descriptions() if engine.name == plan.engine), None)
-    usual = engines.first(device_memory=False, dask=plan.exchange == "dask")
+    usual = engines.first(device_memory=False, dask=not recorded_plane(plan.exchange).by_workers)
     if used is not None and not used.device_memory and used != usual and limit != "memory":
         return NextStep((), f"measures the same with the engine {usual.name}", _run(given, engine=usual.name))
     if _one_host(one):
@@ -280,7 +281,8 @@ def after_recorded_tuning(campaign: Campaign) -> NextStep:
     default = f"tuned-{safe_name(hosts[0].partition('.')[0])}.cfg" if hosts else None
     output, space = given.get("output", default), given.get("space")
     written = Path(str(output)) if result.winner is not None and output is not None else None
-    return after_tuning(campaign, result, written=written, enough=enough(campaign, Path(str(space)) if space else None))
+    enough = time_to_decide_all(campaign, Path(str(space)) if space else None)
+    return after_tuning(campaign, result, written=written, enough=enough)
 
 
 def _was_busy(campaign: Campaign) -> bool:

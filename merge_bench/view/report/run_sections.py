@@ -9,6 +9,7 @@ from merge_bench.analysis.documents.run import RunDocument
 from merge_bench.analysis.statistics import outliers
 from merge_bench.analysis.verification_state import NOT_BY_US, UNVERIFIED, State
 from merge_bench.errors import Caution
+from merge_bench.merge.exchange import recorded_plane
 from merge_bench.records.campaign import Launch
 from merge_bench.records.recorded_plan import Plan
 from merge_bench.records.schema import IterationLine
@@ -31,7 +32,7 @@ def absent(document: RunDocument) -> str:
     """Why a run has no bandwidth, phases or link."""
     if document.imported is not None:
         return "not in the imported text"
-    if Plan.of(document.plan).exchange == "dask":
+    if not recorded_plane(Plan.of(document.plan).exchange).by_workers:
         return "not measured, because Dask's own shuffle reports no bytes, transfer times or phases of workers"
     if len(document.bandwidth_bytes_per_second.per_worker) < 2:
         return "one worker sends nothing to others"
