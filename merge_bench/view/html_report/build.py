@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.compare.document import compare
@@ -23,8 +22,7 @@ from merge_bench.units import plural
 from merge_bench.view.failures import logs_of, place_of
 from merge_bench.view.html_report import tuning_sections
 from merge_bench.view.html_report.environment import write_command, write_environment
-from merge_bench.view.html_report.exchange_share import write_exchange_share
-from merge_bench.view.html_report.results import Source, by_problem, sources_of, write_results
+from merge_bench.view.html_report.results import Source, by_problem, sources_of, write_exchange_share, write_results
 from merge_bench.view.numbers import binary, gib
 from merge_bench.view.numbers import number as rounded
 from merge_bench.view.plot import merge
@@ -34,7 +32,7 @@ from merge_bench.view.plot.source import source_of
 from merge_bench.view.probe.show import write_rows
 from merge_bench.view.report import comparison, run_sections
 from merge_bench.view.report.content import Column, Page, Report, by_row, grouped
-from merge_bench.view.report.next_step import NextStep, after_compare, after_recorded_tuning
+from merge_bench.view.report.next_step import after_recorded_tuning
 from merge_bench.view.report.run import conclude, headline, overview, report_run, verdicts
 from merge_bench.view.titles import listed, ran_with, title_of, tunes, when, where_of
 
@@ -157,9 +155,13 @@ def _state(sources: Sequence[Source], probes: Sequence[Campaign]) -> tuple[str, 
 
 
 def _conclusion(
-    page: Page, campaigns: Sequence[Campaign], merges: Sequence[Campaign], sources: Sequence[Source],
-    rows: Sequence[Row], panels: Sequence[Chart],
-) -> None:  # fmt: skip
+    page: Page,
+    campaigns: Sequence[Campaign],
+    merges: Sequence[Campaign],
+    sources: Sequence[Source],
+    rows: Sequence[Row],
+    panels: Sequence[Chart],
+) -> None:
     """What `run` printed, with its drawing; of several campaigns the verdicts on all of them."""
     page.section("Conclusion")
     if len(campaigns) > 1:
@@ -183,8 +185,7 @@ def _conclusion(
         if len(campaigns) > 1:
             overview(page, documents, [each.name for each in sources], apart=True)
         run_sections.findings(page, documents, probed)
-    step = after_recorded_tuning(tunings[0]) if tunings and len(campaigns) == 1 else _after_several(merges)
-    if step is not None and not step.reports:
+    if tunings and len(campaigns) == 1 and not (step := after_recorded_tuning(tunings[0])).reports:
         page.next_step(step.command, step.does)
     if not merges:
         _best(page, rows)
@@ -192,23 +193,11 @@ def _conclusion(
         run_sections.warnings_by_kind(page, list(dict.fromkeys(probed)))
 
 
-def _after_several(merges: Sequence[Campaign]) -> NextStep | None:
-    """What `compare` names after several results; None if they cannot be compared."""
-    if len(merges) < 2:
-        return None
-    try:
-        compare(merges)
-    except MergeBenchError:
-        return None
-    return after_compare(merges)
-
-
 def _best(page: Page, rows: Sequence[Row]) -> None:
     """The best values of each test, config and placement, with the message size that each was measured at."""
     cells = []
-    for (test, config, placement, source), mine in grouped(
-        rows, lambda row: (row.test, row.config, row.placement, row.source)
-    ).items():
+    series = grouped(rows, lambda row: (row.test, row.config, row.placement, row.source))
+    for (test, config, placement, source), mine in series.items():
         for measure in (ONE_WAY, THROUGHPUT) if kind_of(mine[0]) == PING_PONG else (measure_of(mine[0]),):
             values = [(found.median, row.size) for row in mine if (found := measure.of(row)) is not None]
             if values:
@@ -218,8 +207,8 @@ def _best(page: Page, rows: Sequence[Row]) -> None:
                     (test, config, placed(placement), best, rounded(value), binary(size), source or "measured")
                 )
     if cells:
-        columns = by_row(("Test", "Config", "Placement", "What", "Best median", "At message size", "From"),
-                         cells, (0, 1, 2, 3, 6))  # fmt: skip
+        headings = ("Test", "Config", "Placement", "What", "Best median", "At message size", "From")
+        columns = by_row(headings, cells, (0, 1, 2, 3, 6))
         page.table(*(columns if any(row.source for row in rows) else columns[:-1]))
 
 
@@ -249,7 +238,7 @@ def _comparisons(page: Page, merges: Sequence[Campaign], sources: Sequence[Sourc
 
 def _comparison(page: Page, document: CompareDocument, looks: Mapping[str, int]) -> None:
     mark = None if document.verified else UNVERIFIED
-    page.drawing(partial(merge.speedups, document, "throughput", looks))
+    page.chart(merge.speedups(document, "throughput", looks))
     chosen = [comparison.about(each, "throughput") for each in comparison.by_pair(document)]
     pairs = Column("Throughput", [comparison.title(each) for each in chosen], text=True)
     page.table(pairs, *comparison.judged_columns(chosen), mark=mark)
@@ -274,7 +263,7 @@ def _network(page: Page, rows: Sequence[Row], panels: Sequence[Chart], *, measur
 def _draw(page: Page, panels: Sequence[Chart]) -> None:
     for panel in panels:
         page.source = panel.source
-        page.drawing(lambda panel=panel: panel)  # type: ignore[misc]
+        page.chart(panel)
 
 
 def _runs(page: Page, sources: Sequence[Source], campaigns: Sequence[Campaign]) -> None:

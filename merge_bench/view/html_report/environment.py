@@ -12,7 +12,7 @@ from merge_bench.analysis.compare import properties
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import Worker
 from merge_bench.view.numbers import NULL, cell, gib
-from merge_bench.view.report.content import Column, Page, by_row, grouped
+from merge_bench.view.report.content import Page, by_row, grouped
 
 
 def command_of(argv: Sequence[str]) -> str:
@@ -59,18 +59,16 @@ def write_environment(page: Page, campaign: Campaign, defaults: Mapping[str, str
 def _hosts(page: Page, workers: Sequence[Worker]) -> None:
     hosts = grouped(workers, lambda worker: worker.host)
     page.heading("Hosts")
-    first = [mine[0].hardware for mine in hosts.values()]
-    page.table(
-        Column("Host", list(hosts), text=True),
-        Column("Ranks", [_span(sorted({worker.rank for worker in mine})) for mine in hosts.values()], text=True),
-        Column("Processor", [cell(each.cpu_model) for each in first], text=True),
-        Column("Cores", [cell(each.cores_online) for each in first]),
-        Column("NUMA nodes", [cell(each.numa_nodes) for each in first]),
-        Column("Memory\n(GiB)", [gib(each.memory_bytes) for each in first]),
-        Column("Kernel", [cell(each.kernel) for each in first], text=True),
-        Column("Huge pages", [cell(each.huge_pages) for each in first], text=True),
-        Column("TCP", [cell(each.tcp_congestion_control) for each in first], text=True),
-    )
+    rows = []
+    for host, mine in hosts.items():
+        ranks, known = sorted({worker.rank for worker in mine}), mine[0].hardware
+        described = (known.huge_pages, known.tcp_congestion_control)
+        counts = (known.cpu_model, known.cores_online, known.numa_nodes)
+        rows.append(
+            (host, _span(ranks), *map(cell, counts), gib(known.memory_bytes), cell(known.kernel), *map(cell, described))
+        )
+    headings = ("Host", "Ranks", "Processor", "Cores", "NUMA nodes", "Memory\n(GiB)", "Kernel", "Huge pages", "TCP")
+    page.table(*by_row(headings, rows, (0, 1, 2, 6, 7, 8)))
 
 
 def _devices(page: Page, workers: Sequence[Worker]) -> None:
@@ -104,19 +102,19 @@ def _ucx(page: Page, workers: Sequence[Worker], defaults: Mapping[str, str] | No
         return
     environment = properties.gathered(worker.environment for worker in workers)
     if defaults is not None:
-        named = {
-            name: value
-            for name, value in settings.items()
-            if name not in properties.OF_A_PROCESS and value != defaults.get(name)
-        }
+        shown = {name for name in settings if settings[name] != defaults.get(name)} - set(properties.OF_A_PROCESS)
         page.heading("UCX settings that differ from the defaults")
     else:
-        named = {name: value for name, value in settings.items() if name in environment or " / " in value}
+        shown = {name for name, value in settings.items() if name in environment or " / " in value}
         page.heading("UCX settings that the environment sets or that differ between workers")
         page.line("The defaults are unknown: this machine has no UCX of that version.", "dim")
-    rows = [(name, value, defaults.get(name, NULL) if defaults else "") for name, value in named.items()]
+    rows = [
+        (name, settings[name], (defaults or {}).get(name, NULL if defaults else ""))
+        for name in settings
+        if name in shown
+    ]
     page.table(*by_row(("Setting", "Value", "Default"), rows, range(3)))
-    if not named:
+    if not shown:
         page.line("None.")
     page.line(f"The records contain all {len(settings)} settings; a / separates values of different workers.", "dim")
 

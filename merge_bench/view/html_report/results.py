@@ -1,22 +1,25 @@
-"""The tables of results: one metric a table, problems and configs, published results beside them."""
+"""The tables of results: one metric a table, problems and configs, published results beside them.
+
+Then, beside `probe all-to-all`, what of the network's bandwidth an exchange gets.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
-from merge_bench.analysis import aggregate
+from merge_bench.analysis import aggregate, exchange_share
 from merge_bench.analysis.compare.properties import problem, same_problem
 from merge_bench.analysis.compare.select import letter, lettered
 from merge_bench.analysis.documents.run import RunDocument
+from merge_bench.analysis.exchange_share import ExchangeShare
 from merge_bench.analysis.published import MergeResult
 from merge_bench.analysis.statistics import median, median_interval
 from merge_bench.analysis.summary import summarize_run
 from merge_bench.analysis.verification_state import state_of
 from merge_bench.records.campaign import Campaign, Run
 from merge_bench.units import GIB
-from merge_bench.view.numbers import NULL, gib
+from merge_bench.view.numbers import NULL, binary, gib, number
 from merge_bench.view.plot import merge
 from merge_bench.view.plot.charts import Bar
 from merge_bench.view.plot.merge import BANDWIDTH, THROUGHPUT, Labelled, Metric
@@ -64,8 +67,8 @@ def sources_of(campaigns: Sequence[Campaign]) -> list[Source]:
     """
     found: list[Source] = []
     looks: dict[str, int] = {}
-    for number, (campaign, names) in enumerate(zip(campaigns, lettered(campaigns), strict=True)):
-        short = letter(number, len(campaigns))
+    for at, (campaign, names) in enumerate(zip(campaigns, lettered(campaigns), strict=True)):
+        short = letter(at, len(campaigns))
         for each in names:
             looks.setdefault(each, len(looks))
         for index, (name, run) in enumerate(zip(names, campaign.runs, strict=True)):
@@ -126,13 +129,13 @@ def write_results(
         _note_missing_intervals(page, sources)
         _note_published(page, [each for each in published if each.metric == metric.title.lower()])
         groups = [(name, [source.labelled for source in found]) for name, found in problems.items()]
-        page.drawing(partial(merge.rates, metric, groups, published_bars(published, metric, sources)))
+        page.chart(merge.rates(metric, groups, published_bars(published, metric, sources)))
     whole = page.source
     for name, found in problems.items():
         page.heading(f"Every iteration: {name}" if len(problems) > 1 else "Every iteration")
         shown = [each for each in campaigns if any(each is source.campaign for source in found)]
         page.source = source_of(shown, campaigns)
-        page.drawing(partial(merge.iterations, [source.labelled for source in found], name * (len(problems) > 1)))
+        page.chart(merge.iterations([source.labelled for source in found], name if len(problems) > 1 else ""))
     page.source = whole
 
 
@@ -226,3 +229,51 @@ def _bars(found: Sequence[MergeResult], metric: Metric, looks: Mapping[str, int]
         for each in found
         if each.metric == _key(metric) and each.value is not None
     ]  # fmt: skip
+
+
+PARTS = (
+    "Parts of the exchange phase, on its slowest worker in the median iteration. At all-to-all rate: bytes ÷ what the"
+    " network carried in probe all-to-all. Slower transfers: what transfers took beyond that. Waiting: until the last"
+    " worker had partitioned. Rest: headers, barriers, room for what arrives."
+)
+NONE = (
+    "No all-to-all belongs to a merge here: config, hosts, number of workers and message size have to be the same."
+    " Measure it with probe all-to-all --chunk ROWS."
+)
+
+
+def write_exchange_share(page: Page, sources: Sequence[Source], probes: Sequence[Campaign]) -> None:
+    """A section for merges and all-to-all that belong together, if both are there."""
+    measured = [campaign for campaign in probes if campaign.probe == exchange_share.PROBE]
+    if not measured or not sources:
+        return
+    page.section("Exchange and all-to-all")
+    found = [(source, share) for source in sources if (share := exchange_share.find(source.run, measured)) is not None]
+    if not found:
+        page.line(NONE)
+        return
+    headings = ("Run", "Workers", "All-to-all\n(GB/s a worker)", "measured with", "Exchange of\nthe merge (GB/s)")
+    rates = [(source.label, str(source.run.plan.workers), *_rates(share)) for source, share in found]
+    page.table(*by_row((*headings, "of all-to-all"), rates, (0, 3)))
+    apart = [(source, share) for source, share in found if share.phase is not None]
+    if apart:
+        headings = ("Run", "Exchange\nphase (ms)", "at all-to-all\nrate (ms)", "slower\ntransfers (ms)")
+        parts = [(source.label, *_parts(share)) for source, share in apart]
+        page.table(*by_row((*headings, "waiting\n(ms)", "rest (ms)", "of all-to-all"), parts, (0,)))
+        page.line(PARTS, "dim")
+    if len(apart) < len(found):
+        page.line("With --pipeline on, the exchange overlaps partition and join and has no phase of its own.", "dim")
+
+
+def _rates(share: ExchangeShare) -> tuple[str, str, str, str]:
+    messages = f"{'the same parcels' if share.parcels else 'equal messages'} ({binary(share.size)})"
+    return number(share.all_to_all / 1e9), messages, number(share.exchange / 1e9), f"{share.share:.0%}"
+
+
+def _parts(share: ExchangeShare) -> list[str]:
+    seconds = (share.phase, share.ideal, share.slower, share.waiting, share.other)
+    part = share.share_of_phase
+    return [
+        *(number(None if each is None else each * 1e3) for each in seconds),
+        NULL if part is None else f"{part:.0%}",
+    ]

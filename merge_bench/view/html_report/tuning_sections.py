@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from functools import partial
 
 from merge_bench.analysis.published import SettingEffect
 from merge_bench.records.campaign import Campaign
@@ -15,7 +14,7 @@ from merge_bench.view.plot import merge
 from merge_bench.view.plot.charts import Bar, bars
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.report import tuning as outcome
-from merge_bench.view.report.content import Column, Page
+from merge_bench.view.report.content import Page, by_row
 from merge_bench.view.report.next_step import after_recorded_tuning
 from merge_bench.view.titles import size_of
 
@@ -28,7 +27,7 @@ def write_outcome(page: Page, campaign: Campaign) -> None:
     outcome.write_outcome(page, result, _sizes(campaign), (asked and asked.metric) or "throughput", note)
     charts = merge.tunings(steps_of(campaign), _sizes(campaign).__getitem__)
     for chart in charts[-1:]:  # the confirmation, or as far as the search went
-        page.drawing(lambda chart=chart: chart)  # type: ignore[misc]
+        page.chart(chart)
     if result.winner is not None:
         page.heading(f"Settings of {result.winner.config.name}")
         page.code("\n".join(f"{name}={shlex.quote(value)}" for name, value in result.winner.config.variables.items()))
@@ -40,7 +39,7 @@ def write_tuning(page: Page, campaign: Campaign) -> None:
     sizes = _sizes(campaign)
     outcome.write_steps(page, result_of(campaign), sizes)
     for chart in merge.tunings(steps_of(campaign), sizes.__getitem__):
-        page.drawing(lambda chart=chart: chart)  # type: ignore[misc]
+        page.chart(chart)
 
 
 def _sizes(campaign: Campaign) -> list[str]:
@@ -51,18 +50,23 @@ def write_published(page: Page, effects: Sequence[SettingEffect]) -> None:
     """What single settings did for others, as a table and as the bar graph of its report."""
     page.section("Published effects of single settings")
     rates = [each for each in effects if each.metric == "throughput"]
-    page.table(
-        Column("Setting", [each.label for each in effects], text=True),
-        Column("Variables", [" ".join(f"{n}={v}" for n, v in each.variables.items()) for each in effects], text=True),
-        Column("Base config", [each.beside for each in effects], text=True),
-        Column("Metric", [each.metric for each in effects], text=True),
-        Column("Baseline\n(GiB/s)", [gib(each.baseline) for each in effects]),
-        Column("With setting\n(GiB/s)", [gib(each.value) for each in effects]),
-        Column("Ratio", [number(each.ratio) for each in effects]),
-        Column("Section", [each.section for each in effects], text=True),
-        Column("Note", [each.note or "" for each in effects], text=True),
-    )
-    page.drawing(partial(published_effects, rates))
+    headings = ("Setting", "Variables", "Base config", "Metric", "Baseline\n(GiB/s)", "With setting\n(GiB/s)", "Ratio")
+    rows = [
+        (
+            each.label,
+            " ".join(f"{name}={value}" for name, value in each.variables.items()),
+            each.beside,
+            each.metric,
+            gib(each.baseline),
+            gib(each.value),
+            number(each.ratio),
+            each.section,
+            each.note or "",
+        )
+        for each in effects
+    ]
+    page.table(*by_row((*headings, "Section", "Note"), rows, (0, 1, 2, 3, 7, 8)))
+    page.chart(published_effects(rates))
     for source in dict.fromkeys(each.source.rpartition(", ")[0] for each in effects):
         page.line(f"Published: {source}; ratios are recomputed from the printed values.", "dim")
 

@@ -192,9 +192,13 @@ class Page:
     def drawing(self, make: Callable[[], Chart]) -> None:
         """A drawing, which text cannot show, if it shows anything that the first section does not show."""
         if self.whole:
-            drawing = Drawing(replace(make(), source=self.source))
-            if not drawing.chart.empty and all(drawing not in section.blocks for section in self.sections[:2]):
-                self._add(drawing)
+            self.chart(make())
+
+    def chart(self, chart: Chart) -> None:
+        """The same of a chart that has been made."""
+        drawing = Drawing(replace(chart, source=self.source))
+        if not chart.empty and all(drawing not in section.blocks for section in self.sections[:2]):
+            self._add(drawing)
 
     def note(self, text: str) -> None:
         """Remember why something is absent."""

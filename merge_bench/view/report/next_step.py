@@ -30,8 +30,8 @@ from merge_bench.records.schema import GivenOptions
 from merge_bench.records.writer import safe_name
 from merge_bench.tune.budget import upwards
 from merge_bench.tune.result import Result, result_of
+from merge_bench.tune.timing import time_to_decide_all
 from merge_bench.units import plural
-from merge_bench.view.report.tuning_time import enough
 from merge_bench.view.titles import tunes
 
 _PYTHON, _SCRIPT = "python", "merge-bench"
@@ -281,7 +281,8 @@ def after_recorded_tuning(campaign: Campaign) -> NextStep:
     default = f"tuned-{safe_name(hosts[0].partition('.')[0])}.cfg" if hosts else None
     output, space = given.get("output", default), given.get("space")
     written = Path(str(output)) if result.winner is not None and output is not None else None
-    return after_tuning(campaign, result, written=written, enough=enough(campaign, Path(str(space)) if space else None))
+    enough = time_to_decide_all(campaign, Path(str(space)) if space else None)
+    return after_tuning(campaign, result, written=written, enough=enough)
 
 
 def _was_busy(campaign: Campaign) -> bool:

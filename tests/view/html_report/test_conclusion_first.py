@@ -19,11 +19,11 @@ from merge_bench.view.report.content import Drawing, Heading, Line, NamedValues,
 from merge_bench.view.report.next_step import after_tuning
 from merge_bench.view.report.run import print_report
 from tests.helpers.synthetic_campaigns import interleaved
+from tests.tune.test_time_to_decide import recorded
 from tests.view.html_report.samples import Page, add, report_of, write_campaign
 from tests.view.html_report.test_results import drawings, lines, section, tables
-from tests.view.report.test_tuning_time import recorded
 
-CAMPAIGNS = Path(__file__).parents[3] / "data" / "campaigns"
+CAMPAIGNS = Path(__file__).parents[2] / "data" / "campaigns"
 
 
 @functools.cache
