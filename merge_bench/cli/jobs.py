@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from merge_bench.cli.campaigns import given_options
 from merge_bench.cli.parameters import ListedGroup, decorated, json_option, results_option
 from merge_bench.config.option import as_text
 from merge_bench.config.options import BY_KEY, OPTIONS, RunOptions
@@ -135,6 +134,7 @@ def on_service(url: str, command: str, options: RunOptions, *, details: bool) ->
     from msgspec.structs import replace
 
     from merge_bench.analysis.documents.error import Failure
+    from merge_bench.cli.campaigns import given_options
     from merge_bench.cluster import signals
     from merge_bench.config.shipped import SUFFIX, find_config
     from merge_bench.records.reader import read_campaign

@@ -257,9 +257,9 @@ def write_exchange_share(page: Page, sources: Sequence[Source], probes: Sequence
     page.table(*by_row((*headings, "of all-to-all"), rates, (0, 3)))
     apart = [(source, share) for source, share in found if share.phase is not None]
     if apart:
-        headings = ("Run", "Exchange\nphase (ms)", "at all-to-all\nrate (ms)", "slower\ntransfers (ms)")
+        parts_of = ("Run", "Exchange\nphase (ms)", "at all-to-all\nrate (ms)", "slower\ntransfers (ms)")
         parts = [(source.label, *_parts(share)) for source, share in apart]
-        page.table(*by_row((*headings, "waiting\n(ms)", "rest (ms)", "of all-to-all"), parts, (0,)))
+        page.table(*by_row((*parts_of, "waiting\n(ms)", "rest (ms)", "of all-to-all"), parts, (0,)))
         page.line(PARTS, "dim")
     if len(apart) < len(found):
         page.line("With --pipeline on, the exchange overlaps partition and join and has no phase of its own.", "dim")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from merge_bench.analysis import published
 from merge_bench.analysis.documents.probe import ReferencesDocument
