@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 import time
 from asyncio import Semaphore
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +24,7 @@ from merge_bench.errors import UsageError
 from merge_bench.records.results_folder import YOURS, Entry, ResultsFolder, is_result
 from merge_bench.records.writer import RECORDS
 from merge_bench.service import documents as d
-from merge_bench.service import openapi, schedules
+from merge_bench.service import schedules
 from merge_bench.service.rules import Rules, as_typed
 from merge_bench.service.runner import LOG, Runner
 from merge_bench.service.sessions import Sessions
@@ -178,7 +179,7 @@ def prove(service: Service, asked: Asked) -> d.Proof:
 
 def describe(service: Service, asked: Asked) -> dict[str, Any]:
     """Describe this interface as an OpenAPI document."""
-    return openapi.document(ROUTES, __version__)
+    return openapi_document(ROUTES, __version__)
 
 
 @dataclass(frozen=True)
@@ -247,3 +248,54 @@ def _result(entry: Entry) -> d.ResultRow:
         started=entry.started,
         configs=list(entry.configs),
     )
+
+
+_REFERENCE = "#/components/schemas/{name}"
+_IN_PATHS: dict[str, dict[str, Any]] = {
+    "id": {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}, "name": {"type": "string", "maxLength": 60},
+}  # fmt: skip
+
+
+def openapi_document(routes: Sequence[Route], version: str) -> dict[str, Any]:
+    """The OpenAPI document of these routes, made of the structures that validate requests."""
+    types = [each for route in routes for each in (route.takes, route.gives) if each is not None]
+    _, schemas = msgspec.json.schema_components([*types, d.Refusal], ref_template=_REFERENCE)
+    for schema in schemas.values():
+        schema["description"] = inspect.cleandoc(schema["description"])
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "merge_bench", "version": version},
+        "paths": paths,
+        "components": {"schemas": schemas, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+    }
+
+
+def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
+    described = inspect.getdoc(route.answer)
+    given = _content(route.gives.__name__) if route.gives else {route.content: {}}
+    operation: dict[str, Any] = {
+        "operationId": route.answer.__name__,
+        "summary": described,
+        "security": [{"token": []}] if route.role else [],
+        "responses": {
+            str(route.status): {"description": described, "content": given},
+            "default": {"description": "The request was refused.", "content": _content(d.Refusal.__name__)},
+        },
+    }
+    parameters = [
+        {"name": name, "in": "path", "required": True, "schema": schema}
+        for name, schema in _IN_PATHS.items() if f"{{{name}}}" in route.path
+    ]  # fmt: skip
+    if route.takes is not None and route.method == "POST":
+        operation["requestBody"] = {"required": True, "content": _content(route.takes.__name__)}
+    elif route.takes is not None:
+        fields = schemas[route.takes.__name__]["properties"].items()
+        parameters += [{"name": name, "in": "query", "schema": schema} for name, schema in fields]
+    return {**operation, "parameters": parameters}
+
+
+def _content(name: str) -> dict[str, Any]:
+    return {"application/json": {"schema": {"$ref": _REFERENCE.format(name=name)}}}
