@@ -133,7 +133,7 @@ class Result:
         UsageError
             If there is no such plot, or nothing to plot.
         """
-        from merge_bench.view.report.full.charts import charts
+        from merge_bench.view.html_report.charts import charts
 
         found = charts(self.campaign, kind)
         if not 0 <= which < len(found):
@@ -152,7 +152,7 @@ class Result:
         UsageError
             If the page cannot be written there.
         """
-        from merge_bench.view.report.full.write import write_page
+        from merge_bench.view.html_report.write import write_page
 
         return write_page([self.campaign], Path(path) if path is not None else None)
 
@@ -364,7 +364,12 @@ def _plain(document: Struct) -> Document:
 def _caller(options: dict[str, object]) -> Caller:
     """The caller in the records: the command that runs the same merge."""
     from merge_bench.campaign.calling_program import Caller
-    from merge_bench.config.option import as_words
+    from merge_bench.config.option import as_text, as_words
     from merge_bench.config.options import OPTIONS
+    from merge_bench.records.schema import GivenOptions
 
-    return Caller([str(Path(__file__).with_name("__main__.py")), "run", *as_words(options, OPTIONS)])
+    given: GivenOptions = {}
+    for key, value in options.items():
+        if value is not None and value is not False:
+            given[key] = value is True or as_text(value)
+    return Caller([str(Path(__file__).with_name("__main__.py")), "run", *as_words(options, OPTIONS)], given)

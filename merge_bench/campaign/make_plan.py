@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from merge_bench.campaign.machine_checks import Machine, check_engine, check_gpus, check_libraries, check_transports
+from merge_bench.campaign.library_check import check_libraries
+from merge_bench.campaign.machine_checks import Machine, check_engine, check_gpus, check_transports
 from merge_bench.campaign.run_options import AUTO, engine_of, needing_a_shuffle, protocol_of, refuse_no_pairs
 from merge_bench.cluster import dask_settings
 from merge_bench.cluster.base import ClusterSettings, LauncherKind

@@ -101,8 +101,8 @@ class Merge:
         """Set up engine and UCX on every worker, and connect every worker with every other."""
         session = self._session
         session.progress.phase("connecting")
-        each = [(self._tables.rows, threads) for threads in thread_shares(session.descriptions)]
-        addresses = session.workers.results(session.workers.submit(worker.open_data_plane, each))
+        arguments = [(self._tables.rows, threads) for threads in thread_shares(session.descriptions)]
+        addresses = session.workers.results(session.workers.submit(worker.open_data_plane, arguments))
         self._assembler.skew = session.connect(addresses)
         choose_stores(session)
 
@@ -240,8 +240,8 @@ def choose_stores(session: Session) -> None:
         chosen = [Stores(way=plan.stores, because="asked for") for _ in session.descriptions]
     ways = [each.way if each else partition.PLAIN for each in chosen]
     streams, caches = partition.most_streams(ways), [worker.hardware.l2_bytes for worker in session.descriptions]
-    known = [each for each in caches if each is not None]
-    least = min(known) if known and len(known) == len(caches) else None
+    sizes = [each for each in caches if each is not None]
+    least = min(sizes) if sizes and len(sizes) == len(caches) else None
     calls.results(calls.submit(worker.use_stores, [(way, streams, least) for way in ways]))
     session.descriptions = [
         replace(worker, stores=each) for worker, each in zip(session.descriptions, chosen, strict=True)
@@ -255,31 +255,31 @@ def _fastest(session: Session) -> list[Stores | None]:
         file = cache_folder() / "stores.json"
     except RuntimeError:
         file = None
-    known, because = read_known(file) if file else {}, "known"
-    if not known.keys() >= set(keys):
-        known, because = _by_key(keys, session.workers.on_all(worker.measure_stores)), "measured"
+    times, because = read_known(file) if file else {}, "known"
+    if not times.keys() >= set(keys):
+        times, because = _by_key(keys, session.workers.on_all(worker.measure_stores)), "measured"
         if file is not None:
             keep_known(
-                file, {key: each for key, each in known.items() if max(each.values()) > CLEAR * min(each.values())}
+                file, {key: each for key, each in times.items() if max(each.values()) > CLEAR * min(each.values())}
             )
     return [
-        Stores(way=min(found, key=found.__getitem__), because=because, nanoseconds=found) if found else None
-        for found in (known.get(key) for key in keys)
+        Stores(way=min(by_way, key=by_way.__getitem__), because=because, nanoseconds=by_way) if by_way else None
+        for by_way in map(times.get, keys)
     ]
 
 
 def read_known(file: Path) -> dict[str, dict[str, float]]:
     """What earlier launches found; empty if that cannot be read, and without ways that there no longer are."""
     try:
-        found = msgspec.json.decode(read_regular(file), type=dict[str, dict[str, float]])
+        times = msgspec.json.decode(read_regular(file), type=dict[str, dict[str, float]])
     except (OSError, UsageError, msgspec.MsgspecError):
         return {}
-    return {key: each for key, each in found.items() if each.keys() == partition.WAYS.keys()}
+    return {key: each for key, each in times.items() if each.keys() == partition.WAYS.keys()}
 
 
-def keep_known(file: Path, found: Mapping[str, Nanoseconds]) -> None:
+def keep_known(file: Path, times: Mapping[str, Nanoseconds]) -> None:
     """Add to what is known, the oldest first to go. A cache that cannot be written costs the next launch a moment."""
-    both = {**read_known(file), **{key: dict(each) for key, each in found.items()}}
+    both = {**read_known(file), **{key: dict(each) for key, each in times.items()}}
     kept = dict(list(both.items())[-MOST_KEPT:])
     with contextlib.suppress(OSError):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -287,12 +287,16 @@ def keep_known(file: Path, found: Mapping[str, Nanoseconds]) -> None:
             stream.write(msgspec.json.encode(kept))
 
 
-def _by_key(keys: Sequence[str], found: Sequence[Nanoseconds]) -> dict[str, dict[str, float]]:
+def _by_key(keys: Sequence[str], times: Sequence[Nanoseconds]) -> dict[str, dict[str, float]]:
     """For each key the median over its workers; a worker without rows found nothing, nor did an engine of one way."""
     by_key: dict[str, list[Nanoseconds]] = {}
-    for key, each in zip(keys, found, strict=True):
-        by_key.setdefault(key, []).extend([each] if each else [])
-    return {key: {way: median(one[way] for one in each) for way in each[0]} for key, each in by_key.items() if each}
+    for key, measured in zip(keys, times, strict=True):
+        by_key.setdefault(key, []).extend([measured] if measured else [])
+    return {
+        key: {way: median(one[way] for one in measured) for way in measured[0]}
+        for key, measured in by_key.items()
+        if measured
+    }
 
 
 def _key(worker: Worker, workers: Sequence[Worker], plan: Plan) -> str:
@@ -305,9 +309,19 @@ def _key(worker: Worker, workers: Sequence[Worker], plan: Plan) -> str:
         rows = sum(side.rows for side in sides)
         shape = [f"{field.type} {field.nullable}" for side in sides for field in side.fields]
     facts = [
-        hardware.cpu_model, hardware.cpu_id, hardware.cache_bytes, hardware.cores, here, plan.workers, plan.engine,
-        plan.keys, plan.distribution.name, (rows // plan.workers).bit_length(), shape, _code(),
-    ]  # fmt: skip
+        hardware.cpu_model,
+        hardware.cpu_id,
+        hardware.cache_bytes,
+        hardware.cores,
+        here,
+        plan.workers,
+        plan.engine,
+        plan.keys,
+        plan.distribution.name,
+        (rows // plan.workers).bit_length(),
+        shape,
+        _code(),
+    ]
     return json.dumps(facts)
 
 
@@ -350,10 +364,12 @@ def check_link(session: Session, link: LinkLine) -> None:
     text = ucx_perftest.batch(test, [size], memory=memory, count=count, error_handling=session.plan.error_handling)
     limits = [2 * session.plan.timeout + 20 * SECONDS]
     servers = session.workers.on_all(worker_programs.listen, text)
-    asked = session.workers.on_some({rank: (worker_programs.ask, servers[after[rank]], text, limits) for rank in ranks})
+    outputs = session.workers.on_some(
+        {rank: (worker_programs.ask, servers[after[rank]], text, limits) for rank in ranks}
+    )
     session.workers.on_some({rank: (worker_programs.serve, servers[rank]) for rank in ranks})
     rates, lanes, protocols = [], [], []
-    for rank, output in enumerate(asked):
+    for rank, output in enumerate(outputs):
         log = ucx_perftest.parse_log(output.log, test)
         (figures,) = ucx_perftest.parse_all(output.text, [size])
         rates.append(figures.bandwidth)
@@ -362,23 +378,31 @@ def check_link(session: Session, link: LinkLine) -> None:
         to = after[rank]
         session.writer.write(
             ProbeLine(
-                launch=session.launch, probe=NAME, test=test.name, ranks=[rank, to],
+                launch=session.launch,
+                probe=NAME,
+                test=test.name,
+                ranks=[rank, to],
                 method=f"ucx_perftest of UCX {log.version}, window {WINDOW}, every worker to the next at once",
                 placement="one-host" if session.members[rank].host == session.members[to].host else "two-hosts",
-                hosts=[session.members[rank].host, session.members[to].host], memory=memory, size=size,
-                iterations=figures.iterations, seconds=figures.seconds,
+                hosts=[session.members[rank].host, session.members[to].host],
+                memory=memory,
+                size=size,
+                iterations=figures.iterations,
+                seconds=figures.seconds,
                 bandwidth_bytes_per_second=figures.bandwidth,
-                messages_per_second=figures.messages, requested=requested(session.descriptions[rank].ucx.config),
-                selected=list(log.lanes), protocol=log.protocol(size),
+                messages_per_second=figures.messages,
+                requested=requested(session.descriptions[rank].ucx.config),
+                selected=list(log.lanes),
+                protocol=log.protocol(size),
             )
-        )  # fmt: skip
-    found = len(rates) / sum(1 / rate for rate in rates)
-    if abs(found / limit - 1) > TOLERANCE:
+        )
+    mean_rate = len(rates) / sum(1 / rate for rate in rates)
+    if abs(mean_rate / limit - 1) > TOLERANCE:
         causes = _reasons(session, lanes, protocols, size, memory)
         shown = f"possible causes: {'; '.join(causes)}" if causes else "the cause is unknown"
         message = (
-            f"ucx_perftest measured {format_rate(found)} per worker with messages of {format_bytes(size)}, but the link"
-            f" limit is {format_rate(limit)}; {shown}"
+            f"ucx_perftest measured {format_rate(mean_rate)} per worker with messages of {format_bytes(size)}, but the"
+            f" link limit is {format_rate(limit)}; {shown}"
         )
         session.warn(Caution(LINK_CHECK, message, remedy_for(causes)))
 
@@ -407,26 +431,31 @@ def remedy_for(causes: Sequence[str]) -> str | None:
 
 
 def reasons(
-    lanes: set[tuple[str, ...]], selected: set[tuple[str, ...]] | None, *, workers: int, size: int, cache: int | None,
+    lanes: set[tuple[str, ...]],
+    selected: set[tuple[str, ...]] | None,
+    *,
+    workers: int,
+    size: int,
+    cache: int | None,
     protocols: set[str],
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """What makes the two differ, as far as it holds in a launch.
 
     `lanes` are the tool's and `selected` the data plane's, None where they are not known; `cache` is the processor's
     in bytes, None where messages do not stay in it: on GPUs, between hosts. `protocols`: the tool's, as UCX names them.
     """
-    found = []
+    causes = []
     if all(lane.startswith("tcp/") for each in lanes for lane in each) and any(
         "rendezvous" in each for each in protocols
     ):
-        found.append(TURNS)
+        causes.append(TURNS)
     if selected is not None and selected != lanes:
-        found.append("ucx_perftest used other transports than the merge")
+        causes.append("ucx_perftest used other transports than the merge")
     if workers > 2:
-        found.append("ucx_perftest sends to one peer, but the merge sends to all")
+        causes.append("ucx_perftest sends to one peer, but the merge sends to all")
     if cache is not None and size <= cache:
-        found.append(
+        causes.append(
             f"ucx_perftest sends the same buffer of {format_bytes(size)} repeatedly, which fits into the processor "
             f"cache ({format_bytes(cache)}), but the merge sends new data"
         )
-    return found
+    return causes

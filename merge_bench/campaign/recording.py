@@ -135,8 +135,8 @@ def record_lanes(session: Session) -> None:
                 )
             )
     if session.lanes is None or (pairs, protocols) != (session.lanes.pairs, session.lanes.protocols):
-        asked = allowed_transports.requested(session.descriptions[0].ucx.config)
-        session.lanes = LanesLine(launch=session.launch, requested=asked, pairs=pairs, protocols=protocols)
+        transports = allowed_transports.requested(session.descriptions[0].ucx.config)
+        session.lanes = LanesLine(launch=session.launch, requested=transports, pairs=pairs, protocols=protocols)
         session.writer.write(session.lanes)
 
 
@@ -203,13 +203,13 @@ class Canonical:
         setting = self._installed.settings.get(name) if self._installed else None
         return (setting.alias_of if setting else None) or name
 
-    def values(self, asked: Mapping[str, str]) -> dict[str, str]:
-        """What UCX makes of `asked`, under its own names; {} where it cannot be asked."""
-        return self._effective(frozenset(asked.items()))
+    def values(self, settings: Mapping[str, str]) -> dict[str, str]:
+        """What UCX makes of `settings`, under its own names; {} where it cannot be asked."""
+        return self._effective(frozenset(settings.items()))
 
 
 def differences(
-    asked: Iterable[Mapping[str, str]],
+    wanted_settings: Iterable[Mapping[str, str]],
     environments: Iterable[Mapping[str, str]],
     contexts: Iterable[Mapping[str, str]],
     canonical: Canonical,
@@ -224,8 +224,8 @@ def differences(
     canonical
         How UCX writes settings.
     """
-    found: dict[tuple[str, str, str | None, str], list[int]] = {}
-    for rank, (wanted, environment, context) in enumerate(zip(asked, environments, contexts, strict=True)):
+    ranks_by_difference: dict[tuple[str, str, str | None, str], list[int]] = {}
+    for rank, (wanted, environment, context) in enumerate(zip(wanted_settings, environments, contexts, strict=True)):
         own = {name: value for name, value in wanted.items() if canonical.name(name) in context}
         expected = canonical.values(own) if own else {}
         for name, value in wanted.items():
@@ -236,8 +236,10 @@ def differences(
                 as_name = name
             else:
                 continue
-            found.setdefault((name, value, has, as_name), []).append(rank)
-    return [Difference(name, value, has, tuple(ranks), at) for (name, value, has, at), ranks in found.items()]
+            ranks_by_difference.setdefault((name, value, has, as_name), []).append(rank)
+    return [
+        Difference(name, value, has, tuple(ranks), at) for (name, value, has, at), ranks in ranks_by_difference.items()
+    ]
 
 
 @dataclass(frozen=True)
@@ -374,10 +376,10 @@ class IterationAssembler:
 
     def add(self, event: Mapping[str, Any]) -> IterationLine | None:
         """Take one worker's event; the iteration's line if it was the last."""
-        found = msgspec.convert(event, IterationEvent)
-        key = found.warmup, found.index
+        message = msgspec.convert(event, IterationEvent)
+        key = message.warmup, message.index
         parts = self._open.setdefault(key, {})
-        parts[found.rank] = found.measured
+        parts[message.rank] = message.measured
         if len(parts) < self._workers:
             return None
         del self._open[key]
@@ -385,8 +387,8 @@ class IterationAssembler:
         by_rank = [part for _, part in sorted(parts.items())]
         return IterationLine(
             launch=self._launch,
-            index=found.index,
-            warmup=found.warmup,
+            index=message.index,
+            warmup=message.warmup,
             wall_seconds=max(part.worker.seconds for part in by_rank),  # the slowest worker's own time
             barrier_skew_seconds=self.skew,
             workers=[part.worker for part in by_rank],
@@ -415,13 +417,13 @@ def decide(plan: Plan, costs: Sequence[worker.NoteCost]) -> Decision:
     The worker for which that is most decides for all, because messages need both of their ends. `costs`: of the
     iterations so far; none before the first one, which a timeline has unless it is ``off``.
     """
-    found = max(costs, key=lambda cost: cost.share, default=None)
-    cheap = found is None or found.share <= MOST_SHARE
+    dearest = max(costs, key=lambda cost: cost.share, default=None)
+    cheap = dearest is None or dearest.share <= MOST_SHARE
     recorded = plan.timeline == "on" or (plan.timeline == "auto" and cheap)
     because = "asked for" if plan.timeline != "auto" else "cheap" if cheap else "expensive"
-    if found is None:
+    if dearest is None:
         return Decision(recorded, because)
-    return Decision(recorded, because, found.notes, found.note_seconds, found.share)
+    return Decision(recorded, because, dearest.notes, dearest.note_seconds, dearest.share)
 
 
 def most_share(plan: Plan, decision: Decision) -> float | None:
@@ -459,10 +461,10 @@ def record_timeline(session: Session, decision: Decision, skew: float | None) ->
 
 def gathered(session: Session, skew: float | None) -> Timeline:
     """The iterations that all workers kept, and the rounds of the link measurement."""
-    found = session.workers.on_all(worker.timelines)
-    kept = sorted(set.intersection(*(set(each.iterations) for each in found)))
-    rounds = zip(*(each.rounds for each in found), strict=True)
-    clocks = zip(session.descriptions, found, strict=True)
+    by_rank = session.workers.on_all(worker.timelines)
+    kept = sorted(set.intersection(*(set(each.iterations) for each in by_rank)))
+    rounds = zip(*(each.rounds for each in by_rank), strict=True)
+    clocks = zip(session.descriptions, by_rank, strict=True)
     return Timeline(
         head=TimelineHead(
             launch=session.launch,
@@ -473,7 +475,7 @@ def gathered(session: Session, skew: float | None) -> Timeline:
             skew_seconds=skew,
         ),
         iterations=[
-            TimelineIteration(index=index, workers=[each.iterations[index] for each in found]) for index in kept
+            TimelineIteration(index=index, workers=[each.iterations[index] for each in by_rank]) for index in kept
         ],
         rounds=[TimelineRound(index=index, workers=list(workers)) for index, workers in enumerate(rounds)],
     )

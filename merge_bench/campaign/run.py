@@ -19,7 +19,7 @@ from merge_bench.errors import Caution, warn
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload.tables import TableSpec
 from merge_bench.records.campaign import Campaign
-from merge_bench.records.recorded_plan import Plan as RecordedPlan
+from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import CampaignLine
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.units import format_count

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from merge_bench.analysis.documents.transports import Pair, TransportsDocument
+from merge_bench.analysis.documents.setup import Pair, TransportsDocument
 from merge_bench.campaign.calling_program import Caller
 from merge_bench.campaign.cluster_session import Session, cautions
 from merge_bench.campaign.launch import ended
@@ -63,10 +63,13 @@ def _ask(session: Session) -> TransportsDocument:
         },
         pairs=[
             Pair(
-                from_rank=pair.from_rank, to_rank=pair.to_rank, placement=pair.placement, transports=pair.transports,
+                from_rank=pair.from_rank,
+                to_rank=pair.to_rank,
+                placement=pair.placement,
+                transports=pair.transports,
                 protocols=[] if pair.protocols is None else lanes.protocols[pair.protocols],
             )
             for pair in lanes.pairs
         ],
         warnings=warnings,
-    )  # fmt: skip
+    )

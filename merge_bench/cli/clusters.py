@@ -87,9 +87,10 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
 
 def _refuse_several(named: Sequence[str], options: RunOptions) -> None:
     """Refuse a second config, and what a pattern after ``--against`` matched beside one result."""
+    from merge_bench.records.results_folder import is_result
     from merge_bench.records.writer import RECORDS
 
-    results = [name for name in named if Path(name).name == RECORDS or (Path(name) / RECORDS).is_file()]
+    results = [name for name in named if Path(name).name == RECORDS or is_result(Path(name))]
     if results and options.against:
         every = [options.against, *results]
         newest = max(every, key=lambda name: Path(name.removesuffix(RECORDS)).name)
@@ -222,7 +223,7 @@ def transports(show_available: bool, options: RunOptions) -> None:
 )
 def doctor(as_json: bool, strict: bool, scheduler_address: str | None, scheduler_file: str | None) -> int:
     """Find problems on this host, or on each host of a running cluster, and show how to fix them."""
-    from merge_bench.analysis.documents.doctor import DoctorDocument
+    from merge_bench.analysis.documents.setup import DoctorDocument
     from merge_bench.config.ucx_choice import use_ucx
     from merge_bench.host.doctor.base import BAD, worst
     from merge_bench.host.doctor.examine import agreement, examine_here

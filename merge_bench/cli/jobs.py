@@ -134,6 +134,7 @@ def on_service(url: str, command: str, options: RunOptions, *, details: bool) ->
     from msgspec.structs import replace
 
     from merge_bench.analysis.documents.error import Failure
+    from merge_bench.cli.campaigns import given_options
     from merge_bench.cluster import signals
     from merge_bench.config.shipped import SUFFIX, find_config
     from merge_bench.records.reader import read_campaign
@@ -171,7 +172,8 @@ def on_service(url: str, command: str, options: RunOptions, *, details: bool) ->
     # Here the result is of the command that was typed, with the user's own files.
     own = {find_config(name).name.removesuffix(SUFFIX): name for name in typed}
     configs = [replace(each, path=own.get(each.name)) for each in campaign.head.configs]
-    campaign = dataclasses.replace(campaign, head=replace(campaign.head, argv=list(sys.argv), configs=configs))
+    head = replace(campaign.head, argv=list(sys.argv), options=given_options(), configs=configs)
+    campaign = dataclasses.replace(campaign, head=head)
     found = f"probe {campaign.probe}" if campaign.probe else "tune" if tunes(campaign) else "run"
     if found != command or not campaign.head.configs:
         raise RunFailed(f"job {job.id} of {url} has records of `{visible(cut(found))}`, not of `{command}`")

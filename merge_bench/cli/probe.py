@@ -201,8 +201,7 @@ def _print(
     warnings: Sequence[Caution], *, whole: bool,
 ) -> None:  # fmt: skip
     from merge_bench.probe.shared.stored_rows import ucx_latencies
-    from merge_bench.view.probe.show import print_rows
-    from merge_bench.view.probe.summary import print_summary
+    from merge_bench.view.probe.show import print_rows, print_summary
 
     configs = list(dict.fromkeys(row.config for row in measured if row.source is None))
     remarks = [] if measured else ["nothing was measured, and no file was written"]

@@ -32,8 +32,8 @@ from merge_bench.view import export as exports
 
 if TYPE_CHECKING:
     from merge_bench.records.campaign import Campaign
+    from merge_bench.view.html_report.build import References
     from merge_bench.view.plot.marks import Chart
-    from merge_bench.view.report.full.build import References
 
 RESULTS = click.argument("results", nargs=-1, type=PATH, required=True, metavar="RESULT...")
 METRICS = ("throughput", "bandwidth", "wall", "partition", "exchange", "join")
@@ -201,7 +201,7 @@ def import_(file: str, results: str, as_json: bool) -> None:
     The result is marked as unverified.
     """
     from merge_bench.analysis.summary import summarize
-    from merge_bench.campaign.importing.to_records import import_text
+    from merge_bench.campaign.import_report import import_text
     from merge_bench.records.reader import read_campaign
     from merge_bench.view.document import print_document
     from merge_bench.view.report.run import print_report
@@ -262,7 +262,7 @@ def report(
     A RESULT is a campaign folder or its records.jsonl.
     """
     from merge_bench.records.reader import read_campaign
-    from merge_bench.view.report.full import write
+    from merge_bench.view.html_report import write
 
     if "list" in references:
         _print_references()
@@ -277,14 +277,14 @@ def report(
     published = _references(references)
     if sys.stderr.isatty():  # a person waits some seconds for it
         say(f"writing {page} …")
-    from merge_bench.view.report.full.build import build
+    from merge_bench.view.html_report.build import build
 
     return write.write(build(campaigns, published, write.ucx_defaults(campaigns)), outputs)
 
 
 def _references(names: Sequence[str]) -> References:
     from merge_bench.analysis import published
-    from merge_bench.view.report.full.build import References
+    from merge_bench.view.html_report.build import References
 
     kinds = {name: published.dataset(name).kind for name in names}
     for name, kind in kinds.items():

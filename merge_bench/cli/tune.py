@@ -40,6 +40,7 @@ def tune(baseline: str | None, options: TuneOptions, plots: Sequence[str], run: 
     from merge_bench.tune import tune_campaign as campaigns
     from merge_bench.tune.result import result_of
     from merge_bench.tune.space import read_space
+    from merge_bench.tune.timing import time_to_decide_all
     from merge_bench.tune.tuning_plan import make_task
     from merge_bench.view.document import print_document
     from merge_bench.view.messages import say_warnings
@@ -47,7 +48,6 @@ def tune(baseline: str | None, options: TuneOptions, plots: Sequence[str], run: 
     from merge_bench.view.progress import progress_for
     from merge_bench.view.report.next_step import after_tuning, elsewhere, typed
     from merge_bench.view.report.tuning import print_tuning
-    from merge_bench.view.report.tuning_time import enough
     from merge_bench.view.text import visible
     from merge_bench.view.titles import size_of
     from merge_bench.view.tune_figures import draw_figures
@@ -87,8 +87,8 @@ def tune(baseline: str | None, options: TuneOptions, plots: Sequence[str], run: 
         say(problem)
         print(*map(visible, remarks), sep="\n")
     else:
-        long = enough(campaign, Path(options.space or SPACE))
-        step = after_tuning(campaign, result, written=written, enough=long)
+        enough = time_to_decide_all(campaign, Path(options.space or SPACE))
+        step = after_tuning(campaign, result, written=written, enough=enough)
         print_tuning(
             result, sizes=sizes, metric=options.metric, pruned=pruned, details=run.details,
             step=typed(step), remarks=remarks,

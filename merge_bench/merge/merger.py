@@ -93,9 +93,12 @@ class Merger:
         joined, cpu = time.perf_counter(), time.process_time() - cpu
         self.exchange.barrier()
         self._note(
-            ("barrier", entered, start), ("partition", start, partitioned), ("exchange", partitioned, exchanged),
-            ("join", exchanged, joined), ("barrier", joined, time.perf_counter()),
-        )  # fmt: skip
+            ("barrier", entered, start),
+            ("partition", start, partitioned),
+            ("exchange", partitioned, exchanged),
+            ("join", exchanged, joined),
+            ("barrier", joined, time.perf_counter()),
+        )
         phases = Phases(partition=partitioned - start, exchange=exchanged - partitioned, join=joined - exchanged)
         return self._measured(joined - start, phases, _transfers(flights), rows, cpu)
 
@@ -144,9 +147,16 @@ class Merger:
         yield Side.RIGHT
 
     def _measured(
-        self, seconds: float, phases: Phases, transfers: Transfers, rows: int, cpu: float,
-        *, overlap: float = 0.0, join_overlap: float = 0.0,
-    ) -> Measured:  # fmt: skip
+        self,
+        seconds: float,
+        phases: Phases,
+        transfers: Transfers,
+        rows: int,
+        cpu: float,
+        *,
+        overlap: float = 0.0,
+        join_overlap: float = 0.0,
+    ) -> Measured:
         """What the records hold of an iteration.
 
         Parameters
@@ -252,9 +262,12 @@ class PipelinedMerger(Merger):
         first, last = pipeline.both.first or end, pipeline.both.last or end
         self.exchange.barrier()
         self._note(
-            ("barrier", entered, start), ("partition", start, partitioned), ("exchange", first, last),
-            *(("join", began, ended) for began, ended in joins), ("barrier", end, time.perf_counter()),
-        )  # fmt: skip
+            ("barrier", entered, start),
+            ("partition", start, partitioned),
+            ("exchange", first, last),
+            *(("join", began, ended) for began, ended in joins),
+            ("barrier", end, time.perf_counter()),
+        )
         return self._measured(
             end - start,
             Phases(

@@ -223,9 +223,14 @@ class Partitioner:
         self._ids = np.empty(0, np.uint16 if self.workers * self.buckets < 2**16 else np.uint32)
 
     def split(
-        self, frame: Frame, buffers: BufferPool, pool: ThreadPoolExecutor | None = None, *,
-        rows: tuple[int, int] | None = None, cuts: Sequence[int] = (),
-    ) -> list[list[Parcel]]:  # fmt: skip
+        self,
+        frame: Frame,
+        buffers: BufferPool,
+        pool: ThreadPoolExecutor | None = None,
+        *,
+        rows: tuple[int, int] | None = None,
+        cuts: Sequence[int] = (),
+    ) -> list[list[Parcel]]:
         """For every run of buckets between two of `cuts` (by default one run of all), one parcel per worker.
 
         `rows`: only first…last-1 of the chunk. In each parcel the buckets outside its run are empty.
@@ -270,8 +275,8 @@ class Partitioner:
                 hashes, missing = hasher.block(keys, start, min(BLOCK, span[1] - start))
                 ids = self._ids[start : start + hashes.size]
                 partition_loops.assign_buckets(hashes, missing, total, ids, counts)
-        found: Counts = counts.sum(axis=0)
-        return found
+        totals: Counts = counts.sum(axis=0)
+        return totals
 
     def _measure(self, column: Column, total: int, span: tuple[int, int]) -> Counts:
         from merge_bench.merge import partition_loops
@@ -385,19 +390,20 @@ class BucketReader:
 
     def chunks(self, first: int, last: int) -> list[Frame]:
         """The rows of buckets first…last-1: for each parcel that has some, a frame over its memory."""
-        found = []
+        frames = []
         for whole, (rows, *sizes) in zip(self._columns, self._edges, strict=True):
             start, stop = rows[first], rows[last]
             if start == stop:
                 continue
             spans = ((edges[first], edges[last]) for edges in sizes)
             columns = tuple(
-                _some_bytes(column, start, stop, *next(spans)) if column.offsets is not None
+                _some_bytes(column, start, stop, *next(spans))
+                if column.offsets is not None
                 else Column(column.values[start:stop], None, None if column.valid is None else column.valid[start:stop])
                 for column in whole
-            )  # fmt: skip
-            found.append(Frame(self.fields, columns, stop - start))
-        return found
+            )
+            frames.append(Frame(self.fields, columns, stop - start))
+        return frames
 
 
 def _edges(sizes: Counts) -> list[int]:
@@ -482,8 +488,8 @@ class BlockReader:
 
     def chunks(self, first: int, last: int) -> list[Frame]:
         """The rows of blocks first…last-1, without a copy."""
-        found = self._slice(first, last)
-        return [found] if found.rows else []
+        rows = self._slice(first, last)
+        return [rows] if rows.rows else []
 
     def _slice(self, first: int, last: int) -> Frame:
         start, stop = (self._frame.rows * edge // self.count for edge in (first, last))

@@ -120,10 +120,20 @@ def side_bytes(workload: SyntheticSpec | TableSpec, how: How = How.INNER) -> dic
 
 
 def synthetic_worker_bytes(
-    rows_per_chunk: int, workers: int, fraction: float, payload_columns: int, *, engine: str,
-    exchange: str = "ucx", pipeline: bool = False, shuffle: str = "tasks", hottest: float = 0.0,
-    runtime_filter: bool = False, how: How = How.INNER, sent: Side | None = None,
-) -> int:  # fmt: skip
+    rows_per_chunk: int,
+    workers: int,
+    fraction: float,
+    payload_columns: int,
+    *,
+    engine: str,
+    exchange: str = "ucx",
+    pipeline: bool = False,
+    shuffle: str = "tasks",
+    hottest: float = 0.0,
+    runtime_filter: bool = False,
+    how: How = How.INNER,
+    sent: Side | None = None,
+) -> int:
     """Estimated peak host memory of the worker that needs most, bytes.
 
     For each row of a chunk, with r the bytes of a row, R those of a row's share of the result, W workers:
@@ -204,11 +214,19 @@ def check_fits(plan: Plan, available: int, workers_here: int, where: str) -> Non
             return PROCESS_BYTES
         table = dataclasses.replace(spec, rows=1000 * thousands * workers)
         return synthetic_worker_bytes(
-            1000 * thousands, workers, spec.fraction, spec.payload_columns, engine=plan.engine,
-            exchange=plan.exchange, pipeline=plan.pipeline, shuffle=plan.shuffle,
-            hottest=table.hottest if spec.zipf else 0.0, runtime_filter=plan.runtime_filter, how=plan.how,
+            1000 * thousands,
+            workers,
+            spec.fraction,
+            spec.payload_columns,
+            engine=plan.engine,
+            exchange=plan.exchange,
+            pipeline=plan.pipeline,
+            shuffle=plan.shuffle,
+            hottest=table.hottest if spec.zipf else 0.0,
+            runtime_filter=plan.runtime_filter,
+            how=plan.how,
             sent=plan.distribution.sent,
-        )  # fmt: skip
+        )
 
     def fitting(thousands: int) -> int:
         """The largest number of workers that fit."""

@@ -78,8 +78,8 @@ class RuntimeFilter:
 
         def mark(keys: list[Array], span: Span, marks: Bytes) -> None:
             marks[:] = 1
-            for each, (low, high) in zip(keys, limits, strict=True):
-                mark_within(each[slice(*span)], low, high, marks)
+            for values, (low, high) in zip(keys, limits, strict=True):
+                mark_within(values[slice(*span)], low, high, marks)
 
         for side, keys, ranges in zip(Side, values, zip(lows.tolist(), highs.tolist(), strict=True), strict=True):
             if not self._shape.how.keeps(side) and _share_within(limits, zip(*ranges, strict=True)) < NEARLY_ALL:
@@ -89,7 +89,7 @@ class RuntimeFilter:
     def _known(self, chunks: dict[Side, Frame], share: Share, pool: ThreadPoolExecutor | None) -> dict[Side, Frame]:
         """Rows whose keys are in the Bloom filter of the other side, if that has few rows."""
         own = np.array([chunks[side].rows for side in Side], np.int64)
-        totals = np.sum([each.view(np.int64) for each in share(_bytes(own))], axis=0)
+        totals = np.sum([part.view(np.int64) for part in share(_bytes(own))], axis=0)
         few, many = (list(Side)[at] for at in np.argsort(totals, kind="stable"))
         fewest, most = sorted(totals.tolist())
         words = 1 << max(0, -(-fewest * KEY_BITS // 64) - 1).bit_length()
@@ -100,14 +100,14 @@ class RuntimeFilter:
         entered = np.zeros(words, np.uint64)
         for _, hashes, _ in self._hashes(chunks[few], (0, chunks[few].rows)):
             insert_keys(hashes, entered)
-        known = np.zeros(words, np.uint64)
-        for each in share(_bytes(entered)):
-            known |= each.view(np.uint64)
+        words_of_all = np.zeros(words, np.uint64)
+        for part in share(_bytes(entered)):
+            words_of_all |= part.view(np.uint64)
 
         def mark(span: Span, marks: Bytes) -> None:
             for start, hashes, missing in self._hashes(chunks[many], span):
                 some = marks[start - span[0] :][: hashes.size]
-                mark_members(hashes, known, some)
+                mark_members(hashes, words_of_all, some)
                 if missing is not None:
                     some &= missing ^ 1
 
@@ -137,8 +137,8 @@ class RuntimeFilter:
     def _ends(self, values: Array, pool: ThreadPoolExecutor | None) -> tuple[int, int]:
         """The least and the greatest value."""
         spans = row_spans(0, values.size, self._shape.threads)
-        found = list(_run(pool, lambda span: key_range(values[slice(*span)]), spans))
-        return min(low for low, _ in found), max(high for _, high in found)
+        ranges = list(_run(pool, lambda span: key_range(values[slice(*span)]), spans))
+        return min(low for low, _ in ranges), max(high for _, high in ranges)
 
     def _kept(self, side: Side, frame: Frame, mark: Mark, pool: ThreadPoolExecutor | None) -> Frame:
         """The rows that `mark` marks, or all if they are more than half."""

@@ -345,9 +345,17 @@ def open_data_plane(rows: int, threads: int) -> bytes:
     if not plan.how.pairs:
         right = right.only(plan.keys)  # its other columns are not in the result
     shape = JoinShape(
-        left.fields, right.fields, plan.keys, workers=plan.workers, rank=state.rank, rows=rows, threads=threads,
-        how=plan.how, sent=plan.distribution.sent, sent_rows=plan.sent_rows,
-    )  # fmt: skip
+        left.fields,
+        right.fields,
+        plan.keys,
+        workers=plan.workers,
+        rank=state.rank,
+        rows=rows,
+        threads=threads,
+        how=plan.how,
+        sent=plan.distribution.sent,
+        sent_rows=plan.sent_rows,
+    )
     from merge_bench.merge.merger import make_merger
 
     engine = engines.engine_class(plan.engine)(shape)
@@ -484,13 +492,13 @@ def write_result(fields: tuple[Sequence[Field], Sequence[Field]]) -> Check:
 def measure_link(rounds: int) -> list[Transfers]:
     """Repeat only the exchange of the last iteration, `rounds` times."""
     plugin = current_plugin()
-    merger, kept, found = plugin.merger, plugin.launch.timelines, list[Transfers]()
+    merger, kept, transfers = plugin.merger, plugin.launch.timelines, list[Transfers]()
     for _ in range(rounds):
         notes = merger.notes = TimeNotes() if kept else None
-        found.append(merger.exchange_only())
+        transfers.append(merger.exchange_only())
         if kept and notes:
             kept.keep_round(notes.timeline(plugin.launch.rank, merger.sides))
-    return found
+    return transfers
 
 
 def timelines() -> Timelines:

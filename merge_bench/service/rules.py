@@ -28,7 +28,7 @@ from merge_bench.config.shipped import FOLDER, SUFFIX, config_names, find_shippe
 from merge_bench.config.trust import SETTING, judge
 from merge_bench.errors import UsageError
 from merge_bench.probe import probes
-from merge_bench.records.writer import RECORDS
+from merge_bench.records.results_folder import is_result
 from merge_bench.service.documents import JobRequest
 from merge_bench.service.store import NAME, NAME_RULE
 from merge_bench.tune.options import TuneOptions
@@ -106,7 +106,7 @@ class Rules:
         raise UsageError(f"{key} must be in one of the service's folders of tables{allowed}")
 
     def _result(self, text: str) -> Path:
-        if RESULT_NAME.fullmatch(text) and (self.results / text / RECORDS).is_file():
+        if RESULT_NAME.fullmatch(text) and is_result(self.results / text):
             return self.results / text
         raise UsageError(f"against must be {HISTORY}, or the name of a result as /api/results lists them")
 

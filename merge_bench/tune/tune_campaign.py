@@ -13,7 +13,7 @@ from merge_bench.campaign.campaign import begin, first_line, write_interruption
 from merge_bench.campaign.host_load import check_host
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.progress import Labelled, Progress
-from merge_bench.campaign.resume import go_on
+from merge_bench.campaign.resume import reopen_newest
 from merge_bench.campaign.run import launch_merge
 from merge_bench.cluster import signals
 from merge_bench.errors import RunFailed, UsageError, WrongResult, say
@@ -51,8 +51,8 @@ def run(task: Task, output: Path, progress: Progress, caller: Caller) -> tuple[C
     """
     results = task.prepared[0].settings.results
     jobs = [Job(each, task.baseline, plan) for plan, each in enumerate(task.prepared)]
-    line = first_line(task.head, jobs, caller.argv)
-    found = None if task.run.fresh else go_on(results, line, lambda campaign: campaign.end is None)
+    line = first_line(task.head, jobs, caller)
+    found = None if task.run.fresh else reopen_newest(results, line, lambda campaign: campaign.end is None)
     timing = Timing.of(task)
     fitting = None if found else timing.fit()
     status, problem, untried = 0, "", False

@@ -19,8 +19,7 @@ from merge_bench.merge.distribution import SHUFFLED, choose, crossing, sendable
 from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.plan import PROCESS_BYTES, Plan, synthetic_worker_bytes
 from merge_bench.merge.workload.tables import TableSpec
-from merge_bench.records.recorded_plan import Plan as RecordedPlan
-from merge_bench.records.recorded_plan import unreadable
+from merge_bench.records.recorded_plan import RecordedPlan, unreadable
 from tests.helpers.plans import plan_of
 
 

@@ -18,8 +18,8 @@ from merge_bench.analysis.statistics.verdict import ALPHA
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import GateNotMet, NothingCompared, UsageError, WrongResult, require
 from merge_bench.records.campaign import Campaign
-from merge_bench.records.reader import read_campaign, read_head
-from merge_bench.records.writer import RECORDS
+from merge_bench.records.reader import read_campaign
+from merge_bench.records.results_folder import ResultsFolder, is_result
 
 METRIC = "throughput"
 HISTORY = "history"
@@ -52,16 +52,16 @@ class Gate:
         if not has or can_differ(has, launches, alpha=ALPHA):
             return None
         least = least_launches(alpha=ALPHA, paired=False)
-        found = (
+        warning = (
             f"the baseline {self.against.folder} has {has:,} launch{'es' * (has > 1)}, and this run makes {launches:,}:"
             f" a verdict needs at least {least} of each, so it can only be INCONCLUSIVE"
         )
         names = "--fail-on " + ",".join(self.fail_on)
         if not self.fail_on:
-            return found
+            return warning
         if any("INCONCLUSIVE" in GATES[gate] for gate in self.fail_on):
-            return f"{found}, and {names} ends with status {GateNotMet.exit_status}"
-        return f"{found}, and {names} cannot fail; with {names},inconclusive it ends with status 5"
+            return f"{warning}, and {names} ends with status {GateNotMet.exit_status}"
+        return f"{warning}, and {names} cannot fail; with {names},inconclusive it ends with status 5"
 
     def hold(self, campaign: Campaign) -> tuple[CompareDocument, int]:
         """The comparison's document, its ``error`` filled, and the exit status: 4, 5 or 0, as by `judged`.
@@ -123,16 +123,15 @@ def _result(against: str) -> str:
         If the folder has several; the message names the newest.
     """
     folder = Path(against)
-    if not folder.is_dir() or (folder / RECORDS).is_file():
+    if not folder.is_dir() or is_result(folder):
         return against
-    found = sorted(path.parent for path in folder.glob(f"*/{RECORDS}"))
-    if len(found) > 1:
-        newest = max(found, key=lambda path: head.time if (head := read_head(path / RECORDS)) else 0.0)
+    results = ResultsFolder(folder).entries()
+    if len(results) > 1:
         raise UsageError(
-            f"--against takes one result, but the folder {against} contains {len(found)}; name one of them, such as"
-            f" the newest: --against {shlex.quote(str(newest))}"
+            f"--against takes one result, but the folder {against} contains {len(results)}; name one of them, such as"
+            f" the newest: --against {shlex.quote(results[0].id)}"
         )
-    return str(found[0]) if found else against
+    return results[0].id if results else against
 
 
 def compare_for(

@@ -52,11 +52,11 @@ def rows_without_key(chunk: Frame, keys: Sequence[str]) -> npt.NDArray[np.int32]
     columns = [chunk.column(key) for key in keys]
     if all(is_plain(*column) for column in columns):
         return np.zeros(0, np.int32)
-    hasher, found = RowHasher(), []
+    hasher, parts = RowHasher(), []
     for start in range(0, chunk.rows, BLOCK):
         _, missing = hasher.block(columns, start, min(BLOCK, chunk.rows - start))
-        found.append(np.flatnonzero(missing) + start)
-    return np.concatenate(found).astype(np.int32) if found else np.zeros(0, np.int32)
+        parts.append(np.flatnonzero(missing) + start)
+    return np.concatenate(parts).astype(np.int32) if parts else np.zeros(0, np.int32)
 
 
 def without_match(shape: JoinShape, side: Side, rows: Rows, out: BufferPool) -> Frame:
@@ -166,10 +166,10 @@ class BucketJoin:
                 mark_matches(words, *table, its)
             at = count = 0
             while compared and (count or at < chunk.rows):
-                found, at, count = follow_links(words, at, count, *table, theirs, ours)
+                pairs_found, at, count = follow_links(words, at, count, *table, theirs, ours)
                 for place, column in compared.items():
-                    found = keep_equal(column, chunk.columns[place], theirs[:found], ours[:found])
-                mark(ours[:found], its)
+                    pairs_found = keep_equal(column, chunk.columns[place], theirs[:pairs_found], ours[:pairs_found])
+                mark(ours[:pairs_found], its)
                 count = unmarked(self._candidates, self._entries, count, its)
             first += chunk.rows
 
@@ -188,17 +188,21 @@ class BucketJoin:
         parts, first = [], 0
         for chunk in chunks:
             rows = np.empty(chunk.rows + 1, np.int32)  # one more, because it writes before it knows
-            found = find_marked(marks[first : first + chunk.rows], wanted, rows)
+            size = find_marked(marks[first : first + chunk.rows], wanted, rows)
             first += chunk.rows
-            if found:
-                parts.append((chunk, rows[:found]))
+            if size:
+                parts.append((chunk, rows[:size]))
         if parts:
             yield without_match(self._shape, side, parts, out)
 
     def _join_pairs(
-        self, left: Sequence[Frame], right: Sequence[Frame], out: BufferPool, left_marks: Bytes | None,
+        self,
+        left: Sequence[Frame],
+        right: Sequence[Frame],
+        out: BufferPool,
+        left_marks: Bytes | None,
         right_marks: Bytes | None,
-    ) -> Iterator[Frame]:  # fmt: skip
+    ) -> Iterator[Frame]:
         """The matching rows, a piece at a time; those of a side with marks are marked."""
         rows = sum(chunk.rows for chunk in left)
         if not rows:
@@ -216,20 +220,29 @@ class BucketJoin:
                     yield self._piece(left, parts, lefts, rights, out)
                     parts, pairs = [], 0
                 ours, theirs = lefts[pairs:], rights[pairs:]
-                found, at, count = find_pairs(
-                    words, at, count, shift, self._heads, self._links, self._entered,
-                    self._candidates, self._entries, ours, theirs,
-                )  # fmt: skip
+                size, at, count = find_pairs(
+                    words,
+                    at,
+                    count,
+                    shift,
+                    self._heads,
+                    self._links,
+                    self._entered,
+                    self._candidates,
+                    self._entries,
+                    ours,
+                    theirs,
+                )
                 for place, key in zip(self._left_keys, self._right_keys, strict=True):
                     if place in compared:
-                        found = keep_equal(compared[place], chunk.columns[key], ours[:found], theirs[:found])
+                        size = keep_equal(compared[place], chunk.columns[key], ours[:size], theirs[:size])
                 if left_marks is not None:
-                    mark(ours[:found], left_marks)
+                    mark(ours[:size], left_marks)
                 if right_marks is not None:
-                    mark(theirs[:found], right_marks[first:])
-                if found:
-                    parts.append((chunk, slice(pairs, pairs + found)))
-                    pairs += found
+                    mark(theirs[:size], right_marks[first:])
+                if size:
+                    parts.append((chunk, slice(pairs, pairs + size)))
+                    pairs += size
             first += chunk.rows
         if parts:
             yield self._piece(left, parts, lefts, rights, out)

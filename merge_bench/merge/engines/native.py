@@ -64,10 +64,10 @@ class NativeEngine(PolarsEngine):
             return list(self._joined(thread, dealt[thread :: len(self._joins)], left, right))
 
         run = map if self._pool is None else self._pool.map
-        found = list(itertools.chain.from_iterable(run(some, range(len(self._joins)))))
-        if not found and not self._results:
-            found = [Frame.from_arrow(arrow_schema(self.shape.output).empty_table())]
-        return found
+        pieces = list(itertools.chain.from_iterable(run(some, range(len(self._joins)))))
+        if not pieces and not self._results:
+            pieces = [Frame.from_arrow(arrow_schema(self.shape.output).empty_table())]
+        return pieces
 
     def _joined(
         self, thread: int, groups: Sequence[tuple[int, int]], left: RowReader, right: RowReader

@@ -133,9 +133,8 @@ def merged(
     import dask.dataframe as dd
 
     left, right = (
-        dd.from_delayed(list(futures), meta=meta, verify_meta=False)
-        for futures, meta in zip(parts, empty, strict=True)
-    )  # fmt: skip
+        dd.from_delayed(list(futures), meta=meta, verify_meta=False) for futures, meta in zip(parts, empty, strict=True)
+    )
     sent = plan.distribution.sent
     if sent is Side.LEFT:  # Dask sends a frame of one partition to every worker
         left = left.repartition(npartitions=1)

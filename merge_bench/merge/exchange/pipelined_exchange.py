@@ -59,9 +59,13 @@ class PipelinedExchange:
     """
 
     def __init__(
-        self, exchange: MessageExchange, pieces: Sequence[Piece], header_bytes: int, room: Room,
+        self,
+        exchange: MessageExchange,
+        pieces: Sequence[Piece],
+        header_bytes: int,
+        room: Room,
         notes: TimeNotes | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._notes = notes
         self._exchange, self._pieces, self._room = exchange, pieces, room
         self._header_bytes = _NUMBER + header_bytes
@@ -292,8 +296,8 @@ class PipelinedExchange:
 
     def _meters(self, item: _Item) -> list[Meter]:
         assert item.number is not None
-        found = [self.flights[self._pieces[item.number].side], self.both]
-        return [*found, self.arrivals[item.message.peer]] if item.message.receive else found
+        meters = [self.flights[self._pieces[item.number].side], self.both]
+        return [*meters, self.arrivals[item.message.peer]] if item.message.receive else meters
 
 
 def _key(item: _Item) -> Key:

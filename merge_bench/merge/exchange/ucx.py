@@ -335,7 +335,7 @@ def print_endpoint(handle: int) -> str:
 
 def parse(text: str) -> list[SizeRange]:
     """Read the tables of plain tag sends (UCX ≥ 1.12 with protocols v2), or the thresholds that older ones print."""
-    found: list[SizeRange] = []
+    ranges: list[SizeRange] = []
     memory: str | None = None
     for line in text.splitlines():
         title = _TITLE.search(line)
@@ -349,8 +349,8 @@ def parse(text: str) -> list[SizeRange]:
                 memory = None
             continue
         if memory is not None:
-            found.append(_range(memory, row))
-    return found or list(_old(text))
+            ranges.append(_range(memory, row))
+    return ranges or list(_old(text))
 
 
 def lanes(text: str) -> list[str]:

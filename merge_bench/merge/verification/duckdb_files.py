@@ -27,9 +27,15 @@ from merge_bench.merge.workload.tables import TableColumn, TableSide
 types = pa.types
 
 _INTEGERS = {
-    pa.int8(): "TINYINT", pa.int16(): "SMALLINT", pa.int32(): "INTEGER", pa.int64(): "BIGINT",
-    pa.uint8(): "UTINYINT", pa.uint16(): "USMALLINT", pa.uint32(): "UINTEGER", pa.uint64(): "UBIGINT",
-}  # fmt: skip
+    pa.int8(): "TINYINT",
+    pa.int16(): "SMALLINT",
+    pa.int32(): "INTEGER",
+    pa.int64(): "BIGINT",
+    pa.uint8(): "UTINYINT",
+    pa.uint16(): "USMALLINT",
+    pa.uint32(): "UINTEGER",
+    pa.uint64(): "UBIGINT",
+}
 _FLOATS = {pa.float32(): "FLOAT", pa.float64(): "DOUBLE"}
 _TEXTS = ("VARCHAR", "JSON")
 _RAW = {"INT32": "INTEGER", "INT64": "BIGINT", "BYTE_ARRAY": "BLOB", "FIXED_LEN_BYTE_ARRAY": "BLOB"}
@@ -74,7 +80,7 @@ def sql_type(target: pa.DataType) -> str:
     return "BOOLEAN" if types.is_boolean(target) else {**_INTEGERS, **_FLOATS}[target]
 
 
-def sql_value(column: str, found: Stored | None, target: pa.DataType) -> str:
+def sql_value(column: str, stored: Stored | None, target: pa.DataType) -> str:
     """SQL for the values of a column under its canonical type; None: these files do not have it, so it is null.
 
     Raises
@@ -83,11 +89,11 @@ def sql_value(column: str, found: Stored | None, target: pa.DataType) -> str:
         If the types do not go together.
     """
     wanted = sql_type(target)
-    if found is None or found.kind.strip('"') == "NULL":
+    if stored is None or stored.kind.strip('"') == "NULL":
         return f"NULL::{wanted}"
-    kind = found.kind
+    kind = stored.kind
     if types.is_temporal(target):
-        return _temporal(column, found, target)
+        return _temporal(column, stored, target)
     if wanted == "BLOB":
         if kind in _TEXTS or kind.startswith("ENUM"):
             return f"encode({column}::VARCHAR)"
@@ -106,14 +112,14 @@ def sql_value(column: str, found: Stored | None, target: pa.DataType) -> str:
     raise NotExact
 
 
-def _temporal(column: str, found: Stored, target: pa.DataType) -> str:
+def _temporal(column: str, stored: Stored, target: pa.DataType) -> str:
     """Integers in the target's unit since 1970, or since midnight."""
     wanted = sql_type(target)
     if types.is_date32(target):
-        if found.kind != "DATE":
+        if stored.kind != "DATE":
             raise NotExact
         return f"({column} - DATE '1970-01-01')::{wanted}"
-    ticks, unit = _ticks(column, found)
+    ticks, unit = _ticks(column, stored)
     have, want = _PER_SECOND[unit], _PER_SECOND[target.unit]
     if want >= have:
         return f"({ticks} * {want // have})::{wanted}" if want > have else f"({ticks})::{wanted}"
@@ -122,19 +128,19 @@ def _temporal(column: str, found: Stored, target: pa.DataType) -> str:
     return f"({whole} WHEN {ticks} IS NOT NULL THEN error('finer than its type') END)::{wanted}"
 
 
-def _ticks(column: str, found: Stored) -> tuple[str, str]:
+def _ticks(column: str, stored: Stored) -> tuple[str, str]:
     """64-bit integers of a time or a duration, and their unit."""
-    kind = found.kind
+    kind = stored.kind
     if kind == "INT96":  # what is below a microsecond is cut off, as the engines' reader does
         days = f"({column}.date - DATE '1970-01-01')"
         return f"({days} * {_DAY * 10**6} + epoch_ns({column}.time) // 1000)", "us"
-    if kind in ("INTEGER", "BIGINT") and found.unit:
-        return f"{column}::BIGINT", found.unit
+    if kind in ("INTEGER", "BIGINT") and stored.unit:
+        return f"{column}::BIGINT", stored.unit
     if kind.startswith("TIMESTAMP"):
         unit = "ns" if kind.endswith("NS") else "us"
         # DuckDB takes the two outermost integers for infinity, which has no number.
         ends = f"CASE WHEN {column} > '-infinity' THEN {2**63 - 1} ELSE {-(2**63) + 1} END"
-        if found.unit == "ms":
+        if stored.unit == "ms":
             ends = "error('beyond microseconds')"
         return f"coalesce(epoch_{unit}({column}), CASE WHEN {column} IS NOT NULL THEN {ends} END)", unit
     if kind == "TIME_NS":
@@ -154,8 +160,8 @@ def top_columns(elements: Sequence[Mapping[str, Any]]) -> list[Stored]:
     """The columns among the elements of a Parquet schema, of which the first is the root; nested ones as a whole."""
     columns, position = [], 1
     while position < len(elements):
-        each = elements[position]
-        columns.append(_stored(each))
+        element = elements[position]
+        columns.append(_stored(element))
         position = _next(elements, position)
     return columns
 
@@ -170,8 +176,8 @@ def _next(elements: Sequence[Mapping[str, Any]], start: int) -> int:
 
 def _stored(element: Mapping[str, Any]) -> Stored:
     pattern = r"(MILLIS|MICROS|NANOS)=(?!<null>)|TIME(?:STAMP)?_(MILLIS|MICROS)"
-    found = re.search(pattern, f"{element['logical']} {element['converted']}")
-    unit = {"MILLIS": "ms", "MICROS": "us", "NANOS": "ns"}[found[1] or found[2]] if found else None
+    match = re.search(pattern, f"{element['logical']} {element['converted']}")
+    unit = {"MILLIS": "ms", "MICROS": "us", "NANOS": "ns"}[match[1] or match[2]] if match else None
     physical = element["type"] or ""
     return Stored(element["name"], "INT96" if physical == "INT96" else element["kind"] or "", unit, physical)
 
@@ -285,18 +291,18 @@ class SideFiles:
 
     def _value(self, group: Group, column: TableColumn) -> str:
         place, partition = group.column(column.source), self._partitions.get(column.source)
-        name, found = (f"t.c{place[0]}", place[1]) if place else ("", None)
+        name, stored = (f"t.c{place[0]}", place[1]) if place else ("", None)
         if place is None and partition is not None:
-            name, found = f"p.{partition[0].name}", partition[0]
+            name, stored = f"p.{partition[0].name}", partition[0]
         try:
-            return sql_value(name, found, column.field.type)
+            return sql_value(name, stored, column.field.type)
         except NotExact:
-            assert found is not None
+            assert stored is not None
         paths = [self._paths[number] for number in group.numbers]
-        if found.strippable:
+        if stored.strippable:
             raise ReadRaw(dict.fromkeys(paths, frozenset([column.source])))
         raise UsageError(
-            f"{paths[0]}: the proof cannot read column {column.source!r}, stored as {found.kind}, exactly as"
+            f"{paths[0]}: the proof cannot read column {column.source!r}, stored as {stored.kind}, exactly as"
             f" {column.field.type}; leave it out, or convert it"
         )
 
@@ -364,15 +370,15 @@ class SideFiles:
     def _partition_columns(self) -> dict[str, tuple[Stored, pa.Array]]:
         """The values of each Hive partition for every file: 32-bit integers if all are, else text."""
         names = dict.fromkeys(name for file in self._files for name, _ in file.partitions)
-        found = {}
+        columns = {}
         for number, name in enumerate(names):
             texts = [dict(file.partitions).get(name) for file in self._files]
             numbers = [None if text is None else _integer(text) for text in texts]
             whole = [text is None for text in texts] == [each is None for each in numbers]
             kind = "NULL" if not any(texts) and whole else "INTEGER" if whole else "VARCHAR"
             values = pa.array(numbers, pa.int32()) if whole else pa.array(texts, pa.string())
-            found[name] = Stored(f"p{number}", kind), values
-        return found
+            columns[name] = Stored(f"p{number}", kind), values
+        return columns
 
 
 def _integer(text: str) -> int | None:

@@ -289,8 +289,10 @@ def _read_raw_if_refused(work: Callable[[Raw], _Answer]) -> _Answer:
         try:
             return work(raw)
         except ReadRaw as refused:
-            raw = {file: raw.get(file, frozenset()) | refused.columns.get(file, frozenset())
-                   for file in {*raw, *refused.columns}}  # fmt: skip
+            raw = {
+                file: raw.get(file, frozenset()) | refused.columns.get(file, frozenset())
+                for file in {*raw, *refused.columns}
+            }
 
 
 def _to_integers(column: pa.ChunkedArray, *, floats: bool = False) -> pa.ChunkedArray:

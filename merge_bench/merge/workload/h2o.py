@@ -47,9 +47,11 @@ class Generator:
 
     def __init__(self, rows: int) -> None:
         self.rows = {
-            "x": rows, "small": max(LEAST_KEYS, rows // 1_000_000), "medium": max(LEAST_KEYS, rows // 1000),
+            "x": rows,
+            "small": max(LEAST_KEYS, rows // 1_000_000),
+            "medium": max(LEAST_KEYS, rows // 1000),
             "big": rows,
-        }  # fmt: skip
+        }
 
     def group_rows(self, table: str) -> int:
         """Rows of a row group; the last one may have fewer."""
@@ -89,9 +91,9 @@ def _shuffled(numbers: Numbers, count: int, seed: int) -> Numbers:
     """Where a pseudo-random order of 0…count-1 has these numbers."""
     from merge_bench.merge.workload import synthetic_loops as loops
 
-    found = numbers.copy()
-    loops.permute(found, count, math.isqrt(count - 1) + 1, seed)
-    return found
+    places = numbers.copy()
+    loops.permute(places, count, math.isqrt(count - 1) + 1, seed)
+    return places
 
 
 def _names(keys: Numbers) -> pa.Array:
@@ -110,9 +112,9 @@ def ensure_tables(rows: int, names: Sequence[str], folder: Path | None = None) -
     """
 
     def make(temporary: Path, missing: Sequence[str]) -> None:
-        made = Generator(rows)
+        generator = Generator(rows)
         for name in missing:
-            made.write(name, temporary / f"{name}.parquet")
+            generator.write(name, temporary / f"{name}.parquet")
 
     target = (cache_folder() if folder is None else folder) / f"{rows}-{VERSION}"
     what = f"h2o with {format_count(rows)} rows"

@@ -220,10 +220,10 @@ def _parcel_rows(spec: SyntheticSpec, rank: int, workers: int) -> list[list[int]
     from merge_bench.merge import partition_loops as loops
 
     keys_only, parts = replace(spec, payload_columns=0), max(1, -(-spec.rows // workers // BLOCK_ROWS))
-    found = np.zeros((2, loops.HISTOGRAMS, workers + 1), np.int64)
+    histograms = np.zeros((2, loops.HISTOGRAMS, workers + 1), np.int64)
     ids = np.empty(BLOCK_ROWS + 1, np.uint16 if workers < 2**16 else np.uint32)
     for part in range(parts):  # chunk `rank` of `workers` has the rows of these chunks of `workers` × `parts`
         frames = generate(keys_only, rank * parts + part, workers * parts)[:2]
-        for frame, counts in zip(frames, found, strict=True):
+        for frame, counts in zip(frames, histograms, strict=True):
             loops.assign_fixed(frame.columns[0].values, workers, ids[: frame.rows], counts)
-    return [[int(count) for count in counts.sum(axis=0)[:workers]] for counts in found]
+    return [[int(count) for count in counts.sum(axis=0)[:workers]] for counts in histograms]

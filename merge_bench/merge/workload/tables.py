@@ -40,8 +40,8 @@ def key_columns(path: str, footers: parquet.Footers, on: Sequence[str], option: 
     for key in on:
         if key not in columns:
             other = "; for keys with other names in one table, use --left-on and --right-on" if option == "--on" else ""
-            found = _cut_at_comma(key, on, option, footers.names) or _what_it_has(key, footers.names)
-            raise UsageError(f"{path} has no column {_named(key)} to merge on; {found}{other}")
+            hint = _cut_at_comma(key, on, option, footers.names) or _what_it_has(key, footers.names)
+            raise UsageError(f"{path} has no column {_named(key)} to merge on; {hint}{other}")
         if list(on).count(key) > 1:
             raise UsageError(f"column {_named(key)} of {path} is used as a key more than once")
     return [columns[key] for key in on]
@@ -77,10 +77,10 @@ def _what_it_has(key: str, columns: Sequence[str]) -> str:
 
 def check_columns(columns: Sequence[str], *tables: tuple[str, parquet.Footers]) -> None:
     """Refuse a name of ``--columns`` that no table has."""
-    found = dict.fromkeys(name for _, footers in tables for name in footers.names)
+    names = dict.fromkeys(name for _, footers in tables for name in footers.names)
     for name in columns:
-        if name not in found:
-            whole = _cut_at_comma(name, columns, "--columns", found).removeprefix("for its")
+        if name not in names:
+            whole = _cut_at_comma(name, columns, "--columns", names).removeprefix("for its")
             raise UsageError(
                 f"--columns names {_named(name)}, which is a column of neither {' nor '.join(t for t, _ in tables)}"
                 + (f"; for{whole}" if whole else "")
@@ -250,9 +250,14 @@ class TableSpec:
 
 
 def plan_tables(
-    left: str, right: str, left_on: Sequence[str], right_on: Sequence[str], workers: int, engine: str,
+    left: str,
+    right: str,
+    left_on: Sequence[str],
+    right_on: Sequence[str],
+    workers: int,
+    engine: str,
     columns: Sequence[str] | None = None,
-) -> TableSpec:  # fmt: skip
+) -> TableSpec:
     """Plan the merge of two Parquet tables on `workers` workers; a path is a file, a folder or a pattern.
 
     `columns`: names of the columns of both tables that are merged beside the keys; None: all.
@@ -349,11 +354,11 @@ def read_side(side: TableSide, file: str, row_groups: Sequence[int], columns: Se
     """These columns of rows of a file of one side, under their fields' names and types. Errors as `load_chunk`."""
     constants = side.constants.get(file, {})
     table = parquet.read_rows(file, row_groups, [column.source for column in columns])
-    arrays, found = [], frozenset(table.column_names)
+    arrays, names = [], frozenset(table.column_names)
     for column in columns:
         if column.source in constants:
             arrays.append(pa.repeat(pa.scalar(constants[column.source], column.field.type), table.num_rows))
-        elif column.source not in found:
+        elif column.source not in names:
             raise UsageError(f"{file} no longer has column {column.source!r}, which the merge needs")
         else:
             arrays.append(_canonical(column, table, file))
@@ -391,8 +396,8 @@ def _load(side: TableSide, rank: int) -> Frame:
             " host the same files, and do not change them during a run"
         )
     frame = Frame.from_arrow(table)
-    for planned, found in zip(side.fields, frame.fields, strict=True):
-        if found.nullable and not planned.nullable:
+    for planned, loaded in zip(side.fields, frame.fields, strict=True):
+        if loaded.nullable and not planned.nullable:
             raise UsageError(
                 f"column {planned.name!r} of {side.path} has nulls, although the Parquet statistics showed none;"
                 " write the file again, with correct statistics"

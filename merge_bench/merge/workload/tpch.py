@@ -65,12 +65,12 @@ def find_generator() -> str:
     for beside in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))):
         if (beside / "tpchgen-cli").is_file():
             return str(beside / "tpchgen-cli")
-    found = shutil.which("tpchgen-cli")
-    if found is None:
+    program = shutil.which("tpchgen-cli")
+    if program is None:
         raise UsageError(
             "--workload tpch needs the package tpchgen-cli, which is not installed; run: pip install tpchgen-cli"
         )
-    return found
+    return program
 
 
 def _version(program: str) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from merge_bench.analysis.compare.document import ONE_NIGHT
 from merge_bench.analysis.compare.fail_on import Gate, asked_for, passed
-from merge_bench.analysis.compare.samples import METRICS
+from merge_bench.analysis.compare.judging import METRICS
 from merge_bench.analysis.documents.error import Failure
 from merge_bench.analysis.history import document as documents
 from merge_bench.config.options import RunOptions
