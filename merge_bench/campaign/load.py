@@ -138,12 +138,12 @@ def _named(key: str, config: ConfigFile) -> str:
 
 def _refuse_twins(planned: Sequence[PlannedRun]) -> None:
     """Refuse a sweep in which two values of an option mean the same, as `auto` and the engine that it chooses."""
-    for one, other in itertools.combinations(planned, 2):
-        if one.plan == other.plan:
-            values = {key: (getattr(one.options, key), getattr(other.options, key)) for key in SWEPT}
+    for run, other in itertools.combinations(planned, 2):
+        if run.plan == other.plan:
+            values = {key: (getattr(run.options, key), getattr(other.options, key)) for key in SWEPT}
             key, (first, second) = next(item for item in values.items() if item[1][0] != item[1][1])
             raise UsageError(
-                f"--{key} {first} and {second} mean the same here ({getattr(one.plan, key)}); name only one of them"
+                f"--{key} {first} and {second} mean the same here ({getattr(run.plan, key)}); name only one of them"
             )
 
 
@@ -190,10 +190,12 @@ def _check(config: ConfigFile | None, options: RunOptions) -> list[Caution]:
         raise UsageError("\n".join([*result.errors, "add --allow-unknown to continue anyway"]))
     warned = [Caution("config", sentence) for sentence in (*result.errors, *result.warnings)]
     absent = [name for conflict in result.conflicts if conflict.code == NO_DEVICE for name in conflict.settings]
-    for each in result.variables:
-        if each.source == "config" and each.state in WORTH_A_WARNING and each.message and each.name not in absent:
-            where = f"{config.where(each.line)}: " if each.line else ""
-            warned.append(Caution(f"config-{each.state}", f"{where}{each.name}={each.value}: {each.message}"))
+    for setting in result.variables:
+        told = setting.source == "config" and setting.state in WORTH_A_WARNING and setting.message
+        if told and setting.name not in absent:
+            where = f"{config.where(setting.line)}: " if setting.line else ""
+            message = f"{where}{setting.name}={setting.value}: {setting.message}"
+            warned.append(Caution(f"config-{setting.state}", message))
     warned += [Caution(conflict.code, conflict.message, conflict.documented) for conflict in result.conflicts]
     return warned
 
@@ -206,5 +208,5 @@ def _launcher_settings(options: RunOptions, variables: Mapping[str, str]) -> dic
         devices = {"UCX_NET_DEVICES": network.net_devices(interface or LOOPBACK)} if launcher.starts_here else {}
     else:
         devices = {"UCX_NET_DEVICES": interface} if interface else {}
-    found = launcher_ucx(options, variables, hosts=len(hosts)) if launcher.owns_processes else {}
-    return {**devices, **found}
+    own = launcher_ucx(options, variables, hosts=len(hosts)) if launcher.owns_processes else {}
+    return {**devices, **own}

@@ -151,24 +151,24 @@ def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine) -
 def _remarks(planned: PlannedRun, machine: Machine) -> tuple[Caution, ...]:
     """What is worth a warning about tables, launcher and phases."""
     workload = planned.plan.workload
-    found = list(workload.warnings) if isinstance(workload, TableSpec) else []
+    warnings = list(workload.warnings) if isinstance(workload, TableSpec) else []
     if left := leftovers(planned.options, machine.environ):
-        found.append(left)
+        warnings.append(left)
     if planned.plan.pipeline and planned.launcher.starts_here:
-        found.append(SLOW_PIPELINE)
-    return tuple(found)
+        warnings.append(SLOW_PIPELINE)
+    return tuple(warnings)
 
 
 def _open_ports(planned: PlannedRun, variables: Mapping[str, str], *, others_connect: bool) -> tuple[Caution, ...]:
     """The warnings for ports that ask for no certificate."""
-    plan, settings, found = planned.plan, planned.settings, []
+    plan, settings, warnings = planned.plan, planned.settings, list[Caution]()
     if plan.protocol != "tls":
-        found.append(open_dask_port(plan.protocol, everyone=not others_connect))
+        warnings.append(open_dask_port(plan.protocol, everyone=not others_connect))
     if len(settings.hosts) < 2 and (plan.data_plane.endpoints or plan.protocol == "ucx"):
         bound = planned.options.interface or ("its host" if settings.hosts else None)
         port = open_port({**settings.ucx, **variables}, bound)
-        found += [port] if port else []
-    return tuple(found)
+        warnings += [port] if port else []
+    return tuple(warnings)
 
 
 def open_dask_port(protocol: str, *, everyone: bool) -> Caution:

@@ -60,11 +60,11 @@ class Option:
 
     def taking(self, allowed: Sequence[str], help: str) -> Option:
         """This option with the values `allowed`."""
-        one, names = parsers.choice(*allowed), "|".join(allowed)
+        word, names = parsers.choice(*allowed), "|".join(allowed)
         if not self.swept:
-            return replace(self, parse=one, placeholder=names, help=help)
+            return replace(self, parse=word, placeholder=names, help=help)
         return replace(
-            self, parse=parsers.several(one), placeholder=f"{names}[,…]", help=f"{help} Several values make a sweep."
+            self, parse=parsers.several(word), placeholder=f"{names}[,…]", help=f"{help} Several values make a sweep."
         )
 
 

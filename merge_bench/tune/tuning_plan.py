@@ -10,7 +10,6 @@ from merge_bench.campaign import load as loading
 from merge_bench.campaign.campaign import config_line
 from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import Head
-from merge_bench.cluster.launchers import launchers
 from merge_bench.config.files import read_regular
 from merge_bench.config.options import RunOptions
 from merge_bench.config.shipped import SPACE
@@ -107,19 +106,19 @@ def load(name: str | Path | None, run: RunOptions) -> list[PlannedRun]:
     tables = run.left is not None or run.workload not in ("auto", "synthetic")
     given = run if tables or "chunk" in run.sources else run.given(chunk=SIZES)
     ready: list[PlannedRun] = []
-    for each in loading.load(None if name is None else str(name), given):
-        plan = replace(each.plan, launches=1, link_rounds=0, check_link=False, timeline="off")
+    for planned in loading.load(None if name is None else str(name), given):
+        plan = replace(planned.plan, launches=1, link_rounds=0, check_link=False, timeline="off")
         if run.iterations is None:
             rows = plan.rows_per_chunk or SMALL_ROWS
             plan = replace(plan, iterations=SMALL_ITERATIONS if rows <= SMALL_ROWS else LARGE_ITERATIONS)
         if all(plan != other.plan for other in ready):  # sizes of --chunk do not apply to tables that a config names
-            ready.append(replace(each, plan=plan))
+            ready.append(replace(planned, plan=plan))
     return ready
 
 
 def _refuse(prepared: PlannedRun, options: TuneOptions) -> None:
     """Refuse what cannot be tuned, whatever the space."""
-    if not launchers()[prepared.settings.launcher].owns_processes:
+    if not prepared.launcher.owns_processes:
         raise UsageError(
             "tune cannot use a running cluster, because it changes UCX settings; omit --scheduler-address and"
             " --scheduler-file"

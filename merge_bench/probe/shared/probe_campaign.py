@@ -16,7 +16,6 @@ from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import Head, Job, add_config, in_blocks
 from merge_bench.campaign.progress import Labelled, Progress
 from merge_bench.campaign.run_options import refuse_more_launches
-from merge_bench.cluster.launchers import launchers
 from merge_bench.config.option import COMMAND_LINE
 from merge_bench.config.options import PROBE_OPTIONS, RunOptions, without_merge
 from merge_bench.errors import UsageError
@@ -47,15 +46,15 @@ def prepare(probe: Probe, configs: Sequence[str | None], given: RunOptions) -> t
     lines: list[Config] = []
     ready: list[tuple[PlannedRun, Config, dict[str, Any]]] = []
     for name in configs:
-        found = load(name, given, fixed, several=probe.sweeps)
-        add_config(lines, config_line(found[0]))
-        for sized, part in itertools.product(found, probe.parts):
-            planned = part.prepare(replace(sized, warnings=(*sized.warnings, *probe.cautions())))
-            ready.append((planned, lines[-1], _plan(probe, part, planned)))
+        planned = load(name, given, fixed, several=probe.sweeps)
+        add_config(lines, config_line(planned[0]))
+        for run, part in itertools.product(planned, probe.parts):
+            prepared = part.prepare(replace(run, warnings=(*run.warnings, *probe.cautions())))
+            ready.append((prepared, lines[-1], _plan(probe, part, prepared)))
     first, *_ = (prepared for prepared, _, _ in ready)
     if len({each.settings.results for each, _, _ in ready}) > 1:
         raise UsageError("the configs set different folders for results; choose one folder with --results")
-    running = not launchers()[first.settings.launcher].owns_processes
+    running = not first.launcher.owns_processes
     blocks = given.launches if given.source("launches") == COMMAND_LINE else 1 if running else REPETITIONS
     refuse_more_launches(first.settings.launcher, blocks * len(ready))
     plans: list[dict[str, Any]] = []
