@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from merge_bench.config.options import RunOptions
 from merge_bench.errors import UsageError
 from merge_bench.merge import distribution
 from merge_bench.merge.distribution import Distribution
@@ -14,7 +12,7 @@ from merge_bench.merge.workload.synthetic import SyntheticSpec
 from merge_bench.merge.workload.tables import TableSpec
 
 
-def check(values: Mapping[str, Any]) -> None:
+def check(options: RunOptions) -> None:
     """Refuse options that never work with ``--distribution broadcast``.
 
     Raises
@@ -22,20 +20,20 @@ def check(values: Mapping[str, Any]) -> None:
     UsageError
         One sentence naming the option that is wrong.
     """
-    if values["distribution"] != distribution.BROADCAST:
+    if options.distribution != distribution.BROADCAST:
         return
-    distribution.check(How(values["how"]))
-    without = _without_broadcast(values)
+    distribution.check(How(options.how))
+    without = _without_broadcast(options)
     if without is not None:
         raise UsageError(f"{without} cannot be used with --distribution broadcast; omit it, or use a shuffle")
 
 
-def choose(values: Mapping[str, Any], workload: SyntheticSpec | TableSpec, workers: int) -> Distribution:
+def choose(options: RunOptions, workload: SyntheticSpec | TableSpec, workers: int) -> Distribution:
     """The distribution of the plan. Of tables with strings, one row group of each is read."""
-    asked = values["distribution"]
+    asked = options.distribution
     if asked == distribution.SHUFFLE:
         return Distribution()
-    how, without = How(values["how"]), _without_broadcast(values)
+    how, without = How(options.how), _without_broadcast(options)
     return distribution.choose(asked, how, workers, side_bytes(workload, how), without=without)
 
 
@@ -53,11 +51,11 @@ def side_bytes(workload: SyntheticSpec | TableSpec, how: How = How.INNER) -> dic
     return {side: row_bytes(workload.side(side), names[side]) * workload.side(side).rows for side in Side}
 
 
-def _without_broadcast(values: Mapping[str, Any]) -> str | None:
+def _without_broadcast(options: RunOptions) -> str | None:
     """The option that is given and needs a shuffle.
 
     A broadcast has hardly anything to overlap: no row can be joined before all of the small table has arrived. A
     runtime filter saves the partition and exchange of rows, and a broadcast has neither for the large table.
     """
-    given = {"--pipeline on": values["pipeline"], "--runtime-filter on": values["runtime_filter"]}
+    given = {"--pipeline on": options.pipeline, "--runtime-filter on": options.runtime_filter}
     return next((option for option, value in given.items() if value == "on"), None)

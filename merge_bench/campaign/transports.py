@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from merge_bench.analysis.documents.transports import Pair, TransportsDocument
+from merge_bench.analysis.documents.setup import Pair, TransportsDocument
 from merge_bench.campaign.calling_program import Caller
 from merge_bench.campaign.cluster_session import Session, cautions
 from merge_bench.campaign.launch import stop_on_exit
@@ -13,12 +13,10 @@ from merge_bench.campaign.make_plan import Prepared
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.progress import Progress
 from merge_bench.campaign.recording import compare_environment, record_lanes
-from merge_bench.config.options import CLUSTER_OPTIONS, without_merge
 from merge_bench.errors import UsageError
 from merge_bench.merge import worker
 from merge_bench.records.writer import CampaignWriter
 
-FIXED = without_merge(CLUSTER_OPTIONS)
 DEVICE_MESSAGE_BYTES = 1 << 20
 
 

@@ -6,15 +6,15 @@ the UCX, the context and the endpoints of the data plane.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from merge_bench.config.allowed_transports import requested
+from merge_bench.config.options import RunOptions
 from merge_bench.errors import LaunchFailed, WrongResult
-from merge_bench.probe.shared import options
 from merge_bench.probe.shared.base import Probe, ProbeKind
 from merge_bench.probe.shared.measures import TIME
+from merge_bench.probe.shared.options import PairOptions
 from merge_bench.probe.shared.placements import as_requested, pair_count, pairs, placements_of, places
 from merge_bench.probe.shared.sizes import parse_sizes
 
@@ -28,9 +28,9 @@ MOST_BYTES = 1 << 29
 FEWEST = 20
 
 
-def make(values: Mapping[str, Any]) -> Rma:
+def make(options: PairOptions, run: RunOptions) -> Rma:
     """The measurement of these options."""
-    return Rma(parse_sizes(values["sizes"] or SIZES), placements_of(values["placement"]), values["iterations"])
+    return Rma(parse_sizes(options.sizes or SIZES), placements_of(options.placement), options.iterations)
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class Rma(Probe):
 PROBE = ProbeKind(
     name=Rma.name,
     help="Mean time of a UCX put for each message size: with one flush after 1000 puts, or a flush after each put.",
-    options=(options.SIZES, options.PLACEMENT, options.ITERATIONS),
+    options=PairOptions,
     make=make,
     latency=TIME,
 )

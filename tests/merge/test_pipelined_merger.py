@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 
 from merge_bench.campaign import make_plan
-from merge_bench.config.resolve import expand, resolve
 from merge_bench.errors import UsageError
 from merge_bench.merge import merger as merger_module
 from merge_bench.merge.engines import Description, engine_class
@@ -19,11 +18,11 @@ from merge_bench.merge.frame import Frame
 from merge_bench.merge.merger import Merger, PipelinedMerger, make_merger
 from merge_bench.merge.partition import LINES, most_streams
 from merge_bench.merge.plan import Plan
+from tests.helpers.plans import plan_of
 
 
 def plan(**options: Any) -> Plan:
-    (made,) = expand(resolve({"chunk": (1000,), "workers": (2,), **options}, None, {}))
-    return make_plan.prepare(made, None).plan
+    return plan_of(**{"chunk": 1000, "workers": 2, **options})
 
 
 def test_phases_are_apart_unless_asked_for() -> None:

@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merge_bench.campaign import make_plan
-from merge_bench.config.resolve import expand, resolve
 from merge_bench.errors import UsageError
 from merge_bench.merge import runtime_filter
 from merge_bench.merge.buffer_pool import BufferPool
@@ -29,6 +28,7 @@ from merge_bench.merge.runtime_filter import RuntimeFilter
 from tests.helpers.examples import examples
 from tests.helpers.frames import KINDS, multiset, random_table, seeds
 from tests.helpers.merge_cases import chunks
+from tests.helpers.plans import plan_of
 from tests.merge.in_process import engines_of, result, run_once, simulate
 
 ENGINES = [engine.name for engine in descriptions() if not engine.device_memory]
@@ -274,8 +274,7 @@ def test_few_other_keys_pass_the_bloom_filter() -> None:
 
 def test_the_option(monkeypatch: pytest.MonkeyPatch) -> None:
     def filters(**options: Any) -> bool:
-        (made,) = expand(resolve({"chunk": (1000,), "workers": (2,), **options}, None, {}))
-        return make_plan.prepare(made, None).plan.runtime_filter
+        return plan_of(chunk=1000, workers=2, **options).runtime_filter
 
     assert not filters()
     assert filters(runtime_filter="on")

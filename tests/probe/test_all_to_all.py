@@ -153,7 +153,7 @@ def test_without_a_limit_two_ranks_are_told_why_and_what_to_give(tmp_path: Path)
 def test_a_drawing_has_a_line_for_each_backend_over_size(tmp_path: Path) -> None:
     (panel,) = panels_of(stored(tmp_path))
     assert "Bandwidth of a rank" in panel.title
-    assert "Message size" in panel.picture.x.title
+    assert "Message size" in panel.x.title
 
 
 def test_wrong_bytes_are_marked(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from merge_bench.config.files import no_link
+from merge_bench.config.options import TableOptions
 from merge_bench.config.parsers import did_you_mean
 from merge_bench.errors import UsageError
 from merge_bench.units import format_bytes
@@ -32,14 +32,14 @@ class Question:
 class Benchmark:
     """A value of ``--workload``.
 
-    `default`: the questions of a run that names none. `make`: options of `run` by key, and names of tables → their
+    `default`: the questions of a run that names none. `make`: options, and names of tables → their
     Parquet files, which it generates if they do not exist.
     """
 
     name: str
     questions: tuple[Question, ...]
     default: tuple[str, ...]
-    make: Callable[[Mapping[str, Any], Sequence[str]], Sequence[Path]]
+    make: Callable[[TableOptions, Sequence[str]], Sequence[Path]]
 
     def choose(self, given: Sequence[str]) -> tuple[str, ...]:
         """The names of the questions asked for; ``3`` stands for ``q3``.

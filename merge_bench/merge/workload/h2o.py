@@ -10,9 +10,8 @@ table by itself: a random order is a pseudo-random bijection of row numbers, so 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from merge_bench.config.options import TableOptions
 from merge_bench.host import files
 from merge_bench.merge.workload.benchmark import Benchmark, Question, make_once
 from merge_bench.units import format_count
@@ -118,8 +118,8 @@ def ensure_tables(rows: int, names: Sequence[str], folder: Path | None = None) -
     return make_once(what, target, names, make, DISK_BYTES_PER_ROW * rows, "--rows")
 
 
-def _make(values: Mapping[str, Any], names: Sequence[str]) -> tuple[Path, ...]:
-    return ensure_tables(ROWS if values["rows"] is None else values["rows"], names)
+def _make(options: TableOptions, names: Sequence[str]) -> tuple[Path, ...]:
+    return ensure_tables(ROWS if options.rows is None else options.rows, names)
 
 
 def _question(name: str, right: str, key: str, how: str = "inner") -> Question:
