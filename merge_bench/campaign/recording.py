@@ -16,11 +16,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from merge_bench.campaign import require_transport
 from merge_bench.campaign.cluster_session import Session
 from merge_bench.config import allowed_transports
 from merge_bench.config.ucx_info import Installed, effective, find_installed
-from merge_bench.errors import Caution, RunFailed, WrongResult
+from merge_bench.errors import Caution, GateNotMet, RunFailed, WrongResult
 from merge_bench.host import counters
 from merge_bench.merge import worker
 from merge_bench.merge.frame import Field
@@ -61,7 +60,29 @@ def record_connections(session: Session) -> None:
     compare_environment(session)
     record_lanes(session)
     if session.lanes is not None:
-        require_transport.check_pairs(session.plan.require_transport, session.lanes.pairs)
+        check_pairs(session.plan.require_transport, session.lanes.pairs)
+
+
+def check_pairs(required: Sequence[str], pairs: Sequence[LanePair]) -> None:
+    """Refuse to go on where a pair uses none of `required`.
+
+    Raises
+    ------
+    GateNotMet
+        Naming the first such pair and what it uses.
+    """
+    if not required:
+        return
+    wanted = allowed_transports.resolve_aliases(required)
+    failing = [pair for pair in pairs if not wanted & {lane.partition("/")[0] for lane in pair.transports}]
+    if failing:
+        first = failing[0]
+        uses = ", ".join(first.transports) or "no transport that UCX reports"
+        others = f" ({len(failing)} of {len(pairs)} pairs fail)" if len(pairs) > 1 else ""
+        raise GateNotMet(
+            f"--require-transport {','.join(required)} is not met: the connection from rank {first.from_rank} to rank"
+            f" {first.to_rank} ({first.placement or 'placement unknown'}) uses {uses}{others}"
+        )
 
 
 def compare_environment(session: Session) -> list[Caution]:

@@ -76,10 +76,6 @@ class How(Enum):
         return (*ours, *theirs)
 
 
-DASK_JOINS = {How.INNER: "inner", How.LEFT: "left", How.RIGHT: "right", How.OUTER: "outer", How.SEMI: "leftsemi"}
-"""The joins that Dask's dataframes have, under their names there."""
-
-
 @dataclass(frozen=True)
 class JoinShape:
     """The join as all workers agree on it before any row is sent.
