@@ -33,12 +33,7 @@ DEFINITIONS = (
 def import_text(file: Path, results: Path, argv: Sequence[str] = ()) -> Path:
     """Make a campaign in `results` of `file`, and keep the text in its logs; gives its folder.
 
-    Raises
-    ------
-    UsageError
-        If `file` holds no whole report; nothing is made then.
-    RunFailed
-        If the disk is full.
+    Raises UsageError if `file` holds no whole report; nothing is made then; RunFailed if the disk is full.
     """
     content = _content(file)
     report = read_report(file, content)

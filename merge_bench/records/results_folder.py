@@ -162,10 +162,7 @@ class ResultsFolder:
     def changes(self, states: Mapping[str, str], names: Sequence[str] | None = None) -> Iterator[Change]:
         """The results that are not in these `states` any more, by name; `names`: only of these.
 
-        Raises
-        ------
-        OSError
-            If the folder cannot be read.
+        Raises OSError if the folder cannot be read.
         """
         folders = self._folders() if names is None else self._folders_of(names)
         for name in [name for name in names or states if name in states and name not in folders]:

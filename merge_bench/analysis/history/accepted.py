@@ -59,10 +59,7 @@ def accept(
 ) -> Accepted:  # fmt: skip
     """Add a line, and wait until it is on the disk; follows no link.
 
-    Raises
-    ------
-    UsageError
-        If the file cannot be written; what it had stays.
+    Raises UsageError if the file cannot be written; what it had stays.
     """
     line = Accepted(
         series=dict(series), newest=newest, metric=metric, level=level, by=by, reason=reason, time=time.time()

@@ -37,10 +37,7 @@ def history(
     `threshold`: the least change of the level that matters, 0.02 for 2 %; `most`: series at most, those with the newest
     results.
 
-    Raises
-    ------
-    UsageError
-        If a folder cannot be read, or there is no such series.
+    Raises UsageError if a folder cannot be read, or there is no such series.
     """
     for name in only.keys() - {"config", "chunk", "workers", "hosts", "engine", "exchange"}:
         raise UsageError(f"history has no option {name}")
@@ -60,11 +57,8 @@ def history(
 def accept_level(document: documents.HistoryDocument, *, by: str | None, reason: str) -> None:
     """Let ``--against history`` compare with the present level of the document's only series, though it is worse.
 
-    Raises
-    ------
-    UsageError
-        If that is not one series or not the metric that is compared, if it is compared with that level anyway, or if
-        nobody and nothing is named.
+    Raises UsageError if that is not one series or not the metric that is compared, if it is compared with that level
+    anyway, or if nobody and nothing is named.
     """
     if document.metric != METRIC:
         raise UsageError(f"--against history compares the {METRIC}; accept a level without --metric {document.metric}")

@@ -144,10 +144,7 @@ def predict(
 ) -> PredictDocument:  # fmt: skip
     """What this merge would do on `workers` workers of `hosts` hosts; None: on as many as the largest result has.
 
-    Raises
-    ------
-    UsageError
-        If it cannot be forecast; the message names what is missing.
+    Raises UsageError if it cannot be forecast; the message names what is missing.
     """
     if not 1 <= workers <= MOST_WORKERS:
         raise UsageError(f"--workers must be from 1 to {MOST_WORKERS}, not {workers}")
