@@ -373,15 +373,21 @@ class _Reader:
         try:
             workers = count_workers(printed, rows, of_iteration, of_server=named == "Device(s)")
             report = Report(
-                command=self.command, workers=workers, workers_printed=printed, rows_per_chunk=rows,
-                data_bytes=data_bytes(workers, rows), fraction=self._fraction(),
+                command=self.command,
+                workers=workers,
+                workers_printed=printed,
+                rows_per_chunk=rows,
+                data_bytes=data_bytes(workers, rows),
+                fraction=self._fraction(),
                 wall=self._read("Wall-clock", read_time),
                 bandwidth=self._read("Bandwidth", read_rate),
                 throughput=self._read("Throughput", read_rate),
-                iterations=tuple(self.rows), longest=most_iterations(total, data_bytes(workers, rows)),
-                left_out=tuple(self.left_out), traceback=self._traceback(),
+                iterations=tuple(self.rows),
+                longest=most_iterations(total, data_bytes(workers, rows)),
+                left_out=tuple(self.left_out),
+                traceback=self._traceback(),
                 first_left_out=_shown(self.lines[self.left_out[0] - 1]) if self.left_out else "",
-            )  # fmt: skip
+            )
             check_length(len(self.rows), total, report.data_bytes, _asked(self.command))
             check_figures(report)
         except Contradiction as error:

@@ -54,9 +54,7 @@ def read_accepted(roots: Sequence[str]) -> tuple[list[Accepted], list[str]]:
     return sorted(accepted, key=lambda each: each.time), problems
 
 
-def accept(
-    root: str, *, series: Series, newest: float, metric: str, level: float, by: str, reason: str
-) -> Accepted:  # fmt: skip
+def accept(root: str, *, series: Series, newest: float, metric: str, level: float, by: str, reason: str) -> Accepted:
     """Add a line, and wait until it is on the disk; follows no link.
 
     Raises UsageError if the file cannot be written; what it had stays.

@@ -54,7 +54,7 @@ def fit(runs: Sequence[Measured], links: Values, computing: Sequence[Measured] |
 
 def replicates(
     runs: Sequence[Measured], links: Sequence[Values], computing: Sequence[Measured]
-) -> list[dict[str, float]]:  # fmt: skip
+) -> list[dict[str, float]]:
     """Fits of resampled records: launches with replacement, and within each its iterations (Davison & Hinkley,
     "Bootstrap Methods and their Application" 1997, section 3.8). `links`: of each network measurement's launches one.
     """

@@ -206,8 +206,9 @@ def announcing(most: int, workers: int, values: Values) -> float:
     ways = (("local", most - 1), ("nic", workers - most))
     return max(
         values_of(values, f"{link}_latency") + peers * values_of(values, f"{link}_overhead")
-        for link, peers in ways if peers
-    )  # fmt: skip
+        for link, peers in ways
+        if peers
+    )
 
 
 def _limit(parts: Mapping[str, float], hidden: float, exchanging: bool) -> str:
