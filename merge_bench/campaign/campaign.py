@@ -52,7 +52,7 @@ def make_campaign(
     `wait_for_quiet`: seconds to wait at most until other processes leave this host's cores alone.
     `expected`: how long the launches take, which is printed before the first and corrected after it.
     """
-    line = first_line(head, jobs, caller.argv)
+    line = first_line(head, jobs, caller)
     found = find_resumable(results, line, jobs) if resume and len(jobs) > 1 and extend is None else None
     with caller.signals(), signals.ignored():  # from here on, a signal is recorded
         if extend is not None:
@@ -121,12 +121,20 @@ def write_interruption(writer: CampaignWriter, error: signals.Interrupted) -> No
         writer.write(FailureLine(launch=None, code=error.code, message=str(error)))
 
 
-def first_line(head: Head, jobs: Sequence[Job], argv: Sequence[str] = ()) -> CampaignLine:
+def first_line(head: Head, jobs: Sequence[Job], caller: Caller = UNTOUCHED) -> CampaignLine:
     """The first line of a new campaign, without its name."""
     return CampaignLine(
-        campaign_id="", argv=list(argv), version=__version__, git=git_state(), configs=list(head.configs),
-        seed=head.seed, plans=list(head.plans), runs=list(head.runs), surroundings=run_environment(jobs),
-    )  # fmt: skip
+        campaign_id="",
+        argv=list(caller.argv),
+        options=caller.options,
+        version=__version__,
+        git=git_state(),
+        configs=list(head.configs),
+        seed=head.seed,
+        plans=list(head.plans),
+        runs=list(head.runs),
+        surroundings=run_environment(jobs),
+    )
 
 
 def begin(writer: CampaignWriter, line: CampaignLine, jobs: Sequence[Job]) -> None:

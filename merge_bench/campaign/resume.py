@@ -113,7 +113,7 @@ def reopen_to_extend(result: Path, line: CampaignLine, jobs: Sequence[Job]) -> R
     try:
         end_killed_launches(writer, campaign)
         if wanted > planned:
-            writer.write(ExtensionLine(launches=wanted, argv=line.argv))
+            writer.write(ExtensionLine(launches=wanted, argv=line.argv, options=line.options))
             os.utime(folder)  # for indexes of campaigns that have ended
         return _resumed(writer, read_campaign(folder), jobs)
     except BaseException:
@@ -184,7 +184,7 @@ def differences(head: CampaignLine, wanted: CampaignLine) -> list[str]:
 def _compared(head: CampaignLine, *, launches: bool = True) -> dict[str, Any]:
     """What decides what is measured, as plain data; `launches`: also how often."""
     line: dict[str, Any] = msgspec.json.decode(
-        msgspec.json.encode(msgspec.structs.replace(head, campaign_id="", argv=[], time=0.0))
+        msgspec.json.encode(msgspec.structs.replace(head, campaign_id="", argv=[], options=None, time=0.0))
     )
     for config in line["configs"]:  # the folder of a config does not matter, nor how tables are called
         config["path"] = None

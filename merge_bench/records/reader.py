@@ -189,7 +189,7 @@ class Assembly:
         head, fields = self._head, _tuples(self._fields)
         for line in fields.get("extensions", ())[-1:]:
             plans = [{**plan, "launches": line.launches} for plan in head.plans]
-            head = msgspec.structs.replace(head, plans=plans, argv=line.argv)
+            head = msgspec.structs.replace(head, plans=plans, argv=line.argv, options=line.options)
             fields["plans"] = tuple(map(RecordedPlan.of, head.plans))
         return Campaign(self.path, head, launches=launches, truncated=truncated, skipped=dict(self._skipped), **fields)
 

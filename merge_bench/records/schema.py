@@ -84,6 +84,13 @@ class ImportedIteration(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     wall_resolution_seconds: NotNegative
 
 
+GivenOptions: TypeAlias = dict[str, str | bool | list[str]]
+"""Options of a command by key, each as it was typed: a text, several if it was repeated, true for a flag.
+
+A config or a baseline that the command names without an option is `config`.
+"""
+
+
 class CampaignLine(Line, tag="campaign", frozen=True, kw_only=True):
     """The first line of the records. Config names are unique in it.
 
@@ -93,6 +100,7 @@ class CampaignLine(Line, tag="campaign", frozen=True, kw_only=True):
 
     campaign_id: str
     argv: list[str]
+    options: GivenOptions | None = None
     version: str
     git: Git | None = None
     configs: list[Config]
@@ -481,6 +489,7 @@ class ExtensionLine(Line, tag="extension", frozen=True, kw_only=True):
 
     launches: Count
     argv: list[str] = []
+    options: GivenOptions | None = None
 
 
 class EndLine(Line, tag="end", frozen=True, kw_only=True):

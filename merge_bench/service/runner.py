@@ -190,7 +190,8 @@ class Runner:
                 stream.write(settings_text(job.settings).encode("ascii"))
         mark = job_mark(self._store.instance, job.id)
         environment = {**os.environ, JOB: mark, **_ENVIRONMENT}
-        environment.pop(BY_KEY["on"].variable, None)  # a job runs here, and does not queue another one
+        for key in ("service", "on"):  # a job runs here, and does not queue another one
+            environment.pop(BY_KEY[key].variable, None)
         # SIGTERM, so that a job whose service is killed ends its own processes. The kernel sends it when this thread
         # ends.
         return Child(

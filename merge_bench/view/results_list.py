@@ -10,7 +10,7 @@ from merge_bench.errors import UsageError
 from merge_bench.records.results_folder import Entry, ResultsFolder
 from merge_bench.view.dashboard.campaign_cache import CampaignCache, Figures, status_of
 from merge_bench.view.numbers import number
-from merge_bench.view.report.layout import page_on
+from merge_bench.view.report.terminal import page_on
 from merge_bench.view.text import visible
 from merge_bench.view.titles import short_time, title_of_entry, unusual_engines
 

@@ -16,8 +16,9 @@ from merge_bench.records.campaign import Campaign
 from merge_bench.records.recorded_plan import RecordedPlan, Table, Workload, is_tuning
 from merge_bench.records.results_folder import Entry
 from merge_bench.records.schema import CampaignLine
+from merge_bench.units import plural
 from merge_bench.view.numbers import rows
-from merge_bench.view.text import plural, short, visible
+from merge_bench.view.text import short, visible
 
 _MOST = 3
 

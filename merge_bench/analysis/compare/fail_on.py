@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -16,6 +15,7 @@ from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.analysis.documents.error import Failure
 from merge_bench.analysis.statistics.power import can_differ, least_launches
 from merge_bench.analysis.statistics.verdict import ALPHA
+from merge_bench.config.options import RunOptions
 from merge_bench.errors import GateNotMet, NothingCompared, UsageError, WrongResult, require
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
@@ -90,7 +90,7 @@ class Gate:
         return judged(document, metric=METRIC, fail_on=self.fail_on, allow_no_baseline=allowed)
 
 
-def asked_for(values: Mapping[str, Any], *, compared: int, runs: int) -> Gate | None:
+def asked_for(options: RunOptions, *, compared: int, runs: int) -> Gate | None:
     """The gate that the options of `run` ask for; the earlier result is read before anything is launched.
 
     `compared`: how many configs, engines or exchanges there are; `runs`: with how many sizes in all.
@@ -100,7 +100,7 @@ def asked_for(values: Mapping[str, Any], *, compared: int, runs: int) -> Gate | 
     UsageError
         If there is nothing to compare with, or the earlier result cannot be read.
     """
-    against, fail_on, allowed = values["against"], tuple(values["fail_on"]), bool(values["allow_no_baseline"])
+    against, fail_on, allowed = options.against, options.fail_on, options.allow_no_baseline
     if fail_on and not against and compared < 2:
         raise UsageError("--fail-on needs a comparison; use --against RESULT, or name several configs with --configs")
     if not against and not fail_on:
@@ -109,9 +109,9 @@ def asked_for(values: Mapping[str, Any], *, compared: int, runs: int) -> Gate | 
         require("scipy", "history", f"--against {HISTORY}")
         if runs > 1:
             raise UsageError(f"--against {HISTORY} takes one config and one size; run each by itself")
-        return Gate(Path(values["results"]), fail_on, float(values["threshold"]), allowed)
+        return Gate(Path(options.results), fail_on, options.threshold, allowed)
     earlier = read_campaign(_result(str(against))) if against else None
-    return Gate(earlier, fail_on, float(values["threshold"]), allowed)
+    return Gate(earlier, fail_on, options.threshold, allowed)
 
 
 def _result(against: str) -> str:

@@ -23,8 +23,8 @@ from merge_bench.view.text import as_html, plural
 from merge_bench.view.titles import short_time, tunes
 
 HOW = (
-    "<p>Queue a run with <code>python -m merge_bench run --chunk 1e6 --on URL</code>, where URL is the address of the "
-    "service, or with <code>POST /api/jobs</code>.</p>"
+    "<p>Queue a run with <code>python -m merge_bench run --chunk 1e6 --service URL</code>, where URL is the address of"
+    " the service, or with <code>POST /api/jobs</code>.</p>"
 )
 _MOST = 50
 

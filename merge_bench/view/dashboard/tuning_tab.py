@@ -152,7 +152,7 @@ def _outcome(campaign: Campaign, result: Result, steps: int, *, running: bool) -
             f"Confirmed against {result.baseline}: {each}.",
         ]
     elif campaign.end is None:
-        done = f"{plural(steps, 'step')} and {plural(sum(map(finished, campaign.launches)), 'launch', 'es')} done"
+        done = f"{plural(steps, 'step')} and {plural(sum(map(finished, campaign.launches)), 'launch')} done"
         found = [f"{'The tuning goes on' if running else 'The tuning is not finished'}: {done}."]
     else:
         found = [result.outcome]

@@ -28,7 +28,7 @@ def test_configs_and_placements_are_series_of_the_panels_of_latency_and_bandwidt
     latency, bandwidth = found.charts
     assert "Latency" in latency.title
     assert "Bandwidth" in bandwidth.title
-    assert [group.label for group in latency.picture.groups] == [
+    assert [group.label for group in latency.groups] == [
         "tcp, one host", "tcp, two hosts", "optimized, one host", "optimized, two hosts",
     ]  # fmt: skip
     assert found.frame is not None
@@ -39,7 +39,7 @@ def test_configs_and_placements_are_series_of_the_panels_of_latency_and_bandwidt
 def test_published_series_stand_in_the_same_panel(tmp_path: Path) -> None:
     probing(tmp_path)
     found = content_of(load(tmp_path), ("nthu-hw4-latency",))
-    labels = [group.label for group in found.charts[0].picture.groups]
+    labels = [group.label for group in found.charts[0].groups]
     assert any("published" in label for label in labels)
     assert any("tcp" in label for label in labels)
 
@@ -66,7 +66,7 @@ def test_the_table_has_the_values_that_the_charts_draw() -> None:
     drawn = {
         (low, high)
         for chart in found.charts
-        for _, mark in chart.picture.marks
+        for _, mark in chart.marks
         if isinstance(mark, Whiskers)
         for low, high in zip(mark.start, mark.end, strict=True)
     }

@@ -14,8 +14,8 @@ from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.view.dashboard.campaign_cache import CampaignCache
 from merge_bench.view.dashboard.tuning_tab import Content, content_of
+from merge_bench.view.html_report.charts import charts
 from merge_bench.view.plot.marks import Points, Whiskers
-from merge_bench.view.report.full.charts import charts
 from tests.helpers.synthetic_campaigns import write_campaign
 from tests.view.dashboard.boards import board, held, texts, update
 from tests.view.dashboard.samples import tuning
@@ -59,14 +59,14 @@ def test_the_race_counts_steps_leaves_out_what_was_not_measured_and_shows_noise_
     tuning(tmp_path)
     race = found(tmp_path).race
     assert race is not None
-    marks = {group.label: group.marks for group in race.picture.groups}
+    marks = {group.label: group.marks for group in race.groups}
     assert list(marks) == ["noise", "gained", "dropped", "kept", "accepted"]
     assert (
         race.note == "Lines: interval (95 % or more from 6 or more blocks). Noise: the baseline compared with itself."
     )
     points = [mark for of in marks.values() for mark in of if isinstance(mark, Points)]
     assert sorted(at for mark in points for at in mark.x) == [1, 2, 3, 4, 6, 7, 8, 9, 10]
-    assert list(race.picture.x.ticks or ()) == list(range(1, 11))
+    assert list(race.x.ticks or ()) == list(range(1, 11))
     interval, kept = marks["gained"]
     assert isinstance(interval, Whiskers)
     assert isinstance(kept, Points)
