@@ -10,8 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from merge_bench.analysis.compare.fail_on import METRIC
-from merge_bench.analysis.compare.judging import METRICS, Metric
+from merge_bench.analysis.compare.judging import METRIC, METRICS, Metric
 from merge_bench.analysis.compare.properties import differences
 from merge_bench.analysis.documents import history as documents
 from merge_bench.analysis.history.accepted import Series, accept
