@@ -9,10 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 
 from merge_bench.analysis.documents.predict import Forecast, PredictDocument, Quantity
-from merge_bench.units import GIB
+from merge_bench.units import GIB, plural
 from merge_bench.view.plot.marks import Axis, Band, Chart, Group, Line, Points, Whiskers, columns
 from merge_bench.view.plot.style import GREY, size_ticks, tick_label
-from merge_bench.view.text import plural
 
 _PHASES = ("partition", "exchange", "join")
 _Rows = Sequence[tuple[Forecast, Quantity]]

@@ -13,12 +13,13 @@ from merge_bench.records.schema import TuneLine
 from merge_bench.tune.evaluator import NO_GAIN_SEEN, NOISE, UNDECIDED
 from merge_bench.tune.head_to_head import level
 from merge_bench.tune.result import GAINED, PHASE_NAMES, Result, decision_of, name_of
+from merge_bench.units import plural
 from merge_bench.view.numbers import with_interval
 from merge_bench.view.plot.charts import rows_axis, thin_ticks
 from merge_bench.view.plot.draw import attempt, draw, drawable
 from merge_bench.view.plot.marks import Axis, Boxes, Chart, Group, Points, Whiskers, columns
 from merge_bench.view.plot.style import GREY
-from merge_bench.view.text import plural, short, uncapitalized
+from merge_bench.view.text import short, uncapitalized
 
 FILES = ("figure.png", "figure.svg", "figure.html")
 """Files in the campaign's folder; those are drawn whose libraries are installed."""

@@ -16,9 +16,9 @@ from merge_bench.records.writer import CampaignWriter
 from merge_bench.units import GIB
 from merge_bench.view.dashboard.live_data import RECENT, Points, fatal, now
 from merge_bench.view.dashboard.progress import progress_of, seconds_left
+from merge_bench.view.html_report.results import sources_of
 from merge_bench.view.plot.marks import Cells
 from merge_bench.view.plot.merge import parts_of
-from merge_bench.view.report.full.results import sources_of
 from tests.helpers.documents import summarized
 from tests.helpers.synthetic_campaigns import (
     CHUNK_BYTES,

@@ -14,10 +14,10 @@ import pytest
 from merge_bench.analysis.documents.run import runs_of
 from merge_bench.analysis.summary import summarize
 from merge_bench.records import schema as s
+from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.units import GIB
 from merge_bench.view.dashboard import campaign_cache, components
 from merge_bench.view.dashboard.campaign_cache import CampaignCache, Loaded
-from merge_bench.view.dashboard.campaign_index import Index
 from merge_bench.view.dashboard.results_data import ABSOLUTE, OF_LINK, Content, campaign_table, content_of
 from merge_bench.view.numbers import gib
 from merge_bench.view.plot.interactive import figure_of
@@ -31,7 +31,7 @@ CAMPAIGNS = Path(__file__).parents[2] / "data" / "campaigns"
 
 
 def load(results: Path, cache: CampaignCache | None = None) -> list[Loaded]:
-    entries = [entry for entry in Index(results).scan() if entry.origin == "yours"]
+    entries = ResultsFolder(results).entries()
     return (cache or CampaignCache()).load(sorted(entries, key=lambda entry: entry.started or 0))
 
 
@@ -207,7 +207,7 @@ def test_every_chart_can_be_drawn(tmp_path: Path) -> None:
 
 
 def test_real_tables_are_named_by_their_files_keys_rows_and_engine() -> None:
-    entries = [entry for entry in Index(CAMPAIGNS).scan() if entry.folder.name == "tables"]
+    entries = [entry for entry in ResultsFolder(CAMPAIGNS).entries() if entry.folder.name == "tables"]
     row = campaign_table(entries, lambda _: None).iloc[0]
     tables = "orders.parquet ⋈ lines.parquet on o_key = l_key (5,000 / 20,000 rows)"
     assert row["Problem"] == f"{tables}, 2 workers, native"
