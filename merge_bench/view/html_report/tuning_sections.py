@@ -10,9 +10,9 @@ from merge_bench.records.campaign import Campaign
 from merge_bench.tune.result import recorded_result_of, result_of
 from merge_bench.tune.stage import steps_of
 from merge_bench.view.numbers import gib, number
-from merge_bench.view.plot import merge
 from merge_bench.view.plot.charts import Bar, bars
 from merge_bench.view.plot.marks import Chart
+from merge_bench.view.plot.tuning import tunings
 from merge_bench.view.report import tuning as outcome
 from merge_bench.view.report.content import Page, by_row
 from merge_bench.view.report.next_step import after_recorded_tuning
@@ -25,7 +25,7 @@ def write_outcome(page: Page, campaign: Campaign) -> None:
     asked = campaign.plans[0].tune
     note = after_recorded_tuning(campaign).note
     outcome.write_outcome(page, result, _sizes(campaign), (asked and asked.metric) or "throughput", note)
-    charts = merge.tunings(steps_of(campaign), _sizes(campaign).__getitem__)
+    charts = tunings(steps_of(campaign), _sizes(campaign).__getitem__)
     for chart in charts[-1:]:  # the confirmation, or as far as the search went
         page.chart(chart)
     if result.winner is not None:
@@ -38,7 +38,7 @@ def write_tuning(page: Page, campaign: Campaign) -> None:
     page.section("Tuning")
     sizes = _sizes(campaign)
     outcome.write_steps(page, result_of(campaign), sizes)
-    for chart in merge.tunings(steps_of(campaign), sizes.__getitem__):
+    for chart in tunings(steps_of(campaign), sizes.__getitem__):
         page.chart(chart)
 
 
