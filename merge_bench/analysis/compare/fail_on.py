@@ -20,6 +20,7 @@ from merge_bench.errors import GateNotMet, NothingCompared, UsageError, WrongRes
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign, read_head
 from merge_bench.records.writer import RECORDS
+from merge_bench.units import plural
 
 METRIC = "throughput"
 HISTORY = "history"
@@ -53,7 +54,7 @@ class Gate:
             return None
         least = least_launches(alpha=ALPHA, paired=False)
         found = (
-            f"the baseline {self.against.folder} has {has:,} launch{'es' * (has > 1)}, and this run makes {launches:,}:"
+            f"the baseline {self.against.folder} has {plural(has, 'launch')}, and this run makes {launches:,}:"
             f" a verdict needs at least {least} of each, so it can only be INCONCLUSIVE"
         )
         names = "--fail-on " + ",".join(self.fail_on)

@@ -9,7 +9,7 @@ from merge_bench.analysis.predict.basis import Basis
 from merge_bench.analysis.predict.model import Problem
 from merge_bench.analysis.predict.parameters import ASSUMED, MEASURED
 from merge_bench.analysis.predict.samples import Measured
-from merge_bench.units import format_bytes, format_count, format_rate
+from merge_bench.units import format_bytes, format_count, format_rate, plural
 
 BEYOND = 8
 """Workers or hosts beyond this many times the measured ones are far beyond what was measured."""
@@ -72,7 +72,7 @@ def _beyond(runs: Sequence[Measured], problem: Problem) -> Iterator[str]:
         )
     if problem.hosts > max(hosts, 2):
         yield (
-            f"At most {hosts} {'host was' if hosts == 1 else 'hosts were'} measured, not {problem.hosts}:"
+            f"At most {plural(hosts, 'host')} {'was' if hosts == 1 else 'were'} measured, not {problem.hosts}:"
             " the network is assumed to carry the full rate "
             "of all hosts at once."
         )

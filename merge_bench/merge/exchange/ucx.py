@@ -35,6 +35,7 @@ from merge_bench.merge.exchange.in_flight import Flight, Pending
 from merge_bench.merge.parcel_layout import runs_of
 from merge_bench.merge.plan import Plan
 from merge_bench.records.schema import SizeRange
+from merge_bench.units import plural_noun
 
 PLANE = DataPlane(
     name="ucx",
@@ -284,7 +285,7 @@ class UcxExchange(Exchange):
         unheard = now - self.abort.last_heartbeat
         if unheard >= self._timeout or silent >= STALL_FACTOR * self._timeout:
             peers = sorted({item.peer for item in pending})
-            named = f"rank{'s' * (len(peers) > 1)} {', '.join(map(str, peers))}"
+            named = f"{plural_noun(len(peers), 'rank')} {', '.join(map(str, peers))}"
             raise RunFailed(f"rank {self.rank} received nothing from {named} for {silent:.0f} s")
 
 

@@ -19,6 +19,7 @@ from merge_bench.merge.engines.base import Side
 from merge_bench.merge.frame import Field, Frame, arrow_schema, canonical_type, field_of
 from merge_bench.merge.workload import keys, parquet, schema
 from merge_bench.merge.workload.files import LeftOut
+from merge_bench.units import plural
 
 FEW_ROW_GROUPS = "few-row-groups"
 """The code of the warning that workers start without rows of a table."""
@@ -320,7 +321,7 @@ def _cautions(side: str, path: str, footers: parquet.Footers, workers: int) -> I
     if groups < workers:
         yield Caution(
             FEW_ROW_GROUPS,
-            f"the {side} table {path} has only {groups} row group{'s' * (groups != 1)} for {workers} workers, so"
-            f" {workers - groups} of them start{'s' * (workers - groups == 1)} without rows",
+            f"the {side} table {path} has only {plural(groups, 'row group')} for {workers} workers, so"
+            f" {workers - groups} of them {'starts' if workers - groups == 1 else 'start'} without rows",
             "write the table with smaller row groups, or use fewer workers",
         )
