@@ -19,9 +19,14 @@ from merge_bench.view.text import short, uncapitalized
 FILES = ("figure.png", "figure.svg", "figure.html")
 """Files in the campaign's folder; those are drawn whose libraries are installed."""
 _KINDS = {
-    GAINED: GAINED, "kept": "kept", "accepted": "kept", "rejected": "rejected", "failed": "failed",
-    UNDECIDED: UNDECIDED, NO_GAIN_SEEN: NO_GAIN_SEEN,
-}  # fmt: skip
+    GAINED: GAINED,
+    "kept": "kept",
+    "accepted": "kept",
+    "rejected": "rejected",
+    "failed": "failed",
+    UNDECIDED: UNDECIDED,
+    NO_GAIN_SEEN: NO_GAIN_SEEN,
+}
 _LETTERS = 36
 """Of a row's label; a drawing shortens longer ones in their middle, where the size begins."""
 

@@ -314,7 +314,7 @@ def _warnings(page: Page, campaigns: Sequence[Campaign], sources: Sequence[Sourc
     each = dict.fromkeys(found)
     if run_sections.too_many(list(each)):
         page.section(run_sections.ALL_WARNINGS, folded=True, note=plural(len(each), "warning"))
-        run_sections.warnings(page, each)
+        run_sections.warnings(page, each, heading="")
 
 
 def _failure(page: Page, failure: FailureLine, campaign: Campaign, name: str | None) -> None:

@@ -24,10 +24,17 @@ BEST_ESTIMATE = "among the best estimates; tested on new launches, see below"
 
 
 def print_tuning(
-    result: Result, *, sizes: Sequence[str], metric: str, pruned: Sequence[PrunedValue] = (),
-    details: bool = True, step: NextStep | None = None, remarks: Sequence[str] = (), file: TextIO | None = None,
+    result: Result,
+    *,
+    sizes: Sequence[str],
+    metric: str,
+    pruned: Sequence[PrunedValue] = (),
+    details: bool = True,
+    step: NextStep | None = None,
+    remarks: Sequence[str] = (),
+    file: TextIO | None = None,
     width: int | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Print it on `file` (standard output), the conclusion last, so that a terminal shows it.
 
     `sizes`: what each plan is called; `pruned`: values that cannot help here; `details`: whether to name each of them;
@@ -94,8 +101,8 @@ def confirmed(result: Result, sizes: Sequence[str], metric: str) -> list[str]:
     """What new launches showed at each size, of each candidate if there are several: a sentence for each."""
     several = len({line.config for line in result.confirmation}) > 1
     return [
-        f"{f'{line.config}, ' * several}{metric} at {sizes[line.plan]}: {ratio(line.ratio)} × {result.baseline}"
-        f" {ends(line.low, line.high)}, {line.reason}"
+        f"{f'{line.config}, ' if several else ''}{metric} at {sizes[line.plan]}: {ratio(line.ratio)} ×"
+        f" {result.baseline} {ends(line.low, line.high)}, {line.reason}"
         for line in result.confirmation
     ]
 
@@ -162,7 +169,8 @@ def _counts(result: Result) -> list[str]:
     if best is None:
         return [f"{sentence}."]
     estimate = f"{ratio(best.ratio)} × {result.baseline} ({ends(best.low, best.high)})"
-    open_still = ", not confirmed on new launches" * (not result.broken_off) * (best.config == result.unconfirmed)
+    untested = not result.broken_off and best.config == result.unconfirmed
+    open_still = ", not confirmed on new launches" if untested else ""
     which = "" if len(result.undecided) == 1 else "; the best of these is"
     return [f"{sentence}{which or ':'} {best.config}: {estimate} in {plural(best.launches, 'block')}{open_still}."]
 
@@ -185,9 +193,13 @@ def _not_combined(result: Result) -> list[str]:
 
 
 def _steps(
-    page: Page, title: str, lines: Sequence[TuneLine], *, sizes: Sequence[str] | None = None,
+    page: Page,
+    title: str,
+    lines: Sequence[TuneLine],
+    *,
+    sizes: Sequence[str] | None = None,
     sets: Mapping[str, str] | None = None,
-) -> None:  # fmt: skip
+) -> None:
     if not lines:
         return
     page.heading(title)
