@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from merge_bench.analysis.statistics import median
 from merge_bench.campaign.expected_time import ExpectedTime, merge_seconds, rule_of_thumb
@@ -15,7 +14,7 @@ from merge_bench.errors import UsageError, say
 from merge_bench.host.memory import usable_cores
 from merge_bench.merge.exchange import recorded_plane
 from merge_bench.records.campaign import Campaign
-from merge_bench.records.recorded_plan import Plan
+from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import TuneLine
 from merge_bench.tune.budget import Costs, Fitting, fit
 from merge_bench.tune.evaluator import Options
@@ -31,13 +30,12 @@ MARGIN = 1.2
 
 @dataclass
 class Timing:
-    """`values`: options by key; `expected`: how long a launch takes; `jobs`: one of each size.
+    """`expected`: how long a launch takes; `jobs`: one of each size.
 
     `measured`: seconds of a launch at the first sizes, once they are measured.
     """
 
     task: Task
-    values: Mapping[str, Any]
     expected: ExpectedTime
     jobs: list[Job]
     noted: bool = False
@@ -45,11 +43,11 @@ class Timing:
     measured: Sequence[float] = ()
 
     @classmethod
-    def of(cls, task: Task, values: Mapping[str, Any]) -> Timing:
+    def of(cls, task: Task) -> Timing:
         """The timing of a tuning before its first launch."""
         jobs = [Job(each, task.baseline, plan) for plan, each in enumerate(task.prepared)]
         results = task.prepared[0].settings.results
-        return cls(task, values, ExpectedTime(results, task.head.plans, merge_seconds), jobs)
+        return cls(task, ExpectedTime(results, task.head.plans, merge_seconds), jobs)
 
     @property
     def weights(self) -> tuple[float, ...]:
@@ -72,7 +70,7 @@ class Timing:
         UsageError
             If the budget is too short for one setting.
         """
-        costs, budget = self._costs(MARGIN, launch), self.values["budget"]
+        costs, budget = self._costs(MARGIN, launch), self.task.options.budget
         if costs is None or budget is None:
             return Fitting(self.task.values, len(self.jobs))
         return fit(self.task.values, costs, budget)
@@ -83,7 +81,7 @@ class Timing:
         self.expected.note(known, seconds)
         if not self.noted:
             self.noted = True
-            if self.values["budget"] is None:
+            if self.task.options.budget is None:
                 self.say(Fitting(self.task.values, len(self.jobs)))
 
     def say(self, fitting: Fitting) -> None:
@@ -95,14 +93,14 @@ class Timing:
 
     def sentences(self, fitting: Fitting) -> list[str]:
         """How long it takes, and what was left out."""
-        costs, budget = self._costs(), self.values["budget"]
+        costs, budget = self._costs(), self.task.options.budget
         limit = "" if budget is None else f"this ends within the budget of {format_duration(budget)}"
         if costs is None:
             unknown = "how long a launch takes is not known before the first has ended"
             return [f"{limit}; {unknown}" if limit else unknown]
         first = costs.first_block(fitting.values)
         quick, confirming = Options.least * first, 2 * costs.confirm * fitting.sizes
-        most = self.values["most_blocks"] * first
+        most = self.task.options.most_blocks * first
         slow = most / quick * costs.search(fitting.values) + costs.confirmation(fitting.sizes)
         source = "as the first launches took" if self.noted else self.expected.source(self.jobs)
         count = len(fitting.values)
@@ -110,7 +108,7 @@ class Timing:
         found = [
             f"this takes about {format_duration(costs.search(fitting.values))} ({quick} launches) if each candidate is"
             f" decided after {Options.least} blocks and none gains, about {format_duration(slow)} ({most + confirming})"
-            f" if they need {self.values['most_blocks']} blocks and one is confirmed ({source})"
+            f" if they need {self.task.options.most_blocks} blocks and one is confirmed ({source})"
             if budget is None else
             f"{limit}: about {format_duration(costs.search(fitting.values))} ({quick} launches) until"
             f" {candidates} {Options.least} blocks, about {format_duration(costs.confirmation(fitting.sizes))}"
@@ -132,10 +130,10 @@ class Timing:
         if launch is not None:
             seconds = [launch * weight for weight in self.weights]
         known = [margin * each for each in seconds if each is not None]
-        strategy, space = strategies()[self.values["strategy"]], self.task.space
+        strategy, space = strategies()[self.task.options.strategy], self.task.space
         if len(known) < len(seconds):
             return None
-        return Costs(known, lambda values: strategy.first_block(space, values), self.values["confirm"])
+        return Costs(known, lambda values: strategy.first_block(space, values), self.task.options.confirm)
 
 
 def left_out(task: Task, fitting: Fitting, budget: float | None) -> list[TuneLine]:
@@ -178,7 +176,7 @@ def time_to_decide_all(campaign: Campaign, space: Path | None = None) -> float |
     return asked.blocks / Options.least * costs.search(values) + costs.confirmation()
 
 
-def _usual(plan: Plan) -> float | None:
+def _usual(plan: RecordedPlan) -> float | None:
     """Seconds of a launch by the rule of thumb, for the ratio of two sizes; None for tables."""
     if plan.rows_per_chunk is None or plan.iterations is None or not recorded_plane(plan.exchange).by_workers:
         return None

@@ -10,9 +10,8 @@ import msgspec
 from merge_bench.analysis.documents.compare import Comparison
 from merge_bench.analysis.documents.error import Failure
 from merge_bench.errors import Caution
-from merge_bench.records.imported import ImportedFrom
 from merge_bench.records.recorded_plan import PlanOptions
-from merge_bench.records.schema import SCHEMA, Config, Phases, SizeRange
+from merge_bench.records.schema import SCHEMA, Config, ImportedFrom, Phases, SizeRange
 
 Interval: TypeAlias = tuple[float, float]
 

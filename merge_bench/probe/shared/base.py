@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
-from merge_bench.config.options import Option
+from merge_bench.config.option import OptionsT
+from merge_bench.config.options import RunOptions
 from merge_bench.probe.shared.measures import LATENCY_TEST, ONE_WAY, Measure
 
 if TYPE_CHECKING:
@@ -89,17 +90,17 @@ class Probe:
 
 
 @dataclass(frozen=True)
-class ProbeKind:
+class ProbeKind(Generic[OptionsT]):
     """What a file of `probe` declares.
 
     Attributes
     ----------
     name, help
         Name and help of the command; the name is also the one in the records.
-    make
-        Makes the measurement from the command's options, by their keys. Raises UsageError.
     options
         Its options besides those that all probes share.
+    make
+        Makes the measurement from them and from what the command line gave of those of `run`. Raises UsageError.
     other_tests
         Kind of its tests whose names do not say bandwidth or latency (see `measures`); tables and charts depend on it.
     latency
@@ -110,8 +111,8 @@ class ProbeKind:
 
     name: str
     help: str
-    make: Callable[[Mapping[str, Any]], Probe]
-    options: tuple[Option, ...] = ()
+    options: type[OptionsT]
+    make: Callable[[OptionsT, RunOptions], Probe]
     other_tests: str = LATENCY_TEST
     latency: Measure = ONE_WAY
     in_rank: Callable[[Rank], None] | None = None

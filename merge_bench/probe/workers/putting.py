@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from merge_bench.errors import RunFailed
 from merge_bench.merge.exchange import one_sided_puts as puts
-from merge_bench.merge.exchange.abort import ORPHANED_SECONDS
+from merge_bench.merge.exchange.base import ORPHANED_SECONDS
 from merge_bench.merge.exchange.one_sided_puts import STOPPED, Memory, Window
 from merge_bench.merge.worker import current_plugin
 

@@ -13,8 +13,8 @@ from merge_bench.analysis.compare.document import compare
 from merge_bench.analysis.compare.select import NotComparable
 from merge_bench.errors import Caution, MergeBenchError
 from merge_bench.records.campaign import Campaign
+from merge_bench.records.results_folder import YOURS, Entry
 from merge_bench.view.dashboard.campaign_cache import Figures, Loaded, status_of
-from merge_bench.view.dashboard.campaign_index import YOURS, Entry
 from merge_bench.view.dashboard.components import frame_of
 from merge_bench.view.html_report.results import Source, by_problem, published_bars, sources_of
 from merge_bench.view.numbers import NULL, gib

@@ -27,55 +27,37 @@ def charts(campaign: Campaign, kind: str) -> Sequence[Chart]:
     UsageError
         If there is no such kind, or the campaign's configs cannot be compared.
     """
-    if kind == "pairs" and all((run.plan.workers or merge.LEAST_MAPPED) < merge.LEAST_MAPPED for run in campaign.runs):
-        raise UsageError(
-            f"a map of pairs needs at least {merge.LEAST_MAPPED} workers; Result.pairs() has their figures"
-        )
-    if kind == "network":
-        return of_results(panels_of(in_order(campaign)), [campaign])
-    make = _KINDS.get(kind)
-    if make is None:
-        raise UsageError(f"there is no plot {kind!r}; choose from {', '.join([*_KINDS, 'network'])}")
-    found = [chart for chart in make(campaign, sources_of([campaign])) if not chart.empty]
-    return of_results(found, [campaign])
-
-
-def _rates(metric: merge.Metric, sources: Sequence[Source]) -> list[Chart]:
-    groups = [(name, [source.labelled for source in found]) for name, found in by_problem(sources).items()]
-    return [merge.rates(metric, groups, {})]
-
-
-def _speedup(campaign: Campaign, sources: Sequence[Source]) -> list[Chart]:
-    looks = {source.name: source.look for source in sources}
-    return [merge.speedups(compare([campaign]), "throughput", looks)]
-
-
-def _iterations(campaign: Campaign, sources: Sequence[Source]) -> list[Chart]:
+    sources = sources_of([campaign])
     problems = by_problem(sources)
-    return [
-        merge.iterations([source.labelled for source in found], name * (len(problems) > 1))
-        for name, found in problems.items()
-    ]
+    groups = [(name, [source.labelled for source in found]) for name, found in problems.items()]
+    several = len(problems) > 1
 
+    def each_run(make: Callable[[Source], Chart]) -> list[Chart]:
+        """A chart of each run, whose title names the run, and its problem where there are several."""
+        names = {id(source): name for name, found in problems.items() for source in found if several}
+        made = [(source, make(source)) for source in sources]
+        return [
+            replace(chart, title=": ".join(filter(None, (chart.title, source.label, names.get(id(source))))))
+            for source, chart in made
+        ]
 
-def _of_runs(sources: Sequence[Source], make: Callable[[Source], Chart]) -> list[Chart]:
-    """A chart of each run, whose title names the run, and its problem where there are several."""
-    problems = by_problem(sources)
-    names = {id(one): name for name, found in problems.items() for one in found} if len(problems) > 1 else {}
-    made = [(one, make(one)) for one in sources]
-    return [
-        replace(each, title=": ".join(filter(None, (each.title, one.label, names.get(id(one)))))) for one, each in made
-    ]
-
-
-_KINDS: Mapping[str, Callable[[Campaign, Sequence[Source]], Sequence[Chart]]] = {
-    "throughput": lambda campaign, sources: _rates(merge.THROUGHPUT, sources),
-    "bandwidth": lambda campaign, sources: _rates(merge.BANDWIDTH, sources),
-    "speed-up": _speedup,
-    "iterations": _iterations,
-    "workers": lambda campaign, sources: _of_runs(sources, lambda one: merge.workers(one.run)),
-    "phases": lambda campaign, sources: _of_runs(sources, lambda one: merge.phases(one.run)),
-    "timeline": lambda campaign, sources: _of_runs(sources, lambda one: timeline.timeline(campaign, one.run)),
-    "pairs": lambda campaign, sources: _of_runs(sources, lambda one: merge.pairs(one.run, one.document.lanes)),
-    "tuning": lambda campaign, sources: merge.tunings(steps_of(campaign), partial(size_of, campaign)),
-}
+    kinds: Mapping[str, Callable[[], Sequence[Chart]]] = {
+        "throughput": lambda: [merge.rates(merge.THROUGHPUT, groups, {})],
+        "bandwidth": lambda: [merge.rates(merge.BANDWIDTH, groups, {})],
+        "speed-up": lambda: [
+            merge.speedups(compare([campaign]), "throughput", {source.name: source.look for source in sources})
+        ],
+        "iterations": lambda: [merge.iterations(runs, name if several else "") for name, runs in groups],
+        "workers": lambda: each_run(lambda source: merge.workers(source.run)),
+        "phases": lambda: each_run(lambda source: merge.phases(source.run)),
+        "timeline": lambda: each_run(lambda source: timeline.timeline(campaign, source.run)),
+        "pairs": lambda: each_run(lambda source: merge.pairs(source.run, source.document.lanes)),
+        "tuning": lambda: merge.tunings(steps_of(campaign), partial(size_of, campaign)),
+        "network": lambda: panels_of(in_order(campaign)),
+    }
+    if kind not in kinds:
+        raise UsageError(f"there is no plot {kind!r}; choose from {', '.join(kinds)}")
+    least = merge.LEAST_MAPPED
+    if kind == "pairs" and all((run.plan.workers or least) < least for run in campaign.runs):
+        raise UsageError(f"a map of pairs needs at least {least} workers; Result.pairs() has their figures")
+    return of_results([chart for chart in kinds[kind]() if not chart.empty], [campaign])

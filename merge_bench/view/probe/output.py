@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -46,21 +46,21 @@ class Output:
     references: tuple[Row, ...] = ()
 
 
-def asked_for(values: Mapping[str, Any]) -> Output:
-    """The options `csv_file`, `plots` and `references`.
+def asked_for(csv_file: str | None, plots: Sequence[str], references: Sequence[str]) -> Output:
+    """The options ``--csv``, ``--plot`` and ``--reference``.
 
     Raises
     ------
     UsageError
         If a file cannot be written, cannot be drawn, or is named twice, or a published result is not known.
     """
-    csv_file = Path(values["csv_file"]) if values["csv_file"] else None
-    plots = check_plots(values["plots"], [("--csv", csv_file)] if csv_file is not None else [])
+    table = Path(csv_file) if csv_file else None
+    drawings = check_plots(plots, [("--csv", table)] if table is not None else [])
     try:
-        references = tuple(row for name in dict.fromkeys(values["references"]) for row in published.network_rows(name))
+        rows = tuple(row for name in dict.fromkeys(references) for row in published.network_rows(name))
     except UsageError as error:
         raise UsageError(f"--reference: {error}") from None
-    return Output(csv_file, plots, references)
+    return Output(table, drawings, rows)
 
 
 def print_references(*, as_json: bool) -> None:

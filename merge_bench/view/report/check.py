@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TextIO
 
-from merge_bench.analysis.documents.check import CheckDocument, CheckedConfig
+from merge_bench.analysis.documents.setup import CheckDocument, CheckedConfig
 from merge_bench.config.check import CheckResult
 from merge_bench.config.variable_states import BRINGS_CODE
 from merge_bench.units import plural

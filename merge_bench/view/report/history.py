@@ -10,8 +10,7 @@ from merge_bench.analysis.compare.properties import SIZE
 from merge_bench.analysis.documents.history import HistoryDocument, HistorySeries, LevelShift, SeriesFinding
 from merge_bench.analysis.history.accepted import Series
 from merge_bench.analysis.history.document import BY_NAME, LEAST
-from merge_bench.analysis.history.findings import DRIFTS
-from merge_bench.analysis.history.shifts import FIRST
+from merge_bench.analysis.history.shifts import DRIFTS, FIRST
 from merge_bench.analysis.verification_state import UNVERIFIED
 from merge_bench.units import plural
 from merge_bench.view.numbers import cell

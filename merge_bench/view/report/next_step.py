@@ -79,13 +79,13 @@ class NextStep:
 
     def after(self, campaign: Campaign) -> NextStep:
         """The same, with where to type it if a service made `campaign`."""
-        if not campaign.of_a_job or self.reports or "on" in self.options:
+        if not campaign.of_a_job or self.reports or "service" in self.options:
             return self
         if self.words and self.words[0] in ("doctor", "transports", "history"):
             return replace(self, does=f"{self.does}; type it on the service's machine")
-        if BY_KEY["on"].variable in os.environ:
+        if BY_KEY["service"].variable in os.environ:
             return self
-        return replace(self, does=f"{self.does}; a service made this result, so add --on with its address")
+        return replace(self, does=f"{self.does}; a service made this result, so add --service with its address")
 
 
 def typed(step: NextStep | None) -> NextStep | None:
@@ -192,8 +192,8 @@ def after_sweep(
     if more:
         blocks = str(more + max(each.launches for each in comparisons))
         if campaign.of_a_job:  # no job may name a result to add to
-            return NextStep((), "measures anew, as often as a verdict needs", _run(given, blocks=blocks))
-        added = _run(given, blocks=blocks, extend=str(campaign.folder))
+            return NextStep((), "measures anew, as often as a verdict needs", _run(given, launches=blocks))
+        added = _run(given, launches=blocks, extend=str(campaign.folder))
         return NextStep((), f"adds {plural(more, 'block')}, as many as a verdict needs", added)
     return _report(campaign)
 
@@ -371,6 +371,7 @@ def _given(campaign: Campaign) -> GivenOptions:
     for word in words:
         name, joined, value = word.partition("=")
         key = name.removeprefix("--").replace("-", "_")
+        key = BY_KEY[key].key if key in BY_KEY else key
         if word.startswith("--"):
             given[key] = True if key in flags else value if joined else next(words, "")
         elif word not in ("run", "tune"):
@@ -391,7 +392,7 @@ def _given_to_run(campaign: Campaign) -> GivenOptions | None:
 
 def _run(given: GivenOptions, **changed: str) -> GivenOptions:
     """The same run with some options changed; no campaign is extended, unless that is among them."""
-    excluded = {*changed, "extend", *(["launches"] if "blocks" in changed else [])}  # blocks exclude launches
+    excluded = {*changed, "extend"}
     return {**_only(given, _RUN - excluded), **changed}
 
 

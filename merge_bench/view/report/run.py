@@ -19,7 +19,7 @@ from merge_bench.analysis.summary import summarize
 from merge_bench.analysis.verification_state import State
 from merge_bench.errors import Caution, UsageError, WrongResult
 from merge_bench.records.campaign import WAYS, Campaign, Run
-from merge_bench.records.recorded_plan import Plan
+from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.units import plural
 from merge_bench.view.numbers import cell, gib, ms, number, ratio, rows
 from merge_bench.view.plot import merge, timeline
@@ -210,7 +210,7 @@ def _key_chart(run: Run, document: RunDocument) -> Chart:
 
 def _facts(document: RunDocument) -> Iterable[tuple[str, str]]:
     """Where the time goes, what limits the merge, its share of the link, and peak memory."""
-    plan, wall = Plan.of(document.plan), document.wall_seconds.median
+    plan, wall = RecordedPlan.of(document.plan), document.wall_seconds.median
     seconds = {name: getattr(document.phases_seconds, name) for name in aggregate.PHASES}
     if wall and None not in seconds.values():
         shares = ", ".join(f"{name} {ms(each)} ({each / wall:.0%})" for name, each in seconds.items())
@@ -301,7 +301,7 @@ def overview(page: Page, documents: Sequence[RunDocument], names: Sequence[str],
     """
     proven = all(one.verified for one in documents)
     page.heading((f"All {len(documents)} runs" if len(documents) > 1 else "Run") + (", verified" if proven else ""))
-    questions = [Plan.of(one.plan).question for one in documents]
+    questions = [RecordedPlan.of(one.plan).question for one in documents]
     several = len(set(questions)) > 1
     named = any(one.config.name in name for one, name in zip(documents, names, strict=True))
     page.table(

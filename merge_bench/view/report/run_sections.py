@@ -11,7 +11,7 @@ from merge_bench.analysis.verification_state import NOT_BY_US, UNVERIFIED, State
 from merge_bench.errors import Caution
 from merge_bench.merge.exchange import recorded_plane
 from merge_bench.records.campaign import Launch
-from merge_bench.records.recorded_plan import Plan
+from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.units import plural
 from merge_bench.view.numbers import NULL, cell, gib, ms, number, rows
 from merge_bench.view.report.content import Page, by_row, grouped
@@ -31,7 +31,7 @@ def absent(document: RunDocument) -> str:
     """Why a run has no bandwidth, phases or link."""
     if document.imported is not None:
         return "not in the imported text"
-    if not recorded_plane(Plan.of(document.plan).exchange).by_workers:
+    if not recorded_plane(RecordedPlan.of(document.plan).exchange).by_workers:
         return "not measured, because Dask's own shuffle reports no bytes, transfer times or phases of workers"
     if len(document.bandwidth_bytes_per_second.per_worker) < 2:
         return "one worker sends nothing to others"
@@ -45,7 +45,7 @@ def hosts_of(document: RunDocument) -> list[str]:
 
 def header(page: Page, document: RunDocument) -> None:
     """What ran."""
-    plan, config = Plan.of(document.plan), document.config
+    plan, config = RecordedPlan.of(document.plan), document.config
     page.heading(f"merge_bench · {document.run_id}")
     page.pairs(
         ("Workers", cell(plan.workers) + _on(hosts_of(document))),
@@ -67,7 +67,7 @@ def header(page: Page, document: RunDocument) -> None:
         page.note("unknown: no launch started")
 
 
-def _distribution(plan: Plan) -> Iterable[tuple[str, str]]:
+def _distribution(plan: RecordedPlan) -> Iterable[tuple[str, str]]:
     """Which table is sent whole, or why ``auto`` shuffles both; nothing if nobody asked."""
     broadcast = plan.distribution == "broadcast"
     if broadcast or plan.distribution_reason:
@@ -91,14 +91,14 @@ def imported(page: Page, document: RunDocument) -> None:
     )
 
 
-def _chunk(plan: Plan) -> str:
+def _chunk(plan: RecordedPlan) -> str:
     """Rows per chunk; real tables have none, and are named instead."""
     if plan.rows_per_chunk is not None:
         return rows(plan.rows_per_chunk)
     return f"as in the {(plan.workload and plan.workload.name) or 'tables'}"
 
 
-def _tables(plan: Plan) -> Iterable[tuple[str, str]]:
+def _tables(plan: RecordedPlan) -> Iterable[tuple[str, str]]:
     """Which tables are merged on which keys, if they are not synthetic."""
     work = plan.workload
     if work is None:
@@ -112,7 +112,7 @@ def _tables(plan: Plan) -> Iterable[tuple[str, str]]:
 
 def what_ran(document: RunDocument) -> str:
     """The problem and where it ran, in one sentence."""
-    plan, data = Plan.of(document.plan), document.measured.data_bytes
+    plan, data = RecordedPlan.of(document.plan), document.measured.data_bytes
     what = tables_of(plan) or _chunk(plan) + (" rows per chunk" if plan.rows_per_chunk is not None else "")
     what = what if plan.how in (None, "inner") else f"{plan.how} join, {what}"
     workers = f"{NULL} workers" if plan.workers is None else plural(plan.workers, "worker")
@@ -124,7 +124,7 @@ def what_ran(document: RunDocument) -> str:
     )
 
 
-def _sent(plan: Plan) -> str:
+def _sent(plan: RecordedPlan) -> str:
     how = f" of the {plan.broadcast_side} table" if plan.distribution == "broadcast" else ""
     if plan.distribution_reason:
         return f" with {plan.distribution}{how} (auto)"
@@ -235,7 +235,7 @@ def link(page: Page, document: RunDocument, mark: str | None) -> None:
         page.pairs(("Link limit of a worker (GiB/s)", NULL), ("Exchange speed (% of link limit)", NULL), mark=mark)
         page.note(f"link limit: {absent(document)}")
         return
-    limit, pipelined = found.limit_bytes_per_second, Plan.of(document.plan).pipeline
+    limit, pipelined = found.limit_bytes_per_second, RecordedPlan.of(document.plan).pipeline
     shown = [("Link limit of a worker (GiB/s)", gib(limit) + (f"; {found.not_checked}" if found.not_checked else ""))]
     if found.check_bytes_per_second and limit:
         shown.append(("Link limit by ucx_perftest (GiB/s)", gib(found.check_bytes_per_second)))

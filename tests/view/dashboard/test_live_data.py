@@ -131,7 +131,7 @@ def test_workers_are_medians_of_the_last_iterations(tmp_path: Path) -> None:
 
 def test_pairs_are_those_of_the_last_iteration_with_their_lanes(tmp_path: Path) -> None:
     found = now(read_campaign(write_campaign(tmp_path, Script(plan=plan(4)))))
-    cells = next(mark for _, mark in found.pairs.picture.marks)
+    cells = next(mark for _, mark in found.pairs.marks)
     assert isinstance(cells, Cells)
     assert (cells.y[:4], cells.x[:4]) == ([0, 0, 0, 1], [1, 2, 3, 0])
     assert cells.details["lanes"][:2] == [", ".join(LANES), ", ".join(LANES)]

@@ -191,7 +191,7 @@ def test_below_a_timeline_stands_the_command_that_exports_all_of_them() -> None:
 def test_a_worker_that_sent_nothing_has_a_row_in_the_drawing_of_bandwidths() -> None:
     found = [each for part in report("one-sender").sections for each in part.blocks if isinstance(each, Drawing)]
     (chart,) = [each.chart for each in found if each.chart.title == "Bandwidth of each worker"]
-    assert list((chart.picture.y.ticks or {}).values()) == ["0 vm", "1 vm"]
+    assert list((chart.y.ticks or {}).values()) == ["0 vm", "1 vm"]
 
 
 def test_network_measurements_begin_with_the_best_of_each_test() -> None:

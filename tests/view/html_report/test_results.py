@@ -91,10 +91,10 @@ def test_configs_of_several_campaigns_are_told_apart(tmp_path: Path) -> None:
     report = report_of(two_configs(tmp_path / "a"), two_configs(tmp_path / "b"))
     throughput, _ = tables(report, "Results")
     assert throughput[0][1::2] == ("A: default", "A: tcp", "B: default", "B: tcp")
-    (strip,) = [chart for chart in drawings(report, "Results") if chart.picture.x.title == "Launch"]
-    assert strip.picture.x.ticks is not None
-    assert list(strip.picture.x.ticks.values())[11:13] == ["A 11", "B 0"]
-    assert len(strip.picture.x.ticks) == 24
+    (strip,) = [chart for chart in drawings(report, "Results") if chart.x.title == "Launch"]
+    assert strip.x.ticks is not None
+    assert list(strip.x.ticks.values())[11:13] == ["A 11", "B 0"]
+    assert len(strip.x.ticks) == 24
 
 
 def test_published_tables_stand_beside_with_their_source_and_corrections(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_published_effects_of_settings_are_figure_1_of_that_report(tmp_path: Pat
     (chart,) = drawings(report, "Published effects of single settings")
     name = "rendezvous over active messages"
     assert bars_of(chart)[name, name] == pytest.approx(5.54 / 4.27, abs=1e-4)
-    assert all(mark.hatched for _, mark in chart.picture.marks if isinstance(mark, Boxes))
+    assert all(mark.hatched for _, mark in chart.marks if isinstance(mark, Boxes))
 
 
 def test_an_imported_result_stands_with_its_own_numbers() -> None:

@@ -27,7 +27,7 @@ def test_verdicts_come_with_figure_1(tmp_path: Path) -> None:
     assert not drawings(report, "Comparison")  # the conclusion has it
     (chart,) = drawings(report, "Conclusion")
     assert bars_of(chart) == pytest.approx({("default", "default"): 1.0, ("tcp", "tcp"): 0.5}, abs=1e-3)
-    bar, *_, points = chart.picture.groups[1].marks
+    bar, *_, points = chart.groups[1].marks
     assert isinstance(bar, Boxes)
     assert isinstance(points, Points)
     assert bar.details["remark"] == ["SLOWER"]
@@ -60,7 +60,7 @@ def test_a_run_has_its_workers_phases_and_pairs(tmp_path: Path) -> None:
     bandwidth, pairs = drawings(report, title)
     (phases,) = drawings(report, "Conclusion")
     assert rows_of(bandwidth) == rows_of(phases) == rows_of(pairs) == [f"{rank} node0" for rank in range(4)]
-    assert isinstance(pairs.picture.groups[0].marks[0], Cells)
+    assert isinstance(pairs.groups[0].marks[0], Cells)
     headings = [table[0] for table in tables(report, title)]
     assert ("Rank", "Host", "Left (GiB/s)", "Right (GiB/s)", "Mean (GiB/s)") in [heading[:5] for heading in headings]
 
@@ -83,7 +83,7 @@ def test_tuning_shows_its_steps_and_what_was_found(tmp_path: Path) -> None:
     assert tables(report, "Tuning")[0][1][:3] == ("mutex=y", "1.100", "1.050 to 1.200")
     (screen,) = drawings(report, "Tuning")
     (confirm,) = drawings(report, "Conclusion")
-    interval, _ = screen.picture.groups[0].marks
+    interval, _ = screen.groups[0].marks
     assert isinstance(interval, Whiskers)
     assert (*interval.start, *interval.end) == (1.05, 1.2)
     assert (screen.title, confirm.title) == (
@@ -99,7 +99,7 @@ def test_network_measurements_are_shown_as_probe_shows_them(tmp_path: Path) -> N
     table = tables(report, "Network")[0]
     assert table[1][:3] == ("8", "2.00", "1.00")
     (panel,) = drawings(report, "Conclusion")
-    assert [group.label for group in panel.picture.groups] == [
+    assert [group.label for group in panel.groups] == [
         "default",
         "tuned",
         "their cluster (published: a report)",

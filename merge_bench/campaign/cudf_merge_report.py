@@ -1,7 +1,11 @@
 """Reads and checks the text that cudf-merge prints; no other module depends on its layout.
 
 That is ``cudf-merge.py`` of the 2022 APAC HPC-AI competition, of UCX-Py, and ``ucxx.benchmarks.cudf_merge``. All print
-the same quantities in several ways (`check`), so that a damaged text contradicts itself and is refused.
+the same quantities in several ways, so that a damaged text contradicts itself and is refused. The relations are those
+of ``cudf-merge.py`` of https://github.com/hpcac/2022-APAC-HPC-AI and of ``ucxx/benchmarks/cudf_merge.py``: each frame
+has an int64 key and an int64 payload, so a row of both frames has 32 bytes.
+
+Numbers are printed by Dask's ``format_time`` and ``format_bytes``, or by functions of the program that look alike.
 
 A line belongs to the report by its form: the title, a separator, ``label | value`` with a known label, the headings, a
 row of an iteration. All other lines are text of other programs and are left out. A line that begins like one of the
@@ -11,15 +15,206 @@ report and does not have its form is damaged, and the text is refused.
 from __future__ import annotations
 
 import codecs
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
-from merge_bench.campaign.importing import check
-from merge_bench.campaign.importing.printed import Printed, read_bytes, read_rate, read_time
+from merge_bench.analysis.statistics import harmonic_mean
 from merge_bench.errors import UsageError, visible
+from merge_bench.units import format_bytes, format_count, format_rate, format_seconds
+
+_SIZES = {
+    "B": Decimal(1),
+    **{f"{letter}iB": Decimal(1024**power) for power, letter in enumerate("KMGTP", 1)},
+    **{f"{letter}B": Decimal(1000**power) for power, letter in enumerate("kMGTP", 1)},
+    "kiB": Decimal(1024),
+}
+_TIMES = {"s": Decimal(1), "ms": Decimal("1e-3"), "us": Decimal("1e-6"), "µs": Decimal("1e-6"), "ns": Decimal("1e-9")}
+_NUMBER = re.compile(r"(\d{1,18}(?:\.(\d{1,18}))?) ?([A-Za-zµ]+)", re.ASCII)
+_LONG = {"m": 60, "hr": 3600, "d": 86_400}
+_LONG_TIME = re.compile(r"(\d{1,6})(m|hr|d) (\d{1,2})(s|m|hr)", re.ASCII)
+_SLACK = 1e-9
+"""Share of a bound that floating-point arithmetic may cost."""
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A printed number in SI units; what was printed lay between `low` and `high`, one unit of its last digit apart.
+
+    `line` is where it stands.
+    """
+
+    value: float
+    low: float
+    high: float
+    resolution: float
+    line: int
+
+    def fits(self, low: float, high: float) -> bool:
+        """Whether what was printed can lie between `low` and `high`."""
+        return self.low * (1 - _SLACK) <= high and low <= self.high * (1 + _SLACK)
+
+
+def read_bytes(text: str, line: int) -> Printed:
+    """``488.28 MiB`` in bytes.
+
+    Raises
+    ------
+    ValueError
+        If `text` is no size.
+    """
+    return _rounded(text, line, _SIZES, "size")
+
+
+def read_rate(text: str, line: int) -> Printed:
+    """``1.06 GiB/s`` in bytes per second.
+
+    Raises
+    ------
+    ValueError
+        If `text` is no rate.
+    """
+    if not text.endswith("/s"):
+        raise ValueError(f"{text!r} is not a rate")
+    return _rounded(text.removesuffix("/s"), line, _SIZES, "rate")
+
+
+def read_time(text: str, line: int) -> Printed:
+    """``49.16 ms`` in seconds; longer ones, as ``20m 34s``, are cut off, not rounded.
+
+    Raises
+    ------
+    ValueError
+        If `text` is no time.
+    """
+    long = _LONG_TIME.fullmatch(text)
+    if long is None:
+        return _rounded(text, line, _TIMES, "time")
+    last = {"s": 1, **_LONG}[long[4]]
+    if last >= _LONG[long[2]]:
+        raise ValueError(f"{text!r} is not a time")
+    value = float(int(long[1]) * _LONG[long[2]] + int(long[3]) * last)
+    return Printed(value, value, value + last, float(last), line)
+
+
+def _rounded(text: str, line: int, units: Mapping[str, Decimal], what: str) -> Printed:
+    match = _NUMBER.fullmatch(text)
+    factor = units.get(match[3]) if match else None
+    if match is None or factor is None:
+        raise ValueError(f"{text!r} is not a {what}")
+    value, digit = Decimal(match[1]) * factor, Decimal(10) ** -len(match[2] or "") * factor
+    low, high = max(value - digit / 2, Decimal(0)), value + digit / 2
+    return Printed(float(value), float(low), float(high), float(digit), line)
+
+
+ROW_BYTES = 32
+
+
+class Contradiction(Exception):
+    """Two numbers that do not go together; `line` is where one of them stands."""
+
+    def __init__(self, line: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.line = line
+
+
+def data_bytes(workers: int, rows_per_chunk: int) -> int:
+    """Bytes of both frames of all workers."""
+    return workers * rows_per_chunk * ROW_BYTES
+
+
+def count_workers(named: int, rows_per_chunk: int, of_iteration: Printed, *, of_server: bool) -> int:
+    """How many workers there were: those named, if the data are theirs.
+
+    `of_server`: the text names devices. On several hosts a server prints its own, and the data tell the number.
+
+    Raises
+    ------
+    Contradiction
+        If the data per iteration are of no whole number of workers.
+    """
+    expected = data_bytes(named, rows_per_chunk)
+    if of_iteration.fits(expected, expected):
+        return named
+    of_worker = data_bytes(1, rows_per_chunk)
+    workers = round(of_iteration.value / of_worker)
+    alone = of_iteration.resolution < of_worker
+    if of_server and alone and workers > named and of_iteration.fits(workers * of_worker, workers * of_worker):
+        return workers
+    raise Contradiction(
+        of_iteration.line,
+        f"the data processed per iteration do not match {named} × {format_count(rows_per_chunk)} rows of {ROW_BYTES} "
+        f"bytes ({format_bytes(expected)})",
+    )
+
+
+def most_iterations(total: Printed, of_iteration: int) -> int:
+    """The most iterations that the rounded total leaves room for."""
+    return math.floor(total.high / of_iteration * (1 + 1e-12))
+
+
+def check_length(iterations: int, total: Printed, of_iteration: int, requested: int | None) -> None:
+    """Check that no iteration is missing.
+
+    Raises
+    ------
+    Contradiction
+        If the total, or ``--iter`` of the command line, is of another number of iterations.
+    """
+    if requested is not None and requested != iterations:
+        raise Contradiction(
+            total.line, f"the text has {iterations} iterations, but --iter requested {requested}; the text is truncated"
+        )
+    if not total.fits(iterations * of_iteration, iterations * of_iteration):
+        meant = total.value / of_iteration
+        raise Contradiction(
+            total.line,
+            f"the total matches about {meant:.0f} iterations, but the text has {iterations}; "
+            "it is truncated or damaged",
+        )
+
+
+def check_figures(report: Report) -> None:
+    """Check every rate against its bytes and seconds, and the headline against the iterations.
+
+    Raises
+    ------
+    Contradiction
+        At the first that does not fit.
+    """
+    for index, iteration in enumerate(report.iterations):
+        _rate(f"iteration {index}", report.data_bytes, iteration.wall, iteration.throughput)
+    _rate("the run", report.data_bytes * len(report.iterations), report.wall, report.throughput)
+    least = math.fsum(iteration.wall.low for iteration in report.iterations)
+    if least > report.wall.high * (1 + 1e-9):
+        whole = format_seconds(report.wall.value)
+        raise Contradiction(
+            report.wall.line, f"the iterations took {format_seconds(least)}, longer than the run ({whole})"
+        )
+    rates = [iteration.bandwidth for iteration in report.iterations]
+    low, high = (harmonic_mean([getattr(rate, end) for rate in rates]) for end in ("low", "high"))
+    # Every iteration sends the same bytes, so the bandwidth of all is the harmonic mean of theirs.
+    if not report.bandwidth.fits(low, high):
+        raise Contradiction(
+            report.bandwidth.line,
+            f"the bandwidth of the run ({format_rate(report.bandwidth.value)}) is not the harmonic mean of its "
+            f"iterations ({format_rate(harmonic_mean([rate.value for rate in rates]))})",
+        )
+
+
+def _rate(what: str, data: int, wall: Printed, throughput: Printed) -> None:
+    fastest = data / wall.low if wall.low > 0 else math.inf
+    if not throughput.fits(data / wall.high, fastest):
+        raise Contradiction(
+            throughput.line,
+            f"the throughput of {what} ({format_rate(throughput.value)}) is not its data ÷ its wall-clock "
+            f"({format_rate(data / wall.value if wall.value else None)})",
+        )
+
 
 TITLE = "cuDF merge benchmark"
 LARGEST = 64 << 20
@@ -125,12 +320,12 @@ class _Reader:
     def _title(self) -> int:
         if not any(self.lines):
             raise UsageError(f"{self.path} is empty, but should contain the output of cudf-merge")
-        found = [number for number, line in enumerate(self.bare, 1) if line == TITLE]
-        if not found:
+        titles = [number for number, line in enumerate(self.bare, 1) if line == TITLE]
+        if not titles:
             raise UsageError(f"{self.path} is not output of cudf-merge: it has no line {TITLE!r}{self._failed()}")
-        if len(found) > 1:
-            self._wrong(found[1], "a second report begins; put each report into its own file")
-        return found[0]
+        if len(titles) > 1:
+            self._wrong(titles[1], "a second report begins; put each report into its own file")
+        return titles[0]
 
     def _is_read(self, number: int, line: str, prefix: str) -> bool:
         """Read a line that belongs to the report; False for one that does not."""
@@ -193,20 +388,20 @@ class _Reader:
         of_iteration = self._read("Data processed per iter", read_bytes)
         total = self._read("Total data processed", read_bytes)
         try:
-            workers = check.workers(printed, rows, of_iteration, of_server=named == "Device(s)")
+            workers = count_workers(printed, rows, of_iteration, of_server=named == "Device(s)")
             report = Report(
                 command=self.command, workers=workers, workers_printed=printed, rows_per_chunk=rows,
-                data_bytes=check.data_bytes(workers, rows), fraction=self._fraction(),
+                data_bytes=data_bytes(workers, rows), fraction=self._fraction(),
                 wall=self._read("Wall-clock", read_time),
                 bandwidth=self._read("Bandwidth", read_rate),
                 throughput=self._read("Throughput", read_rate),
-                iterations=tuple(self.rows), longest=check.longest(total, check.data_bytes(workers, rows)),
+                iterations=tuple(self.rows), longest=most_iterations(total, data_bytes(workers, rows)),
                 left_out=tuple(self.left_out), traceback=self._traceback(),
                 first_left_out=_shown(self.lines[self.left_out[0] - 1]) if self.left_out else "",
             )  # fmt: skip
-            check.length(len(self.rows), total, report.data_bytes, _asked(self.command))
-            check.figures(report)
-        except check.Contradiction as error:
+            check_length(len(self.rows), total, report.data_bytes, _asked(self.command))
+            check_figures(report)
+        except Contradiction as error:
             self._wrong(error.line, str(error))
         return report
 

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from merge_bench.campaign.campaign import git_state
-from merge_bench.campaign.importing.text import LARGEST, Report, read_report
+from merge_bench.campaign.cudf_merge_report import LARGEST, Report, read_report
 from merge_bench.config.files import read_regular
 from merge_bench.config.version import __version__
 from merge_bench.errors import Caution, RunFailed, UsageError
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import IMPORTED
-from merge_bench.records.imported import Headline, ImportedFrom, ImportedIteration
 from merge_bench.records.outputs import replacing
+from merge_bench.records.schema import Headline, ImportedFrom, ImportedIteration
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.units import format_seconds, plural
 
