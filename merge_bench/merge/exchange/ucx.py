@@ -37,6 +37,7 @@ from merge_bench.merge.exchange import DataPlane
 from merge_bench.merge.exchange.base import STALL_FACTOR, Abort, Exchange, Flight, Pending
 from merge_bench.merge.partition import runs_of
 from merge_bench.merge.plan import Plan
+from merge_bench.units import plural_noun
 
 PLANE = DataPlane(
     name="ucx",
@@ -271,7 +272,7 @@ class UcxExchange(Exchange):
         unheard = now - self.abort.last_heartbeat
         if unheard >= self._timeout or silent >= STALL_FACTOR * self._timeout:
             peers = sorted({item.peer for item in pending})
-            named = f"rank{'s' * (len(peers) > 1)} {', '.join(map(str, peers))}"
+            named = f"{plural_noun(len(peers), 'rank')} {', '.join(map(str, peers))}"
             raise RunFailed(f"rank {self.rank} received nothing from {named} for {silent:.0f} s")
 
 

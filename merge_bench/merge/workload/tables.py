@@ -23,6 +23,7 @@ from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.frame import Field, Frame, arrow_schema, canonical_type, field_of
 from merge_bench.merge.workload import parquet, schema
 from merge_bench.merge.workload.files import LeftOut
+from merge_bench.units import plural
 
 BINARY_KEYS = "binary-keys"
 MOST_COLUMNS = 10  # that a message names
@@ -424,8 +425,8 @@ def _cautions(side: str, path: str, footers: parquet.Footers, workers: int) -> I
     if groups < workers:
         yield Caution(
             FEW_ROW_GROUPS,
-            f"the {side} table {path} has only {groups} row group{'s' * (groups != 1)} for {workers} workers, so"
-            f" {workers - groups} of them start{'s' * (workers - groups == 1)} without rows",
+            f"the {side} table {path} has only {plural(groups, 'row group')} for {workers} workers, so"
+            f" {workers - groups} of them {'starts' if workers - groups == 1 else 'start'} without rows",
             "write the table with smaller row groups, or use fewer workers",
         )
 
