@@ -218,13 +218,13 @@ def launch(
     `quiet`: show no progress; `say_time`: print how long several launches take. Returns the result, the comparison if
     there is a gate, and the exit status.
     """
-    from merge_bench.analysis.compare.fail_on import asked_for
+    from merge_bench.analysis.compare.fail_on import Gate
     from merge_bench.campaign import run as running
     from merge_bench.view.progress import progress_for
 
     options = sweep.options
-    gate = asked_for(options, compared=len(sweep.labels), runs=len(sweep.prepared))
-    if gate is not None and (doubt := gate.doubt(sweep.first.plan.launches)) is not None:
+    gate = Gate.from_options(options, compared=len(sweep.labels), runs=len(sweep.prepared))
+    if gate is not None and (doubt := gate.power_warning(sweep.first.plan.launches)) is not None:
         say(f"warning: {doubt}", "measure both with --launches 8")
     with contextlib.closing(progress_for(sys.stderr, quiet=quiet)) as progress:
         folder, status = running.run(
@@ -234,7 +234,7 @@ def launch(
     result = load(folder)
     verdict: CompareDocument | None = None
     if gate is not None and status == 0:
-        verdict, status = gate.hold(result.campaign)
+        verdict, status = gate.evaluate(result.campaign)
     return result, verdict, status
 
 

@@ -22,7 +22,7 @@ from merge_bench.records.campaign import Campaign
 from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import CampaignLine
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.units import format_count
+from merge_bench.units import format_count, plural
 
 
 def dry_run(sweep: Sweep) -> str:
@@ -94,9 +94,8 @@ def too_few_blocks(sweep: Sweep) -> str | None:
     blocks = sweep.first.plan.launches
     if blocks >= least:
         return None
-    made = f"{blocks} blocks" if blocks > 1 else "1 block"
     what = f"{len(sweep.labels)} configs" if len(sweep.configs) > 1 else ", ".join(sweep.labels)
-    return f"{made} cannot show a difference between {what}; use --blocks {least} or more"
+    return f"{plural(blocks, 'block')} cannot show a difference between {what}; use --blocks {least} or more"
 
 
 def label(job: Job, jobs: Sequence[Job]) -> str:
@@ -117,7 +116,7 @@ def _size(plan: Plan) -> str:
 
 
 def _workers(plan: Plan) -> str:
-    return f"{plan.workers} worker{'s' if plan.workers > 1 else ''}"
+    return plural(plan.workers, "worker")
 
 
 def launch_merge(job: Job, writer: CampaignWriter, progress: Progress, launch: int) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from merge_bench.analysis.documents.setup import Pair, TransportsDocument
 from merge_bench.campaign.calling_program import Caller
 from merge_bench.campaign.cluster_session import Session, cautions
-from merge_bench.campaign.launch import ended
+from merge_bench.campaign.launch import stop_on_exit
 from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.progress import Progress
@@ -38,7 +38,7 @@ def survey(prepared: PlannedRun, name: str, progress: Progress, caller: Caller) 
         caller.surround(writer.logs / "driver.log"),
     ):
         session = Session(Job(prepared, name), writer, progress)
-        with ended(session, writer):
+        with stop_on_exit(session, writer):
             session.start()
             return _ask(session)
 

@@ -34,7 +34,7 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
     from msgspec.structs import replace
 
     from merge_bench import api
-    from merge_bench.analysis.compare.fail_on import asked_for
+    from merge_bench.analysis.compare.fail_on import Gate
     from merge_bench.analysis.documents.run import runs_of
     from merge_bench.analysis.summary import summarize
     from merge_bench.campaign.load import load_sweep
@@ -52,7 +52,7 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
         sweep = load_sweep(options.given(config=named[0]) if named else options)
         say_warnings(warning for prepared in sweep.prepared.values() for warning in prepared.warnings)
         if options.dry_run:
-            asked_for(sweep.options, compared=len(sweep.labels), runs=len(sweep.prepared))  # may refuse
+            Gate.from_options(sweep.options, compared=len(sweep.labels), runs=len(sweep.prepared))  # may refuse
             if options.extend:
                 read_campaign(options.extend)
             print(dry_run(sweep))
@@ -67,11 +67,12 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
     if options.json:
         print_document(document)
     else:
-        from merge_bench.analysis.compare.fail_on import METRIC, passed
+        from merge_bench.analysis.compare.fail_on import gate_summary
+        from merge_bench.analysis.compare.judging import METRIC
         from merge_bench.view.report.comparison import print_comparison, printed_below
         from merge_bench.view.report.run import print_report
 
-        gates = passed(verdict, metric=METRIC, fail_on=options.fail_on) if verdict is not None else ""
+        gates = gate_summary(verdict, metric=METRIC, fail_on=options.fail_on) if verdict is not None else ""
         below = printed_below(verdict, gates) if verdict is not None else ""
         print_report(campaign, document, details=details, above=printed_above(), below=below)
         if verdict is not None and verdict.comparisons:

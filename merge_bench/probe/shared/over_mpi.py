@@ -52,11 +52,11 @@ class OverMpi(Probe):
 
     def launch(self, job: Job, writer: CampaignWriter, progress: Progress, index: int) -> int:
         """Start ranks, measure, and end them; gives the exit status."""
-        from merge_bench.campaign.launch import recorded
+        from merge_bench.campaign.launch import record_outcome
         from merge_bench.probe.ranks.launch import RankSession
 
         session = RankSession(job, writer, progress, index)
-        with recorded(job, writer, index, session) as outcome:
+        with record_outcome(job, writer, index, session) as outcome:
             session.start(self.mpi())
             self.measure(session)
         return outcome.status

@@ -23,6 +23,7 @@ from merge_bench.merge import engines
 from merge_bench.probe.shared.base import Probe
 from merge_bench.records.schema import Config, RunKey
 from merge_bench.records.writer import CampaignWriter
+from merge_bench.units import plural
 
 REPETITIONS = 3
 RULE = "as measured on two cores"
@@ -97,7 +98,7 @@ def dry_run(probe: Probe, head: Head, jobs: Sequence[Job]) -> str:
     lines: list[str] = []
     for run in head.runs:
         alike = [job for job in jobs if (job.config, job.plan) == (run.config, run.plan)]
-        lines.append(f"## {_named(head, alike[0])}: {len(alike)} launch{'es' * (len(alike) > 1)}")
+        lines.append(f"## {_named(head, alike[0])}: {plural(len(alike), 'launch')}")
         lines += _part(probe, head, alike[0]).commands(alike[0].prepared)
     lines.append(f"## {expected_time(probe, head, jobs).sentence(jobs)}")
     return "\n".join([*lines, "## order: " + " ".join(_named(head, job) for job in jobs)])
