@@ -17,10 +17,9 @@ from merge_bench.campaign.planned_launches import Sweep
 from merge_bench.campaign.run_options import SWEPT, runs_of
 from merge_bench.cluster.environment import LOOPBACK, open_port
 from merge_bench.cluster.launcher_choice import choose, choose_kind, leftovers
-from merge_bench.config.check import CheckResult, check_config
+from merge_bench.config.check import CheckResult, check_config, named_options
 from merge_bench.config.conflicts import NO_DEVICE, Conflict
-from merge_bench.config.old_names import translate_config
-from merge_bench.config.options import BY_KEY, RunOptions
+from merge_bench.config.options import RunOptions
 from merge_bench.config.reader import ConfigFile, read_config
 from merge_bench.config.resolve import resolve
 from merge_bench.config.shipped import find_config
@@ -90,16 +89,12 @@ def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False, other_
     UsageError
         If the value of an old name in the config cannot be translated.
     """
-    interface = _named("interface", config) or LOOPBACK
+    table = registry_options.options()
+    named = named_options(config, os.environ, table)
+    interface = named.interface or LOOPBACK
     variables = {**os.environ, **config.environment}
-    named = RunOptions(
-        exchange=_named("exchange", config),
-        protocol=_named("protocol", config),
-        error_handling=_named("error_handling", config),
-    )
     own = launcher_ucx(named, variables, hosts=2 if other_hosts else 1)
     launcher = {"UCX_NET_DEVICES": network.net_devices(interface), **own}
-    table = registry_options.options()
     result = check_config(config, os.environ, ucx=ucx, launcher=launcher, table=table, trusted=trusted)
     if not other_hosts and (port := open_port({**own, **variables}, interface)):
         opened = Conflict(port.code, ("UCX_TLS",), f"{port.message}; {port.remedy}.", "uct/tcp of UCX")
@@ -126,14 +121,6 @@ def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False, other_
             return replace(result, warnings=(*result.warnings, here))
         return replace(result, ok=False, refusals=(f"{here} (for other hosts: --other-hosts)",))
     return result
-
-
-def _named(key: str, config: ConfigFile) -> str:
-    """The text of an option in the config or else in the environment; its default if neither has it."""
-    option = BY_KEY[key]
-    named = translate_config(config).options.get(option.variable)
-    text = named.value if named else os.environ.get(option.variable, "")
-    return text.strip() or str(option.default or "")
 
 
 def _refuse_twins(planned: Sequence[PlannedRun]) -> None:

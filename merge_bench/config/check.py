@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -9,7 +10,7 @@ from merge_bench.config.catalogue import Catalogue, build_catalogue
 from merge_bench.config.conflicts import Conflict, Situation, find_conflicts, missing_devices, no_device
 from merge_bench.config.old_names import OLD_NAMES, PREFIX, UCXX_OVERRIDES, translate_config
 from merge_bench.config.option import Option
-from merge_bench.config.options import BY_KEY, OPTIONS, RunOptions
+from merge_bench.config.options import OPTIONS, RunOptions
 from merge_bench.config.reader import ConfigFile
 from merge_bench.config.trust import REMEDY, process_environment
 from merge_bench.config.ucx_info import locate, read_installed
@@ -81,6 +82,25 @@ def _without_devices(each: VariableState) -> VariableState:
     return replace(each, state="no-effect", message=no_device(missing))
 
 
+def named_options(config: ConfigFile, environ: Mapping[str, str], table: Sequence[Option] = OPTIONS) -> RunOptions:
+    """The options that UCX's settings depend on, of config or else environment; wrong values count as not given.
+
+    Raises
+    ------
+    UsageError
+        If the value of an old name in the config cannot be translated.
+    """
+    settings = translate_config(config).options
+    values: dict[str, object] = {}
+    for option in table:
+        if option.key in ("exchange", "protocol", "error_handling", "interface"):
+            setting = settings.get(option.variable)
+            text = setting.value if setting else environ.get(option.variable, "")
+            with contextlib.suppress(ValueError):
+                values |= {option.key: option.parse(text)} if text else {}
+    return RunOptions().updated(values, {})
+
+
 def check_config(
     config: ConfigFile,
     environ: Mapping[str, str],
@@ -128,19 +148,13 @@ def check_config(
         effective |= added
         states += classify_elsewhere(added.items(), source, catalogue)
 
-    def option(key: str) -> str:
-        """The value in the config, or else in the environment, or the default."""
-        variable = BY_KEY[key].variable
-        setting = translated.options.get(variable)
-        text = setting.value if setting else environ.get(variable, "")
-        return text.strip().lower() or str(BY_KEY[key].default)
-
+    options = options or named_options(config, environ, table)
     situation = Situation(
         effective=effective,
         given=frozenset(each.name for each in states if each.source in ("config", "environment")),
         catalogue=catalogue,
-        error_handling=options.error_handling if options else option("error_handling"),
-        protocol=options.protocol if options else option("protocol"),
+        error_handling=options.error_handling,
+        protocol=options.protocol,
     )
     return CheckResult(
         config=config,

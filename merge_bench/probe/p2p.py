@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from merge_bench.cluster.launchers import launchers
 from merge_bench.config import parsers
 from merge_bench.config.allowed_transports import requested
 from merge_bench.config.old_names import UCXX_OVERRIDES
@@ -83,7 +82,7 @@ class P2P(Probe):
         """The workers that `placements` needs; checks that the tool is there."""
         from merge_bench.cluster import ucx_perftest
 
-        if launchers()[prepared.settings.launcher].starts_here:
+        if prepared.launcher.starts_here:
             ucx_perftest.find()
         return places(prepared, self.placements)
 

@@ -35,12 +35,11 @@ class OverNccl(Probe):
 
     def prepare(self, prepared: PlannedRun) -> PlannedRun:
         """The same, with at least two workers; checks that NCCL is there."""
-        from merge_bench.cluster.launchers import launchers
         from merge_bench.probe.workers import nccl_ranks
 
         if prepared.settings.workers_per_gpu > 1:
             raise UsageError("--backend nccl needs a GPU for each rank; use --workers-per-gpu 1")
-        if launchers()[prepared.settings.launcher].starts_here:
+        if prepared.launcher.starts_here:
             nccl_ranks.version()
         return at_least_two(prepared)
 
