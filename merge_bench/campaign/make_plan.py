@@ -15,11 +15,10 @@ from merge_bench.campaign.library_check import check_libraries
 from merge_bench.campaign.questions import plan_question
 from merge_bench.cluster import dask_settings
 from merge_bench.cluster.base import ClusterSettings
-from merge_bench.cluster.environment import open_port, ucx_settings
+from merge_bench.cluster.dask_commands import open_port, ucx_settings
 from merge_bench.cluster.hosts import HostSpec, count_workers, place
-from merge_bench.cluster.launcher_choice import choose, choose_kind, leftovers
-from merge_bench.cluster.launchers import launchers
-from merge_bench.cluster.running_cluster import count_running
+from merge_bench.cluster.launchers import choose, choose_kind, launchers, leftovers
+from merge_bench.cluster.scheduler_client import count_running
 from merge_bench.config.files import open_regular
 from merge_bench.config.installation import how_to_set_up
 from merge_bench.config.reader import ConfigFile

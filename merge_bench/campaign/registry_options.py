@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 
-from merge_bench.cluster import launcher_choice
+from merge_bench.cluster import launchers
 from merge_bench.config.options import OPTIONS, Option
 from merge_bench.merge import engines
 
@@ -23,5 +23,5 @@ def complete(option: Option) -> Option:
     if option.key == "engine":
         return option.taking(engines.choices(), engines.help_text())
     if option.key == "launcher":
-        return option.taking(launcher_choice.choices(), launcher_choice.help_text())
+        return option.taking(launchers.choices(), launchers.help_text())
     return option

@@ -19,9 +19,8 @@ from merge_bench.campaign.make_plan import Prepared
 from merge_bench.campaign.planned_launches import Job, Sweep
 from merge_bench.campaign.progress import Labelled, Progress
 from merge_bench.campaign.questions import runs_of
-from merge_bench.cluster.environment import LOOPBACK, open_port
-from merge_bench.cluster.launcher_choice import choose, choose_kind, leftovers, make_launcher
-from merge_bench.cluster.launchers import launchers
+from merge_bench.cluster.dask_commands import LOOPBACK, open_port
+from merge_bench.cluster.launchers import choose, choose_kind, launchers, leftovers, make_launcher
 from merge_bench.config.check import CheckResult, check_config
 from merge_bench.config.conflicts import NO_DEVICE, Conflict
 from merge_bench.config.installation import how_to_set_up

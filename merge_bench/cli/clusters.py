@@ -14,7 +14,7 @@ import click
 
 from merge_bench.cli.jobs import gate_at_home, on_service, service_of
 from merge_bench.cli.parameters import CONTEXT, PATH, AsTyped, SectionedCommand, add_options, count_option, json_option
-from merge_bench.cluster.launcher_choice import batches, with_storage
+from merge_bench.cluster.launchers import batches, with_storage
 from merge_bench.config.options import CLUSTER_OPTIONS, OPTIONS
 from merge_bench.errors import GateNotMet, LaunchFailed, UsageError, printed_above, say
 
@@ -226,7 +226,7 @@ def doctor(as_json: bool, strict: bool, scheduler_address: str | None, scheduler
     from merge_bench.view.document import print_document
 
     if scheduler_address or scheduler_file:
-        from merge_bench.cluster.running_cluster import on_each_host
+        from merge_bench.cluster.scheduler_client import on_each_host
 
         hosts = on_each_host(scheduler_address, scheduler_file, examine_here)
     else:

@@ -32,7 +32,6 @@ class Command(NamedTuple):
     cores: Sequence[int] = ()
 
     def shown(self) -> str:
-        """The command as a person would type it."""
         assignments = " ".join(f"{name}={shlex.quote(value)}" for name, value in sorted(self.environment.items()))
         return f"{assignments} {shlex.join(self.argv)}".strip()
 
@@ -66,7 +65,7 @@ class ClusterSettings:
 
     `environment`: the config's variables, for scheduler and workers. `gpus`: number of GPUs of this host. `hosts`:
     where workers run, for launchers that reach other hosts. `counted`: number of workers of a running cluster, if the
-    plan took its number of workers from there. `ucx`: the launcher's own settings, of `environment.ucx_settings`.
+    plan took its number of workers from there. `ucx`: the launcher's own settings, of `dask_commands.ucx_settings`.
     """
 
     environment: Mapping[str, str]
@@ -151,7 +150,6 @@ class OwningLauncher(Launcher):
         return Access(scheduler_file=self.scratch / SCHEDULER_FILE, tls=tls)
 
     def stop(self) -> None:
-        """Remove the scratch folder; subclasses end the processes first."""
         from merge_bench.cluster import scratch
 
         if self.scratch:

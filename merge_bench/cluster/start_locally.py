@@ -9,7 +9,7 @@ from pathlib import Path
 
 from merge_bench.cluster import dask_commands, signals
 from merge_bench.cluster.base import Access, ClusterSettings, Command, Exited, OwningLauncher
-from merge_bench.cluster.environment import LOOPBACK
+from merge_bench.cluster.dask_commands import LOOPBACK
 from merge_bench.cluster.supervisor import Child, end_all, tail
 from merge_bench.config.allowed_transports import SHARED_MEMORY, allowed
 from merge_bench.config.installation import search_path
@@ -36,16 +36,12 @@ class LocalLauncher(OwningLauncher):
         self._started: dict[str, tuple[Child, str, Path]] = {}  # with its host and its log, by role
 
     def commands(self, plan: Plan, settings: ClusterSettings) -> list[Command]:
-        """Exactly what `start` would start; the scratch folder gets its name only then."""
         return self._commands(plan, settings, "SCRATCH")
 
     def start(self, plan: Plan, settings: ClusterSettings, logs: Path, prefix: str) -> Access:
         """Start scheduler and workers at once; workers find the scheduler through its file.
 
-        Raises
-        ------
-        LaunchFailed
-            If the interface does not exist any more, or has lost its address.
+        Raises LaunchFailed if the interface does not exist any more, or has lost its address.
         """
         access = self.make_scratch(plan)
         base = {**os.environ, **search_path(os.environ), "MERGE_BENCH_PARENT": str(os.getpid())}
@@ -61,7 +57,6 @@ class LocalLauncher(OwningLauncher):
         return access
 
     def placed(self) -> Mapping[str, str]:
-        """Host of each process."""
         return {role: host for role, (_, host, _) in self._started.items()}
 
     def cautions(self, settings: ClusterSettings) -> list[Caution]:
@@ -73,7 +68,6 @@ class LocalLauncher(OwningLauncher):
         return [Caution(CODE, f"{what} {settings.interface}", REMEDY)]
 
     def exited(self) -> list[Exited]:
-        """Processes that ended on their own."""
         return [
             Exited(role, host, child.pid, status, tail(log))
             for role, (child, host, log) in self._started.items()
@@ -81,7 +75,6 @@ class LocalLauncher(OwningLauncher):
         ]
 
     def tail(self, role: str) -> str:
-        """The last lines of a process's log."""
         return tail(self._started[role][2]) if role in self._started else ""
 
     def stop(self) -> None:
@@ -104,6 +97,4 @@ class LocalLauncher(OwningLauncher):
         for number in range(plan.workers):
             name = gpu_name(visible, number // settings.workers_per_gpu) if plan.device_memory else None
             pins[number] = Pin((), name, rdma, name is None or gpu.has_own_memory(name))
-        return dask_commands.processes(
-            plan, settings, place, pins, settings.environment, os.environ, plan.threads
-        )  # fmt: skip
+        return dask_commands.processes(plan, settings, place, pins, settings.environment, os.environ, plan.threads)

@@ -56,19 +56,31 @@ class Child:
     """
 
     def __init__(
-        self, argv: Sequence[str], *, environment: Mapping[str, str], log: Path | int,
-        stdin: int = subprocess.DEVNULL, stdout: int | None = None, cwd: Path | None = None,
-        cores: Collection[int] = (), death_signal: int | None = signal.SIGKILL,
-    ) -> None:  # fmt: skip
+        self,
+        argv: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        log: Path | int,
+        stdin: int = subprocess.DEVNULL,
+        stdout: int | None = None,
+        cwd: Path | None = None,
+        cores: Collection[int] = (),
+        death_signal: int | None = signal.SIGKILL,
+    ) -> None:
         with contextlib.ExitStack() as opened:
             written: int | IO[bytes] = (
                 log if isinstance(log, int) else opened.enter_context(open(log, "ab", opener=no_link))
             )
             self._process = subprocess.Popen(
-                argv, env={name: value for name, value in environment.items() if name not in TOKENS}, cwd=cwd,
-                stdin=stdin, stdout=written if stdout is None else stdout, stderr=written, start_new_session=True,
+                argv,
+                env={name: value for name, value in environment.items() if name not in TOKENS},
+                cwd=cwd,
+                stdin=stdin,
+                stdout=written if stdout is None else stdout,
+                stderr=written,
+                start_new_session=True,
                 preexec_fn=_before_exec(death_signal, cores),
-            )  # fmt: skip
+            )
         self.pid = self._process.pid
 
     @property

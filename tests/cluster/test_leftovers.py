@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from merge_bench.cluster.launcher_choice import choose, leftovers
-from merge_bench.cluster.launchers import slurm
+from merge_bench.cluster.launchers import choose, leftovers, slurm
 from merge_bench.errors import UsageError
 
 OPTIONS: dict[str, Any] = dict.fromkeys(("hosts", "scheduler_address", "scheduler_file"))

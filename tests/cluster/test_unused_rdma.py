@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from merge_bench.campaign.cluster_session import cautions
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.host_check import unused_rdma
-from merge_bench.cluster.openssh import ssh
+from merge_bench.cluster.launchers.ssh import ssh
 from merge_bench.cluster.start_on_hosts import RemoteLauncher
 from merge_bench.host import network
 from merge_bench.host.description import Node

@@ -20,10 +20,7 @@ class ExistingCluster(Launcher):
     def start(self, plan: Plan, settings: ClusterSettings, logs: Path, prefix: str) -> Access:
         """Start nothing; gives how to reach the scheduler.
 
-        Raises
-        ------
-        UsageError
-            If the scheduler's file does not exist.
+        Raises UsageError if the scheduler's file does not exist.
         """
         file = Path(settings.scheduler_file) if settings.scheduler_file else None
         if file and not file.exists():

@@ -12,10 +12,10 @@ from typing import Any, TypeVar, overload
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.progress import Progress
 from merge_bench.cluster import scratch, signals
-from merge_bench.cluster.environment import forwarded
-from merge_bench.cluster.host_agent_client import main_argv
+from merge_bench.cluster.dask_commands import forwarded
 from merge_bench.cluster.host_check import unused_rdma
 from merge_bench.cluster.launchers import launchers
+from merge_bench.cluster.start_on_hosts import main_argv
 from merge_bench.cluster.supervisor import tail
 from merge_bench.config.allowed_transports import requested
 from merge_bench.errors import Caution, LaunchFailed

@@ -18,10 +18,10 @@ from pathlib import Path
 import psutil
 
 from merge_bench.cluster.base import ClusterSettings
-from merge_bench.cluster.environment import forwarded
+from merge_bench.cluster.dask_commands import forwarded
 from merge_bench.cluster.hosts import place
 from merge_bench.cluster.launchers import launchers
-from merge_bench.cluster.openssh import client
+from merge_bench.cluster.launchers.ssh import ssh_client
 from merge_bench.errors import UsageError
 from merge_bench.host import network
 from merge_bench.merge.plan import Plan
@@ -221,7 +221,7 @@ def _reach(mpi: Mpi, settings: ClusterSettings, scratch: str) -> list[str]:
     new = int(mpi.version.partition(".")[0]) >= 5
     found = [("prte_local_tmpdir_base", scratch)] if new else []  # ORTE refuses it if a site has set another
     if settings.hosts and not launchers()[settings.launcher].mpirun_finds_hosts:
-        found.append(("plm_ssh_agent" if new else "plm_rsh_agent", " ".join(client(settings))))
+        found.append(("plm_ssh_agent" if new else "plm_rsh_agent", " ".join(ssh_client(settings))))
     range_ = subnet(settings.interface, [host.name for host in settings.hosts]) if settings.hosts else None
     if range_:
         found.append(("prte_if_include" if new else "oob_tcp_if_include", range_))

@@ -59,7 +59,7 @@ def net_devices(interface: str | None, peers: Sequence[str], environ: Mapping[st
     LookupError
         If no interface leads to any of `peers`.
     """
-    from merge_bench.cluster.environment import LOOPBACK
+    from merge_bench.cluster.dask_commands import LOOPBACK
     from merge_bench.config.allowed_transports import SHARED_MEMORY, allowed
     from merge_bench.host import network
 

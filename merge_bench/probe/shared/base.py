@@ -65,7 +65,7 @@ class Probe:
 
     def commands(self, prepared: Prepared) -> list[str]:
         """What a launch would start: for each process a line with its host, and one with its command."""
-        from merge_bench.cluster.launcher_choice import make_launcher
+        from merge_bench.cluster.launchers import make_launcher
 
         found = make_launcher(prepared.settings).commands(prepared.plan, prepared.settings)
         return [line for each in found for line in (f"# {each.role} on {each.host}", each.shown())]

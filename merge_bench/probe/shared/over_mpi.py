@@ -42,7 +42,7 @@ class OverMpi(Probe):
 
     def commands(self, prepared: Prepared) -> list[str]:
         """The mpirun of the ranks; WORK and SCRATCH are known only when they start."""
-        from merge_bench.cluster.host_agent_client import main_argv
+        from merge_bench.cluster.start_on_hosts import main_argv
         from merge_bench.probe.ranks import mpirun
 
         hosts = mpirun.placed(prepared.plan, prepared.settings)
