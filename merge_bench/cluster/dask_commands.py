@@ -15,7 +15,7 @@ from merge_bench.config.allowed_transports import UCX_PORTS, allowed, handles_er
 from merge_bench.config.ucx_info import find_installed
 from merge_bench.errors import Caution
 from merge_bench.host.gpu import IN_ORDER
-from merge_bench.host.pinning import Pin
+from merge_bench.host.network import Pin
 
 if TYPE_CHECKING:
     from merge_bench.merge.plan import Plan

@@ -99,7 +99,7 @@ class HostAgent:
         import msgspec
 
         from merge_bench.config.version import __version__
-        from merge_bench.host import machine, network, pinning
+        from merge_bench.host import machine, network
 
         self.silence = silence
         stack = network.stack()
@@ -117,7 +117,7 @@ class HostAgent:
             "address": network.address(name),
             "stack": stack,
             "scratch": str(self.scratch),
-            **msgspec.to_builtins(pinning.describe(name)),
+            **msgspec.to_builtins(network.describe_host(name)),
         }
 
     def load(self) -> dict[str, Any]:

@@ -121,7 +121,8 @@ def check_gpus(placements: Sequence[Placement], gpus: Mapping[str, int], workers
         if present < needed:
             raise UsageError(
                 f"{placement.host.name} has {present} {'GPU' if present == 1 else 'GPUs'}, but its"
-                f" {len(placement.workers)} workers need {needed}; change --workers, --workers-per-gpu or the slots of this host"
+                f" {len(placement.workers)} workers need {needed}; change --workers, --workers-per-gpu or the slots of"
+                " this host"
             )
     unknown = [p for p in placements if p.host.slots is None and (p.host.gpus is None or p.host.assumed)]
     if not chosen and any(gpus[p.host.name] * workers_per_gpu > len(p.workers) for p in unknown):

@@ -15,7 +15,7 @@ from merge_bench.config.allowed_transports import SHARED_MEMORY, allowed
 from merge_bench.config.installation import search_path
 from merge_bench.errors import Caution, LaunchFailed, say
 from merge_bench.host import gpu, network
-from merge_bench.host.pinning import Pin, gpu_name
+from merge_bench.host.network import Pin, gpu_name
 from merge_bench.merge.plan import Plan
 
 LOOPBACK_ADDRESS = "127.0.0.1"

@@ -23,7 +23,7 @@ from merge_bench.cluster.hosts import Placement, place
 from merge_bench.cluster.supervisor import Child, tail
 from merge_bench.config.resolve import DEFAULT
 from merge_bench.errors import Caution, LaunchFailed
-from merge_bench.host import network, pinning
+from merge_bench.host import network
 from merge_bench.host.description import Node
 from merge_bench.merge.plan import Plan
 from merge_bench.records.outputs import replacing
@@ -223,7 +223,7 @@ def _placements(plan: Plan, settings: ClusterSettings) -> tuple[Placement, ...]:
 def _processes(plan: Plan, settings: ClusterSettings, placement: Placement, host: Node) -> list[Command]:
     where = dask_commands.Place(placement.host.name, host.scratch, host.interface, host.address, tuple(host.rdma))
     count = len(placement.workers)
-    host_pins = pinning.pins(host, count, gpus=plan.device_memory, workers_per_gpu=settings.workers_per_gpu)
+    host_pins = network.pins(host, count, gpus=plan.device_memory, workers_per_gpu=settings.workers_per_gpu)
     pins = dict(zip(placement.workers, host_pins, strict=True))
     threads = max(1, len(host.cores) // count) if host.cores else "THREADS"
     return dask_commands.processes(plan, settings, where, pins, _variables(settings), {}, threads)

@@ -22,7 +22,7 @@ from distributed import Worker, get_worker
 from distributed.diagnostics.plugin import WorkerPlugin
 
 from merge_bench.errors import RunFailed
-from merge_bench.host import affinity, cuda_context, machine
+from merge_bench.host import cuda_context, machine
 from merge_bench.host.memory import PeakMeter, available_bytes
 from merge_bench.merge.copy_rate import CopyRounds
 from merge_bench.merge.exchange.abort import Abort
@@ -106,7 +106,7 @@ class MergeWorker(WorkerPlugin):  # type: ignore[misc]
         self.state: State | None = None
         self.children: dict[str, Child] = {}
         self.uses_gpu = False
-        affinity.keep_cores()
+        machine.keep_cores()
         # Imported here, because Dask reports what fails here, but not what fails when it reads a task.
         import merge_bench.merge.steps  # noqa: F401
 

@@ -60,7 +60,7 @@ class OverUcx(Probe):
     def measure(self, session: Session) -> None:
         """Connect the workers as for a merge, and exchange."""
         from merge_bench.campaign.launch_record import record_connections
-        from merge_bench.host import core_budget
+        from merge_bench.host import machine
         from merge_bench.merge import steps
         from merge_bench.probe.shared.placements import CROWDED, as_requested, placement
         from merge_bench.probe.workers import exchanging
@@ -71,7 +71,7 @@ class OverUcx(Probe):
         session.connect(workers.on_all(steps.open_bare, session.plan, ranked=True, after=(session.topic,)))
         session.record_launch()
         record_connections(session)
-        if core_budget.shortage((each.host, each.hardware) for each in session.descriptions):
+        if machine.shortage((each.host, each.hardware) for each in session.descriptions):
             session.warn(CROWDED)
         first = session.descriptions[0]
         lanes = list(dict.fromkeys(lane for found in workers.on_all(steps.endpoints)

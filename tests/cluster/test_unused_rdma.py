@@ -93,7 +93,9 @@ def test_it_becomes_a_warning_in_the_records_where_something_goes_over_ucx(
 
 def told_by_ranks(sys: Path, *interfaces: str | None) -> list[RankDescription]:
     """What MPI ranks tell that were given these interfaces of machines with this /sys; None: they chose devices."""
-    networks = [replace(network.describe(name, sys), addressed=["ib0"]) if name else None for name in interfaces]
+    networks = [
+        replace(network.describe_network(name, sys), addressed=["ib0"]) if name else None for name in interfaces
+    ]
     return [
         RankDescription(worker=Worker(rank=rank, host="", pid=1, name=""), host_number=rank, network=each)
         for rank, each in enumerate(networks)

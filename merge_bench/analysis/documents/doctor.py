@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from merge_bench.host.doctor.base import Finding
+from merge_bench.host.doctor.checks import Finding
 
 
 class DoctorDocument(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,12 +13,10 @@ from pathlib import Path
 from merge_bench.config.options import BY_KEY
 from merge_bench.config.ucx_info import find_installed
 from merge_bench.host import files, gpu, other_load
-from merge_bench.host.doctor import memory, stack, system
-from merge_bench.host.doctor.base import BAD, OK, WARN, Disk, Finding, Machine, Ucx
+from merge_bench.host.doctor.checks import BAD, CHECKS, OK, WARN, Disk, Finding, Machine, Ucx
 from merge_bench.host.machine import memory_bytes, ucx_library, versions
 from merge_bench.host.memory import available_bytes, segment_problem, usable_cores
 
-CHECKS = memory.CHECKS | system.CHECKS | stack.CHECKS
 SHARED_MEMORY = Path("/dev/shm")
 # If these differ, workers may not work together; if others differ, times are hard to compare.
 SAME = "same software"
@@ -34,7 +32,7 @@ class Examination:
     versions: Mapping[str, str | None]
 
 
-def here() -> Machine:
+def describe_this_host() -> Machine:
     """This host, as a worker started here would see it."""
     loaded, error = _ucx()
     return Machine(
@@ -55,15 +53,14 @@ def here() -> Machine:
 
 
 def examine(machine: Machine, host: str) -> Examination:
-    """Every check on `machine`."""
-    found = tuple(replace(check(machine), check=name, host=host) for name, check in CHECKS.items())
+    findings = tuple(replace(check(machine), check=name, host=host) for name, check in CHECKS.items())
     others = {"UCX": machine.ucx and str(machine.ucx), "kernel": files.text(machine.root / "proc/sys/kernel/osrelease")}
-    return Examination(host, found, {**machine.packages, **{name: text for name, text in others.items() if text}})
+    return Examination(host, findings, {**machine.packages, **{name: text for name, text in others.items() if text}})
 
 
 def examine_here() -> Examination:
     """Every check on this host; workers run this too."""
-    return examine(here(), socket.gethostname())
+    return examine(describe_this_host(), socket.gethostname())
 
 
 def agreement(hosts: Iterable[Examination]) -> list[Finding]:
@@ -72,7 +69,7 @@ def agreement(hosts: Iterable[Examination]) -> list[Finding]:
     if len(examined) < 2:
         return []
     first, *others = examined
-    found = []
+    findings = []
     for other in others:
         names = sorted({*first.versions, *other.versions})
         pairs = {name: (other.versions.get(name), first.versions.get(name)) for name in names}
@@ -85,8 +82,8 @@ def agreement(hosts: Iterable[Examination]) -> list[Finding]:
             )
             spoils = "workers may not work together" if vital else "measured times of these hosts cannot be compared"
             remedy = "use the same .venv on all hosts"
-            found.append(Finding(SAME, BAD if vital else WARN, text, spoils, remedy, other.host))
-    return found or [Finding(SAME, OK, f"{len(examined)} hosts have the same software")]
+            findings.append(Finding(SAME, BAD if vital else WARN, text, spoils, remedy, other.host))
+    return findings or [Finding(SAME, OK, f"{len(examined)} hosts have the same software")]
 
 
 def _ucx() -> tuple[Ucx | None, str]:
@@ -117,9 +114,9 @@ def _disks() -> tuple[Disk, Disk]:
 
 def free_bytes(folder: Path) -> int | None:
     """Bytes that this user can write to `folder`, or to the first folder above it that exists; None if unknown."""
-    for each in (folder, *folder.parents):
+    for existing in (folder, *folder.parents):
         try:
-            usage = os.statvfs(each)
+            usage = os.statvfs(existing)
         except FileNotFoundError:
             continue
         except OSError:

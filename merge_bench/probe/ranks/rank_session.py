@@ -149,7 +149,7 @@ class Rank:
         versions = {**facts.versions, "mpi4py": mpi4py.__version__, "mpi": _library_version(MPI)}
         return messages.RankDescription(
             worker=Worker.of(self.rank, f"rank-{self.rank}", replace(facts, versions=versions)),
-            host_number=self.host_number, network=network.describe(self._way) if self._way else None,
+            host_number=self.host_number, network=network.describe_network(self._way) if self._way else None,
         )  # fmt: skip
 
 

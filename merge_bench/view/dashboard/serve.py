@@ -27,7 +27,7 @@ from tornado.web import Application, RequestHandler
 from tornado.websocket import WebSocketClosedError
 
 from merge_bench.cluster import scratch, signals
-from merge_bench.host.addresses import free_port, in_url, is_loopback, origins
+from merge_bench.host.network import free_port, in_url, is_loopback, origins
 from merge_bench.view.dashboard import style_sheets
 from merge_bench.view.dashboard.app import Dashboard
 from merge_bench.view.dashboard.campaign_cache import CampaignCache

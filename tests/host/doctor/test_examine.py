@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from merge_bench.host.doctor.base import BAD, OK, STATES, WARN, Finding, worst
+from merge_bench.host.doctor.checks import BAD, OK, STATES, WARN, Finding, worst
 from merge_bench.host.doctor.examine import CHECKS, Examination, agreement, examine, free_bytes
 from merge_bench.view.report.doctor import print_findings
 from tests.helpers.runs import environment
@@ -112,7 +112,7 @@ def test_this_host(tmp_path: Path) -> None:
 
 
 def examine_nothing() -> Examination:
-    from merge_bench.host.doctor.base import Machine
+    from merge_bench.host.doctor.checks import Machine
 
     return examine(Machine(root=Path("/nowhere")), "x")
 
