@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from merge_bench.config.allowed_transports import requested
 from merge_bench.errors import LaunchFailed, WrongResult
 from merge_bench.probe.shared import options
-from merge_bench.probe.shared.base import Probe, ProbeKind
-from merge_bench.probe.shared.measures import TIME
+from merge_bench.probe.shared.base import TIME, Probe, ProbeKind
 from merge_bench.probe.shared.placements import as_requested, pair_count, pairs, placements_of, places
 from merge_bench.probe.shared.sizes import parse_sizes
 
@@ -29,7 +28,6 @@ FEWEST = 20
 
 
 def make(values: Mapping[str, Any]) -> Rma:
-    """The measurement of these options."""
     return Rma(parse_sizes(values["sizes"] or SIZES), placements_of(values["placement"]), values["iterations"])
 
 
@@ -44,7 +42,6 @@ class Rma(Probe):
     data_plane = True
 
     def describe(self) -> dict[str, Any]:
-        """The plan in the records."""
         return {"sizes": list(self.sizes), "placements": list(self.placements or ()), "iterations": self.count}
 
     def prepare(self, prepared: Prepared) -> Prepared:
@@ -97,20 +94,30 @@ class Rma(Probe):
             raise LaunchFailed(
                 f"rank {source} on {host} did not report its UCX version, which the record needs; run merge-bench"
                 f" doctor on {host}",
-                host=host, rank=source,
-            )  # fmt: skip
+                host=host,
+                rank=source,
+            )
         lines = [
             ProbeLine(
-                launch=session.launch, probe=self.name, test=each.test,
+                launch=session.launch,
+                probe=self.name,
+                test=each.test,
                 method=f"ucp_put_nbx and ucp_ep_flush_nbx of UCX {version} in a compiled loop",
-                placement=placement, ranks=list(ranks), hosts=[session.members[rank].host for rank in ranks],
-                size=each.size, iterations=each.count, seconds=each.seconds / each.count,
+                placement=placement,
+                ranks=list(ranks),
+                hosts=[session.members[rank].host for rank in ranks],
+                size=each.size,
+                iterations=each.count,
+                seconds=each.seconds / each.count,
                 bandwidth_bytes_per_second=each.size * each.count / each.seconds,
-                messages_per_second=each.count / each.seconds, wrong=bad, requested=requested(fact.ucx.config),
-                selected=lanes, as_requested=as_requested(fact.environment.get("UCX_TLS"), lanes),
+                messages_per_second=each.count / each.seconds,
+                wrong=bad,
+                requested=requested(fact.ucx.config),
+                selected=lanes,
+                as_requested=as_requested(fact.environment.get("UCX_TLS"), lanes),
             )
             for each, bad in zip(measured, wrong, strict=True)
-        ]  # fmt: skip
+        ]
         for line in lines:
             session.writer.write(line)
         for line in lines:

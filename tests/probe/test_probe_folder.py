@@ -23,7 +23,7 @@ CLOCK = """
 from merge_bench.config import parsers
 from merge_bench.config.options import Option
 from merge_bench.probe.shared.base import Probe, ProbeKind
-from merge_bench.probe.shared.measures import TIME
+from merge_bench.probe.shared.base import TIME
 
 
 class Clock(Probe):

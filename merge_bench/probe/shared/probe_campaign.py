@@ -34,20 +34,16 @@ def prepare(
 ) -> tuple[Head, list[Job]]:
     """Read every config (None: the built-in defaults) and plan its launches.
 
-    `blocks`: launches of each config; None: 3, and 1 on a running cluster.
-
-    Raises
-    ------
-    UsageError
-        If an option or a config is wrong, or `probe` needs other hosts.
+    `blocks`: launches of each config; None: 3, and 1 on a running cluster. Raises UsageError if an option or a config
+    is wrong, or `probe` needs other hosts.
     """
     fixed = {**FIXED, "engine": engines.first(device_memory=probe.device_memory).name}
     lines: list[Config] = []
     ready: list[tuple[Prepared, Config, dict[str, Any]]] = []
     for name in configs:
-        found, config = _loaded(probe, name, values, fixed)
-        add_config(lines, config_line(found[0], config))
-        for sized, part in itertools.product(found, probe.parts):
+        variants, config = _loaded(probe, name, values, fixed)
+        add_config(lines, config_line(variants[0], config))
+        for sized, part in itertools.product(variants, probe.parts):
             prepared = part.prepare(replace(sized, warnings=(*sized.warnings, *probe.cautions())))
             ready.append((prepared, lines[-1], _plan(probe, part, prepared)))
     first, *_ = (prepared for prepared, _, _ in ready)
@@ -79,8 +75,10 @@ def _loaded(
 def _plan(probe: Probe, part: Probe, prepared: Prepared) -> dict[str, Any]:
     """What a part measures, as plain data for the records."""
     return {
-        "probe": probe.name, **part.describe(), **({"workers": prepared.plan.workers} if probe.sweeps else {}),
-    }  # fmt: skip
+        "probe": probe.name,
+        **part.describe(),
+        **({"workers": prepared.plan.workers} if probe.sweeps else {}),
+    }
 
 
 def _part(probe: Probe, head: Head, job: Job) -> Probe:
@@ -113,9 +111,15 @@ def dry_run(probe: Probe, head: Head, jobs: Sequence[Job]) -> str:
 
 
 def run(
-    probe: Probe, head: Head, jobs: Sequence[Job], progress: Progress, *, fresh: bool = False,
-    caller: Caller = UNTOUCHED, wait_for_quiet: float | None = None,
-) -> tuple[Path, int]:  # fmt: skip
+    probe: Probe,
+    head: Head,
+    jobs: Sequence[Job],
+    progress: Progress,
+    *,
+    fresh: bool = False,
+    caller: Caller = UNTOUCHED,
+    wait_for_quiet: float | None = None,
+) -> tuple[Path, int]:
     """Make the campaign, or resume it unless `fresh`; gives its folder and the exit status.
 
     `wait_for_quiet`: as of `make_campaign`.
@@ -128,6 +132,13 @@ def run(
     name = "-".join([f"probe-{probe.name}", *(line.name for line in head.configs)])
     settings = jobs[0].prepared.settings
     return make_campaign(
-        settings.results, name, head, jobs, launch, resume=not fresh, caller=caller, wait_for_quiet=wait_for_quiet,
+        settings.results,
+        name,
+        head,
+        jobs,
+        launch,
+        resume=not fresh,
+        caller=caller,
+        wait_for_quiet=wait_for_quiet,
         expected=expected_time(probe, head, jobs),
-    )  # fmt: skip
+    )

@@ -35,7 +35,6 @@ class Measured:
 
 
 def parcels(spec: SyntheticSpec, workers: int, rank: int) -> tuple[list[int], list[int]]:
-    """Bytes of this worker's parcels of both frames (`parcel_bytes`)."""
     return parcel_bytes(spec, rank, workers)
 
 
@@ -102,17 +101,14 @@ class OnHost:
     """Messages in host memory that is touched."""
 
     def rooms(self, sizes: Sequence[int]) -> list[Bytes]:
-        """As of `Store`."""
         pool = BufferPool()
         pool.reserve(sum(align(size) for size in sizes))
         return [pool.take(size) for size in sizes]
 
     def write(self, message: Bytes, fill_in: Callable[[Bytes], None]) -> None:
-        """As of `Store`."""
         fill_in(message)
 
     def read(self, message: Bytes) -> Bytes:
-        """As of `Store`."""
         return message
 
 
@@ -126,16 +122,14 @@ class OnDevice:
         return [whole[end - size : end] for end, size in zip(ends, sizes, strict=True)]
 
     def write(self, message: DeviceBytes, fill_in: Callable[[Bytes], None]) -> None:
-        """As of `Store`."""
-        made = np.empty(message.size, np.uint8)
-        fill_in(made)
-        gpu_memory.upload(made, message)
+        content = np.empty(message.size, np.uint8)
+        fill_in(content)
+        gpu_memory.upload(content, message)
 
     def read(self, message: DeviceBytes) -> Bytes:
-        """As of `Store`."""
-        found = np.empty(message.size, np.uint8)
-        gpu_memory.download(message, found)
-        return found
+        content = np.empty(message.size, np.uint8)
+        gpu_memory.download(message, content)
+        return content
 
 
 class Held:
@@ -148,9 +142,7 @@ class Held:
         self, frames: Sequence[Matrix], rank: int, exchange: Exchange, store: Store, *, own: bool = False
     ) -> None:
         self._rank, self._exchange, self._store, self._own = rank, exchange, store, own
-        self._frames = [
-            (self._rooms(frame[rank]), self._rooms([row[rank] for row in frame])) for frame in frames
-        ]  # fmt: skip
+        self._frames = [(self._rooms(frame[rank]), self._rooms([row[rank] for row in frame])) for frame in frames]
         for number, (sends, _) in enumerate(self._frames):
             for peer, message in sends.items():
                 store.write(message, functools.partial(fill, sender=rank, receiver=peer, frame=number))

@@ -74,7 +74,7 @@ def put(target: int, window: Window, sizes: Sequence[tuple[int, int]]) -> list[M
     # If this is stopped, puts are in flight: their memory stays until the endpoints are closed (`release`).
     plugin.children[SOURCE] = held = _Held(Memory(context, window.length))
     memory, held.key = held.memory, puts.unpack_key(endpoint, window.key)
-    found = []
+    measured = []
     with _stoppable() as stop:
         for number, (size, count) in enumerate(sizes):
             for test in (TOGETHER, APART):
@@ -84,16 +84,23 @@ def put(target: int, window: Window, sizes: Sequence[tuple[int, int]]) -> list[M
                     loop = loops.together if test == TOGETHER else loops.apart
                     start = time.perf_counter()
                     status = loop(
-                        worker, endpoint, memory.address, size, window.address, held.key, times,
-                        parameters.ctypes.data, stop,
-                    )  # fmt: skip
+                        worker,
+                        endpoint,
+                        memory.address,
+                        size,
+                        window.address,
+                        held.key,
+                        times,
+                        parameters.ctypes.data,
+                        stop,
+                    )
                     seconds = time.perf_counter() - start
                     _check(status, f"this rank wrote to the memory of rank {target}")
                 plugin.exchange.transfer({target: np.ones(1, np.uint8)}, {})
                 plugin.exchange.transfer({}, {target: np.empty(1, np.uint8)})
-                found.append(Measured(test, size, count, seconds))
+                measured.append(Measured(test, size, count, seconds))
     release(SOURCE)
-    return found
+    return measured
 
 
 def release(end: str) -> None:
@@ -111,7 +118,6 @@ class _Held:
     key: int = 0
 
     def end(self) -> None:
-        """Free both."""
         if self.key:
             puts.drop_key(self.key)
         self.memory.free()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from merge_bench.probe.shared.measures import SLOWEST, WORKER_RATE, Measure
+from merge_bench.probe.shared.base import SLOWEST, WORKER_RATE, Measure
 from merge_bench.records.probe_rows import Row
 from merge_bench.view.numbers import NULL, number, ratio
 from merge_bench.view.probe.footnotes import mark

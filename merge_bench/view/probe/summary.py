@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from merge_bench.errors import Caution
-from merge_bench.probe.shared.measures import ONE_WAY, RATE_TEST, kind_of, placed
+from merge_bench.probe.shared.base import ONE_WAY, RATE_TEST, kind_of, placed
 from merge_bench.records.probe_rows import Row
 from merge_bench.view.numbers import binary, number, ratio, thin
 from merge_bench.view.report.layout import Column, Page, grouped, page_on

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from merge_bench.probe.shared.measures import ALL_TO_ALL, COLLECTIVE, PING_PONG, kind_of, placed
+from merge_bench.probe.shared.base import ALL_TO_ALL, COLLECTIVE, PING_PONG, kind_of, placed
 from merge_bench.records.probe_rows import Row
 from merge_bench.view.report.layout import grouped
 from merge_bench.view.text import visible
