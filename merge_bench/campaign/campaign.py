@@ -18,9 +18,8 @@ from merge_bench.campaign.host_load import check_host
 from merge_bench.campaign.make_plan import Prepared
 from merge_bench.campaign.planned_launches import Head, Job
 from merge_bench.cluster import signals
-from merge_bench.config.installation import checkout
+from merge_bench.config.installation import __version__, checkout
 from merge_bench.config.reader import ConfigFile
-from merge_bench.config.version import __version__
 from merge_bench.errors import RunFailed, say
 from merge_bench.records.schema import CampaignLine, Config, EndLine, FailureLine, Git, WarningLine
 from merge_bench.records.writer import CampaignWriter

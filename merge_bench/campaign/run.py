@@ -21,17 +21,15 @@ from merge_bench.campaign.progress import Labelled, Progress
 from merge_bench.campaign.questions import runs_of
 from merge_bench.cluster.dask_commands import LOOPBACK, open_port
 from merge_bench.cluster.launchers import choose, choose_kind, launchers, leftovers, make_launcher
-from merge_bench.config.check import CheckResult, check_config
+from merge_bench.config.check import BRINGS_CODE, CheckResult, check_config
 from merge_bench.config.conflicts import NO_DEVICE, Conflict
-from merge_bench.config.installation import how_to_set_up
+from merge_bench.config.installation import __version__, how_to_set_up
 from merge_bench.config.old_names import translate_config
 from merge_bench.config.options import BY_KEY
 from merge_bench.config.reader import ConfigFile, read_config
 from merge_bench.config.resolve import SWEPT, Resolved, resolve
 from merge_bench.config.shipped import find_config
 from merge_bench.config.ucx_choice import use_ucx
-from merge_bench.config.variable_states import BRINGS_CODE
-from merge_bench.config.version import __version__
 from merge_bench.errors import Caution, GateNotMet, UsageError, warn
 from merge_bench.host import network
 from merge_bench.merge.plan import Plan

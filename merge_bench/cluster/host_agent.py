@@ -98,7 +98,7 @@ class HostAgent:
         """
         import msgspec
 
-        from merge_bench.config.version import __version__
+        from merge_bench.config.installation import __version__
         from merge_bench.host import machine, network
 
         self.silence = silence

@@ -13,8 +13,7 @@ import msgspec
 from merge_bench.cluster import host_agent
 from merge_bench.cluster.hosts import Placement
 from merge_bench.config import allowed_transports
-from merge_bench.config.installation import how_to_set_up
-from merge_bench.config.version import __version__
+from merge_bench.config.installation import __version__, how_to_set_up
 from merge_bench.errors import Caution, UsageError
 from merge_bench.host import machine, network
 from merge_bench.host.description import Network, Node, Project

@@ -1,7 +1,7 @@
 """Starts processes and ends them so that nothing of them is left, named semaphores included.
 
 Every process leads a session of its own: what it starts ends with it, and Ctrl-C reaches the driver alone. If the
-driver is killed, the kernel ends the process. This module imports only what Python has and `config.tokens`: the agent
+driver is killed, the kernel ends the process. This module imports only what Python has and `config.files`: the agent
 of a host (`host_agent.py`) imports it first.
 """
 
@@ -17,8 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from merge_bench.config.files import no_link, open_regular
-from merge_bench.config.tokens import TOKENS
+from merge_bench.config.files import TOKENS, no_link, open_regular
 from merge_bench.errors import UsageError
 
 TIDY_SECONDS = 2.0

@@ -33,13 +33,45 @@ _CONTROL = re.compile(r"[\x01-\x08\x0b-\x1f\x7f]")
 # Variables that bash computes or protects: `source` would not set them to the value in the file.
 _BASH_OWN = frozenset(
     {
-        "_", "BASHOPTS", "BASHPID", "BASH_ALIASES", "BASH_ARGC", "BASH_ARGV", "BASH_ARGV0", "BASH_CMDS", "BASH_COMMAND",
-        "BASH_COMPAT", "BASH_LINENO", "BASH_REMATCH", "BASH_SOURCE", "BASH_SUBSHELL", "BASH_VERSINFO", "BASH_VERSION",
-        "BASH_XTRACEFD", "COMP_WORDBREAKS", "DIRSTACK", "EPOCHREALTIME", "EPOCHSECONDS", "EUID", "FUNCNAME", "GROUPS",
-        "HISTCMD", "IFS", "LINENO", "OPTARG", "OPTIND", "PIPESTATUS", "POSIXLY_CORRECT", "PPID", "RANDOM", "SECONDS",
-        "SHELLOPTS", "SRANDOM", "UID",
+        "_",
+        "BASHOPTS",
+        "BASHPID",
+        "BASH_ALIASES",
+        "BASH_ARGC",
+        "BASH_ARGV",
+        "BASH_ARGV0",
+        "BASH_CMDS",
+        "BASH_COMMAND",
+        "BASH_COMPAT",
+        "BASH_LINENO",
+        "BASH_REMATCH",
+        "BASH_SOURCE",
+        "BASH_SUBSHELL",
+        "BASH_VERSINFO",
+        "BASH_VERSION",
+        "BASH_XTRACEFD",
+        "COMP_WORDBREAKS",
+        "DIRSTACK",
+        "EPOCHREALTIME",
+        "EPOCHSECONDS",
+        "EUID",
+        "FUNCNAME",
+        "GROUPS",
+        "HISTCMD",
+        "IFS",
+        "LINENO",
+        "OPTARG",
+        "OPTIND",
+        "PIPESTATUS",
+        "POSIXLY_CORRECT",
+        "PPID",
+        "RANDOM",
+        "SECONDS",
+        "SHELLOPTS",
+        "SRANDOM",
+        "UID",
     }
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -80,10 +112,7 @@ class ConfigFile:
 def read_config(path: Path, environment: Mapping[str, str]) -> ConfigFile:
     """Read the config at `path`. ``${NAME}`` refers to an earlier line, or else to `environment`.
 
-    Raises
-    ------
-    UsageError
-        If the file cannot be read, or lines are not assignments (a line ``file:line: …`` for each).
+    Raises UsageError if the file cannot be read, or lines are not assignments (a line ``file:line: …`` for each).
     """
     data = _read_bytes(path)
     scope = _Scope(environment)
@@ -179,8 +208,8 @@ class _Scope:
                 errors.append(error)
                 if len(errors) == MAX_ERRORS:
                     break
-                for each in statement.assignments:  # later lines that refer to these names are not to blame
-                    self.variables.setdefault(each.name, Variable(each.name, "", each.line))
+                for assignment in statement.assignments:  # later lines that refer to these names are not to blame
+                    self.variables.setdefault(assignment.name, Variable(assignment.name, "", assignment.line))
         return tuple(errors)
 
     def execute(self, statement: Statement) -> None:
@@ -234,13 +263,13 @@ def _expand(parts: tuple[Part, ...], scope: _Scope, line: int) -> str:
 def _refer(part: Reference, scope: _Scope) -> str:
     if part.name in _BASH_OWN:
         raise ShellSyntaxError(part.line, f"{part.name} is a variable of the shell itself; a config cannot use it")
-    known = scope.lookup(part.name)
-    if known is not None and (known or not part.when_empty):
-        return known
+    value = scope.lookup(part.name)
+    if value is not None and (value or not part.when_empty):
+        return value
     if part.default is not None:
         return _expand(part.default, scope, part.line)
-    if known is not None:
-        return known
+    if value is not None:
+        return value
     raise ShellSyntaxError(
         part.line,
         f"{part.name} is not set; set it before this line or in the environment, or write ${{{part.name}:-default}}",

@@ -160,9 +160,9 @@ class _Parser:
     def run(self, pattern: re.Pattern[str]) -> str:
         """Consume the text that matches `pattern` here; '' if none does."""
         match = pattern.match(self.text, self.at)
-        found = match[0] if match else ""
-        self.at += len(found)
-        return found
+        text = match[0] if match else ""
+        self.at += len(text)
+        return text
 
     def take(self) -> str:
         """Consume the next character. Lines are not joined."""

@@ -17,8 +17,7 @@ from typing import TypeAlias
 
 import psutil
 
-from merge_bench.config.libraries import library_path
-from merge_bench.config.tokens import TOKENS
+from merge_bench.config.files import TOKENS, library_path
 from merge_bench.host import files, gpu, network
 from merge_bench.host.description import Hardware, Interface, ProcessFacts, Ucx
 from merge_bench.host.memory import available_bytes, parse_cores, quota_cores, show_cores, usable_cores

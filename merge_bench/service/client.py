@@ -18,8 +18,7 @@ from urllib.request import HTTPErrorProcessor, ProxyHandler, Request, build_open
 
 import msgspec
 
-from merge_bench.config.files import open_regular
-from merge_bench.config.tokens import TOKENS
+from merge_bench.config.files import TOKENS, open_regular
 from merge_bench.errors import MergeBenchError, RunFailed, UsageError, first_line, say
 from merge_bench.host.network import is_loopback
 from merge_bench.records.outputs import replacing

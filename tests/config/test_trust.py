@@ -11,12 +11,12 @@ import pytest
 from numba.core import config as numba_config
 
 from merge_bench.cluster.dask_commands import DASK_VARIABLES, THREAD_COUNTS
-from merge_bench.config.catalogue import shipped_names
 from merge_bench.config.options import OPTIONS
 from merge_bench.config.reader import ConfigFile, read_config
 from merge_bench.config.resolve import resolve
 from merge_bench.config.trust import code_in, judge, process_environment
 from merge_bench.config.ucx_info import Installed
+from merge_bench.config.ucx_setting_names import shipped_names
 from merge_bench.errors import UsageError
 from tests.config.test_check import CONFIGS
 

@@ -6,8 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from merge_bench.config.check import VariableState
 from merge_bench.config.conflicts import Conflict
-from merge_bench.config.variable_states import VariableState
 
 
 class CheckedConfig(msgspec.Struct, frozen=True, kw_only=True):

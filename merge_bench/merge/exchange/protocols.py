@@ -11,7 +11,7 @@ import ctypes
 import re
 from collections.abc import Iterator
 
-from merge_bench.config.libraries import loaded_library
+from merge_bench.config.files import loaded_library
 from merge_bench.records.schema import SizeRange
 
 _TITLE = re.compile(

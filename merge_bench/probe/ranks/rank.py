@@ -145,7 +145,7 @@ class Rank:
         from mpi4py import MPI
         from msgspec.structs import replace
 
-        from merge_bench.config.libraries import library_path
+        from merge_bench.config.files import library_path
         from merge_bench.host import machine, network
         from merge_bench.host.description import Ucx
         from merge_bench.records.schema import Worker

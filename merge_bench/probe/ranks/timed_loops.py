@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from merge_bench.config.libraries import library_path
+from merge_bench.config.files import library_path
 from merge_bench.errors import RunFailed
 from merge_bench.merge.jit import address_of, call, compiled
 from merge_bench.probe.ranks.osu_rules import WINDOW

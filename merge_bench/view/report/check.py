@@ -9,8 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from merge_bench.analysis.documents.check import CheckDocument, CheckedConfig
-from merge_bench.config.check import CheckResult
-from merge_bench.config.variable_states import BRINGS_CODE
+from merge_bench.config.check import BRINGS_CODE, CheckResult
 from merge_bench.view.document import print_document
 from merge_bench.view.streams import raw
 from merge_bench.view.text import plural, visible
