@@ -16,6 +16,7 @@ from merge_bench.analysis.verification_state import NOT_BY_US, State
 from merge_bench.errors import Caution, RunFailed, WrongResult
 from merge_bench.host import machine
 from merge_bench.merge.engines import descriptions
+from merge_bench.merge.exchange import recorded_plane
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch, Run
 from merge_bench.records.schema import FailureLine
 from merge_bench.units import format_rate, format_seconds
@@ -109,7 +110,7 @@ def _with_progress(failure: Failure, campaign: Campaign, index: int | None) -> F
 
 def _missing(run: Run, launch: Launch) -> str:
     """What a launch measures after its iterations and does not have."""
-    plan, sends = run.plan, run.plan.exchange == "ucx" and run.plan.workers != 1
+    plan, sends = run.plan, recorded_plane(run.plan.exchange).link_limit and run.plan.workers != 1
     proven = run.verify == "off" or any(check.after is not None for check in launch.verifications)
     absent = [
         *([] if proven else ["the check of the result"]),

@@ -12,6 +12,7 @@ from statistics import mean, median
 
 from merge_bench.analysis import aggregate
 from merge_bench.merge.engines import descriptions
+from merge_bench.merge.exchange import recorded_plane
 from merge_bench.records.campaign import Campaign, Launch, Run
 from merge_bench.records.schema import IterationLine, ProbeLine, WorkerIteration
 
@@ -64,7 +65,7 @@ def find(run: Run, probes: Iterable[Campaign]) -> ExchangeShare | None:
     """The exchange of `run` beside the all-to-all among `probes` that belongs to it; None if none does."""
     launches = aggregate.counted(run)
     timed = [each for launch in launches for each in launch.timed if _known(each)]
-    if run.plan.exchange != "ucx" or not timed:
+    if not recorded_plane(run.plan.exchange).endpoints or not timed:
         return None
     size = mean(_parcel(each) for each in timed)
     lines = [line for campaign in probes for line in _lines_of(campaign, run, launches[0])]

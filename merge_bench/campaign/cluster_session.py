@@ -69,10 +69,10 @@ class Session:
 
     # -- starting and ending the cluster
 
-    def start(self, *, engine: bool = True, data_plane: bool | None = None) -> None:
+    def start(self, *, merges: bool = True, exchange: str | None = None) -> None:
         """Start the processes, wait for the workers, give them ranks, and have them load their libraries.
 
-        `engine`, `data_plane`: whether they load these; None: if the plan needs it.
+        `merges`: whether these are the libraries of the plan's merge; `exchange`: otherwise the data plane to load.
         """
         self.progress.phase("launching")
         look = begin_look(self.settings)
@@ -87,9 +87,9 @@ class Session:
         self.progress.phase("waiting for workers")
         self._gather(up_by)
         self.progress.phase("loading libraries")
-        if data_plane is None:
-            data_plane = self.plan.exchange == "ucx"
-        self._describe(self.plan.engine if engine else None, data_plane)
+        if merges and self.plan.data_plane.by_workers:
+            exchange = self.plan.exchange
+        self._describe(self.plan.engine if merges else None, exchange)
         check_ucx(self.descriptions)
         for caution in cautions(self.launcher, self.plan, self.settings):
             self.warn(caution)
@@ -190,10 +190,10 @@ class Session:
         calls.watch.start(calls.members)
         calls.call(calls.client._register_worker_plugin(worker.MergeWorker(), worker.PLUGIN, True))
 
-    def _describe(self, engine: str | None, data_plane: bool) -> None:
+    def _describe(self, engine: str | None, exchange: str | None) -> None:
         """Have the workers load libraries and describe their machines; from here on members have process ids."""
         calls = self.workers
-        found = calls.on_all(steps.describe, engine, data_plane, tuple(self.settings.environment))
+        found = calls.on_all(steps.describe, engine, exchange, tuple(self.settings.environment))
         self.descriptions = [Worker.of(m.rank, m.name, each) for m, each in zip(calls.members, found, strict=True)]
         calls.members = [
             Member(m.rank, m.address, m.name, each.host, each.pid)
@@ -221,7 +221,7 @@ class Session:
 
 def cautions(launcher: Launcher, plan: Plan, settings: ClusterSettings) -> list[Caution]:
     """Warnings about the hosts that affect the numbers; none if nothing goes over UCX."""
-    if plan.exchange != "ucx" and plan.protocol != "ucx":
+    if not plan.data_plane.endpoints and plan.protocol != "ucx":
         return []
     return launcher.cautions(settings)
 

@@ -20,8 +20,8 @@ from merge_bench.campaign.launch_record import compare_environment
 from merge_bench.campaign.merge_record import MergeRecord, Tables, make_tables
 from merge_bench.cluster import dask_scheduler_functions
 from merge_bench.errors import RunFailed
-from merge_bench.merge import dask_baseline_steps as dask_steps
 from merge_bench.merge import steps
+from merge_bench.merge.exchange import dask as dask_steps
 from merge_bench.merge.verification.verify import Check
 from merge_bench.records.schema import IterationLine, MemoryLine
 

@@ -38,7 +38,7 @@ _LENGTHS = ("launches", "iterations", "warmup", "tune", "seed", "timeout", "requ
 def merge_seconds(job: Job) -> float | None:
     """Seconds of a launch by the rule of thumb; None for what the rule does not cover: GPUs, Dask's merge, tables."""
     plan = job.prepared.plan
-    if plan.rows_per_chunk is None or plan.exchange != "ucx" or describe(plan.engine).device_memory:
+    if plan.rows_per_chunk is None or not plan.data_plane.by_workers or describe(plan.engine).device_memory:
         return None
     here = launchers()[job.prepared.settings.launcher].starts_here
     return rule_of_thumb(

@@ -40,19 +40,19 @@ class Outcome:
 
 def make_launch(
     job: Job, writer: CampaignWriter, progress: Progress, launch: int, use: Callable[[Session], None],
-    *, engine: bool = True, data_plane: bool | None = None,
+    *, merges: bool = True, exchange: str | None = None,
 ) -> int:  # fmt: skip
     """Bring a cluster up, `use` it, and take it down; gives the exit status.
 
-    `engine`, `data_plane`: whether the workers load these; None: if the plan needs it. A failure is written down. Every
-    process that was started is gone when this returns.
+    `merges`, `exchange`: as of `Session.start`. A failure is written down. Every process that was started is gone when
+    this returns.
     """
     from merge_bench.campaign.cluster_session import Session
 
     session = Session(job, writer, progress, launch)
     session.launcher.looks = launch == 0
     with recorded(job, writer, launch, session) as outcome:
-        session.start(engine=engine, data_plane=data_plane)
+        session.start(merges=merges, exchange=exchange)
         use(session)
     return outcome.status
 

@@ -66,9 +66,9 @@ def _asked(session: Session) -> list[Mapping[str, str]]:
 def record_lanes(session: Session) -> None:
     """Write the transports and protocols of every ordered pair, unless they were already written.
 
-    Equal protocols are written once. With one worker there is no pair.
+    Equal protocols are written once. With one worker, or without UCX, there is no pair.
     """
-    if session.plan.workers == 1:
+    if session.plan.workers == 1 or not session.plan.data_plane.endpoints:
         return
     hosts = [member.host for member in session.members]
     protocols: list[list[SizeRange]] = []

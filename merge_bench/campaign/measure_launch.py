@@ -31,7 +31,7 @@ disturbed by Dask, which has just started them."""
 def measure(session: Session) -> None:
     """Merge as the plan says, and record all that is measured."""
     plan = session.plan
-    if plan.exchange == "dask":
+    if not plan.data_plane.by_workers:
         from merge_bench.campaign.dask_baseline import measure_baseline
 
         measure_baseline(session)
@@ -157,11 +157,12 @@ def thread_shares(workers: Sequence[Worker]) -> list[int]:
 
 def _measure_link(session: Session) -> LinkLine | None:
     """Measure the link limit with the messages of the merge."""
-    if session.plan.workers == 1 or not session.plan.link_rounds:
+    plan = session.plan
+    if plan.workers == 1 or not plan.link_rounds or not plan.data_plane.link_limit:
         return None
     session.progress.phase("measuring the link limit")
     (first, *_) = zip(*session.workers.on_all(steps.measure_link, 1), strict=True)
-    count = link_rounds(session.plan.link_rounds, max(each.seconds.union for each in first))
+    count = link_rounds(plan.link_rounds, max(each.seconds.union for each in first))
     with counted(session, "link"):
         measured = session.workers.on_all(steps.measure_link, count)
     sent = [rounds[0].sent_bytes.left + rounds[0].sent_bytes.right for rounds in measured]

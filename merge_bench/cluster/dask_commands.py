@@ -16,6 +16,7 @@ from merge_bench.config.ucx_info import find_installed
 from merge_bench.errors import Caution
 from merge_bench.host.gpu import IN_ORDER
 from merge_bench.host.network import Pin
+from merge_bench.merge.exchange import data_plane
 
 if TYPE_CHECKING:
     from merge_bench.merge.plan import Plan
@@ -178,7 +179,7 @@ def ucx_settings(
     """
     if hosts > 1:
         return {"UCX_TCP_PORT_RANGE": UCX_PORTS}
-    if exchange != "ucx" or protocol == "ucx" or (error_handling and not handles_errors(variables)):
+    if not data_plane(exchange).endpoints or protocol == "ucx" or (error_handling and not handles_errors(variables)):
         return {}
     installed = find_installed(variables.get("MERGE_BENCH_UCX", "auto"), variables)
     return {"UCX_TLS": "^tcp"} if installed is not None and reaches_peers(installed.transports) else {}

@@ -206,10 +206,7 @@ _MEASURING = _section(
 _DATA_PLANE = _section(
     "Data plane",
     _member("engine", "auto", swept=True),
-    _choice(
-        "exchange", ("ucx", "dask"), "ucx",
-        "How the frames are exchanged; ucx: with UCX endpoints; dask: with Dask's shuffle.", swept=True,
-    ),
+    _member("exchange", "ucx", swept=True),
     _choice(
         "distribution", ("shuffle", "broadcast", "auto"), "shuffle",
         "How rows reach their matches. shuffle: rows of both tables go to the worker that owns their key; broadcast:"

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from merge_bench.merge.engines.base import Engine, FilteringEngine, Outgoing, Side
+from merge_bench.merge.exchange import exchange_class
 from merge_bench.merge.exchange.abort import Abort
 from merge_bench.merge.exchange.in_flight import Flight
 from merge_bench.merge.frame import Bytes
@@ -48,9 +49,7 @@ class Merger:
     def __init__(self, engine: Engine, rank: int, plan: Plan, abort: Abort) -> None:
         self.engine = engine
         self.rank = rank
-        from merge_bench.merge.exchange.ucx import UcxExchange  # the driver imports this module, and needs no UCX
-
-        self.exchange = UcxExchange.of_plan(plan, rank, abort)
+        self.exchange = exchange_class(plan.exchange).of_plan(plan, rank, abort)
         self._last: dict[Side, tuple[dict[int, Any], dict[int, Any]]] = {}
         self._filters = plan.runtime_filter
         self.notes: TimeNotes | None = None

@@ -8,6 +8,7 @@ from typing import Any
 from merge_bench.errors import UsageError
 from merge_bench.merge.engines.base import Engine, FilteringEngine, Outgoing, PipelinedEngine, Side
 from merge_bench.merge.exchange.abort import Abort
+from merge_bench.merge.exchange.base import MessageExchange
 from merge_bench.merge.exchange.pipelined_exchange import PipelinedExchange
 from merge_bench.merge.frame import Bytes
 from merge_bench.merge.merger import Measured, Merger, Transfers
@@ -89,6 +90,7 @@ class PipelinedMerger(Merger):
 
     def _open(self, room: Any, notes: TimeNotes | None = None) -> PipelinedExchange:
         header_bytes = max(self.engine.header_bytes(side) for side in Side)
+        assert isinstance(self.exchange, MessageExchange)  # as its description says
         self._pipeline = PipelinedExchange(self.exchange, self.engine.pieces, header_bytes, room, notes)
         return self._pipeline
 

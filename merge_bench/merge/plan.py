@@ -11,6 +11,7 @@ from merge_bench.errors import UsageError
 from merge_bench.merge.distribution import SHUFFLED, Distribution
 from merge_bench.merge.engines import describe
 from merge_bench.merge.engines.base import Side
+from merge_bench.merge.exchange import DataPlane, data_plane
 from merge_bench.merge.how import How
 from merge_bench.merge.partition import SLACK
 from merge_bench.merge.workload.synthetic import SyntheticSpec
@@ -20,7 +21,6 @@ from merge_bench.units import format_bytes, format_count
 PROCESS_BYTES = 400 << 20  # a Python worker with its libraries, before any data
 BUCKET_MAP_BYTES = 2  # per row: its bucket; one side after the other uses the same memory
 FILTER_BYTES = 3  # per row, in the same memory: a mark, and for at most half of the rows their numbers of 4 bytes
-DASK_COPIES = {"tasks": 5.75, "p2p": 8.5}  # of both frames, by shuffle; measured
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,11 @@ class Plan:
         return describe(self.engine).device_memory
 
     @property
+    def data_plane(self) -> DataPlane:
+        """How its rows are exchanged."""
+        return data_plane(self.exchange)
+
+    @property
     def sent_rows(self) -> int:
         """Rows of the side that is sent whole to every worker; 0 with a shuffle."""
         if self.distribution.sent is None:
@@ -123,15 +128,16 @@ def synthetic_worker_bytes(
 
     `hottest` is the part of the matching rows with the most frequent key (`SyntheticSpec.hottest`). One worker gets all
     of them beside its share of the others. Dask's merge keeps splits of both frames beside the frames:
-    `DASK_COPIES` times both, by its shuffle.
+    `DataPlane.shuffles` times both.
     """
     row, burden = 8 * (1 + payload_columns), 1 + hottest * (workers - 1)  # times an even share of the matching rows
     burden = 1 if sent is Side.LEFT else burden  # then right rows stay, whose keys are as frequent on every worker
     pairs, alone = _result_rows(how, fraction, skewed=hottest > 0)
     result = (pairs * burden + alone) * _result_row_bytes(how, payload_columns)
-    if exchange == "dask":
+    shuffles = dict(data_plane(exchange).shuffles)
+    if shuffles:
         everywhere = row * workers if sent is not None else 0
-        return PROCESS_BYTES + int(rows_per_chunk * (DASK_COPIES[shuffle] * 2 * row + everywhere + result))
+        return PROCESS_BYTES + int(rows_per_chunk * (shuffles[shuffle] * 2 * row + everywhere + result))
     right = 1 + fraction * (burden - 1)  # times an even share of the right rows
     sends = sent_row_bytes(how, payload_columns)
     ours, theirs = sends[Side.LEFT], sends[Side.RIGHT]

@@ -20,6 +20,8 @@ from merge_bench.host.memory import PeakMeter
 from merge_bench.merge import engines
 from merge_bench.merge.engines import gpu_memory
 from merge_bench.merge.engines.base import CopyingEngine, JoinShape, StoringEngine
+from merge_bench.merge.exchange import exchange_class
+from merge_bench.merge.exchange.base import STALL_FACTOR
 from merge_bench.merge.frame import Field
 from merge_bench.merge.merger import Measured, Transfers
 from merge_bench.merge.plan import Plan
@@ -48,7 +50,9 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Connected:
-    """What a worker reports after it has connected: UCX's effective settings, and seconds of a barrier's round trip."""
+    """What a worker reports after it has connected: UCX's effective settings, if it uses UCX, and seconds of a
+    barrier's round trip.
+    """
 
     ucx_config: dict[str, str]
     round_trip: float
@@ -83,22 +87,22 @@ class Timelines:
     rounds: list[WorkerTimeline]
 
 
-def describe(engine: str | None, data_plane: bool, variables: Sequence[str] = ()) -> ProcessFacts:
+def describe(engine: str | None, exchange: str | None, variables: Sequence[str] = ()) -> ProcessFacts:
     """Load the libraries that a launch needs; returns a description of this worker's machine and environment.
 
     Parameters
     ----------
     engine
         Name of the engine to load; None for none.
-    data_plane
-        Whether to load UCXX.
+    exchange
+        Name of the data plane to load; None for none.
     variables
         Environment variables to include beside those that are always included.
     """
     if engine is not None:
         engines.engine_class(engine)
-    if data_plane:
-        import merge_bench.merge.exchange.ucx  # noqa: F401
+    if exchange is not None:
+        exchange_class(exchange)
     return machine.describe(variables)
 
 
@@ -129,7 +133,7 @@ def prepare(plan: Plan, rank: int, topic: str) -> Prepared:
 
 
 def open_data_plane(rows: int, threads: int) -> bytes:
-    """Set up the engine and UCX; returns the UCX address.
+    """Set up the engine and the data plane; returns its address.
 
     `rows`: of both frames over all workers; `threads`: this worker's share of its host's cores.
     """
@@ -142,13 +146,12 @@ def open_data_plane(rows: int, threads: int) -> bytes:
         left.fields, right.fields, plan.keys, workers=plan.workers, rank=state.rank, rows=rows, threads=threads,
         how=plan.how, sent=plan.distribution.sent, sent_rows=plan.sent_rows,
     )  # fmt: skip
-    from merge_bench.merge.exchange.ucx import STALL_FACTOR
     from merge_bench.merge.pipelined_merger import make_merger
 
     engine = engines.engine_class(plan.engine)(shape)
     engine.load(left, right)
     state.frames = None
-    with plugin.limited("opening UCX", STALL_FACTOR * plan.timeout):
+    with plugin.limited(f"opening {exchange_class(plan.exchange).title}", STALL_FACTOR * plan.timeout):
         state.merger = make_merger(engine, state.rank, plan, plugin.abort)
     state.exchange = state.merger.exchange
     return state.exchange.address
@@ -158,7 +161,7 @@ def open_bare(plan: Plan, rank: int, topic: str, *, puts: bool = False) -> bytes
     """Set up UCX without chunks and engine; returns the UCX address. `puts`: also for one-sided puts."""
     plugin = current_plugin()
     release(plugin)
-    from merge_bench.merge.exchange.ucx import STALL_FACTOR, UcxExchange
+    from merge_bench.merge.exchange.ucx import UcxExchange
 
     plugin.state = State(rank, plan, topic, PeakMeter(), None, 0)
     with plugin.limited("opening UCX", STALL_FACTOR * plan.timeout):
@@ -191,7 +194,7 @@ def use_stores(way: str, streams: int, l2_bytes: int | None) -> None:
 
 
 def endpoints() -> dict[int, tuple[list[str], list[SizeRange]]]:
-    """For each peer: the lanes that UCX selected, and the protocols for tag messages by size."""
+    """As `Exchange.endpoints`."""
     return current_plugin().exchange.endpoints()
 
 

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 from distributed import Worker, get_worker
@@ -26,14 +26,12 @@ from merge_bench.host import cuda_context, machine
 from merge_bench.host.memory import PeakMeter, available_bytes
 from merge_bench.merge.copy_rate import CopyRounds
 from merge_bench.merge.exchange.abort import Abort
+from merge_bench.merge.exchange.base import Exchange
 from merge_bench.merge.frame import Field, Frame
 from merge_bench.merge.merger import Merger
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.time_notes import KeptTimelines
 from merge_bench.merge.verification.verify import Check, check_result
-
-if TYPE_CHECKING:  # the driver imports this module to name its functions, and needs no UCX
-    from merge_bench.merge.exchange.ucx import UcxExchange
 
 PLUGIN = "merge_bench"
 RESERVE_FRACTION = 0.03  # of the machine's memory: below this a run ends before the kernel ends it
@@ -60,7 +58,7 @@ class State:
     frames: tuple[Frame, Frame] | None
     input_bytes: int
     merger: Merger | None = None
-    exchange: UcxExchange | None = None
+    exchange: Exchange | None = None
     copied: CopyRounds | None = None
     timelines: KeptTimelines | None = None
     empty: dict[str, Any] = field(default_factory=dict)  # for each side a frame of Dask's engine without rows
@@ -134,7 +132,7 @@ class MergeWorker(WorkerPlugin):  # type: ignore[misc]
         return _present(self.launch.merger, "the merge")
 
     @property
-    def exchange(self) -> UcxExchange:
+    def exchange(self) -> Exchange:
         """This worker's end of the data plane."""
         return _present(self.launch.exchange, "the data plane")
 

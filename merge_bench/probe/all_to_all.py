@@ -166,7 +166,7 @@ class InWorkers(Probe):
     def prepare(self, prepared: Prepared) -> Prepared:
         return at_least_two(prepared)
 
-    def exchange(
+    def exchange_all(
         self,
         session: Session,
         backend: str,
@@ -207,7 +207,7 @@ class OverUcx(InWorkers):
     """Our data plane."""
 
     device_memory: bool = False
-    data_plane = True
+    exchange = "ucx"
 
     def describe(self) -> dict[str, Any]:
         return {**self.pattern.describe(UCX), **({"memory": "cuda"} if self.device_memory else {})}
@@ -234,7 +234,7 @@ class OverUcx(InWorkers):
         first = session.descriptions[0]
         endpoints = [endpoint for peers in workers.on_all(steps.endpoints) for endpoint in peers.values()]
         lanes = list(dict.fromkeys(lane for lanes, _ in endpoints for lane in lanes))
-        self.exchange(
+        self.exchange_all(
             session,
             UCX,
             lambda frames: workers.on_all(exchanging.prepare, frames, device=self.device_memory),
@@ -277,7 +277,7 @@ class OverNccl(InWorkers):
         version, *_ = workers.on_all(nccl_ranks.connect, session.plan.workers, identifier, ranked=True)
         settings = session.descriptions[0].environment
         uneven, even = "grouped ncclSend and ncclRecv", "ncclAlltoAll"
-        self.exchange(
+        self.exchange_all(
             session,
             NCCL,
             lambda frames: workers.on_all(nccl_ranks.prepare, frames, ranked=True),

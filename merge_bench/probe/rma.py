@@ -39,7 +39,7 @@ class Rma(Probe):
     placements: tuple[str, ...] | None
     count: int | None = None
     name = "rma"
-    data_plane = True
+    exchange = "ucx"
 
     def describe(self) -> dict[str, Any]:
         return {"sizes": list(self.sizes), "placements": list(self.placements or ()), "iterations": self.count}

@@ -61,7 +61,7 @@ def context_of(prepared: Prepared, given: Mapping[str, object]) -> Context:
     if installed := find_installed(variables.get("MERGE_BENCH_UCX", "auto"), variables):
         inherited = {name for setting in installed.settings.values() for name in setting.inherits}
         known, version = frozenset({*installed.settings, *inherited}), installed.version
-    over_ucx = plan.exchange == "dask" and plan.protocol == "ucx"
+    over_ucx = not plan.data_plane.by_workers and plan.protocol == "ucx"
     peer = plan.error_handling or over_ucx
     several = len(settings.hosts) > 1
     devices = len(list(INFINIBAND.iterdir())) if INFINIBAND.is_dir() else 0
@@ -69,7 +69,7 @@ def context_of(prepared: Prepared, given: Mapping[str, object]) -> Context:
     holds = {
         "one-host": not several, "several-hosts": several, "gpu": settings.gpus > 0, "no-gpu": settings.gpus == 0,
         "infiniband": devices > 0, "several-devices": devices > 1, "tcp": several or peer or not shared,
-        "data-plane": plan.exchange == "ucx", "dask-over-ucx": over_ucx, "peer-error-handling": peer,
+        "data-plane": plan.data_plane.endpoints, "dask-over-ucx": over_ucx, "peer-error-handling": peer,
     }  # fmt: skip
     options = {
         "error_handling": "peer" if plan.error_handling else "none", "rmm_pool_size": settings.rmm_pool_bytes,

@@ -123,7 +123,7 @@ def _refuse(prepared: Prepared, values: Mapping[str, Any]) -> None:
         )
     if prepared.plan.verify == "off":
         raise UsageError("tune does not accept --verify off, because a config with wrong results could win")
-    if values["metric"] == "bandwidth" and (prepared.plan.exchange == "dask" or prepared.plan.workers < 2):
+    if values["metric"] == "bandwidth" and (not prepared.plan.data_plane.by_workers or prepared.plan.workers < 2):
         raise UsageError("--metric bandwidth needs --exchange ucx and at least 2 workers")
 
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from merge_bench.config.parsers import quoted
 from merge_bench.merge import engines
+from merge_bench.merge.exchange import recorded_plane
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.recorded_plan import Plan, Table, Workload
 from merge_bench.records.schema import CampaignLine
@@ -93,7 +94,8 @@ def unusual_engines(plans: Sequence[Plan]) -> str:
 
 
 def _usual_engines(plan: Plan) -> list[str]:
-    return [engines.first(device_memory=device, dask=plan.exchange == "dask").name for device in (False, True)]
+    dask = not recorded_plane(plan.exchange).by_workers
+    return [engines.first(device_memory=device, dask=dask).name for device in (False, True)]
 
 
 def tables_of(plan: Plan) -> str:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merge_bench.merge import dask_baseline_steps as dask_steps
 from merge_bench.merge.distribution import Distribution, sendable
 from merge_bench.merge.engines.base import Side
+from merge_bench.merge.exchange import dask as dask_steps
 from merge_bench.merge.frame import Frame
 from merge_bench.merge.how import DASK_JOINS, How
 from tests.helpers.examples import examples

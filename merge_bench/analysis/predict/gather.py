@@ -12,6 +12,7 @@ from merge_bench.analysis.predict.probed_links import links_of
 from merge_bench.analysis.predict.samples import Measured, measured
 from merge_bench.analysis.verification_state import State, state_of
 from merge_bench.errors import UsageError, WrongResult
+from merge_bench.merge.exchange import able, recorded_plane
 from merge_bench.records.campaign import Campaign, Launch, Run
 
 UNEVEN = 1.2
@@ -106,10 +107,10 @@ def _refuse(campaign: Campaign, run: Run) -> None:
         raise UsageError(
             f"{folder} cannot be used for a forecast: imported results have no phase times; use a RESULT of `run`"
         )
-    if run.plan.exchange == "dask":
+    if not recorded_plane(run.plan.exchange).by_workers:
         raise UsageError(
-            f"{folder} cannot be used for a forecast: it was measured with --exchange dask; use a RESULT of"
-            " --exchange ucx"
+            f"{folder} cannot be used for a forecast: it was measured with --exchange {run.plan.exchange}; use a RESULT"
+            f" of --exchange {able(lambda plane: plane.by_workers)}"
         )
     if run.plan.how not in (None, "inner"):
         raise UsageError(

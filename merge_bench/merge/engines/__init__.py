@@ -9,17 +9,15 @@ To add one: a file with such a constant and a class of the protocol in `base.py`
 
 from __future__ import annotations
 
-import ast
-import functools
 import importlib
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from merge_bench.config.installation import how_to_set_up
 from merge_bench.errors import UsageError
+from merge_bench.merge import read_members
 
 if TYPE_CHECKING:
     from merge_bench.merge.engines.base import Engine, JoinShape
@@ -78,7 +76,8 @@ class Description:
 
 def descriptions() -> tuple[Description, ...]:
     """All engines: those of host memory, then those of device memory."""
-    return _read(tuple(__path__))
+    engines = read_members(tuple(__path__), "ENGINE", Description)
+    return tuple(sorted(engines, key=lambda engine: (engine.device_memory, engine.place, engine.name)))
 
 
 def names() -> tuple[str, ...]:
@@ -147,20 +146,3 @@ def engine_class(name: str) -> Callable[[JoinShape], Engine]:
         )
     engine: Callable[[JoinShape], Engine] = getattr(importlib.import_module(f"{__name__}.{name}"), found.attribute)
     return engine
-
-
-@functools.cache
-def _read(folders: tuple[str, ...]) -> tuple[Description, ...]:
-    files = (path for folder in folders for path in Path(folder).glob("*.py"))
-    found = [engine for engine in map(_described, files) if engine is not None]
-    return tuple(sorted(found, key=lambda engine: (engine.device_memory, engine.place, engine.name)))
-
-
-def _described(file: Path) -> Description | None:
-    """The description in a file; None if the file is not an engine."""
-    text = file.read_text(encoding="utf-8")
-    for statement in ast.parse(text).body if "\nENGINE = " in text else ():
-        match statement:
-            case ast.Assign(targets=[ast.Name(id="ENGINE")], value=ast.Call(keywords=words)):
-                return Description(**{str(word.arg): ast.literal_eval(word.value) for word in words})
-    return None

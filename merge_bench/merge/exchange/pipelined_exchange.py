@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from merge_bench.merge.engines.base import WHOLE, Outgoing, Piece, Side
+from merge_bench.merge.exchange.base import MessageExchange
 from merge_bench.merge.exchange.in_flight import Meter, Pending, longest_message, share_bytes
-from merge_bench.merge.exchange.ucx import UcxExchange
 from merge_bench.merge.frame import Bytes
 from merge_bench.merge.time_notes import Key, TimeNotes
 
@@ -60,7 +60,7 @@ class PipelinedExchange:
     """
 
     def __init__(
-        self, exchange: UcxExchange, pieces: Sequence[Piece], header_bytes: int, room: Room,
+        self, exchange: MessageExchange, pieces: Sequence[Piece], header_bytes: int, room: Room,
         notes: TimeNotes | None = None,
     ) -> None:  # fmt: skip
         self._notes = notes

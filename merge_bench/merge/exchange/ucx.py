@@ -4,8 +4,8 @@ Only this module uses UCXX. Endpoints are made from worker addresses, which Dask
 that makes UCX's error handling optional, and without it UCX may use shared memory. The exchanging thread also drives
 progress. Every wait checks an abort flag and a time limit.
 
-All workers call the same collective operations in the same order. Each operation takes the next number (`_stage`),
-which is part of every tag, so that messages of two operations cannot be confused.
+Each collective operation takes the next number (`_stage`), which is part of every tag, so that messages of two
+operations cannot be confused.
 """
 
 from __future__ import annotations
@@ -28,20 +28,33 @@ from ucxx.exceptions import UCXError, UCXShmemSegmentError
 
 from merge_bench.errors import RunFailed
 from merge_bench.host.memory import shared_memory_problem
-from merge_bench.merge.exchange import protocols
+from merge_bench.merge.exchange import DataPlane, protocols
 from merge_bench.merge.exchange.abort import Abort
+from merge_bench.merge.exchange.base import STALL_FACTOR, Exchange
 from merge_bench.merge.exchange.in_flight import Flight, Pending
 from merge_bench.merge.parcel_layout import runs_of
 from merge_bench.merge.plan import Plan
 from merge_bench.records.schema import SizeRange
 
+PLANE = DataPlane(
+    name="ucx",
+    help="with UCX endpoints",
+    place=1,
+    attribute="UcxExchange",
+    packages=("ucxx",),
+    pipeline=True,
+    runtime_filter=True,
+    timeline=True,
+    link_limit=True,
+    endpoints=True,
+)
+
 SPINS_BEFORE_YIELD = 200
 SPINS_BEFORE_SLEEP = 4000
 SLEEP_SECONDS = 50e-6
-STALL_FACTOR = 4  # × timeout without one byte ends a run even while heartbeats arrive
 
 
-class UcxExchange:
+class UcxExchange(Exchange):
     """One worker's end of the data plane.
 
     Parameters
@@ -61,6 +74,8 @@ class UcxExchange:
         Whether peers may also put into each other's memory, through `handles`.
     """
 
+    title = "UCX"
+
     def __init__(
         self,
         rank: int,
@@ -72,8 +87,8 @@ class UcxExchange:
         timeout: float = 15.0,
         puts: bool = False,
     ) -> None:
-        self.rank, self.workers = rank, workers
-        self.abort, self._timeout = abort, timeout
+        super().__init__(rank, workers, abort=abort)
+        self._timeout = timeout
         self._error_handling, self.message_bytes = error_handling, message_bytes
         self._context = UCXContext(feature_flags=(Feature.TAG, Feature.RMA) if puts else (Feature.TAG,))
         try:
@@ -95,11 +110,6 @@ class UcxExchange:
             timeout=plan.timeout,
             puts=puts,
         )
-
-    @property
-    def peers(self) -> list[int]:
-        """All other workers, in the order in which this one sends to them."""
-        return [(self.rank + step) % self.workers for step in range(1, self.workers)]
 
     @property
     def address(self) -> bytes:
@@ -131,31 +141,8 @@ class UcxExchange:
         self.transfer(dict.fromkeys(self.peers, hello), {peer: np.empty(8, np.uint8) for peer in self.peers})
         self.barrier()
 
-    def barrier(self) -> float:
-        """Wait until every worker has entered; returns the seconds waited.
-
-        A dissemination barrier (Hensgen, Finkel and Manber 1988): ceil(log2 W) rounds, and no rank leaves before all
-        have come.
-        """
-        start = time.perf_counter()
-        distance, token = 1, np.zeros(1, np.uint8)
-        while distance < self.workers:
-            to, source = (self.rank + distance) % self.workers, (self.rank - distance) % self.workers
-            self.transfer({to: token}, {source: np.empty(1, np.uint8)})
-            distance *= 2
-        return time.perf_counter() - start
-
-    def round_trip(self) -> float:
-        """Seconds of the slowest first message to and from a neighbour: a bound on the barrier's skew."""
-        return min(self.barrier() for _ in range(5)) if self.peers else 0.0
-
     def transfer(self, sends: Mapping[int, Any], receives: Mapping[int, Any], *, noted: bool = False) -> Flight:
-        """Send the buffers of `sends` to their peers while receiving into those of `receives`; waits until all is done.
-
-        Buffers are contiguous or `Runs`, in host or device memory. Both sides must agree on the sizes of buffers and
-        runs; empty ones are skipped.
-        All workers must call this in the same order. `noted`: fill `Flight.batches` as well.
-        """
+        """As `Exchange.transfer`."""
         self._stage += 1
         flight, began = Flight(), time.perf_counter()
         posted: dict[tuple[int, bool], float] = {}

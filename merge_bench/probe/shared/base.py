@@ -103,14 +103,14 @@ class Probe:
     ----------
     name
         The name of its kind.
-    data_plane
-        Whether workers load the data plane before they measure.
+    exchange
+        Name of the data plane that workers load before they measure; None for none.
     sweeps
         Whether several numbers of workers may be given, each for launches of its own.
     """
 
     name: ClassVar[str]
-    data_plane = False
+    exchange: ClassVar[str | None] = None
     sweeps = False
 
     @property
@@ -153,7 +153,7 @@ class Probe:
         """Make one launch of a Dask cluster, measure in it, and end its processes; gives the exit status."""
         from merge_bench.campaign.launch import make_launch
 
-        return make_launch(job, writer, progress, index, self.measure, engine=False, data_plane=self.data_plane)
+        return make_launch(job, writer, progress, index, self.measure, merges=False, exchange=self.exchange)
 
     def measure(self, session: Any) -> None:
         """Measure between the start and the end of a launch, and record the rows.

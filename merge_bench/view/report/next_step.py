@@ -23,6 +23,7 @@ from merge_bench.cluster.launchers import launchers
 from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS, TUNE_OPTIONS, Option
 from merge_bench.errors import GateNotMet, MergeBenchError, NothingCompared, NotRecorded, UsageError, WrongResult
 from merge_bench.merge import engines
+from merge_bench.merge.exchange import recorded_plane
 from merge_bench.merge.workload.tables import FEW_ROW_GROUPS
 from merge_bench.records.campaign import INTERRUPTED, JOB, Campaign, Run
 from merge_bench.records.writer import safe_name
@@ -153,7 +154,7 @@ def _compute(campaign: Campaign, words: Sequence[str], one: RunDocument, limit: 
     """
     plan = campaign.runs[0].plan
     used = next((engine for engine in engines.descriptions() if engine.name == plan.engine), None)
-    usual = engines.first(device_memory=False, dask=plan.exchange == "dask")
+    usual = engines.first(device_memory=False, dask=not recorded_plane(plan.exchange).by_workers)
     if used is not None and not used.device_memory and used != usual and limit != "memory":
         return NextStep(_run(words, engine=usual.name), f"measures the same with the engine {usual.name}")
     if _one_host(one):

@@ -9,6 +9,7 @@ from merge_bench.analysis.documents.run import RunDocument
 from merge_bench.analysis.statistics import median_interval, outliers, quartiles
 from merge_bench.analysis.verification_state import NOT_BY_US, UNVERIFIED
 from merge_bench.errors import Caution
+from merge_bench.merge.exchange import recorded_plane
 from merge_bench.records.campaign import Launch, Run
 from merge_bench.records.recorded_plan import Plan
 from merge_bench.records.schema import IterationLine
@@ -31,7 +32,7 @@ def absent(run: Run, workers: int) -> str:
     """Why a run has no bandwidth, phases or link."""
     if run.imported:
         return "not in the imported text"
-    if run.plan.exchange == "dask":
+    if not recorded_plane(run.plan.exchange).by_workers:
         return "not measured, because Dask's own shuffle reports no bytes, transfer times or phases of workers"
     if workers < 2:
         return "one worker sends nothing to others"

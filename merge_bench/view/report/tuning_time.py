@@ -9,6 +9,7 @@ from merge_bench.campaign.expected_time import rule_of_thumb
 from merge_bench.config.shipped import SPACE
 from merge_bench.errors import UsageError
 from merge_bench.host.memory import usable_cores
+from merge_bench.merge.exchange import recorded_plane
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.recorded_plan import Plan
 from merge_bench.tune.budget import Costs
@@ -44,6 +45,6 @@ def enough(campaign: Campaign, space: Path | None = None) -> float | None:
 
 def _usual(plan: Plan) -> float | None:
     """Seconds of a launch by the rule of thumb, for the ratio of two sizes; None for tables."""
-    if plan.rows_per_chunk is None or plan.iterations is None or plan.exchange != "ucx":
+    if plan.rows_per_chunk is None or plan.iterations is None or not recorded_plane(plan.exchange).by_workers:
         return None
     return rule_of_thumb(plan.rows_per_chunk * max((plan.workers or 1) / usable_cores(), 1.0), plan.iterations)

@@ -1,4 +1,4 @@
-"""The baseline's steps on a Dask worker: make dataframes of the chunks, and check the result.
+"""Dask's own merge, the baseline: its steps on a worker make dataframes of the chunks, and check the result.
 
 With cuDF a worker submits the merge instead of the driver. Planning needs an empty frame of the engine's type (`meta`),
 and an empty cuDF frame needs a GPU. Dask also plans in its scheduler, which therefore needs cuDF and a GPU.
@@ -20,11 +20,19 @@ from merge_bench.merge.engines import describe
 from merge_bench.merge.engines.base import JoinShape, Side
 from merge_bench.merge.engines.library_columns import LibraryColumns, decimals_as_bytes, key_names
 from merge_bench.merge.engines.unmatched import rows_without_key, without_match
+from merge_bench.merge.exchange import DataPlane
 from merge_bench.merge.frame import Field, Frame, arrow_schema, integer_type
-from merge_bench.merge.how import DASK_JOINS
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.verification.verify import Check
 from merge_bench.merge.worker import current_plugin
+
+PLANE = DataPlane(
+    name="dask",
+    help="with Dask's shuffle",
+    place=2,
+    joins=(("inner", "inner"), ("left", "left"), ("right", "right"), ("outer", "outer"), ("semi", "leftsemi")),
+    shuffles=(("tasks", 5.75), ("p2p", 8.5)),
+)
 
 NO_DISK = {"distributed.p2p.storage.disk": False}
 
@@ -133,7 +141,7 @@ def merged(
         left = left.repartition(npartitions=1)
     elif sent is Side.RIGHT:
         right = right.repartition(npartitions=1)
-    how = DASK_JOINS[plan.how]
+    how = dict(PLANE.joins)[plan.how.value]
     keys = list(key_names(len(plan.keys)))
     result = left.merge(right, on=keys, how=how, shuffle_method=plan.shuffle, broadcast=False)
     if without_key:
