@@ -50,7 +50,7 @@ def tune(**values: Any) -> int:
     from merge_bench.view.progress import progress_for
     from merge_bench.view.report.next_step import after_tuning, elsewhere, typed
     from merge_bench.view.report.tuning import print_tuning
-    from merge_bench.view.report.tuning_time import enough
+    from merge_bench.view.report.tuning_time import time_to_decide_all
     from merge_bench.view.text import visible
     from merge_bench.view.titles import size_of
     from merge_bench.view.tune_figures import draw_figures
@@ -92,7 +92,7 @@ def tune(**values: Any) -> int:
         say(problem)
         print(*map(visible, remarks), sep="\n")
     else:
-        long = enough(campaign, Path(values["space"] or SPACE))
+        long = time_to_decide_all(campaign, Path(values["space"] or SPACE))
         step = after_tuning(campaign, result, written=written, enough=long)
         print_tuning(
             result, sizes=sizes, metric=values["metric"], pruned=pruned, details=bool(values["details"]),
@@ -125,7 +125,7 @@ def show_tuning(campaign: Campaign, *, as_json: bool, details: bool) -> Sequence
 
 
 def _print_space(task: Task, values: Mapping[str, Any]) -> None:
-    from merge_bench.tune.timing import Timing
+    from merge_bench.tune.budget import Timing
 
     timing = Timing.of(task, values)
     fitting = timing.fit()

@@ -19,24 +19,22 @@ MOST = 3
 """Candidates that are confirmed together, at most: each one more makes the verdicts of all stricter."""
 
 
-def settle(
-    found: Candidate, evaluator: Evaluator, options: Options, others: Sequence[Candidate] = ()
-) -> Candidate:  # fmt: skip
-    """The confirmed candidate, of `found` and `others`; the empty candidate if nothing is confirmed.
+def settle(best: Candidate, evaluator: Evaluator, options: Options, others: Sequence[Candidate] = ()) -> Candidate:
+    """The confirmed candidate, of `best` and `others`; the empty candidate if nothing is confirmed.
 
-    If `found` is slower at a size, and no other is confirmed, each of its values is removed there in turn, and the rest
+    If `best` is slower at a size, and no other is confirmed, each of its values is removed there in turn, and the rest
     gets one more confirmation. Those launches are part of the search, so they are not made once the budget is spent.
     """
-    if not found.values:
-        return found
-    winner, slower = confirm([found, *others], evaluator, options)
+    if not best.values:
+        return best
+    winner, slower = confirm([best, *others], evaluator, options)
     if winner is not None:
         return winner
     try:
-        repaired = _repair(found, slower, evaluator, options)
+        repaired = _repair(best, slower, evaluator, options)
     except BudgetSpent:
         return Candidate()
-    if repaired == found:
+    if repaired == best:
         return Candidate()
     return confirm([repaired], evaluator, options)[0] or Candidate()
 
@@ -65,11 +63,11 @@ def _gains_nothing(judgement: Judgement, options: Options) -> bool:
     return judgement.interval is not None and judgement.interval[1] < math.log1p(options.threshold)
 
 
-def _repair(found: Candidate, slower: Sequence[int], evaluator: Evaluator, options: Options) -> Candidate:
-    """`found` without the values that lose at the sizes `slower`; at least one value stays."""
-    repaired, bar = found, Bar(options.threshold)
+def _repair(best: Candidate, slower: Sequence[int], evaluator: Evaluator, options: Options) -> Candidate:
+    """`best` without the values that lose at the sizes `slower`; at least one value stays."""
+    repaired, bar = best, Bar(options.threshold)
     for plan in slower:
-        for value in found.values:
+        for value in best.values:
             if value not in repaired.values or len(repaired.values) < 2:
                 continue
             contest = Contest(repaired.without(value), repaired, plan=plan)
@@ -85,35 +83,37 @@ def _repair(found: Candidate, slower: Sequence[int], evaluator: Evaluator, optio
 
 def confirm(
     candidates: Sequence[Candidate], evaluator: Evaluator, options: Options
-) -> tuple[Candidate | None, list[int]]:  # fmt: skip
+) -> tuple[Candidate | None, list[int]]:
     """The fastest of those that are faster at one size at least and slower at none, None if none is.
 
     Also gives the sizes at which the first candidate is slower. Every size gets `options.confirm` blocks of its own, in
     turn; fewer if the budget ends, but as many as a verdict needs. None of them was seen by the search, because the
     winner of a search looks better than it is. All candidates share the launches of the baseline, and with all sizes
     they are one family of verdicts. One that is INCONCLUSIVE, but whose own interval ends below the threshold, is
-    recorded as `NO_GAIN`: nobody would take a setting for less.
-
-    Raises
-    ------
-    BudgetSpent
-        If the budget ends before each size has as many blocks as a verdict needs.
+    recorded as `NO_GAIN`: nobody would take a setting for less. Raises BudgetSpent if the budget ends before each size
+    has as many blocks as a verdict needs.
     """
     sizes, family = evaluator.plans, evaluator.plans * len(candidates)
     contests = {each: [Contest(each, Candidate(), plan=plan) for plan in range(sizes)] for each in candidates}
-    for made, plan in itertools.product(range(options.confirm), range(sizes)):
+    for block, plan in itertools.product(range(options.confirm), range(sizes)):
         try:
             against, *samples = evaluator.block([Candidate(), *candidates], plan=plan, search=False)
         except BudgetSpent:
-            if made < least_blocks(options, family):
+            if block < least_blocks(options, family):
                 _note_broken_off([each for found in contests.values() for each in found], evaluator, options)
                 raise
             break
         for candidate, sample in zip(candidates, samples, strict=True):
             contests[candidate][plan].add(sample, against)
     effects = {each: _effects(found) for each, found in contests.items()}
-    judged = iter(judge([one for each in effects.values() for one in each], threshold=options.threshold,
-                        alpha=options.alpha, family=family))  # fmt: skip
+    judged = iter(
+        judge(
+            [one for each in effects.values() for one in each],
+            threshold=options.threshold,
+            alpha=options.alpha,
+            family=family,
+        )
+    )
     judgements = {each: [next(judged) for _ in effects[each]] for each in candidates}
     accepted = [each for each in candidates if _accepted(judgements[each])]
     accepted.sort(key=lambda each: math.fsum(effect.estimate for effect in effects[each]))
@@ -138,7 +138,7 @@ def _accepted(judgements: Sequence[Judgement]) -> bool:
 
 def _note(
     contests: Sequence[Contest], judgements: Sequence[Judgement], decision: str, evaluator: Evaluator, options: Options
-) -> None:  # fmt: skip
+) -> None:
     """Record a candidate's confirmation, a line for each size; `judgements`: none if it failed."""
     if not judgements:
         for contest in contests:

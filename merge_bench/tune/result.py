@@ -43,8 +43,11 @@ _REJECTED = {
 
 
 PHASE_NAMES = {
-    SCREEN: "each alone", COMBINE: "combined", ABLATE: "removed again", CONFIRM: "confirmation on new launches"
-}  # fmt: skip
+    SCREEN: "each alone",
+    COMBINE: "combined",
+    ABLATE: "removed again",
+    CONFIRM: "confirmation on new launches",
+}
 """What people read instead of the words for the steps in the records."""
 
 
@@ -183,8 +186,8 @@ class Result:
         names = list(dict.fromkeys(line.config for line in self.confirmed))
         reasons = [line.reason for line in self.confirmed]
         if len(names) == 1:
-            found = (text for start, text in _REJECTED.items() if any(why.startswith(start) for why in reasons))
-            return f"{names[0]} {next(found, 'was rejected').format(gain=gain)}"
+            outcomes = (text for start, text in _REJECTED.items() if any(why.startswith(start) for why in reasons))
+            return f"{names[0]} {next(outcomes, 'was rejected').format(gain=gain)}"
         if Verdict.FAILED.value in reasons:
             return f"none of {', '.join(names)} is faster in new launches"
         how = "showed" if Verdict.INCONCLUSIVE.value in reasons else "have"
@@ -226,21 +229,22 @@ class Result:
         """The document of ``tune --json``; `written`: the file of the config that was found."""
         won = self.winner
         return TuneDocument(
-            records=str(records), config=None if written is None else str(written),
-            pruned=[*pruned, *self.absent], error=error,
-            winner=None if won is None else Winner(
-                config=won.config.name, settings=won.settings, contributions=self.contributions
-            ),
+            records=str(records),
+            config=None if written is None else str(written),
+            pruned=[*pruned, *self.absent],
+            error=error,
+            winner=None
+            if won is None
+            else Winner(config=won.config.name, settings=won.settings, contributions=self.contributions),
             **{name: getattr(self, name) for name in _IN_DOCUMENT},
-        )  # fmt: skip
+        )
 
 
 _IN_DOCUMENT = {field.name for field in fields(Result)} & {*TuneDocument.__struct_fields__} - {"winner"}
 
 
 def result_of(campaign: Campaign) -> Result:
-    """Put the steps of a campaign together."""
-    lines, asked, base = campaign.tuning, campaign.plans[0].tune, campaign.head.configs[0].variables
+    lines, plan, base = campaign.tuning, campaign.plans[0].tune, campaign.head.configs[0].variables
     screened, combined, ablated, confirmed = (
         [line for line in lines if line.phase == phase] for phase in (SCREEN, COMBINE, ABLATE, CONFIRM)
     )
@@ -265,32 +269,40 @@ def result_of(campaign: Campaign) -> Result:
         name for line in stops for name in settings.get(line.config, ())
     }
     return Result(
-        baseline=campaign.head.configs[0].name, singles=singles, broken_off=broken_off,
+        baseline=campaign.head.configs[0].name,
+        singles=singles,
+        broken_off=broken_off,
         noise_floor=max(twins, key=lambda line: abs(math.log(line.ratio or 1.0)), default=None),
-        combined=combined, ablated=ablated, confirmed=confirmed,
+        combined=combined,
+        ablated=ablated,
+        confirmed=confirmed,
         interactions=[
-            line for line in combined
+            line
+            for line in combined
             if line.setting in gained and line.decision == "dropped" and line.high is not None and line.high < 1
         ],
-        failures=[line for line in lines if line.decision == "failed"], winner=winner,
+        failures=[line for line in lines if line.decision == "failed"],
+        winner=winner,
         contributions={} if winner is None else {each: _contribution(each, winner, lines) for each in winner.settings},
         stopped=stops[-1].reason if stops else None,
         not_combined=[
-            line.setting for line in singles
+            line.setting
+            for line in singles
             if stops and line.setting and line.setting in gained - combined_or_best and line.config not in rejected
         ],
         screened=len(against_baseline),
         undecided=[line.config for line in undecided],
         no_gain_seen=[line.config for line in no_gain_seen],
-        threshold=Options.threshold if asked is None or asked.threshold is None else asked.threshold,
+        threshold=Options.threshold if plan is None or plan.threshold is None else plan.threshold,
         best_undecided=max(undecided, key=lambda line: line.ratio or 0.0, default=None),
         unconfirmed=unconfirmed[-1] if unconfirmed else None,
         unconfirmed_step=next(
             (line for line in reversed(lines) if line.config in unconfirmed[-1:] and line.ratio), None
         ),
-        settings=len(asked.values) if asked is not None else None,
+        settings=len(plan.values) if plan is not None else None,
         left_out=[
-            PrunedValue(value=line.setting, reason=line.reason) for line in lines
+            PrunedValue(value=line.setting, reason=line.reason)
+            for line in lines
             if line.decision == LEFT_OUT and line.setting and line.setting not in {each.setting for each in singles}
         ],
         sizes_left_out=[line.plan for line in lines if line.decision == LEFT_OUT and not line.setting],
@@ -299,9 +311,10 @@ def result_of(campaign: Campaign) -> Result:
             each.settings[0]: " ".join(
                 f"{name}={value}" for name, value in each.config.variables.items() if base.get(name) != value
             )
-            for each in campaign.added if len(each.settings) == 1
+            for each in campaign.added
+            if len(each.settings) == 1
         },
-    )  # fmt: skip
+    )
 
 
 def recorded_result_of(campaign: Campaign) -> Result:
@@ -344,5 +357,5 @@ def _contribution(setting: str, winner: ConfigLine, lines: Sequence[TuneLine]) -
         return next(line for line in lines if line.decision == "accepted" and line.config == name)
     of_setting = [line for line in lines if line.setting == setting]
     taken_out = [line for line in of_setting if line.phase == ABLATE and line.config == name]
-    found = taken_out or [line for line in of_setting if line.phase == SCREEN]
-    return found[-1] if found else None
+    steps = taken_out or [line for line in of_setting if line.phase == SCREEN]
+    return steps[-1] if steps else None

@@ -72,17 +72,11 @@ def screen(values: Sequence[Value], evaluator: Evaluator, options: Options) -> t
     return ranked(winners), _note_noise(evaluator, twin, options)
 
 
-def _race_block(
-    evaluator: Evaluator, alive: Sequence[Contest], twin: Contest, keeps: Sequence[int]
-) -> list[Contest]:  # fmt: skip
+def _race_block(evaluator: Evaluator, alive: Sequence[Contest], twin: Contest, keeps: Sequence[int]) -> list[Contest]:
     """A block of as many of `alive` as the budget has time for, the best first; gives them.
 
     `keeps`: for how many confirmations time is left; what does not fit with the first of them is tried with the next.
-
-    Raises
-    ------
-    BudgetSpent
-        If there is no time for even one.
+    Raises BudgetSpent if there is no time for even one.
     """
     spent = BudgetSpent("nothing is left to be judged")
     for keep, count in itertools.product(keeps, range(len(alive), 0, -1)):
@@ -105,9 +99,9 @@ def _race_block(
 def _note_noise(evaluator: Evaluator, twin: Contest, options: Options) -> Bar:
     """Record the baseline compared with itself, and give the bar that it sets."""
     bar = bar_of(twin, options.threshold)
-    found = f"the baseline differs from itself by {bar.floor:.1%}"
+    difference = f"the baseline differs from itself by {bar.floor:.1%}"
     limit = "the noise" if bar.floor > bar.threshold else "the threshold"
-    reason = f"{found}; a gain must exceed {limit} of {bar.height:.1%}"
+    reason = f"{difference}; a gain must exceed {limit} of {bar.height:.1%}"
     twin.note(evaluator, SCREEN, NOISE, reason)
     return bar
 
@@ -160,7 +154,7 @@ def ablate(added: Sequence[Contest], evaluator: Evaluator, options: Options, bar
     """
     if not added:
         return Candidate()
-    current, known = added[-1].candidate, {(contest.candidate, contest.against): contest for contest in added}
+    current, contests = added[-1].candidate, {(contest.candidate, contest.against): contest for contest in added}
     order = [
         value
         for contest in reversed(added)
@@ -170,7 +164,7 @@ def ablate(added: Sequence[Contest], evaluator: Evaluator, options: Options, bar
     waiting = list(order)
     while waiting and len(current.values) > 1:
         pair = (current, current.without(waiting.pop(0)))
-        contest = known.setdefault(pair, Contest(*pair))
+        contest = contests.setdefault(pair, Contest(*pair))
         state = decide(evaluator, contest, replace(options, least=len(contest.ratios) + options.least), bar)
         reason = reason_of(state, contest, bar)
         if state is State.GAIN:

@@ -1,7 +1,11 @@
-"""What a tuning is going to do: baseline, sizes and values, decided and checked before the first launch."""
+"""What a tuning is going to do, decided and checked before the first launch: baseline, sizes, and the values to try.
+
+Of a space, those values are left out that make no sense with this machine, this UCX and this run.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,20 +17,151 @@ from merge_bench.campaign.make_plan import Prepared
 from merge_bench.campaign.planned_launches import Head
 from merge_bench.campaign.run import load_sweep
 from merge_bench.cluster.launchers import launchers
+from merge_bench.config import allowed_transports
 from merge_bench.config.files import read_regular
+from merge_bench.config.old_names import PREFIX
+from merge_bench.config.options import BY_KEY, BY_VARIABLE, OPTIONS
 from merge_bench.config.reader import ConfigFile
 from merge_bench.config.shipped import SPACE
+from merge_bench.config.ucx_info import find_installed
 from merge_bench.errors import UsageError
+from merge_bench.merge.workload.synthetic import SyntheticSpec
 from merge_bench.records.schema import RunKey
 from merge_bench.tune.confirmation import least_blocks
 from merge_bench.tune.evaluator import Options
-from merge_bench.tune.pruning import context_of, prune
-from merge_bench.tune.space import Space, Value, read_space
+from merge_bench.tune.space import Setting, Space, Value, allows, read_space
 from merge_bench.tune.strategies import strategies
-from merge_bench.units import format_count
+from merge_bench.units import format_bytes, format_count
 
 SIZES = (1_000_000, 25_000_000)
 SMALL_ROWS, SMALL_ITERATIONS, LARGE_ITERATIONS = 2_000_000, 20, 3
+INFINIBAND = Path("/sys/class/infiniband")
+_MESSAGE_SIZE = BY_KEY["message_size"].variable
+
+
+@dataclass(frozen=True)
+class Context:
+    """What is known before the first launch.
+
+    Attributes
+    ----------
+    conditions
+        Those of `space.CONDITIONS` that hold.
+    ucx
+        The version of UCX; None if it is unknown.
+    ucx_names
+        The variables of the installed UCX; None if they are unknown.
+    baseline
+        The variables of the baseline's config.
+    options
+        Values of the baseline's options by variable (``MERGE_BENCH_…``).
+    fixed
+        Variables of options given on the command line.
+    chunk_bytes
+        Bytes of a worker's chunk at the first size, which no message can exceed; None if that is not known.
+    """
+
+    conditions: frozenset[str]
+    ucx: str | None
+    ucx_names: frozenset[str] | None
+    baseline: Mapping[str, str]
+    options: Mapping[str, object]
+    fixed: frozenset[str] = frozenset()
+    chunk_bytes: int | None = None
+
+
+def context_of(prepared: Prepared, given: Mapping[str, object]) -> Context:
+    """The context of a baseline; `given`: options of the command line by key, None for those that were not given."""
+    plan, settings = prepared.plan, prepared.settings
+    surroundings = {name: text for name, text in os.environ.items() if name.startswith(("UCX", PREFIX, "RAPIDS_"))}
+    variables = {**surroundings, **settings.environment}
+    ucx_names, version = None, None
+    if installed := find_installed(variables.get("MERGE_BENCH_UCX", "auto"), variables):
+        inherited = {name for setting in installed.settings.values() for name in setting.inherits}
+        ucx_names, version = frozenset({*installed.settings, *inherited}), installed.version
+    over_ucx = not plan.data_plane.by_workers and plan.protocol == "ucx"
+    peer = plan.error_handling or over_ucx
+    several = len(settings.hosts) > 1
+    devices = len(list(INFINIBAND.iterdir())) if INFINIBAND.is_dir() else 0
+    shared = allowed_transports.allowed(variables.get("UCX_TLS", "all")) & allowed_transports.SHARED_MEMORY
+    holds = {
+        "one-host": not several,
+        "several-hosts": several,
+        "gpu": settings.gpus > 0,
+        "no-gpu": settings.gpus == 0,
+        "infiniband": devices > 0,
+        "several-devices": devices > 1,
+        "tcp": several or peer or not shared,
+        "data-plane": plan.data_plane.endpoints,
+        "dask-over-ucx": over_ucx,
+        "peer-error-handling": peer,
+    }
+    options = {
+        "error_handling": "peer" if plan.error_handling else "none",
+        "rmm_pool_size": settings.rmm_pool_bytes,
+        "message_size": plan.message_bytes,
+        "protocol": plan.protocol,
+        "shuffle": plan.shuffle,
+        "engine": plan.engine,
+        "exchange": plan.exchange,
+        "interface": settings.interface,
+    }
+    return Context(
+        conditions=frozenset(name for name, so in holds.items() if so),
+        ucx=version,
+        ucx_names=ucx_names,
+        baseline=variables,
+        options={BY_KEY[key].variable: value for key, value in options.items()},
+        fixed=frozenset(option.variable for option in OPTIONS if given.get(option.key) is not None),
+        chunk_bytes=(
+            plan.rows_per_chunk * plan.workload.bytes_per_row
+            if isinstance(plan.workload, SyntheticSpec) and plan.rows_per_chunk is not None
+            else None
+        ),
+    )
+
+
+def prune(space: Space, context: Context) -> tuple[tuple[Value, ...], tuple[PrunedValue, ...]]:
+    """The values that can be tried, and those that cannot, in the order of the space."""
+    reasons = {value: _why_not(setting, value, context) for setting in space.settings for value in setting.values}
+    left = (PrunedValue(value=value.id, reason=reason) for value, reason in reasons.items() if reason is not None)
+    return tuple(value for value in reasons if reasons[value] is None), tuple(left)
+
+
+def _why_not(setting: Setting, value: Value, context: Context) -> str | None:
+    missing = [condition for condition in setting.requires if condition not in context.conditions]
+    if missing:
+        return f"requires {', '.join(missing)} (not met in this run)"
+    if setting.releases and (context.ucx is None or not allows(setting.releases, context.ucx)):
+        return f"needs UCX {', '.join(setting.releases)}; the installed version is {context.ucx or 'unknown'}"
+    for name, _ in value.variables:
+        if name in context.fixed:
+            return f"the command line sets --{BY_VARIABLE[name].name}"
+        if name.startswith("UCX_") and context.ucx_names is not None and name not in context.ucx_names:
+            return f"the installed UCX {context.ucx} has no variable {name}"
+    if all(_has(name, text, context) for name, text in value.variables):
+        return "the baseline already has this value"
+    if (chunk := context.chunk_bytes) is not None and all(
+        _never_reached(*each, context, chunk) for each in value.variables
+    ):
+        return f"no message is that long: a chunk has {format_bytes(chunk)}"
+    return None
+
+
+def _never_reached(name: str, text: str, context: Context, longest: int) -> bool:
+    """Whether neither this limit of messages nor the baseline's splits one of `longest` bytes."""
+    limits = (_parsed(name, text), context.options.get(name)) if name == _MESSAGE_SIZE else (None,)
+    return all(isinstance(limit, int) and (limit == 0 or limit >= longest) for limit in limits)
+
+
+def _parsed(name: str, text: str) -> object:
+    return BY_VARIABLE[name].parse(text)
+
+
+def _has(name: str, text: str, context: Context) -> bool:
+    if name.startswith(PREFIX):
+        return name in context.options and _parsed(name, text) == context.options[name]
+    return context.baseline.get(name) == text
 
 
 @dataclass(frozen=True)
@@ -60,10 +195,8 @@ class Task:
 def make_task(values: Mapping[str, Any]) -> Task:
     """Read baseline and space, plan the sizes, leave out values that make no sense here; `values`: options by key.
 
-    Raises
-    ------
-    UsageError
-        If an option, the baseline or the space is wrong, or the launches that are allowed cannot decide anything.
+    Raises UsageError if an option, the baseline or the space is wrong, or the launches that are allowed cannot decide
+    anything.
     """
     space = read_space(Path(values["space"] or SPACE), trusted=bool(values["trust_config"]))
     if values["only"]:
@@ -81,10 +214,15 @@ def make_task(values: Mapping[str, Any]) -> Task:
         )
     _refuse_few(values, strategies()[values["strategy"]].first_block(space, kept), len(prepared))
     about = {
-        "strategy": values["strategy"], "space": space.sha256, "values": [value.id for value in kept],
-        "metric": values["metric"], "threshold": values["threshold"], "blocks": values["most_blocks"],
-        "confirm": values["confirm"], "budget": [values["max_launches"], values["budget"]],
-    }  # fmt: skip
+        "strategy": values["strategy"],
+        "space": space.sha256,
+        "values": [value.id for value in kept],
+        "metric": values["metric"],
+        "threshold": values["threshold"],
+        "blocks": values["most_blocks"],
+        "confirm": values["confirm"],
+        "budget": [values["max_launches"], values["budget"]],
+    }
     plans = [{**each.plan.to_json(), "tune": about} for each in prepared]
     keys = [RunKey(config=line.name, plan=number) for number in range(len(plans))]
     several = len({each.plan.workers for each in prepared}) > 1
@@ -101,16 +239,16 @@ def make_task(values: Mapping[str, Any]) -> Task:
 def load(name: str | Path | None, values: Mapping[str, Any]) -> tuple[list[Prepared], ConfigFile | None]:
     """The plans of a config: the sizes of ``--chunk``, few iterations, and no measurement of the link."""
     tables = values["left"] is not None or values["workload"] not in (None, "auto", "synthetic")
-    asked = {**values, "chunk": values["chunk"] or (None if tables else SIZES), "configs": None, "config": None}
-    found, config = load_sweep(None if name is None else str(name), asked)
+    options = {**values, "chunk": values["chunk"] or (None if tables else SIZES), "configs": None, "config": None}
+    variants, config = load_sweep(None if name is None else str(name), options)
     ready: list[Prepared] = []
-    for each in found:
-        plan = replace(each.plan, launches=1, link_rounds=0, check_link=False, timeline="off")
+    for variant in variants:
+        plan = replace(variant.plan, launches=1, link_rounds=0, check_link=False, timeline="off")
         if values["iterations"] is None:
             rows = plan.rows_per_chunk or SMALL_ROWS
             plan = replace(plan, iterations=SMALL_ITERATIONS if rows <= SMALL_ROWS else LARGE_ITERATIONS)
         if all(plan != other.plan for other in ready):  # sizes of --chunk do not apply to tables that a config names
-            ready.append(replace(each, plan=plan))
+            ready.append(replace(variant, plan=plan))
     return ready, config
 
 

@@ -18,7 +18,7 @@ from merge_bench.tune.confirmation import settle
 from merge_bench.tune.evaluator import Candidate, Options
 from merge_bench.tune.result import result_of
 from merge_bench.tune.strategies import strategies
-from merge_bench.tune.tuned_config import tuned_text
+from merge_bench.tune.tune_campaign import tuned_text
 from merge_bench.view.plot.draw import check_plots, draw
 from merge_bench.view.plot.forest import Estimate, forest
 from merge_bench.view.plot.marks import Boxes, Whiskers

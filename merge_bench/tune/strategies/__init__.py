@@ -51,5 +51,5 @@ class Strategy:
 def strategies() -> Mapping[str, Strategy]:
     """Every strategy by its name, in the order in which they are shown; the first is the default."""
     modules = (importlib.import_module(f"{__name__}.{each.name}") for each in pkgutil.iter_modules(__path__))
-    found: list[Strategy] = [module.STRATEGY for module in modules]
-    return {each.name: each for each in sorted(found, key=lambda each: (each.place, each.name))}
+    kinds: list[Strategy] = [module.STRATEGY for module in modules]
+    return {each.name: each for each in sorted(kinds, key=lambda each: (each.place, each.name))}

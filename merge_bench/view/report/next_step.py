@@ -27,9 +27,9 @@ from merge_bench.merge.exchange import recorded_plane
 from merge_bench.merge.workload.tables import FEW_ROW_GROUPS
 from merge_bench.records.campaign import INTERRUPTED, JOB, Campaign, Run
 from merge_bench.records.writer import safe_name
-from merge_bench.tune.budget import upwards
+from merge_bench.tune.budget import round_up_duration
 from merge_bench.tune.result import Result, result_of
-from merge_bench.view.report.tuning_time import enough
+from merge_bench.view.report.tuning_time import time_to_decide_all
 from merge_bench.view.text import plural
 from merge_bench.view.titles import tunes
 
@@ -246,7 +246,7 @@ def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, en
     if launches is not None and (limited or changed):
         changed["max-launches"] = f"{2 * launches:.0f}"
     if seconds is not None and (limited or changed):
-        changed["budget"] = upwards(
+        changed["budget"] = round_up_duration(
             2 * seconds if quiet and waits and not result.untried else max(2 * seconds, enough or 0.0)
         )
     if changed:
@@ -262,7 +262,7 @@ def _budget_for_all(campaign: Campaign, result: Result, enough: float | None) ->
     open_still = ((result.undecided or result.no_gain_seen) and result.stopped) or result.left_out or result.unconfirmed
     if asked is None or enough is None or seconds is None or enough <= seconds or not open_still:
         return ""
-    return upwards(enough)
+    return round_up_duration(enough)
 
 
 def after_recorded_tuning(campaign: Campaign) -> NextStep:
@@ -276,7 +276,9 @@ def after_recorded_tuning(campaign: Campaign) -> NextStep:
     given = _value(words, "output") or default
     written = Path(given) if result.winner is not None and given is not None else None
     space = _value(words, "space")
-    return after_tuning(campaign, result, written=written, enough=enough(campaign, Path(space) if space else None))
+    return after_tuning(
+        campaign, result, written=written, enough=time_to_decide_all(campaign, Path(space) if space else None)
+    )
 
 
 def _was_busy(campaign: Campaign) -> bool:

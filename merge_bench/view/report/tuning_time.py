@@ -12,14 +12,13 @@ from merge_bench.host.memory import usable_cores
 from merge_bench.merge.exchange import recorded_plane
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.recorded_plan import Plan
-from merge_bench.tune.budget import Costs
+from merge_bench.tune.budget import LAUNCH_MARGIN, Costs
 from merge_bench.tune.evaluator import Options
 from merge_bench.tune.space import read_space
 from merge_bench.tune.strategies import strategies
-from merge_bench.tune.timing import MARGIN
 
 
-def enough(campaign: Campaign, space: Path | None = None) -> float | None:
+def time_to_decide_all(campaign: Campaign, space: Path | None = None) -> float | None:
     """Seconds in which each candidate can have all its blocks, and one be confirmed, as `tune` counts them.
 
     None if that is not known: without a launch of the baseline, or with another `space` than the one that was tuned.
@@ -38,7 +37,7 @@ def enough(campaign: Campaign, space: Path | None = None) -> float | None:
     if found.sha256 != asked.space or len(values) < len(asked.values):
         return None
     usual = [_usual(plan) for plan in campaign.plans]
-    launch = [MARGIN * median(known) * (each or 1.0) / (usual[0] or each or 1.0) for each in usual]
+    launch = [LAUNCH_MARGIN * median(known) * (each or 1.0) / (usual[0] or each or 1.0) for each in usual]
     costs = Costs(launch, lambda some: strategy.first_block(found, some), asked.confirm)
     return asked.blocks / Options.least * costs.search(values) + costs.confirmation()
 

@@ -10,10 +10,10 @@ import pytest
 from merge_bench.analysis.statistics import median
 from merge_bench.config.shipped import SPACE
 from merge_bench.records.reader import read_campaign
+from merge_bench.tune.budget import LAUNCH_MARGIN
 from merge_bench.tune.space import read_space
-from merge_bench.tune.timing import MARGIN
 from merge_bench.view.report.next_step import after_recorded_tuning
-from merge_bench.view.report.tuning_time import enough
+from merge_bench.view.report.tuning_time import time_to_decide_all
 
 RECORDED = Path(__file__).parents[2] / "data" / "campaigns" / "tune" / "records.jsonl"
 
@@ -33,10 +33,12 @@ def test_every_candidate_has_all_its_blocks_and_one_is_confirmed(tmp_path: Path)
     campaign = read_campaign(recorded(tmp_path, space=read_space(SPACE).sha256))
     ends = [each.end.seconds for each in campaign.launches if each.end and each.key == ("default", 0)]
     launches = 3 * (4 + 2) + 2 * 6  # blocks of four candidates, the baseline and its twin; then the confirmation
-    assert enough(campaign) == pytest.approx(launches * MARGIN * median([each for each in ends if each is not None]))
+    assert time_to_decide_all(campaign) == pytest.approx(
+        launches * LAUNCH_MARGIN * median([each for each in ends if each is not None])
+    )
 
 
 def test_with_another_space_it_is_not_known_and_the_budget_is_doubled(tmp_path: Path) -> None:
     campaign = read_campaign(recorded(tmp_path, space="another", budget=[None, 180.0]))
-    assert enough(campaign) is None
+    assert time_to_decide_all(campaign) is None
     assert after_recorded_tuning(campaign).command.endswith("--budget 6m")
