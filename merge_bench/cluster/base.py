@@ -183,36 +183,21 @@ class Batch:
 class LauncherKind:
     """What a file in `launchers/` declares.
 
-    Attributes
-    ----------
-    name, help
-        The value of ``--launcher``, and one line that describes it.
-    place
-        Position in lists.
-    auto
-        When ``--launcher auto`` chooses it, for the option's help; empty: the help does not mention it.
-    needs
-        Keys of options; it needs one of them. ``auto`` chooses it if one of them is given.
-    inside
-        Whether, judging by the environment, this process runs inside a job of this batch system that has several
-        nodes. ``auto`` chooses it there, if `hosts` finds the job's nodes.
-    variables
-        The variables that `inside` judges by, which may be left over from a job that has ended.
-    hosts
-        Where workers run, from the options and the environment; () stands for this machine, or for a running cluster.
-        Raises UsageError.
-    starts_here
-        Processes run on this machine alone, so that it can be checked before they are started.
-    owns_processes
-        Whether processes are started, watched and ended; False: the cluster runs already.
-    mpirun_finds_hosts
-        Whether Open MPI's mpirun reaches the hosts by itself; otherwise it is given ssh.
-    make
-        Makes the launcher; None if `reach` is given.
-    reach
-        How to run a command on a host; a host agent then starts the processes there (see `remote_launcher`).
-    batch
-        The batch system, if ``submit`` makes jobs for it.
+    - `name`, `help`: the value of ``--launcher``, and one line that describes it
+    - `place`: position in lists
+    - `auto`: when ``--launcher auto`` chooses it, for the option's help; empty: the help does not mention it
+    - `needs`: keys of options; it needs one of them. ``auto`` chooses it if one of them is given.
+    - `inside`: whether, judging by the environment, this process runs inside a job of this batch system that has
+      several nodes. ``auto`` chooses it there, if `hosts` finds the job's nodes.
+    - `variables`: the variables that `inside` judges by, which may be left over from a job that has ended
+    - `hosts`: where workers run, from the options and the environment; () stands for this machine, or for a running
+      cluster. Raises UsageError.
+    - `starts_here`: processes run on this machine alone, so that it can be checked before they are started
+    - `owns_processes`: whether processes are started, watched and ended; False: the cluster runs already
+    - `mpirun_finds_hosts`: whether Open MPI's mpirun reaches the hosts by itself; otherwise it is given ssh
+    - `make`: makes the launcher; None if `reach` is given
+    - `reach`: how to run a command on a host; a host agent then starts the processes there (see `remote_launcher`)
+    - `batch`: the batch system, if ``submit`` makes jobs for it
     """
 
     name: str

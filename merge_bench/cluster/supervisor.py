@@ -42,16 +42,10 @@ class Child:
     no other process. If a signal may interrupt the starting process, start it under `signals.deferred`, together with
     the assignment of the result.
 
-    Parameters
-    ----------
-    log
-        The file that its output is appended to, or an open descriptor.
-    stdin, stdout
-        As of `subprocess.Popen`; by default standard input is empty and standard output goes to `log`.
-    cores
-        The cores that it may run on; by default those of this process.
-    death_signal
-        The signal that the kernel sends it when the thread that started it ends; None: no signal.
+    `log`: the file that its output is appended to, or an open descriptor. `stdin`, `stdout`: as of `subprocess.Popen`;
+    by default standard input is empty and standard output goes to `log`. `cores`: the cores that it may run on; by
+    default those of this process. `death_signal`: the signal that the kernel sends it when the thread that started it
+    ends; None: no signal.
     """
 
     def __init__(

@@ -80,16 +80,9 @@ def losses(
 ) -> list[Loss]:
     """Every process that is gone, once each.
 
-    Parameters
-    ----------
-    exited
-        Processes of the launcher that have ended.
-    left
-        Workers that the scheduler no longer knows.
-    members
-        All workers of the launch.
-    tail
-        Gives the last lines of a worker's log by the worker's name; empty if there are none.
+    `exited`: processes of the launcher that have ended. `left`: workers that the scheduler no longer knows. `members`:
+    all workers of the launch. `tail`: gives the last lines of a worker's log by the worker's name; empty if there are
+    none.
     """
     by_name = {member.name: member for member in members}
     lost: dict[str, Loss] = {}

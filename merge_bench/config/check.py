@@ -236,20 +236,12 @@ def check_config(
 ) -> CheckResult:
     """Check each setting of `config`, and find the effective settings.
 
-    Parameters
-    ----------
-    environ
-        The environment of the launch; its ``UCX…`` settings apply unless the config sets them.
-    ucx
-        The UCX that the workers will load: ``auto``, ``wheel`` or ``system``.
-    launcher
-        Settings of the launcher, which apply unless config or environment set them.
-    options
-        Effective options by key (`Resolved.values`), if known; else those of config and environment are used.
-    table
-        The options that ``MERGE_BENCH_…`` variables set.
-    trusted
-        Whether the config may bring code.
+    - `environ`: the environment of the launch; its ``UCX…`` settings apply unless the config sets them
+    - `ucx`: the UCX that the workers will load: ``auto``, ``wheel`` or ``system``
+    - `launcher`: settings of the launcher, which apply unless config or environment set them
+    - `options`: effective options by key (`Resolved.values`), if known; else those of config and environment are used
+    - `table`: the options that ``MERGE_BENCH_…`` variables set
+    - `trusted`: whether the config may bring code
 
     Raises UsageError if the value of an old name in the config cannot be translated.
     """
@@ -300,12 +292,7 @@ def _elsewhere(
     outside = {name: value for name, value in sorted(environ.items()) if name.startswith(("UCX_", "UCXPY_", "UCXX_"))}
     settings = catalogue.installed.settings if catalogue.installed else {}
     defaults = {name: settings[name].default for name in _ALWAYS_SHOWN if name in settings}
-    return [
-        ("environment", outside),
-        ("launcher", dict(launcher)),
-        ("UCXX", UCXX_OVERRIDES),
-        ("UCX default", defaults),
-    ]
+    return [("environment", outside), ("launcher", dict(launcher)), ("UCXX", UCXX_OVERRIDES), ("UCX default", defaults)]
 
 
 def _is_error(state: VariableState, *, trusted: bool) -> bool:

@@ -14,15 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from merge_bench.config.files import read_regular
-from merge_bench.config.shell_syntax import (
-    MAX_ERRORS,
-    Literal,
-    Part,
-    Reference,
-    ShellSyntaxError,
-    Statement,
-    parse,
-)
+from merge_bench.config.shell_syntax import MAX_ERRORS, Literal, Part, Reference, ShellSyntaxError, Statement, parse
 from merge_bench.errors import UsageError
 
 MAX_FILE_BYTES = 1024 * 1024
@@ -192,8 +184,7 @@ class _Scope:
         self.total_bytes += len(variable.value) - (len(earlier.value) if earlier else 0)
         if self.total_bytes > MAX_TOTAL_BYTES:
             raise ShellSyntaxError(
-                variable.line,
-                "the config is too large: all its values together may take at most 1 MiB",
+                variable.line, "the config is too large: all its values together may take at most 1 MiB"
             )
         self.variables[variable.name] = variable
         self.lines.setdefault(variable.name, []).append(variable.line)

@@ -40,12 +40,7 @@ _QUOTED_RUN = re.compile(r"[A-Za-z0-9_./%+,@^:= -]+")
 class ShellSyntaxError(ValueError):
     """Text outside the grammar.
 
-    Parameters
-    ----------
-    line
-        Number of the line, from 1.
-    message
-        One sentence.
+    `line`: number of the line, from 1. `message`: one sentence.
     """
 
     def __init__(self, line: int, message: str) -> None:

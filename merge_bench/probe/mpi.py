@@ -22,10 +22,7 @@ if TYPE_CHECKING:
     from merge_bench.probe.ranks.launch import RankSession
     from merge_bench.probe.ranks.rank import Rank
 
-SIZES = {
-    PING_PONG: {ONE_HOST: "1K..1M", TWO_HOSTS: "1K..1M"},
-    OSU: {ONE_HOST: "1..4M", TWO_HOSTS: "1..4M"},
-}
+SIZES = {PING_PONG: {ONE_HOST: "1K..1M", TWO_HOSTS: "1K..1M"}, OSU: {ONE_HOST: "1..4M", TWO_HOSTS: "1..4M"}}
 
 PING_PONG_SECONDS, OSU_SECONDS = 0.24, 0.07
 """Of a row, on two cores."""

@@ -99,12 +99,7 @@ class Contest:
         return self.effect is not None and len(self.ratios) >= least and self.effect.estimate > 0.0
 
     def note(
-        self,
-        evaluator: Evaluator,
-        phase: str,
-        decision: str,
-        reason: str,
-        interval: tuple[float, float] | None = None,
+        self, evaluator: Evaluator, phase: str, decision: str, reason: str, interval: tuple[float, float] | None = None
     ) -> None:
         """Record a decision; `interval`: of the log-ratio, by default the contest's own.
 

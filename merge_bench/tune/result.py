@@ -55,48 +55,29 @@ PHASE_NAMES = {
 class Result:
     """What the steps of a tuning led to; fields that the document of ``tune --json`` has, too, are described there.
 
-    Attributes
-    ----------
-    winner
-        The confirmed config; None if nothing beats the baseline, or nothing is confirmed yet.
-    contributions
-        For each setting of the winner the step that shows its effect: its ablation out of the winner; if it is the
-        only one, the confirmation; if neither was made, the setting alone.
-    broken_off
-        What a confirmation shows that the budget ended before a verdict, a step for each size.
-    interactions
-        Settings that gain alone and lose together.
-    noise_floor
-        The step that compared the baseline with itself.
-    stopped
-        Why the search ended early.
-    not_combined
-        Settings that gain alone, and that the search, which ended early, did not combine with its best candidate.
-    screened
-        How many candidates were compared with the baseline.
-    undecided
-        Those of them that may gain by their estimate, could not be judged with the blocks that were made, and were not
-        confirmed.
-    no_gain_seen
-        Those of them whose estimate is no gain, which their interval does not rule out; they were not confirmed either.
-    best_undecided
-        The step of the one of `undecided` with the largest estimate.
-    unconfirmed
-        The candidate whose confirmation the budget ended, or had no time for.
-    unconfirmed_step
-        The last step of the search that measured it.
-    threshold
-        A smaller gain does not count.
-    settings
-        How many settings there are to try; None if the records do not tell.
-    left_out
-        Candidates that were not tried, because the budget has no time for them.
-    sizes_left_out
-        Plans at which nothing can be confirmed, because the budget has no time for them.
-    finished
-        Whether the tuning came to its end, with or without a result.
-    variables
-        What each candidate of one setting sets: ``transports=posix`` → ``UCX_TLS=posix,self``.
+    - `winner`: the confirmed config; None if nothing beats the baseline, or nothing is confirmed yet
+    - `contributions`: for each setting of the winner the step that shows its effect: its ablation out of the winner; if
+      it is the only one, the confirmation; if neither was made, the setting alone
+    - `broken_off`: what a confirmation shows that the budget ended before a verdict, a step for each size
+    - `interactions`: settings that gain alone and lose together
+    - `noise_floor`: the step that compared the baseline with itself
+    - `stopped`: why the search ended early
+    - `not_combined`: settings that gain alone, and that the search, which ended early, did not combine with its best
+      candidate
+    - `screened`: how many candidates were compared with the baseline
+    - `undecided`: those of them that may gain by their estimate, could not be judged with the blocks that were made,
+      and were not confirmed
+    - `no_gain_seen`: those of them whose estimate is no gain, which their interval does not rule out; they were not
+      confirmed either
+    - `best_undecided`: the step of the one of `undecided` with the largest estimate
+    - `unconfirmed`: the candidate whose confirmation the budget ended, or had no time for
+    - `unconfirmed_step`: the last step of the search that measured it
+    - `threshold`: a smaller gain does not count
+    - `settings`: how many settings there are to try; None if the records do not tell
+    - `left_out`: candidates that were not tried, because the budget has no time for them
+    - `sizes_left_out`: plans at which nothing can be confirmed, because the budget has no time for them
+    - `finished`: whether the tuning came to its end, with or without a result
+    - `variables`: what each candidate of one setting sets: ``transports=posix`` → ``UCX_TLS=posix,self``
     """
 
     baseline: str

@@ -24,16 +24,10 @@ OPEN = "not decided yet"
 class Stage:
     """What a tuning does now.
 
-    Attributes
-    ----------
-    doing
-        What it compares: ``comparing each of 4 candidates alone with default, block 2 of 3 to 8``.
-    left
-        How long the rest takes, in the words of the terminal; empty if nothing is known about that.
-    share
-        The part of the budget's time that is used up, 0 to 1; None without such a budget.
-    compared
-        A line for each candidate that is compared now, with what the blocks show so far.
+    `doing`: what it compares: ``comparing each of 4 candidates alone with default, block 2 of 3 to 8``. `left`: how
+    long the rest takes, in the words of the terminal; empty if nothing is known about that. `share`: the part of the
+    budget's time that is used up, 0 to 1; None without such a budget. `compared`: a line for each candidate that is
+    compared now, with what the blocks show so far.
     """
 
     doing: str

@@ -28,16 +28,7 @@ from merge_bench.records.writer import CampaignWriter
 from merge_bench.tune.budget import AffordableSearch, Timing, left_out
 from merge_bench.tune.cluster_evaluator import RESUME, Budget, ClusterEvaluator
 from merge_bench.tune.confirmation import least_blocks, most_together, settle
-from merge_bench.tune.evaluator import (
-    ABLATE,
-    COMBINE,
-    CONFIRM,
-    SCREEN,
-    UNDECIDED,
-    BudgetSpent,
-    Candidate,
-    Options,
-)
+from merge_bench.tune.evaluator import ABLATE, COMBINE, CONFIRM, SCREEN, UNDECIDED, BudgetSpent, Candidate, Options
 from merge_bench.tune.result import STOPPED, Result, result_of
 from merge_bench.tune.space import Space, Value
 from merge_bench.tune.strategies import strategies
@@ -98,13 +89,7 @@ def _recorded_interruption(writer: CampaignWriter) -> bool:
     return bool(launches) and any(failure.code == INTERRUPTED for failure in launches[-1].failures)
 
 
-def _search(
-    task: Task,
-    timing: Timing,
-    values: Mapping[str, Any],
-    writer: CampaignWriter,
-    progress: Progress,
-) -> None:
+def _search(task: Task, timing: Timing, values: Mapping[str, Any], writer: CampaignWriter, progress: Progress) -> None:
     def launch(job: Job, index: int) -> int:
         began = time.monotonic()
         status = launch_merge(job, writer, Labelled(progress, evaluator.label(job)), index)
@@ -226,12 +211,8 @@ def tuned_text(
 ) -> str:
     """The text of the file.
 
-    Parameters
-    ----------
-    baseline
-        The text of the baseline's config; empty for the built-in defaults.
-    sizes
-        The name of each plan: ``1,000,000 rows per chunk``.
+    `baseline`: the text of the baseline's config; empty for the built-in defaults. `sizes`: the name of each plan:
+    ``1,000,000 rows per chunk``.
     """
     assert result.winner is not None
     launch = next(launch for launch in campaign.launches if launch.line is not None)

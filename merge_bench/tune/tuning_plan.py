@@ -43,22 +43,13 @@ _MESSAGE_SIZE = BY_KEY["message_size"].variable
 class Context:
     """What is known before the first launch.
 
-    Attributes
-    ----------
-    conditions
-        Those of `space.CONDITIONS` that hold.
-    ucx
-        The version of UCX; None if it is unknown.
-    ucx_names
-        The variables of the installed UCX; None if they are unknown.
-    baseline
-        The variables of the baseline's config.
-    options
-        Values of the baseline's options by variable (``MERGE_BENCH_…``).
-    fixed
-        Variables of options given on the command line.
-    chunk_bytes
-        Bytes of a worker's chunk at the first size, which no message can exceed; None if that is not known.
+    - `conditions`: those of `space.CONDITIONS` that hold
+    - `ucx`: the version of UCX; None if it is unknown
+    - `ucx_names`: the variables of the installed UCX; None if they are unknown
+    - `baseline`: the variables of the baseline's config
+    - `options`: values of the baseline's options by variable (``MERGE_BENCH_…``)
+    - `fixed`: variables of options given on the command line
+    - `chunk_bytes`: bytes of a worker's chunk at the first size, which no message can exceed; None if that is not known
     """
 
     conditions: frozenset[str]
@@ -168,18 +159,10 @@ def _has(name: str, text: str, context: Context) -> bool:
 class Task:
     """Everything that is decided before the first launch.
 
-    Attributes
-    ----------
-    head
-        The first line of the records.
-    baseline, text
-        The name of the baseline, and the text of its config; empty for the built-in defaults.
-    prepared
-        The plan of each size.
-    space, values, pruned
-        The tuning space, the values of it that are tried, and those that are not.
-    sizes
-        The name of each size: ``1,000,000 rows per chunk``.
+    `head`: the first line of the records. `baseline`, `text`: the name of the baseline, and the text of its config;
+    empty for the built-in defaults. `prepared`: the plan of each size. `space`, `values`, `pruned`: the tuning space,
+    the values of it that are tried, and those that are not. `sizes`: the name of each size: ``1,000,000 rows per
+    chunk``.
     """
 
     head: Head

@@ -35,16 +35,9 @@ long vector over a slow network may take as long as an iteration of a merge."""
 class RankSession:
     """The ranks of one launch: between `start` and `end` they measure.
 
-    Attributes
-    ----------
-    hosts
-        Hosts as mpirun names them, with the number of ranks on each.
-    workers
-        The ranks that were started last.
-    host_numbers
-        For each of them a number; ranks with equal numbers are on one host.
-    doing
-        What goes on, as the end of a sentence: part of error messages.
+    `hosts`: hosts as mpirun names them, with the number of ranks on each. `workers`: the ranks that were started last.
+    `host_numbers`: for each of them a number; ranks with equal numbers are on one host. `doing`: what goes on, as the
+    end of a sentence: part of error messages.
     """
 
     def __init__(self, job: Job, writer: CampaignWriter, progress: Progress, launch: int) -> None:

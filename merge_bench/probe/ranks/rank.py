@@ -84,16 +84,8 @@ def end_daemon() -> None:
 class Rank:
     """This rank among the others.
 
-    Attributes
-    ----------
-    comm : MPI.Intracomm
-        All ranks.
-    done : array of one int64
-        Operations that this rank has done; the loops count them.
-    host_number : int
-        The lowest rank on this host: ranks with equal numbers share memory.
-    local_ranks : int
-        Ranks on this host.
+    `comm`: all ranks. `done`: operations that this rank has done; the loops count them. `host_number`: the lowest rank
+    on this host: ranks with equal numbers share memory. `local_ranks`: ranks on this host.
     """
 
     def __init__(self, spec: Mapping[str, Any], log: int, way: str | None) -> None:

@@ -99,14 +99,8 @@ def placed(placement: str) -> str:
 class Probe:
     """A network measurement.
 
-    Attributes
-    ----------
-    name
-        The name of its kind.
-    exchange
-        Name of the data plane that workers load before they measure; None for none.
-    sweeps
-        Whether several numbers of workers may be given, each for launches of its own.
+    `name`: the name of its kind. `exchange`: name of the data plane that workers load before they measure; None for
+    none. `sweeps`: whether several numbers of workers may be given, each for launches of its own.
     """
 
     name: ClassVar[str]
@@ -213,20 +207,13 @@ class OverMpi(Probe):
 class ProbeKind:
     """What a file of `probe` declares.
 
-    Attributes
-    ----------
-    name, help
-        Name and help of the command; the name is also the one in the records.
-    make
-        Makes the measurement from the command's options, by their keys. Raises UsageError.
-    options
-        Its options besides those that all probes share.
-    other_tests
-        Kind of its tests whose names do not say bandwidth or latency (see `by_name`); tables and charts depend on it.
-    latency
-        What its latency tests measure.
-    in_rank
-        What runs in each rank of a probe that mpirun starts.
+    - `name`, `help`: name and help of the command; the name is also the one in the records
+    - `make`: makes the measurement from the command's options, by their keys. Raises UsageError.
+    - `options`: its options besides those that all probes share
+    - `other_tests`: kind of its tests whose names do not say bandwidth or latency (see `by_name`); tables and charts
+      depend on it
+    - `latency`: what its latency tests measure
+    - `in_rank`: what runs in each rank of a probe that mpirun starts
     """
 
     name: str

@@ -74,11 +74,7 @@ def _loaded(
 
 def _plan(probe: Probe, part: Probe, prepared: Prepared) -> dict[str, Any]:
     """What a part measures, as plain data for the records."""
-    return {
-        "probe": probe.name,
-        **part.describe(),
-        **({"workers": prepared.plan.workers} if probe.sweeps else {}),
-    }
+    return {"probe": probe.name, **part.describe(), **({"workers": prepared.plan.workers} if probe.sweeps else {})}
 
 
 def _part(probe: Probe, head: Head, job: Job) -> Probe:
