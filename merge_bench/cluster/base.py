@@ -97,12 +97,13 @@ class Access(NamedTuple):
 class Launcher:
     """Starts one cluster, reports processes that ended, and ends what it started.
 
-    The methods here are those of a cluster that somebody else started, except `start`.
-    `looks`: whether `start` looks at the load of other hosts first; `busy`: what it found, by host.
+    `owns_processes`: whether it starts processes; they share the folder `scratch`, which also holds the run's
+    certificate. `looks`: whether `start` looks at the load of other hosts first; `busy`: what it found, by host.
     """
 
     name = ""
-    owns_processes = False
+    owns_processes = True
+    scratch: Path | None = None
     looks = False
     busy: Mapping[str, str] = MappingProxyType({})
 
@@ -131,14 +132,12 @@ class Launcher:
         return ""
 
     def stop(self) -> None:
-        """End every process that `start` started, and remove its files."""
+        """Remove the scratch folder; subclasses end every process that `start` started first."""
+        from merge_bench.cluster import scratch
 
-
-class OwningLauncher(Launcher):
-    """A launcher that starts processes. They share a scratch folder, which also holds the run's certificate."""
-
-    owns_processes = True
-    scratch: Path | None = None
+        if self.scratch:
+            scratch.remove(self.scratch)
+            self.scratch = None
 
     def make_scratch(self, plan: Plan) -> Access:
         """Make the scratch folder, with a certificate if the plan's protocol is encrypted."""
@@ -148,13 +147,6 @@ class OwningLauncher(Launcher):
             self.scratch = scratch.make()
         tls = certificate.write(self.scratch) if plan.protocol == "tls" else {}
         return Access(scheduler_file=self.scratch / SCHEDULER_FILE, tls=tls)
-
-    def stop(self) -> None:
-        from merge_bench.cluster import scratch
-
-        if self.scratch:
-            scratch.remove(self.scratch)
-            self.scratch = None
 
 
 Reach: TypeAlias = Callable[[HostSpec, Sequence[str], ClusterSettings], tuple[str, ...]]

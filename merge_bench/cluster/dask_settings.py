@@ -28,7 +28,6 @@ def broken_configuration(error: ValueError) -> str | None:
 
 
 def requires_encryption() -> bool:
-    """Whether Dask's configuration allows encrypted connections only."""
     import dask.config
 
     return bool(dask.config.get(_ENCRYPTION, False))

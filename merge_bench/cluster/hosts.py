@@ -237,7 +237,6 @@ def _refuse_other_formats(words: list[str]) -> None:
 
 
 def _again(before: HostSpec, now: HostSpec) -> HostSpec:
-    """A host that is listed again: its slots add up."""
     if before.gpus is not None or now.gpus is not None:
         raise ValueError(f"{now.name} is listed twice with gpus=; list it once, with the number of all its GPUs")
     return replace(before, slots=(before.slots or 1) + (now.slots or 1), most=before.most or now.most)

@@ -142,7 +142,6 @@ def _bounded(call: Callable[[], T], seconds: float, look: Callable[[], None] = l
 
 
 def raise_for_exited(launcher: Launcher) -> None:
-    """Raise `LaunchFailed` for a process that ended before it was up."""
     for ended in launcher.exited():
         raise _start_failed(launcher, ended.role, f"{ended.how} before it was ready", ended.log_tail)
 

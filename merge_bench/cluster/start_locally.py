@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from merge_bench.cluster import dask_commands, signals
-from merge_bench.cluster.base import Access, ClusterSettings, Command, Exited, OwningLauncher
+from merge_bench.cluster.base import Access, ClusterSettings, Command, Exited, Launcher
 from merge_bench.cluster.dask_commands import LOOPBACK
 from merge_bench.cluster.supervisor import Child, end_all, tail
 from merge_bench.config.allowed_transports import SHARED_MEMORY, allowed
@@ -24,7 +24,7 @@ REMEDY = "set UCX_TLS without shared memory in the config: UCX_TLS=rc,self for R
 STOP_SECONDS = 10.0  # for killed processes to be gone: freeing much memory takes a while
 
 
-class LocalLauncher(OwningLauncher):
+class LocalLauncher(Launcher):
     """All processes run on this machine and bind to one interface of it, by default loopback.
 
     It pins no cores: the kernel places workers of one host well, and figures stay comparable with earlier ones.

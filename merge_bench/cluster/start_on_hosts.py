@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from merge_bench.cluster import dask_commands, host_agent, host_check, signals
-from merge_bench.cluster.base import SCHEDULER_FILE, Access, ClusterSettings, Command, Exited, OwningLauncher, Reach
+from merge_bench.cluster.base import SCHEDULER_FILE, Access, ClusterSettings, Command, Exited, Launcher, Reach
 from merge_bench.cluster.dask_commands import forwarded
 from merge_bench.cluster.host_agent import ROOT
 from merge_bench.cluster.hosts import Placement, place
@@ -34,7 +34,7 @@ STOP_SECONDS = 5.0
 STDERR_LINES = 3
 
 
-class RemoteLauncher(OwningLauncher):
+class RemoteLauncher(Launcher):
     """Scheduler on the first host, workers on all, bound to one interface of each host.
 
     `reach`: how a host's agent is started.
@@ -230,7 +230,6 @@ def _processes(plan: Plan, settings: ClusterSettings, placement: Placement, host
 
 
 def _variables(settings: ClusterSettings) -> dict[str, str]:
-    """What processes on the hosts get of the driver's environment and the config."""
     variables = {**forwarded(os.environ), **settings.environment}
     if "PYTHONPATH" in variables:  # of a config that is trusted; this package must still be found
         variables["PYTHONPATH"] = os.pathsep.join((str(ROOT), variables["PYTHONPATH"]))

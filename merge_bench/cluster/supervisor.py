@@ -78,13 +78,11 @@ class Child:
 
     @property
     def stdin(self) -> IO[bytes]:
-        """Its standard input, if it was started with a pipe there."""
         assert self._process.stdin is not None
         return self._process.stdin
 
     @property
     def stdout(self) -> IO[bytes]:
-        """Its standard output, if it was started with a pipe there."""
         assert self._process.stdout is not None
         return self._process.stdout
 

@@ -152,5 +152,4 @@ class WorkerCalls:
         ) from error
 
     def abort(self, reason: str) -> None:
-        """Stop everything that waits on the workers."""
         broadcast(self.client, worker.abort, reason)

@@ -118,7 +118,6 @@ def _free_port(address: str) -> int:
 
 
 def serve(server: Server) -> Output:
-    """Wait for the server, which ends with its client."""
     output = _finished(server.pid)
     if output.status != 0:
         raise _failed("server", output)

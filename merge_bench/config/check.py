@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from merge_bench.config import allowed_transports
 from merge_bench.config.conflicts import Conflict, Situation, find_conflicts, missing_devices, no_device
 from merge_bench.config.old_names import (
+    NO_EFFECT,
     OLD_NAMES,
     PREFIX,
     UCXX_OVERRIDES,
     UCXX_VARIABLES,
     TranslatedConfig,
-    no_effect,
     translate,
     translate_config,
 )
@@ -98,7 +98,7 @@ def classify(
             state, message = BRINGS_CODE, judged.effect
         elif variable.name.startswith(PREFIX):
             state, message = option_problem(variable, table) or ("known", f"--{BY_VARIABLE[variable.name].name}")
-        elif judged.kind == HELPER and not no_effect(variable.name):
+        elif judged.kind == HELPER and variable.name not in NO_EFFECT:
             state, message = _helper(variable.name, catalogue, used=used, trusted=trusted)
         else:
             state, message = _variable(variable, catalogue)
@@ -124,7 +124,7 @@ def _variable(variable: Variable, catalogue: Catalogue) -> tuple[str, str]:
             if problem:
                 return "invalid", f"{meaning}: {problem[1]}"
         return "translated", f"{meaning}={translation.value} ({translation.reason})"
-    reason = no_effect(variable.name)
+    reason = NO_EFFECT.get(variable.name)
     if reason is not None:
         return "no-effect", reason
     if variable.name in UCXX_VARIABLES:
@@ -288,7 +288,6 @@ def check_config(
 def _elsewhere(
     environ: Mapping[str, str], launcher: Mapping[str, str], catalogue: Catalogue
 ) -> list[tuple[str, dict[str, str]]]:
-    """Settings from other sources than the config, in the order of precedence."""
     outside = {name: value for name, value in sorted(environ.items()) if name.startswith(("UCX_", "UCXPY_", "UCXX_"))}
     settings = catalogue.installed.settings if catalogue.installed else {}
     defaults = {name: settings[name].default for name in _ALWAYS_SHOWN if name in settings}

@@ -57,7 +57,6 @@ Rule = Callable[[Situation], Iterator[Conflict]]
 
 
 def find_conflicts(situation: Situation) -> tuple[Conflict, ...]:
-    """All conflicts in `situation`, in the order of the rules."""
     return tuple(conflict for rule in RULES for conflict in rule(situation))
 
 
@@ -228,7 +227,6 @@ def missing_devices(value: str) -> list[str]:
 
 
 def no_device(missing: Iterable[str]) -> str:
-    """That devices are not there."""
     return f"no such device here: {', '.join(missing)}; not used"
 
 

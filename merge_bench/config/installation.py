@@ -16,21 +16,10 @@ from pathlib import Path
 __version__ = "0.1.0"
 PACKAGE = Path(__file__).resolve().parent.parent
 LEAST = (3, 11)
-REQUIRED = (
-    "click",
-    "cryptography",
-    "dask",
-    "distributed",
-    "duckdb",
-    "jinja2",
-    "msgspec",
-    "numba",
-    "numpy",
-    "pandas",
-    "polars",
-    "psutil",
-    "pyarrow",
-    "rich",
+REQUIRED = tuple(
+    """
+    click cryptography dask distributed duckdb jinja2 msgspec numba numpy pandas polars psutil pyarrow rich
+    """.split()  # noqa: SIM905
 )
 """The modules of the dependencies in `pyproject.toml`, without programs."""
 

@@ -136,11 +136,6 @@ UCXX_OVERRIDES = {
 }
 
 
-def no_effect(name: str) -> str | None:
-    """Why nothing in this stack reads `name`; None if there is no known reason."""
-    return NO_EFFECT.get(name)
-
-
 def translate(variable: Variable) -> Translation | None:
     """The translation of an old setting; None if the name is not an old one.
 

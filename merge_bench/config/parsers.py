@@ -143,7 +143,6 @@ class Names:
 
     @staticmethod
     def join(values: Iterable[str]) -> str:
-        """The text of these names."""
         return ",".join(map(quoted, values))
 
 

@@ -24,45 +24,12 @@ _CONTROL = re.compile(r"[\x01-\x08\x0b-\x1f\x7f]")
 
 # Variables that bash computes or protects: `source` would not set them to the value in the file.
 _BASH_OWN = frozenset(
-    {
-        "_",
-        "BASHOPTS",
-        "BASHPID",
-        "BASH_ALIASES",
-        "BASH_ARGC",
-        "BASH_ARGV",
-        "BASH_ARGV0",
-        "BASH_CMDS",
-        "BASH_COMMAND",
-        "BASH_COMPAT",
-        "BASH_LINENO",
-        "BASH_REMATCH",
-        "BASH_SOURCE",
-        "BASH_SUBSHELL",
-        "BASH_VERSINFO",
-        "BASH_VERSION",
-        "BASH_XTRACEFD",
-        "COMP_WORDBREAKS",
-        "DIRSTACK",
-        "EPOCHREALTIME",
-        "EPOCHSECONDS",
-        "EUID",
-        "FUNCNAME",
-        "GROUPS",
-        "HISTCMD",
-        "IFS",
-        "LINENO",
-        "OPTARG",
-        "OPTIND",
-        "PIPESTATUS",
-        "POSIXLY_CORRECT",
-        "PPID",
-        "RANDOM",
-        "SECONDS",
-        "SHELLOPTS",
-        "SRANDOM",
-        "UID",
-    }
+    """
+    _ BASHOPTS BASHPID BASH_ALIASES BASH_ARGC BASH_ARGV BASH_ARGV0 BASH_CMDS BASH_COMMAND BASH_COMPAT BASH_LINENO
+    BASH_REMATCH BASH_SOURCE BASH_SUBSHELL BASH_VERSINFO BASH_VERSION BASH_XTRACEFD COMP_WORDBREAKS DIRSTACK
+    EPOCHREALTIME EPOCHSECONDS EUID FUNCNAME GROUPS HISTCMD IFS LINENO OPTARG OPTIND PIPESTATUS POSIXLY_CORRECT PPID
+    RANDOM SECONDS SHELLOPTS SRANDOM UID
+    """.split()  # noqa: SIM905
 )
 
 
@@ -93,11 +60,9 @@ class ConfigFile:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the config sets, by name."""
         return {variable.name: variable.value for variable in self.variables}
 
     def where(self, line: int) -> str:
-        """``file:line``, for a message."""
         return f"{self.path}:{line}"
 
 

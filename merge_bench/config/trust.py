@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from merge_bench.config.old_names import OLD_NAMES, PREFIX, no_effect, translate_config
+from merge_bench.config.old_names import NO_EFFECT, OLD_NAMES, PREFIX, translate_config
 from merge_bench.config.reader import ConfigFile, Variable
 from merge_bench.errors import UsageError
 
@@ -195,7 +195,7 @@ def judge(name: str, value: str, *, used: bool = False) -> Judgement:
     if name.startswith(PREFIX):
         return Judgement(CODE, _OPTIONS[name]) if name in _OPTIONS else Judgement(SETTING)
     if name in OLD_NAMES:
-        return Judgement(HELPER if no_effect(name) else SETTING)
+        return Judgement(HELPER if name in NO_EFFECT else SETTING)
     listed = next(((who, settings) for who, names, settings in _FAMILIES if names.fullmatch(name)), None)
     is_open = _OPEN.fullmatch(name)
     is_place = _PLACE_IN_OPEN.fullmatch(name) and name not in _NO_PLACE

@@ -22,43 +22,20 @@ from merge_bench.host import files, gpu, network
 from merge_bench.host.description import Hardware, Interface, ProcessFacts, Ucx
 from merge_bench.host.memory import available_bytes, parse_cores, quota_cores, show_cores, usable_cores
 
-PACKAGES = (
-    "merge-bench",
-    "dask",
-    "distributed",
-    "dask-cuda",
-    "ucxx-cu12",
-    "ucxx-cu13",
-    "distributed-ucxx-cu12",
-    "distributed-ucxx-cu13",
-    "libucx-cu12",
-    "libucx-cu13",
-    "cudf-cu12",
-    "cudf-cu13",
-    "rmm-cu12",
-    "rmm-cu13",
-    "polars",
-    "pandas",
-    "pyarrow",
-    "numpy",
-    "numba",
-    "duckdb",
+PACKAGES = tuple(
+    """
+    merge-bench dask distributed dask-cuda ucxx-cu12 ucxx-cu13 distributed-ucxx-cu12 distributed-ucxx-cu13
+    libucx-cu12 libucx-cu13 cudf-cu12 cudf-cu13 rmm-cu12 rmm-cu13 polars pandas pyarrow numpy numba duckdb
+    """.split()  # noqa: SIM905
 )
 CPU_ID = (
     ("vendor_id", "cpu family", "model", "stepping"),
     ("CPU implementer", "CPU part", "CPU variant", "CPU revision"),  # ARM
 )
-RECORDED_PREFIXES = (
-    "UCX_",
-    "UCXPY_",
-    "UCXX_",
-    "RAPIDS_",
-    "MERGE_BENCH_",
-    "POLARS_",
-    "OMP_",
-    "NUMBA_",
-    "CUDA_VISIBLE",
-    "CUDA_DEVICE_ORDER",
+RECORDED_PREFIXES = tuple(
+    """
+    UCX_ UCXPY_ UCXX_ RAPIDS_ MERGE_BENCH_ POLARS_ OMP_ NUMBA_ CUDA_VISIBLE CUDA_DEVICE_ORDER
+    """.split()  # noqa: SIM905
 )
 PERFTESTS_PER_WORKER = 2
 """``ucx_perftest`` processes beside each worker while the link limit is checked: one sends, one receives."""

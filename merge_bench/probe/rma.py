@@ -45,7 +45,6 @@ class Rma(Probe):
         return {"sizes": list(self.sizes), "placements": list(self.placements or ()), "iterations": self.count}
 
     def prepare(self, prepared: Prepared) -> Prepared:
-        """The workers that `placements` needs."""
         return places(prepared, self.placements)
 
     def usual_seconds(self, prepared: Prepared) -> float | None:

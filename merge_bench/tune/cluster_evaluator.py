@@ -126,7 +126,6 @@ class ClusterEvaluator:
 
     @property
     def seconds(self) -> float:
-        """Seconds of all launches so far, as the records have them."""
         return self._seconds
 
     def block(

@@ -40,7 +40,6 @@ def settle(best: Candidate, evaluator: Evaluator, options: Options, others: Sequ
 
 
 def _note_broken_off(contests: Sequence[Contest], evaluator: Evaluator, options: Options) -> None:
-    """Record what a confirmation shows that has too few blocks for a verdict."""
     for contest in contests:
         if contest.ratios:
             reason = reason_of(State.OPEN, contest, Bar(options.threshold), ", too few for a verdict")

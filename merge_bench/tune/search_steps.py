@@ -97,7 +97,6 @@ def _race_block(evaluator: Evaluator, alive: Sequence[Contest], twin: Contest, k
 
 
 def _note_noise(evaluator: Evaluator, twin: Contest, options: Options) -> Bar:
-    """Record the baseline compared with itself, and give the bar that it sets."""
     bar = bar_of(twin, options.threshold)
     difference = f"the baseline differs from itself by {bar.floor:.1%}"
     limit = "the noise" if bar.floor > bar.threshold else "the threshold"

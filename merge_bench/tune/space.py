@@ -163,7 +163,6 @@ def read_space(path: Path, *, trusted: bool = False) -> Space:
 
 
 def allows(releases: Sequence[str], version: str) -> bool:
-    """Whether UCX `version`, as ``1.21.0``, meets all conditions, as ``>=1.16``."""
     match = re.match(r"(\d+)\.(\d+)", version)
     if match is None:
         return False

@@ -59,7 +59,6 @@ def steps_of(campaign: Campaign) -> list[TuneLine]:
 
 
 def stage_of(campaign: Campaign) -> Stage:
-    """What the tuning of `campaign`, which has not ended, does now."""
     return _Reading(campaign).stage()
 
 

@@ -84,7 +84,6 @@ def run(
 
 
 def _recorded_interruption(writer: CampaignWriter) -> bool:
-    """Whether the last launch has the line of the signal that came within it."""
     launches = read_campaign(writer.folder).launches
     return bool(launches) and any(failure.code == INTERRUPTED for failure in launches[-1].failures)
 

@@ -16,6 +16,7 @@ class ExistingCluster(Launcher):
     """Reached through `--scheduler-address` or `--scheduler-file`."""
 
     name = "existing"
+    owns_processes = False
 
     def start(self, plan: Plan, settings: ClusterSettings, logs: Path, prefix: str) -> Access:
         """Start nothing; gives how to reach the scheduler.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 
 from merge_bench.cluster.base import Batch, ClusterSettings, LauncherKind
@@ -30,27 +31,18 @@ DIRECTIVES = """\
 #SBATCH --output=merge-bench-%j.out
 """
 
+_SRUN = shlex.split(
+    "srun --overlap --nodes=1 --ntasks=1 --export=NONE --mem=0 --cpu-bind=none --kill-on-bad-exit=0 --unbuffered"
+    " --quiet --job-name=merge-bench"
+)
+
 
 def srun(host: HostSpec, command: Sequence[str], settings: ClusterSettings) -> tuple[str, ...]:
     """``srun … --nodelist HOST COMMAND``, with all of the node's cores and GPUs.
 
     Steps share the allocation's resources with each other; only SLURM's own variables reach the nodes.
     """
-    return (
-        "srun",
-        "--overlap",
-        "--nodes=1",
-        "--ntasks=1",
-        f"--nodelist={host.name}",
-        "--export=NONE",
-        "--mem=0",
-        "--cpu-bind=none",
-        "--kill-on-bad-exit=0",
-        "--unbuffered",
-        "--quiet",
-        "--job-name=merge-bench",
-        *command,
-    )
+    return (*_SRUN, f"--nodelist={host.name}", *command)
 
 
 def allocated_hosts(environ: Mapping[str, str]) -> tuple[HostSpec, ...]:

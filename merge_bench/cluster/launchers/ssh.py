@@ -23,7 +23,6 @@ CONNECT_SECONDS = 10
 
 
 def ssh_client(settings: ClusterSettings) -> tuple[str, ...]:
-    """``ssh …``, without a host."""
     file = ("-F", settings.ssh_config) if settings.ssh_config else ()
     limit = f"ConnectTimeout={max(1, min(CONNECT_SECONDS, int(settings.start_timeout)))}"
     return ("ssh", *file, "-T", *(word for setting in (*_SETTINGS, limit) for word in ("-o", setting)))

@@ -11,6 +11,7 @@ import ipaddress
 import os
 import queue
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -53,20 +54,7 @@ _LIBRARY_VERSION = (
     "from mpi4py import MPI; print(MPI.Get_library_version().replace(chr(0), ''))"
 )
 # Without InfiniBand Open MPI uses UCX only if any transport and device is allowed.
-_UCX = (
-    "--mca",
-    "pml",
-    "ucx",
-    "--mca",
-    "osc",
-    "ucx",
-    "--mca",
-    "opal_common_ucx_tls",
-    "any",
-    "--mca",
-    "opal_common_ucx_devices",
-    "any",
-)
+_UCX = shlex.split("--mca pml ucx --mca osc ucx --mca opal_common_ucx_tls any --mca opal_common_ucx_devices any")
 NO_UCX = "no-ucx"
 """Code of a failure: the ranks could not send over UCX."""
 DIED, UNREACHABLE, NOT_STARTED = "worker-died", "host-unreachable", "program-not-started"
@@ -260,16 +248,9 @@ def command(
     if mpi.kind != OPEN_MPI:  # its mpirun passes the whole environment on
         return (mpi.mpirun, "-n", str(ranks), *argv)
     names = sorted({*settings.environment, *forwarded(os.environ), *(also or {})})
+    places = ",".join(f"{name}:{count}" for name, count in hosts)
     return (
-        mpi.mpirun,
-        "-n",
-        str(ranks),
-        "--host",
-        ",".join(f"{name}:{count}" for name, count in hosts),
-        "--map-by",
-        "slot",
-        "--bind-to",
-        "none",
+        *(mpi.mpirun, "-n", str(ranks), "--host", places, "--map-by", "slot", "--bind-to", "none"),
         *(_UCX if ucx else ()),
         *_reach(mpi, settings, scratch),
         *(word for name in names for word in ("-x", name)),

@@ -127,7 +127,6 @@ class Rank:
             messages.send(messages.Warn(CROWDED))
 
     def hello(self) -> None:
-        """Describe all ranks to the driver."""
         ranks = self.comm.gather(self._describe())
         if ranks is not None:  # as on rank 0 alone
             messages.send(messages.Hello(ranks))

@@ -28,7 +28,6 @@ _MOST_STATUS_BYTES = 64  # of one MPI_Status; 24 in Open MPI, 20 in MPICH
 
 
 def _addresses(*names: str) -> Sequence[int]:
-    """The addresses of functions of libmpi."""
     return [address_of(_libmpi(), name) for name in names]
 
 
@@ -257,6 +256,5 @@ def handles(*objects: Any) -> Sequence[np.signedinteger[Any]]:
 
 
 def check(failed: int, size: str) -> None:
-    """Raise `RunFailed` for an MPI error code other than 0."""
     if failed:
         raise RunFailed(f"MPI failed while sending messages of {size}: {MPI.Get_error_string(failed)}")

@@ -137,13 +137,11 @@ def find_tool() -> Tool:
 
 
 def libmpi(text: str) -> str | None:
-    """The MPI library in the output of ``ldd``."""
     match = _LIBMPI.search(text)
     return match[1] if match else None
 
 
 def version(text: str) -> tuple[int, ...] | None:
-    """The release in the output of ``ucc_info -v``."""
     match = _VERSION.search(text)
     return tuple(int(number) for number in match.groups() if number) if match else None
 
@@ -165,27 +163,9 @@ def chains(counts: Sequence[int], ranks: int, iterations: int | None) -> list[Ch
 
 def command(tool: Tool, chain: Chain, *, trace: bool) -> list[str]:
     """The command of one run; with `trace` each count is run once, to log what carries it."""
-    often = ("1", "0") if trace else (str(chain.iterations), str(chain.warm_up))
-    return [
-        tool.path,
-        "-c",
-        "reduce_scatter",
-        "-F",
-        "-d",
-        "float32",
-        "-o",
-        "sum",
-        "-m",
-        "host",
-        "-b",
-        str(chain.blocks[0]),
-        "-e",
-        str(chain.blocks[-1]),
-        "-n",
-        often[0],
-        "-w",
-        often[1],
-    ]
+    count, warm_up = (1, 0) if trace else (chain.iterations, chain.warm_up)
+    blocks = f"-b {chain.blocks[0]} -e {chain.blocks[-1]} -n {count} -w {warm_up}"
+    return [tool.path, *f"-c reduce_scatter -F -d float32 -o sum -m host {blocks}".split()]
 
 
 def parse_table(text: str) -> tuple[list[Printed], list[str]]:

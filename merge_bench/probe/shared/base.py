@@ -84,7 +84,6 @@ def kind_of(row: Row) -> str:
 
 
 def measure_of(row: Row) -> Measure:
-    """The quantity that a row's test measures."""
     probe = probes().get(row.probe)
     latency = probe.latency if probe is not None else ONE_WAY
     measures = {RATE_TEST: RATE, PING_PONG: THROUGHPUT, COLLECTIVE: BUS, ALL_TO_ALL: WORKER_RATE}

@@ -82,7 +82,6 @@ class Traffic:
 
     @classmethod
     def of(cls, frames: Sequence[Matrix]) -> Traffic:
-        """The traffic of an operation that exchanges these frames, one after the other."""
         total = np.sum([np.array(frame, np.int64) for frame in frames], axis=0)
         own = np.diagonal(total)
         return cls(*(tuple(map(int, each)) for each in (total.sum(1) - own, total.sum(0) - own, total.sum(1))))

@@ -73,12 +73,10 @@ def _loaded(
 
 
 def _plan(probe: Probe, part: Probe, prepared: Prepared) -> dict[str, Any]:
-    """What a part measures, as plain data for the records."""
     return {"probe": probe.name, **part.describe(), **({"workers": prepared.plan.workers} if probe.sweeps else {})}
 
 
 def _part(probe: Probe, head: Head, job: Job) -> Probe:
-    """The part of `probe` that a launch measures."""
     planned = head.plans[job.plan].items()
     return next(part for part in probe.parts if part.describe().items() <= planned)
 
@@ -90,7 +88,6 @@ def _named(head: Head, job: Job) -> str:
 
 
 def expected_time(probe: Probe, head: Head, jobs: Sequence[Job]) -> ExpectedTime:
-    """How long the launches of a campaign of `prepare` take."""
     results = jobs[0].prepared.settings.results
     return ExpectedTime(results, head.plans, lambda job: _part(probe, head, job).usual_seconds(job.prepared), RULE)
 

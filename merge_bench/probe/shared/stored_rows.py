@@ -89,7 +89,6 @@ def label_rows(campaigns: Sequence[Campaign], labels: Sequence[str] = ()) -> lis
 
 
 def _short(campaign: Campaign) -> str:
-    """The campaign's time and short id."""
     first, _, rest = campaign.head.campaign_id.partition("-")
     return "-".join(filter(None, (first, rest.rpartition("-")[2])))
 

@@ -116,7 +116,6 @@ class OnDevice:
     """Messages in GPU memory, from the pool of a merge. A context is bound in this thread."""
 
     def rooms(self, sizes: Sequence[int]) -> list[DeviceBytes]:
-        """As of `Store`, without gaps."""
         (whole,) = gpu_memory.allocate([sum(sizes)])
         ends = np.cumsum(sizes, dtype=np.int64).tolist()
         return [whole[end - size : end] for end, size in zip(ends, sizes, strict=True)]
@@ -166,7 +165,6 @@ class Held:
                 self._store.write(message, lambda room: room.fill(BLANK))
 
     def count_wrong(self) -> int:
-        """Number of wrong bytes in what arrived."""
         return sum(
             count_wrong(self._store.read(message), peer, self._rank, number)
             for number, (_, receives) in enumerate(self._frames)

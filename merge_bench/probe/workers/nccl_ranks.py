@@ -144,7 +144,6 @@ class NcclRank:
                 self._communicator.destroy()
 
     def end(self) -> None:
-        """Leave the communicator without waiting for others."""
         if not self._over.is_set():
             self._over.set()
             with contextlib.suppress(Exception):

@@ -138,7 +138,6 @@ def _pattern(number: int, test: str) -> int:
 
 
 def _check(status: int, during: str) -> None:
-    """Raise `RunFailed` for a status other than 0 of a compiled loop."""
     if status == STOPPED:
         current_plugin().abort.check()
         raise RunFailed(f"the process that controls the run did not answer while {during}")
