@@ -79,7 +79,7 @@ def import_dataframes() -> None:
         import distributed.shuffle  # noqa: F401
 
 
-def known(keys: list[Any], dask_scheduler: Any) -> int:
+def count_held(keys: list[Any], dask_scheduler: Any) -> int:
     """How many of these results the scheduler still holds."""
     return sum(key in dask_scheduler.tasks for key in keys)
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from merge_bench.analysis.statistics.effect import Effect, paired
 from merge_bench.records.schema import TuneLine
@@ -98,14 +99,20 @@ class Contest:
         """Whether it may be faster, by at least so many blocks: then it is worth a confirmation."""
         return self.effect is not None and len(self.ratios) >= least and self.effect.estimate > 0.0
 
+    def figures(self, interval: tuple[float, float] | None = None) -> dict[str, Any]:
+        """What it shows, as fields of a line; `interval`: of the log-ratio, by default the contest's own."""
+        effect, interval = self.effect, interval or self.interval
+        return {
+            "ratio": math.exp(effect.estimate) if effect else None,
+            "low": math.exp(interval[0]) if interval else None,
+            "high": math.exp(interval[1]) if interval else None,
+            "launches": len(self.ratios),
+        }
+
     def note(
         self, evaluator: Evaluator, phase: str, decision: str, reason: str, interval: tuple[float, float] | None = None
     ) -> None:
-        """Record a decision; `interval`: of the log-ratio, by default the contest's own.
-
-        A confirmation is about a whole config, so it names no setting.
-        """
-        effect, interval = self.effect, interval or self.interval
+        """Record a decision; a confirmation is about a whole config, so it names no setting."""
         evaluator.note(
             TuneLine(
                 phase=phase,
@@ -113,12 +120,9 @@ class Contest:
                 against=self.against.name(evaluator.baseline),
                 plan=self.plan,
                 setting=None if phase == CONFIRM else self.setting,
-                ratio=math.exp(effect.estimate) if effect else None,
-                low=math.exp(interval[0]) if interval else None,
-                high=math.exp(interval[1]) if interval else None,
-                launches=len(self.ratios),
                 decision=decision,
                 reason=reason,
+                **self.figures(interval),
             )
         )
 

@@ -177,7 +177,6 @@ class _Reading:
         if contest.effect is None:
             return None
         differing = set(self.settings.get(candidate, ())) ^ set(self.settings.get(against, ()))
-        low, high = contest.interval or (None, None)
         count = len(contest.ratios)
         return TuneLine(
             phase=phase,
@@ -186,12 +185,9 @@ class _Reading:
             plan=plan,
             time=launches[-1].time,
             setting=differing.pop() if len(differing) == 1 and phase != CONFIRM else None,
-            ratio=math.exp(contest.effect.estimate),
-            low=None if low is None else math.exp(low),
-            high=None if high is None else math.exp(high),
-            launches=count,
             decision=OPEN,
-            reason=f"{count} block{'s' * (count != 1)} so far",
+            reason=f"{count} {'block' if count == 1 else 'blocks'} so far",
+            **contest.figures(),
         )
 
     @property

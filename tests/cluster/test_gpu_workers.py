@@ -17,7 +17,7 @@ from merge_bench.campaign import make_plan
 from merge_bench.cluster import dask_commands
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.dask_commands import Place
-from merge_bench.cluster.start_locally import LocalLauncher
+from merge_bench.cluster.launchers.local import LocalLauncher
 from merge_bench.errors import UsageError
 from merge_bench.host import gpu, machine, network
 from merge_bench.host.description import Host

@@ -13,7 +13,7 @@ from merge_bench.campaign import make_plan
 from merge_bench.campaign import run as running
 from merge_bench.cli import cli
 from merge_bench.cluster.base import ClusterSettings, Command
-from merge_bench.cluster.start_locally import LocalLauncher
+from merge_bench.cluster.launchers.local import LocalLauncher
 from merge_bench.config.resolve import resolve
 from merge_bench.errors import LaunchFailed, UsageError
 from merge_bench.host import network
