@@ -221,8 +221,7 @@ def doctor(as_json: bool, strict: bool, scheduler_address: str | None, scheduler
     """Find problems on this host, or on each host of a running cluster, and show how to fix them."""
     from merge_bench.analysis.documents.doctor import DoctorDocument
     from merge_bench.config.ucx_choice import use_ucx
-    from merge_bench.host.doctor.checks import BAD, worst
-    from merge_bench.host.doctor.examine import agreement, examine_here
+    from merge_bench.host.doctor import BAD, agreement, examine_here, worst
     from merge_bench.view.document import print_document
 
     if scheduler_address or scheduler_file:

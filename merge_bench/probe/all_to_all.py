@@ -318,7 +318,7 @@ class OverMpiRanks(OverMpi):
             "iterations": pattern.iterations,
         }
         recorder = Recorder(session, pattern, MPI)
-        for row in session.run(work, of=ExchangeRow):
+        for row in session.run(work, ExchangeRow):
 
             def line(selected: Sequence[str] = row.selected, **figures: Any) -> ProbeLine:
                 call = "MPI_Alltoallv" if figures["test"].endswith(UNEVEN) else "MPI_Alltoall"

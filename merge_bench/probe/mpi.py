@@ -60,21 +60,24 @@ class MpiProbe(OverMpi):
 
     def measure(self, session: RankSession) -> None:
         """Measure every pair, one after the other."""
+        from merge_bench.probe.ranks.messages import Row
+
         names = [name for name, count in session.hosts for _ in range(count)]
         where = names
         if len(names) > 2:  # one look at all ranks; later only two run, because idle ranks would slow them down
-            list(session.run({}))
+            list(session.run({}, Row))
             where = [str(number) for number in session.host_numbers]
         for pair, placement in pairs(session.job.prepared, self.placements, where, both=True):
             self._pair(session, pair, placement, [names[rank] for rank in pair])
 
     def _pair(self, session: RankSession, pair: tuple[int, int], placement: str, hosts: list[str]) -> None:
+        from merge_bench.probe.ranks.messages import Row
         from merge_bench.probe.shared import stored_rows
 
         session.doing = f"while starting ranks {pair[0]} and {pair[1]}"
         sizes = self.sizes or SIZES[self.pattern][placement]
         work = {"probe": self.name, "pattern": self.pattern, "sizes": sizes, "iterations": self.iterations}
-        rows = session.run(work, [(host, hosts.count(host)) for host in dict.fromkeys(hosts)])
+        rows = session.run(work, Row, [(host, hosts.count(host)) for host in dict.fromkeys(hosts)])
         if (len(set(session.host_numbers)) == 1) != (placement == ONE_HOST):
             actual = " and ".join(worker.host for worker in session.workers)
             raise LaunchFailed(f"placement {placement} was requested, but MPI started the two ranks on {actual}")

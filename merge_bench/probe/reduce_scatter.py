@@ -92,10 +92,11 @@ class ReduceScatterProbe(OverMpi):
     def measure(self, session: RankSession) -> None:
         """Measure every algorithm at every count."""
         from merge_bench.probe.ranks import ucc
+        from merge_bench.probe.ranks.messages import Row
 
         ours = [name for name in self.algorithms if name in MPI_CALLS]
         work = {"probe": self.name, "counts": self.counts, "algorithms": ours, "iterations": self.iterations}
-        for row in session.run(work):
+        for row in session.run(work, Row):
             ranks, count = len(row.seconds), row.size // ELEMENT
             elements = f"{format_count(count)} elements"
             times = (sum(row.seconds) / ranks, min(row.seconds), max(row.seconds))

@@ -27,9 +27,9 @@ from merge_bench.records.schema import EndLine, TuneLine
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.tune.budget import AffordableSearch, Timing, left_out
 from merge_bench.tune.cluster_evaluator import RESUME, Budget, ClusterEvaluator
-from merge_bench.tune.confirmation import least_blocks, most_together, settle
 from merge_bench.tune.evaluator import ABLATE, COMBINE, CONFIRM, SCREEN, UNDECIDED, BudgetSpent, Candidate, Options
 from merge_bench.tune.result import STOPPED, Result, result_of
+from merge_bench.tune.search_steps import least_blocks, most_together, settle
 from merge_bench.tune.space import Space, Value
 from merge_bench.tune.strategies import strategies
 from merge_bench.tune.tuning_plan import Task, load

@@ -27,8 +27,8 @@ from merge_bench.config.ucx_info import find_installed
 from merge_bench.errors import UsageError
 from merge_bench.merge.workload.synthetic import SyntheticSpec
 from merge_bench.records.schema import RunKey
-from merge_bench.tune.confirmation import least_blocks
 from merge_bench.tune.evaluator import Options
+from merge_bench.tune.search_steps import least_blocks
 from merge_bench.tune.space import Setting, Space, Value, allows, read_space
 from merge_bench.tune.strategies import strategies
 from merge_bench.units import format_bytes, format_count

@@ -17,9 +17,9 @@ from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.tune.budget import AffordableSearch, Costs, fit_to_budget, left_out
 from merge_bench.tune.cluster_evaluator import Budget
-from merge_bench.tune.confirmation import settle
 from merge_bench.tune.evaluator import AGAIN, BudgetSpent, Candidate, Options
 from merge_bench.tune.result import LEFT_OUT, result_of
+from merge_bench.tune.search_steps import settle
 from merge_bench.tune.space import Value
 from merge_bench.tune.strategies import strategies
 from merge_bench.tune.tune_campaign import _fit_recorded, best_so_far

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from merge_bench.host.doctor.checks import Finding
+from merge_bench.host.doctor import Finding
 
 
 class DoctorDocument(msgspec.Struct, frozen=True, kw_only=True):

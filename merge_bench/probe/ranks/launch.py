@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.progress import Progress
@@ -98,16 +98,10 @@ class RankSession:
             self._ranks.append(ranks)
         return ranks
 
-    @overload
-    def run(self, work: Mapping[str, Any], hosts: mpirun.Hosts | None = None) -> Iterator[Row]: ...
-    @overload
     def run(
-        self, work: Mapping[str, Any], hosts: mpirun.Hosts | None = None, *, of: type[ReportedRow]
-    ) -> Iterator[ReportedRow]: ...
-    def run(self, work: Mapping[str, Any], hosts: mpirun.Hosts | None = None, *, of: type[Any] = Row) -> Iterator[Any]:
-        """Start ranks for this work; returns when they are up, and gives the rows that they report.
-
-        `of`: the type of their messages.
+        self, work: Mapping[str, Any], of: type[ReportedRow], hosts: mpirun.Hosts | None = None
+    ) -> Iterator[ReportedRow]:
+        """Start ranks for this work; returns when they are up, and gives the rows that they report, `of` one type.
 
         Their warnings are recorded, and so is the launch when its first ranks are up. Raises LaunchFailed if ranks
         fail, fall silent, or end before they are done; while the rows are read, too.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TextIO
 
-from merge_bench.host.doctor.checks import BAD, OK, WARN, Finding
+from merge_bench.host.doctor import BAD, OK, WARN, Finding
 from merge_bench.view.report.layout import by_row, page_on
 
 _STYLES = {WARN: "yellow", BAD: "bold red"}
