@@ -24,6 +24,7 @@ from distributed import Client
 from benchmarks.peer.protocol import Job, Outcome, PeerError, Seconds, printed_by, serve, workers_per_gpu
 from merge_bench.campaign import run as runs
 from merge_bench.cluster.launchers import make_launcher
+from merge_bench.config.options import RunOptions
 from merge_bench.host import cuda_context, files
 from merge_bench.host.gpu import gpu_count
 from merge_bench.merge.engines import gpu_memory
@@ -81,10 +82,10 @@ def cluster(job: Job, folder: Path) -> Iterator[tuple[Path, list[int]]]:
     shared = workers_per_gpu(job.workers, gpu_count())
     prepared, _ = runs.load(
         CONFIG,
-        {
-            "config": CONFIG, "chunk": job.rows_per_chunk, "workers": job.workers, "exchange": "dask",
-            "engine": "cudf" if gpu else "pandas", "protocol": job.options["protocol"], "workers_per_gpu": shared,
-        },
+        RunOptions().given(
+            chunk=job.rows_per_chunk, workers=job.workers, exchange="dask", engine="cudf" if gpu else "pandas",
+            protocol=job.options["protocol"], workers_per_gpu=shared,
+        ),
     )  # fmt: skip
     launcher = make_launcher(prepared.settings)
     try:

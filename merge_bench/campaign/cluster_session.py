@@ -22,7 +22,7 @@ from merge_bench.cluster.scheduler_client import close, connect, dashboard_link,
 from merge_bench.cluster.watch import Member
 from merge_bench.cluster.worker_calls import WorkerCalls
 from merge_bench.errors import Caution, LaunchFailed, MergeBenchError, warn
-from merge_bench.merge import steps, worker
+from merge_bench.merge import worker
 from merge_bench.merge.engines import gpu_memory
 from merge_bench.merge.engines.gpu_memory import GpuMemory, pool_size
 from merge_bench.merge.plan import PROCESS_BYTES, Plan, check_fits
@@ -139,7 +139,7 @@ class Session:
 
         `addresses`: UCX's, by rank. Gives the longest round trip of a barrier, in seconds.
         """
-        connected: list[steps.Connected] = self.workers.on_all(steps.connect, addresses)
+        connected: list[worker.Connected] = self.workers.on_all(worker.connect, addresses)
         self.descriptions = [
             replace(each, ucx=replace(each.ucx, config=connection.ucx_config))
             for each, connection in zip(self.descriptions, connected, strict=True)
@@ -159,14 +159,23 @@ class Session:
         port = self.workers.call(client._run_on_scheduler(dask_scheduler_functions.dashboard_port))
         address = client.scheduler.address if client.scheduler else None
         cluster = Cluster(
-            launcher=self.launcher.name, protocol=self.plan.protocol, scheduler=address,
+            launcher=self.launcher.name,
+            protocol=self.plan.protocol,
+            scheduler=address,
             dashboard=dashboard_link(address, port),
-        )  # fmt: skip
+        )
         line = LaunchLine(
-            launch=self.launch, config=self.job.config, plan=self.job.plan, block=self.job.block, cluster=cluster,
-            workers=self.descriptions, data_bytes=data_bytes, rows=rows, startup_seconds=time.monotonic() - self._began,
+            launch=self.launch,
+            config=self.job.config,
+            plan=self.job.plan,
+            block=self.job.block,
+            cluster=cluster,
+            workers=self.descriptions,
+            data_bytes=data_bytes,
+            rows=rows,
+            startup_seconds=time.monotonic() - self._began,
             other_load=self._other_load,
-        )  # fmt: skip
+        )
         self.writer.write(line)
 
     # -- the steps of a start
@@ -175,16 +184,19 @@ class Session:
         """Wait for the workers, give them ranks and the plugin."""
         calls = self.workers
         calls.watch.start([])
-        found = wait_for_workers(
+        places = wait_for_workers(
             lambda: calls.call(calls.client._run_on_scheduler(dask_scheduler_functions.worker_names)),
-            self.launcher, self.settings, self.plan.workers, up_by,
-        )  # fmt: skip
+            self.launcher,
+            self.settings,
+            self.plan.workers,
+            up_by,
+        )
         # Workers that we start are numbered host by host; those of a running cluster are grouped by host.
         owned = self.launcher.owns_processes
-        chosen = sorted(found, key=lambda at: ("" if owned else found[at][0], _natural(found[at][1])))
+        chosen = sorted(places, key=lambda at: ("" if owned else places[at][0], _natural(places[at][1])))
         placed = self.launcher.placed()
         calls.members = [
-            Member(rank, address, found[address][1], placed.get(found[address][1], found[address][0]), 0)
+            Member(rank, address, places[address][1], placed.get(places[address][1], places[address][0]), 0)
             for rank, address in enumerate(chosen[: self.plan.workers])
         ]
         calls.watch.start(calls.members)
@@ -193,8 +205,8 @@ class Session:
     def _describe(self, engine: str | None, exchange: str | None) -> None:
         """Have the workers load libraries and describe their machines; from here on members have process ids."""
         calls = self.workers
-        found = calls.on_all(steps.describe, engine, exchange, tuple(self.settings.environment))
-        self.descriptions = [Worker.of(m.rank, m.name, each) for m, each in zip(calls.members, found, strict=True)]
+        facts = calls.on_all(worker.describe, engine, exchange, tuple(self.settings.environment))
+        self.descriptions = [Worker.of(m.rank, m.name, each) for m, each in zip(calls.members, facts, strict=True)]
         calls.members = [
             Member(m.rank, m.address, m.name, each.host, each.pid)
             for m, each in zip(calls.members, self.descriptions, strict=True)
@@ -244,11 +256,11 @@ def set_up_devices(workers: WorkerCalls, descriptions: Sequence[Worker], pool_by
 
     `pool_bytes`: the size that was asked for; None: by what the GPU has.
     """
-    workers.on_all(steps.open_device)  # each context takes some of the memory that the next step looks at
-    found = workers.on_all(gpu_memory.inspect)
+    workers.on_all(worker.open_device)  # each context takes some of the memory that the next step looks at
+    memories = workers.on_all(gpu_memory.inspect)
     places = [(each.host, str(each.environment.get("CUDA_VISIBLE_DEVICES")).partition(",")[0]) for each in descriptions]
     on_gpu: dict[tuple[str, str], list[GpuMemory]] = {}
-    for place, memory in zip(places, found, strict=True):
+    for place, memory in zip(places, memories, strict=True):
         on_gpu.setdefault(place, []).extend([memory] if memory else [])
     sizes = {place: pool_size(pool_bytes, each) for place, each in on_gpu.items() if each}
     workers.results(workers.submit(gpu_memory.set_up_pool, [(sizes.get(place),) for place in places]))

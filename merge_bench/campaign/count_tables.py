@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from merge_bench.campaign import choose_distribution
 from merge_bench.errors import Caution, UsageError
 from merge_bench.host.memory import available_bytes
-from merge_bench.merge.engines.base import Side
-from merge_bench.merge.how import How
+from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.plan import PROCESS_BYTES
 from merge_bench.merge.workload.tables import TableSpec
 from merge_bench.units import format_bytes, format_count
@@ -34,7 +33,7 @@ def count_tables(
     UsageError
         With what the tables and the result would take.
     """
-    from merge_bench.merge.workload.sizes import output_bytes
+    from merge_bench.merge.workload.tables import output_bytes
 
     counts = _count(spec, how)
     rows = counts.rows

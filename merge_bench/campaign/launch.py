@@ -39,9 +39,15 @@ class Outcome:
 
 
 def make_launch(
-    job: Job, writer: CampaignWriter, progress: Progress, launch: int, use: Callable[[Session], None],
-    *, merges: bool = True, exchange: str | None = None,
-) -> int:  # fmt: skip
+    job: Job,
+    writer: CampaignWriter,
+    progress: Progress,
+    launch: int,
+    use: Callable[[Session], None],
+    *,
+    merges: bool = True,
+    exchange: str | None = None,
+) -> int:
     """Bring a cluster up, `use` it, and take it down; gives the exit status.
 
     `merges`, `exchange`: as of `Session.start`. A failure is written down. Every process that was started is gone when
@@ -119,9 +125,16 @@ def _explain(problem: Exception, started: Started, writer: CampaignWriter) -> Me
 
 def _write_failure(job: Job, writer: CampaignWriter, launch: int, error: MergeBenchError) -> None:
     failure = FailureLine(
-        launch=launch, config=job.config, plan=job.plan, block=job.block, code=error.code,
-        message=str(error), host=error.host, rank=error.rank, log_tail=error.log_tail,
-    )  # fmt: skip
+        launch=launch,
+        config=job.config,
+        plan=job.plan,
+        block=job.block,
+        code=error.code,
+        message=str(error),
+        host=error.host,
+        rank=error.rank,
+        log_tail=error.log_tail,
+    )
     try:
         writer.write(failure)
     except RunFailed:  # what cannot be recorded is printed

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
-from merge_bench.config.resolve import DEFAULT, Resolved, expand
+from merge_bench.config.option import DEFAULT
+from merge_bench.config.options import RunOptions
+from merge_bench.config.resolve import expand
 from merge_bench.errors import UsageError
+from merge_bench.merge.workload import BENCHMARKS
 from merge_bench.merge.workload.benchmark import Benchmark
-from merge_bench.merge.workload.benchmarks import BENCHMARKS
 from merge_bench.merge.workload.tables import TableSpec, plan_tables
 
 
-def runs_of(options: Resolved) -> list[Resolved]:
+def runs_of(options: RunOptions) -> list[RunOptions]:
     """The options of each run of a sweep: those of `expand`, and each question of a benchmark with its kind of join.
 
     Raises
@@ -20,30 +21,30 @@ def runs_of(options: Resolved) -> list[Resolved]:
     UsageError
         If the workload has no such question, or none at all, or an option has no effect.
     """
-    values: dict[str, Any] = options.values
-    if values["rows"] is not None and values["workload"] != "h2o":
+    if options.rows is not None and options.workload != "h2o":
         raise UsageError("--rows needs --workload h2o; the size of synthetic tables is set with --chunk")
-    benchmark = BENCHMARKS.get(values["workload"])
+    benchmark = BENCHMARKS.get(options.workload)
     if benchmark is None:
-        if values["question"] is not None:
+        if options.question is not None:
             raise UsageError(f"--question needs --workload {' or '.join(BENCHMARKS)}")
         return expand(options)
-    chosen = {**values, "question": benchmark.choose(values["question"] or ())}
-    return [_with_join(each, benchmark) for each in expand(replace(options, values=chosen))]
+    named = options.several.get("question", (options.question,) if options.question else ())
+    chosen = options.updated({"question": benchmark.choose(named)}, {})
+    return [_with_join(each, benchmark) for each in expand(chosen)]
 
 
-def _with_join(options: Resolved, benchmark: Benchmark) -> Resolved:
-    how = benchmark.question(str(options.values["question"])).how
+def _with_join(options: RunOptions, benchmark: Benchmark) -> RunOptions:
+    how = benchmark.question(options.question or "").how
     if how is None:
         return options
-    if options.sources["how"] != DEFAULT:
+    if options.source("how") != DEFAULT:
         raise UsageError(
             f"--how cannot be used with --workload {benchmark.name}, whose questions define it; omit --how"
         )
-    return replace(options, values={**options.values, "how": how})
+    return replace(options, how=how)
 
 
-def plan_question(benchmark: Benchmark, values: dict[str, Any], workers: int, engine: str) -> TableSpec:
+def plan_question(benchmark: Benchmark, options: RunOptions, workers: int, engine: str) -> TableSpec:
     """Plan the merge of a question's tables, which are generated if they do not exist.
 
     There is no warning of few row groups: only tables of a few rows have them, which the generator decides. The tables
@@ -54,8 +55,8 @@ def plan_question(benchmark: Benchmark, values: dict[str, Any], workers: int, en
     UsageError
         If they cannot be generated, or not merged by `engine`.
     """
-    asked = benchmark.question(values["question"])
-    left, right = map(str, benchmark.make(values, (asked.left, asked.right)))
-    spec = plan_tables(left, right, asked.left_on, asked.right_on, workers, engine, values["columns"])
+    asked = benchmark.question(options.question or "")
+    left, right = map(str, benchmark.make(options, (asked.left, asked.right)))
+    spec = plan_tables(left, right, asked.left_on, asked.right_on, workers, engine, options.columns)
     left_side, right_side = (replace(side, fingerprint="") for side in (spec.left, spec.right))
     return replace(spec, left=left_side, right=right_side, warnings=(), benchmark=benchmark.name, question=asked.name)

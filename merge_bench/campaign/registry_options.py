@@ -8,7 +8,8 @@ from __future__ import annotations
 import functools
 
 from merge_bench.cluster import launchers
-from merge_bench.config.options import OPTIONS, Option
+from merge_bench.config.option import Option
+from merge_bench.config.options import OPTIONS
 from merge_bench.merge import engines, exchange
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 
 from merge_bench.analysis.compare.judging import least_blocks
 from merge_bench.campaign import make_plan, registry_options
@@ -25,18 +26,18 @@ from merge_bench.config.check import BRINGS_CODE, CheckResult, check_config
 from merge_bench.config.conflicts import NO_DEVICE, Conflict
 from merge_bench.config.installation import __version__, how_to_set_up
 from merge_bench.config.old_names import translate_config
-from merge_bench.config.options import BY_KEY
+from merge_bench.config.options import BY_KEY, RunOptions
 from merge_bench.config.reader import ConfigFile, read_config
-from merge_bench.config.resolve import SWEPT, Resolved, resolve
+from merge_bench.config.resolve import SWEPT, resolve
 from merge_bench.config.shipped import find_config
 from merge_bench.config.ucx_choice import use_ucx
 from merge_bench.errors import Caution, GateNotMet, UsageError, warn
 from merge_bench.host import network
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.workload.benchmarks import BENCHMARKS
+from merge_bench.merge.workload import BENCHMARKS
 from merge_bench.merge.workload.tables import TableSpec
 from merge_bench.records.campaign import Campaign
-from merge_bench.records.recorded_plan import Plan as RecordedPlan
+from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import CampaignLine
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.units import format_count
@@ -44,14 +45,16 @@ from merge_bench.units import format_count
 WORTH_A_WARNING = ("deprecated", "module-absent", "no-effect", BRINGS_CODE)
 
 
-def load(
-    config_name: str | None, cli_values: Mapping[str, object], fixed: Mapping[str, object] | None = None
-) -> tuple[Prepared, ConfigFile | None]:
-    """Read the config, resolve the options and make the plan; raises `UsageError` for whatever is wrong.
+Fixed: TypeAlias = Callable[[RunOptions], RunOptions]
+"""Gives the options of a command that does not merge."""
 
-    `fixed`: options, by their keys, that are so whatever command line, config and environment say.
+
+def load(name: str | None, given: RunOptions, fixed: Fixed | None = None) -> tuple[Prepared, ConfigFile | None]:
+    """Read the config `name`, settle the options and make the plan; raises `UsageError` for whatever is wrong.
+
+    `given`: what the command line gave.
     """
-    found, config = load_sweep(config_name, cli_values, fixed)
+    found, config = load_sweep(name, given, fixed)
     if len(found) > 1:
         several = ", ".join(f"--{key}" for key in SWEPT)
         raise UsageError(f"only `run` accepts several values of {several}; use one value of each")
@@ -59,12 +62,13 @@ def load(
 
 
 def load_sweep(
-    config_name: str | None, cli_values: Mapping[str, object], fixed: Mapping[str, object] | None = None
+    name: str | None, given: RunOptions, fixed: Fixed | None = None
 ) -> tuple[list[Prepared], ConfigFile | None]:
     """Like `load`, with a plan for every combination of the values that an option names."""
-    config = None if config_name is None else read_config(find_config(config_name), os.environ)
-    options = resolve(cli_values, config, os.environ, registry_options.options())
-    options = replace(options, values={**options.values, **(fixed or {})})
+    config = None if name is None else read_config(find_config(name), os.environ)
+    options = resolve(given, config, os.environ, registry_options.options())
+    if fixed is not None:
+        options = fixed(options)
     runs = _checked_runs(options)
     warnings = _choose_ucx(options)
     warnings += _check(config, options)
@@ -76,12 +80,12 @@ def load_sweep(
     return [replace(each, warnings=(*each.warnings, *warnings)) for each in found], config
 
 
-def _refuse_twins(runs: Sequence[Resolved], found: Sequence[Prepared]) -> None:
+def _refuse_twins(runs: Sequence[RunOptions], found: Sequence[Prepared]) -> None:
     """Refuse a sweep in which two values of an option mean the same, as `auto` and the engine that it chooses."""
     for (one, first), (other, second) in itertools.combinations(zip(runs, found, strict=True), 2):
         if first.plan == second.plan:
-            key = next(key for key in SWEPT if one.values[key] != other.values[key])
-            names = f"{one.values[key]} and {other.values[key]}"
+            key = next(key for key in SWEPT if getattr(one, key) != getattr(other, key))
+            names = f"{getattr(one, key)} and {getattr(other, key)}"
             raise UsageError(f"--{key} {names} mean the same here ({getattr(first.plan, key)}); name only one of them")
 
 
@@ -117,7 +121,11 @@ def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False, other_
     """
     interface = _named("interface", config) or LOOPBACK
     variables = {**os.environ, **config.environment}
-    choices = {key: _named(key, config) for key in ("exchange", "protocol", "error_handling")}
+    choices = RunOptions(
+        exchange=_named("exchange", config),
+        protocol=_named("protocol", config),
+        error_handling=_named("error_handling", config),
+    )
     own = make_plan.launcher_ucx(choices, variables, hosts=2 if other_hosts else 1)
     launcher = {"UCX_NET_DEVICES": network.net_devices(interface), **own}
     table = registry_options.options()
@@ -128,11 +136,11 @@ def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False, other_
     if not result.options_are_valid:
         return result
     try:
-        options = resolve({"trust_config": True}, config, os.environ, table)  # code is among the errors already
-        runs = _checked_runs(replace(options, values={**options.values, "trust_config": trusted}))
+        given = RunOptions().given(trust_config=True)  # code is among the errors already
+        runs = _checked_runs(replace(resolve(given, config, os.environ, table), trust_config=trusted))
     except UsageError as error:
         return replace(result, ok=False, refusals=(str(error),))
-    if left := leftovers(runs[0].values, os.environ):
+    if left := leftovers(runs[0], os.environ):
         result = replace(result, warnings=(*result.warnings, f"{left.message}; {left.remedy}"))
     refusal = _refusal_here(runs, config)
     if not refusal:
@@ -153,7 +161,7 @@ def _named(key: str, config: ConfigFile) -> str:
     return text.strip() or str(option.default or "")
 
 
-def _checked_runs(options: Resolved) -> list[Resolved]:
+def _checked_runs(options: RunOptions) -> list[RunOptions]:
     """The options of each run; raises `UsageError` if they can never work together."""
     runs = runs_of(options)
     for each in runs:
@@ -161,38 +169,36 @@ def _checked_runs(options: Resolved) -> list[Resolved]:
     return runs
 
 
-def _refusal_here(runs: Sequence[Resolved], config: ConfigFile) -> str:
+def _refusal_here(runs: Sequence[RunOptions], config: ConfigFile) -> str:
     """Why `run` would not start here; empty if nothing is in its way."""
     try:
         for each in runs:
-            if choose_kind(each.values, os.environ).owns_processes:
-                generated = {"workload": "synthetic"} if each.values["workload"] in BENCHMARKS else {}
-                each = replace(each, values={**each.values, **generated})
+            if choose_kind(each, os.environ).owns_processes:
+                each = replace(each, workload="synthetic") if each.workload in BENCHMARKS else each
                 need_installed(make_plan.prepare(each, config, count_rows=False))
     except (UsageError, GateNotMet) as error:
         return str(error)
     return ""
 
 
-def _choose_ucx(options: Resolved) -> list[Caution]:
+def _choose_ucx(options: RunOptions) -> list[Caution]:
     """Settle whose UCX this command loads; a running cluster has loaded its own."""
-    asked = None if options.values["ucx"] is None else str(options.values["ucx"])
-    if not choose_kind(options.values, os.environ).owns_processes:
-        if asked is not None:
+    if not choose_kind(options, os.environ).owns_processes:
+        if options.ucx is not None:
             raise UsageError(
                 "--ucx cannot be used with a running cluster, which has already loaded its UCX; omit --ucx"
             )
         return []
-    choice = use_ucx(asked)
+    choice = use_ucx(options.ucx)
     return [] if choice.warning is None else [choice.warning]
 
 
-def _check(config: ConfigFile | None, options: Resolved) -> list[Caution]:
+def _check(config: ConfigFile | None, options: RunOptions) -> list[Caution]:
     """What the installed UCX makes of config and environment: errors stop the run, all else is a warning in the report.
 
     Without a config, workers of a running cluster have nothing of this environment.
     """
-    outside = choose_kind(options.values, os.environ).owns_processes and any(
+    outside = choose_kind(options, os.environ).owns_processes and any(
         name.startswith(("UCX_", "UCXPY_")) for name in os.environ
     )
     if config is None and not outside:
@@ -203,11 +209,11 @@ def _check(config: ConfigFile | None, options: Resolved) -> list[Caution]:
         os.environ,
         ucx=os.environ.get("MERGE_BENCH_UCX", "auto"),
         launcher=_launcher_settings(options, {**os.environ, **config.environment}),
-        options=options.values,
+        options=options,
         table=registry_options.options(),
-        trusted=bool(options.values["trust_config"]),
+        trusted=options.trust_config,
     )
-    if result.errors and not options.values["allow_unknown"]:
+    if result.errors and not options.allow_unknown:
         raise UsageError("\n".join([*result.errors, "add --allow-unknown to continue anyway"]))
     warned = [Caution("config", sentence) for sentence in (*result.errors, *result.warnings)]
     absent = [name for conflict in result.conflicts if conflict.code == NO_DEVICE for name in conflict.settings]
@@ -219,15 +225,15 @@ def _check(config: ConfigFile | None, options: Resolved) -> list[Caution]:
     return warned
 
 
-def _launcher_settings(options: Resolved, variables: Mapping[str, str]) -> dict[str, str]:
+def _launcher_settings(options: RunOptions, variables: Mapping[str, str]) -> dict[str, str]:
     """What the launcher will set, as far as it can be known before hosts are asked."""
-    launcher, hosts = choose(options.values, os.environ)
-    interface = str(options.values["interface"] or "")
+    launcher, hosts = choose(options, os.environ)
+    interface = options.interface or ""
     if not hosts:
         devices = {"UCX_NET_DEVICES": network.net_devices(interface or LOOPBACK)} if launcher.starts_here else {}
     else:
         devices = {"UCX_NET_DEVICES": interface} if interface else {}
-    found = make_plan.launcher_ucx(options.values, variables, hosts=len(hosts)) if launcher.owns_processes else {}
+    found = make_plan.launcher_ucx(options, variables, hosts=len(hosts)) if launcher.owns_processes else {}
     return {**devices, **found}
 
 
@@ -253,21 +259,17 @@ def dry_run(sweep: Sweep) -> str:
     return "\n".join(lines) if lines else "# no process would be started: the cluster is already running"
 
 
-def load_all(cli_values: Mapping[str, object]) -> Sweep:
+def load_all(given: RunOptions) -> Sweep:
     """Every config of ``--config`` or ``--configs`` with every plan; one run of each config and plan."""
-    names = cli_values["configs"] or (cli_values["config"],)
-    assert isinstance(names, tuple)
-    sweep = Sweep([], [], {}, {})
-    for name in names:
-        found, config = load_sweep(None if name is None else str(name), cli_values)
+    sweep = Sweep()
+    for name in given.configs or (given.config,):
+        found, config = load_sweep(name, given)
         sweep.add(found, config_line(found[0], config))
         if found[0].plan.write_result and len(sweep.jobs()) > 1:
             raise UsageError(
                 "--write-result writes the merged table of one launch; use one config, one value of each option, and"
-                " omit --launches and --blocks"
+                " omit --launches"
             )
-        if not sweep.options:
-            sweep.options.update(resolve(cli_values, config, os.environ, registry_options.options()).values)
     return sweep
 
 

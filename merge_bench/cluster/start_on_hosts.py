@@ -21,7 +21,7 @@ from merge_bench.cluster.dask_commands import forwarded
 from merge_bench.cluster.host_agent import ROOT
 from merge_bench.cluster.hosts import Placement, place
 from merge_bench.cluster.supervisor import Child, tail
-from merge_bench.config.resolve import DEFAULT
+from merge_bench.config.option import DEFAULT
 from merge_bench.errors import Caution, LaunchFailed
 from merge_bench.host import network
 from merge_bench.host.description import Node

@@ -18,7 +18,8 @@ from merge_bench.config.old_names import (
     translate,
     translate_config,
 )
-from merge_bench.config.options import BY_KEY, BY_VARIABLE, OPTIONS, Option, option_problem
+from merge_bench.config.option import Option
+from merge_bench.config.options import BY_KEY, BY_VARIABLE, OPTIONS, RunOptions, option_problem
 from merge_bench.config.parsers import did_you_mean
 from merge_bench.config.reader import ConfigFile, Variable
 from merge_bench.config.trust import CODE, HELPER, REMEDY, judge, process_environment
@@ -230,7 +231,7 @@ def check_config(
     *,
     ucx: str = "auto",
     launcher: Mapping[str, str] | None = None,
-    options: Mapping[str, object] | None = None,
+    options: RunOptions | None = None,
     table: Sequence[Option] = OPTIONS,
     trusted: bool = False,
 ) -> CheckResult:
@@ -239,7 +240,7 @@ def check_config(
     - `environ`: the environment of the launch; its ``UCX…`` settings apply unless the config sets them
     - `ucx`: the UCX that the workers will load: ``auto``, ``wheel`` or ``system``
     - `launcher`: settings of the launcher, which apply unless config or environment set them
-    - `options`: effective options by key (`Resolved.values`), if known; else those of config and environment are used
+    - `options`: effective options, if known; else those of config and environment are used
     - `table`: the options that ``MERGE_BENCH_…`` variables set
     - `trusted`: whether the config may bring code
 
@@ -261,18 +262,18 @@ def check_config(
         states += classify_elsewhere(added.items(), source, catalogue)
 
     def option(key: str) -> str:
-        """The value that is known, or that of the config, or of the environment, or the default."""
+        """The value in the config, or else in the environment, or the default."""
         variable = BY_KEY[key].variable
         setting = translated.options.get(variable)
         text = setting.value if setting else environ.get(variable, "")
-        return str((options or {}).get(key) or text.strip().lower() or BY_KEY[key].default)
+        return text.strip().lower() or str(BY_KEY[key].default)
 
     situation = Situation(
         effective=effective,
         given=frozenset(each.name for each in states if each.source in ("config", "environment")),
         catalogue=catalogue,
-        error_handling=option("error_handling"),
-        protocol=option("protocol"),
+        error_handling=options.error_handling if options else option("error_handling"),
+        protocol=options.protocol if options else option("protocol"),
     )
     return CheckResult(
         config=config,

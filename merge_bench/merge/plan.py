@@ -10,9 +10,8 @@ from typing import Any
 from merge_bench.errors import UsageError
 from merge_bench.merge.distribution import SHUFFLED, Distribution
 from merge_bench.merge.engines import describe
-from merge_bench.merge.engines.base import Side
+from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.exchange import DataPlane, data_plane
-from merge_bench.merge.how import How
 from merge_bench.merge.partition import SLACK
 from merge_bench.merge.workload.synthetic import SyntheticSpec
 from merge_bench.merge.workload.tables import TableSpec
@@ -105,10 +104,20 @@ def sent_row_bytes(how: How, payload_columns: int) -> dict[Side, int]:
 
 
 def synthetic_worker_bytes(
-    rows_per_chunk: int, workers: int, fraction: float, payload_columns: int, *, engine: str,
-    exchange: str = "ucx", pipeline: bool = False, shuffle: str = "tasks", hottest: float = 0.0,
-    runtime_filter: bool = False, how: How = How.INNER, sent: Side | None = None,
-) -> int:  # fmt: skip
+    rows_per_chunk: int,
+    workers: int,
+    fraction: float,
+    payload_columns: int,
+    *,
+    engine: str,
+    exchange: str = "ucx",
+    pipeline: bool = False,
+    shuffle: str = "tasks",
+    hottest: float = 0.0,
+    runtime_filter: bool = False,
+    how: How = How.INNER,
+    sent: Side | None = None,
+) -> int:
     """Estimated peak host memory of the worker that needs most, bytes.
 
     For each row of a chunk, with r the bytes of a row, R those of a row's share of the result, W workers:
@@ -189,11 +198,19 @@ def check_fits(plan: Plan, available: int, workers_here: int, where: str) -> Non
             return PROCESS_BYTES
         table = dataclasses.replace(spec, rows=1000 * thousands * workers)
         return synthetic_worker_bytes(
-            1000 * thousands, workers, spec.fraction, spec.payload_columns, engine=plan.engine,
-            exchange=plan.exchange, pipeline=plan.pipeline, shuffle=plan.shuffle,
-            hottest=table.hottest if spec.zipf else 0.0, runtime_filter=plan.runtime_filter, how=plan.how,
+            1000 * thousands,
+            workers,
+            spec.fraction,
+            spec.payload_columns,
+            engine=plan.engine,
+            exchange=plan.exchange,
+            pipeline=plan.pipeline,
+            shuffle=plan.shuffle,
+            hottest=table.hottest if spec.zipf else 0.0,
+            runtime_filter=plan.runtime_filter,
+            how=plan.how,
             sent=plan.distribution.sent,
-        )  # fmt: skip
+        )
 
     def fitting(thousands: int) -> int:
         """The largest number of workers that fit."""

@@ -98,14 +98,14 @@ class KeptTimelines:
         """Whether it would keep the iteration `index`."""
         return index % self.stride == 0
 
-    def keep(self, index: int, found: WorkerTimeline) -> None:
+    def keep(self, index: int, timeline: WorkerTimeline) -> None:
         """Keep an iteration."""
-        self.iterations[index] = found
+        self.iterations[index] = timeline
         self._trim()
 
-    def keep_round(self, found: WorkerTimeline) -> None:
+    def keep_round(self, timeline: WorkerTimeline) -> None:
         """Keep a round of the link measurement, which counts as well."""
-        self.rounds.append(found)
+        self.rounds.append(timeline)
         self._trim()
 
     def _trim(self) -> None:

@@ -6,17 +6,18 @@ The command line imports this module, so it loads nothing slow.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from merge_bench.config import parsers
 from merge_bench.config.allowed_transports import requested
-from merge_bench.config.options import Option
+from merge_bench.config.option import option
+from merge_bench.config.options import RunOptions
 from merge_bench.errors import Caution, UsageError, WrongResult
 from merge_bench.probe.ranks.osu_rules import LARGEST_MESSAGE
-from merge_bench.probe.shared import options
 from merge_bench.probe.shared.base import ALL_TO_ALL, OverMpi, Probe, ProbeKind
+from merge_bench.probe.shared.options import IterationOptions, MpirunOptions, SizeOptions
 from merge_bench.probe.shared.sizes import parse_names, parse_sizes
 from merge_bench.units import format_bytes, format_count
 
@@ -218,21 +219,21 @@ class OverUcx(InWorkers):
 
     def measure(self, session: Session) -> None:
         """Connect the workers as for a merge, and exchange."""
-        from merge_bench.campaign.launch_record import record_connections
+        from merge_bench.campaign.recording import record_connections
         from merge_bench.host import machine
-        from merge_bench.merge import steps
+        from merge_bench.merge import worker
         from merge_bench.probe.shared.placements import CROWDED, as_requested
         from merge_bench.probe.workers import exchanging
 
         workers = session.workers
         session.progress.phase("connecting")
-        session.connect(workers.on_all(steps.open_bare, session.plan, ranked=True, after=(session.topic,)))
+        session.connect(workers.on_all(worker.open_bare, session.plan, ranked=True, after=(session.topic,)))
         session.record_launch()
         record_connections(session)
         if machine.shortage((each.host, each.hardware) for each in session.descriptions):
             session.warn(CROWDED)
         first = session.descriptions[0]
-        endpoints = [endpoint for peers in workers.on_all(steps.endpoints) for endpoint in peers.values()]
+        endpoints = [endpoint for peers in workers.on_all(worker.endpoints) for endpoint in peers.values()]
         lanes = list(dict.fromkeys(lane for lanes, _ in endpoints for lane in lanes))
         self.exchange_all(
             session,
@@ -243,7 +244,7 @@ class OverUcx(InWorkers):
             selected=lanes,
             as_requested=as_requested(first.environment.get("UCX_TLS"), lanes),
         )
-        workers.on_all(steps.close)
+        workers.on_all(worker.close)
 
 
 @dataclass(frozen=True)
@@ -350,29 +351,57 @@ class AllToAll(Probe):
         return () if self.left_out is None else (self.left_out,)
 
 
-def make(values: Mapping[str, Any]) -> AllToAll:
+@dataclass(frozen=True, kw_only=True)
+class AllToAllOptions(MpirunOptions, IterationOptions, SizeOptions):
+    """What to exchange, and with what."""
+
+    chunk: int | tuple[int, ...] | None = option(
+        parsers.counts(1),
+        None,
+        "Send the parcels of a merge with this many rows per worker in each frame; several values are separated by"
+        " commas. [default: only messages of --sizes]",
+        "ROWS[,ROWS]",
+    )
+    backend: str | None = option(
+        parsers.text,
+        None,
+        "What exchanges the messages: ucx (the data plane of a merge), mpi (MPI_Alltoall, MPI_Alltoallv), nccl"
+        " (between GPUs; then ucx sends GPU memory as well); several are separated by commas. [default: ucx, and"
+        " mpi if it is installed]",
+        "NAME[,NAME]",
+    )
+    link_limit: float | None = option(
+        parsers.rate,
+        None,
+        "Bandwidth of each rank's link in one direction, such as 12.5GB/s or 100Gbit/s. [default: measured if there"
+        " are more than two ranks]",
+        "RATE",
+    )
+
+
+def make(options: AllToAllOptions, run: RunOptions) -> AllToAll:
     """Without ``--backend`` MPI takes part where it is installed; an MPI that is named and missing is a UsageError."""
-    chunks = values["chunk"] or ()
-    sizes = parse_sizes(values["sizes"]) if values["sizes"] else () if chunks else parse_sizes(SIZES)
+    chunks = options.chunk or ()
+    sizes = parse_sizes(options.sizes) if options.sizes else () if chunks else parse_sizes(SIZES)
     if sizes and sizes[-1] > LARGEST_MESSAGE:
-        raise UsageError(f"--sizes {values['sizes']}: MPI allows messages of at most {LARGEST_MESSAGE} bytes")
+        raise UsageError(f"--sizes {options.sizes}: MPI allows messages of at most {LARGEST_MESSAGE} bytes")
     pattern = Pattern(
         sizes=sizes,
         chunks=(chunks,) if isinstance(chunks, int) else tuple(chunks),
-        iterations=values["iterations"],
-        limit=values["link_limit"],
+        iterations=options.iterations,
+        limit=options.link_limit,
     )
-    asked = values["backend"]
-    names = parse_names("--backend", asked, (UCX, MPI, NCCL)) if asked else (UCX, MPI)
-    over_mpi = OverMpiRanks(pattern=pattern, iterations=pattern.iterations, mpirun_asked=values["mpirun"])
+    backend_names = options.backend
+    names = parse_names("--backend", backend_names, (UCX, MPI, NCCL)) if backend_names else (UCX, MPI)
+    over_mpi = OverMpiRanks(pattern=pattern, iterations=pattern.iterations, mpirun_asked=options.mpirun)
     left_out = None
-    if not asked:
-        if values.get("scheduler_address") or values.get("scheduler_file"):
+    if not backend_names:
+        if run.scheduler_address or run.scheduler_file:
             names = (UCX,)
         try:
             over_mpi.mpi()
         except UsageError as reason:
-            if values["mpirun"]:
+            if options.mpirun:
                 raise
             names, left_out = (UCX,), Caution("backend-left-out", f"all-to-all without MPI: {reason}")
     if MPI in names and NCCL in names:
@@ -390,36 +419,7 @@ def in_rank(rank: Rank) -> None:
 PROBE = ProbeKind(
     name=NAME,
     help="Every rank sends to every other: our data plane, MPI, NCCL; by message size and number of ranks (--workers).",
-    options=(
-        options.SIZES,
-        Option(
-            "chunk",
-            parsers.counts(1),
-            None,
-            "Send the parcels of a merge with this many rows per worker in each frame; several values are separated by"
-            " commas. [default: only messages of --sizes]",
-            "ROWS[,ROWS]",
-        ),
-        options.ITERATIONS,
-        Option(
-            "backend",
-            parsers.text,
-            None,
-            "What exchanges the messages: ucx (the data plane of a merge), mpi (MPI_Alltoall, MPI_Alltoallv), nccl"
-            " (between GPUs; then ucx sends GPU memory as well); several are separated by commas. [default: ucx, and"
-            " mpi if it is installed]",
-            "NAME[,NAME]",
-        ),
-        Option(
-            "link-limit",
-            parsers.rate,
-            None,
-            "Bandwidth of each rank's link in one direction, such as 12.5GB/s or 100Gbit/s. [default: measured if there"
-            " are more than two ranks]",
-            "RATE",
-        ),
-        options.MPIRUN,
-    ),
+    options=AllToAllOptions,
     make=make,
     other_tests=ALL_TO_ALL,
     in_rank=in_rank,

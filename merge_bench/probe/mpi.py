@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from merge_bench.config import parsers
-from merge_bench.config.options import Option
+from merge_bench.config.option import choice, flag
+from merge_bench.config.options import RunOptions
 from merge_bench.errors import LaunchFailed, UsageError
 from merge_bench.probe.ranks.osu_rules import LARGEST_MESSAGE, OSU, PING_PONG, WINDOW
-from merge_bench.probe.shared import base, options
+from merge_bench.probe.shared import base
 from merge_bench.probe.shared.base import OverMpi, ProbeKind
+from merge_bench.probe.shared.options import MpirunOptions, PairOptions
 from merge_bench.probe.shared.placements import pair_count, pairs, placements_of, places
 from merge_bench.probe.shared.sizes import parse_sizes
 from merge_bench.records.placements import EVERY_PAIR, ONE_HOST, TWO_HOSTS
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from merge_bench.probe.ranks.launch import RankSession
     from merge_bench.probe.ranks.rank import Rank
 
-SIZES = {PING_PONG: {ONE_HOST: "1K..1M", TWO_HOSTS: "1K..1M"}, OSU: {ONE_HOST: "1..4M", TWO_HOSTS: "1..4M"}}
+SIZES = {
+    PING_PONG: {ONE_HOST: "1K..1M", TWO_HOSTS: "1K..1M"},
+    OSU: {ONE_HOST: "1..4M", TWO_HOSTS: "1..4M"},
+}
 
 PING_PONG_SECONDS, OSU_SECONDS = 0.24, 0.07
 """Of a row, on two cores."""
@@ -104,20 +107,32 @@ class MpiProbe(OverMpi):
                 stored_rows.append_to_csv(session.writer.folder, where, line)
 
 
-def make(values: Mapping[str, Any]) -> MpiProbe:
+@dataclass(frozen=True, kw_only=True)
+class MpiOptions(MpirunOptions, PairOptions):
+    """What to send, and what to print."""
+
+    pattern: str = choice(
+        f"{PING_PONG}|{OSU}",
+        PING_PONG,
+        "Test to run. ping-pong: standard and buffered sends; osu: latency and bandwidth as in the OSU benchmarks.",
+    )
+    details: bool = flag("Print the tables of all sizes instead of a summary.")
+
+
+def make(options: MpiOptions, run: RunOptions) -> MpiProbe:
     """The measurement of these options.
 
     Raises UsageError if sizes or placements are wrong.
     """
-    sizes = values["sizes"]
+    sizes = options.sizes
     if sizes is not None and parse_sizes(sizes)[-1] > LARGEST_MESSAGE:
         raise UsageError(f"--sizes {sizes}: MPI allows messages of at most {LARGEST_MESSAGE} bytes")
     return MpiProbe(
-        pattern=values["pattern"],
+        pattern=options.pattern,
         sizes=sizes,
-        iterations=values["iterations"],
-        placements=placements_of(values["placement"]),
-        mpirun_asked=values["mpirun"],
+        iterations=options.iterations,
+        placements=placements_of(options.placement),
+        mpirun_asked=options.mpirun,
     )
 
 
@@ -130,20 +145,7 @@ def in_rank(rank: Rank) -> None:
 PROBE = ProbeKind(
     name=MpiProbe.name,
     help="MPI messages between two ranks: ping-pong (standard and buffered sends), or OSU latency and bandwidth tests.",
-    options=(
-        options.SIZES,
-        options.PLACEMENT,
-        options.ITERATIONS,
-        Option(
-            "pattern",
-            parsers.choice(PING_PONG, OSU),
-            PING_PONG,
-            "Test to run. ping-pong: standard and buffered sends; osu: latency and bandwidth as in the OSU benchmarks.",
-            f"{PING_PONG}|{OSU}",
-        ),
-        options.MPIRUN,
-        options.DETAILS,
-    ),
+    options=MpiOptions,
     make=make,
     other_tests=base.PING_PONG,
     in_rank=in_rank,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from merge_bench.config import parsers
-from merge_bench.config.options import Option
+from merge_bench.config.option import option
+from merge_bench.config.options import RunOptions
 from merge_bench.errors import Caution, LaunchFailed, UsageError, WrongResult
 from merge_bench.probe.ranks.osu_rules import (
     ELEMENT,
@@ -19,8 +19,8 @@ from merge_bench.probe.ranks.osu_rules import (
     collective,
     loops_of_count,
 )
-from merge_bench.probe.shared import options
 from merge_bench.probe.shared.base import COLLECTIVE, OverMpi, ProbeKind
+from merge_bench.probe.shared.options import IterationOptions, MpirunOptions
 from merge_bench.probe.shared.sizes import parse_counts, parse_names
 from merge_bench.units import format_count
 
@@ -124,21 +124,40 @@ class ReduceScatterProbe(OverMpi):
             raise LaunchFailed(f"{ucc.TOOL}: {problems[0]}{more}")
 
 
-def make(values: Mapping[str, Any]) -> ReduceScatterProbe:
+@dataclass(frozen=True, kw_only=True)
+class ReduceScatterOptions(MpirunOptions, IterationOptions):
+    """What to reduce, and how."""
+
+    counts: str | None = option(
+        parsers.text,
+        None,
+        f"Vector lengths in float32 elements: a list (1e6,3e6) or a doubling range (1Ki..1Mi). [default: {COUNTS}]",
+        "COUNTS",
+    )
+    algorithms: str = option(
+        parsers.text,
+        "mpi,reduces",
+        "Algorithms to measure, separated by commas: mpi (MPI_Reduce_scatter_block), reduces (one MPI_Ireduce"
+        " per rank), ucc-ucp (ucc_perftest over UCP), ucc-sharp (ucc_perftest over SHARP).",
+        "NAME[,NAME]",
+    )
+
+
+def make(options: ReduceScatterOptions, run: RunOptions) -> ReduceScatterProbe:
     """The measurement of these options.
 
     Raises UsageError if counts or algorithms are wrong.
     """
     from merge_bench.probe.ranks.ucc import ENVIRONMENT
 
-    algorithms = parse_names("--algorithms", values["algorithms"], (*MPI_CALLS, *ENVIRONMENT))
+    algorithms = parse_names("--algorithms", options.algorithms, (*MPI_CALLS, *ENVIRONMENT))
     return ReduceScatterProbe(
-        counts=parse_counts(values["counts"] or COUNTS),
+        counts=parse_counts(options.counts or COUNTS),
         algorithms=algorithms,
         with_ucc=tuple(name for name in algorithms if name in ENVIRONMENT),
-        iterations=values["iterations"],
-        workers=values.get("workers"),
-        mpirun_asked=values["mpirun"],
+        iterations=options.iterations,
+        workers=run.workers,
+        mpirun_asked=options.mpirun,
     )
 
 
@@ -151,25 +170,7 @@ def in_rank(rank: Rank) -> None:
 PROBE = ProbeKind(
     name=REDUCE_SCATTER,
     help="Time and bus bandwidth of reduce-scatter for each vector length, with verified results.",
-    options=(
-        Option(
-            "counts",
-            parsers.text,
-            None,
-            f"Vector lengths in float32 elements: a list (1e6,3e6) or a doubling range (1Ki..1Mi). [default: {COUNTS}]",
-            "COUNTS",
-        ),
-        options.ITERATIONS,
-        Option(
-            "algorithms",
-            parsers.text,
-            "mpi,reduces",
-            "Algorithms to measure, separated by commas: mpi (MPI_Reduce_scatter_block), reduces (one MPI_Ireduce"
-            " per rank), ucc-ucp (ucc_perftest over UCP), ucc-sharp (ucc_perftest over SHARP).",
-            "NAME[,NAME]",
-        ),
-        options.MPIRUN,
-    ),
+    options=ReduceScatterOptions,
     make=make,
     other_tests=COLLECTIVE,
     in_rank=in_rank,

@@ -10,7 +10,7 @@ from typing import Any
 
 from merge_bench.errors import Caution
 from merge_bench.records import schema as s
-from merge_bench.records.recorded_plan import Plan, unreadable
+from merge_bench.records.recorded_plan import RecordedPlan, unreadable
 
 INTERRUPTED = "interrupted"
 """The code of a failure that a signal or the end of the driver caused."""
@@ -94,7 +94,7 @@ def labels(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
     ``tcp with polars``. They suffice if there is only one config: ``polars``, ``pandas over dask``.
     """
     alone = len({config for config, _ in runs}) < 2
-    found = []
+    names = []
     for config, options in runs:
         alike = [each for name, each in runs if name == config]
         same = [each for each in alike if each.get("exchange") == options.get("exchange")]
@@ -102,8 +102,8 @@ def labels(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
         ways = {way: str(options[way]) for way in apart if options.get(way) is not None}
         shuffle = ways.pop("shuffle", "")
         way = " ".join(filter(None, (" over ".join(ways.values()), shuffle)))
-        found.append(config if not way else way if alone else f"{config} with {way}")
-    return found
+        names.append(config if not way else way if alone else f"{config} with {way}")
+    return names
 
 
 def _differs(way: str, options: Sequence[Mapping[str, Any]]) -> bool:
@@ -126,7 +126,7 @@ class Run:
 
     config: s.Config
     plan_index: int
-    plan: Plan
+    plan: RecordedPlan
     options: Mapping[str, Any]
     launches: tuple[Launch, ...]
 
@@ -164,7 +164,7 @@ class Campaign:
 
     records: Path
     head: s.CampaignLine
-    plans: tuple[Plan, ...]
+    plans: tuple[RecordedPlan, ...]
     launches: tuple[Launch, ...]
     truncated: bool
     skipped: Mapping[str, int]
@@ -188,14 +188,13 @@ class Campaign:
     @property
     def of_a_job(self) -> bool:
         """Whether a service made it."""
-        environment = (self.head.surroundings or {}).get("environment")
-        return isinstance(environment, dict) and JOB in environment
+        return self.head.variable(JOB) is not None
 
     @property
     def cautions(self) -> tuple[Caution, ...]:
         """Every warning in the records, each once; first those that belong to no launch."""
-        found = [*self.warnings, *(warning for launch in self.standing for warning in launch.warnings)]
-        return tuple(dict.fromkeys(line.caution for line in found))
+        warnings = [*self.warnings, *(warning for launch in self.standing for warning in launch.warnings)]
+        return tuple(dict.fromkeys(line.caution for line in warnings))
 
     @property
     def unattributed_failures(self) -> tuple[s.FailureLine, ...]:

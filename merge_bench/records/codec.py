@@ -109,10 +109,10 @@ def unknown_fields(raw: Any, read: msgspec.Struct) -> list[str]:
     return _unknown(raw, msgspec.to_builtins(read), "")
 
 
-def _unknown(raw: Any, known: Any, path: str) -> list[str]:
-    if isinstance(raw, list) and isinstance(known, list):
-        raw, known = dict(enumerate(raw)), dict(enumerate(known))
-    if not (isinstance(raw, dict) and isinstance(known, dict)):
+def _unknown(raw: Any, read: Any, path: str) -> list[str]:
+    if isinstance(raw, list) and isinstance(read, list):
+        raw, read = dict(enumerate(raw)), dict(enumerate(read))
+    if not (isinstance(raw, dict) and isinstance(read, dict)):
         return []
-    missing = [f"{path}{key}" for key in raw if key not in known]
-    return missing + [p for key in raw if key in known for p in _unknown(raw[key], known[key], f"{path}{key}.")]
+    missing = [f"{path}{key}" for key in raw if key not in read]
+    return missing + [p for key in raw if key in read for p in _unknown(raw[key], read[key], f"{path}{key}.")]

@@ -145,8 +145,8 @@ def _link_share(line: ProbeLine) -> float | None:
 
 def over(values: Sequence[float | None]) -> tuple[float | None, tuple[float, float] | None]:
     """Median and range of the known values."""
-    known = [value for value in values if value is not None]
-    return (median(known), (min(known), max(known))) if known else (None, None)
+    measured = [value for value in values if value is not None]
+    return (median(measured), (min(measured), max(measured))) if measured else (None, None)
 
 
 def _spread(middle: float | None, ends: tuple[float, float] | None) -> Range | None:
@@ -154,5 +154,5 @@ def _spread(middle: float | None, ends: tuple[float, float] | None) -> Range | N
 
 
 def _extreme(lines: Sequence[ProbeLine], name: str, pick: Callable[[Sequence[float]], float]) -> float | None:
-    known = [value for line in lines if (value := getattr(line, name)) is not None]
-    return pick(known) if known else None
+    measured = [value for line in lines if (value := getattr(line, name)) is not None]
+    return pick(measured) if measured else None

@@ -17,6 +17,8 @@ from tornado.httputil import HTTPMessageDelegate, HTTPServerRequest
 from tornado.routing import Router
 from tornado.web import Application
 
+from merge_bench.analysis.published import beside
+from merge_bench.records.results_folder import Entry, ResultsFolder
 from merge_bench.service import api
 from merge_bench.service import documents as d
 from merge_bench.service.api import Asked, Service
@@ -25,7 +27,6 @@ from merge_bench.service.runner import Runner
 from merge_bench.service.store import Refused, Token
 from merge_bench.view.dashboard.app import Dashboard
 from merge_bench.view.dashboard.campaign_cache import CampaignCache
-from merge_bench.view.dashboard.campaign_index import Entry, Index
 from merge_bench.view.dashboard.components import html
 from merge_bench.view.dashboard.serve import ICON, below, bokeh_pages, prepare
 
@@ -41,19 +42,19 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; fr
 ENDED = "your session has ended, or your token was removed; log in again"
 
 
-class QuietIndex(Index):
+class QuietResults(ResultsFolder):
     """The results of the service. While a job runs, only its campaign is looked at, and that of the job before."""
 
     def __init__(self, results: Path, runner: Runner) -> None:
-        super().__init__(results, hold_seconds=_HOLD_SECONDS)
+        super().__init__(results, also=beside(results), hold_seconds=_HOLD_SECONDS)
         self._runner = runner
         self._names: list[str] = []
 
-    def scan(self) -> tuple[Entry, ...]:
-        """Every campaign, the newest first."""
+    def entries(self) -> tuple[Entry, ...]:
+        """Every result, the newest first."""
         job = self._runner.current
         if job is None:
-            return super().scan()
+            return super().entries()
         if (name := self._runner.result_of(job)) is not None and name not in self._names:
             self._names = [*self._names[-1:], name]
         return self.look_at(self._names)
@@ -120,7 +121,7 @@ def cookie_name(request: HTTPServerRequest) -> str:
 class Gate(Router):
     """Decides who answers a request, before any of it is read but its headers."""
 
-    def __init__(self, service: Service, index: Index) -> None:
+    def __init__(self, service: Service, index: ResultsFolder) -> None:
         self._service = service
         self._application = Application(log_function=lambda handler: None)
         prepare()
@@ -131,7 +132,7 @@ class Gate(Router):
                 service, partial(self._service.sessions.token, pn.state.curdoc.session_context.request.session)
             )
             made = Dashboard(
-                index.results, index=index, cache=cache, queue=queue,
+                index.path, index=index, cache=cache, queue=queue,
                 pace=lambda: JOB_SECONDS if service.runner.current else 0.0,
             )  # fmt: skip
             made.queue.layout.append(html("<p><a href='logout'>Log out</a></p>"))

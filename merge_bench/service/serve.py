@@ -75,7 +75,7 @@ def serve(settings: Settings) -> int:
     """
     from bokeh.server.server import BaseServer
 
-    from merge_bench.service.pages import Gate, QuietIndex
+    from merge_bench.service.pages import Gate, QuietResults
     from merge_bench.view.dashboard.serve import run_until_signal
 
     os.umask(0o077)  # what jobs write is for the service's user, who gives it to those who have a token
@@ -85,10 +85,10 @@ def serve(settings: Settings) -> int:
         port = free_port(settings.address, settings.port)
         token = _local_token(store, results / FOLDER / TOKEN_FILE)
         runner = Runner(store, results / FOLDER / "jobs", results, job_seconds=settings.limits.job_seconds)
-        index = QuietIndex(results, runner)
+        index = QuietResults(results, runner)
         service = Service(
             store=store, runner=runner, rules=Rules(results, settings.tables), limits=settings.limits,
-            hosts=_hosts(settings, port), scheme="https" if context else "http", results=index.scan,
+            hosts=_hosts(settings, port), scheme="https" if context else "http", results=index,
         )  # fmt: skip
         logging.getLogger("tornado.general").setLevel(logging.ERROR)  # what it says about malformed requests
         gate = Gate(service, index)

@@ -6,17 +6,23 @@ That is decided before the first launch, from how long launches take.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
-from merge_bench.campaign.expected_time import ExpectedTime, merge_seconds
+from merge_bench.analysis.statistics import median
+from merge_bench.campaign.expected_time import ExpectedTime, merge_seconds, rule_of_thumb
 from merge_bench.campaign.planned_launches import Job
+from merge_bench.config.shipped import SPACE
 from merge_bench.errors import UsageError, say
+from merge_bench.host.memory import usable_cores
+from merge_bench.merge.exchange import recorded_plane
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import TuneLine
 from merge_bench.tune.evaluator import Options
 from merge_bench.tune.result import LEFT_OUT
-from merge_bench.tune.space import Value
+from merge_bench.tune.space import Value, read_space
 from merge_bench.tune.strategies import strategies
 from merge_bench.tune.tuning_plan import Task
 from merge_bench.units import format_duration
@@ -88,13 +94,12 @@ def round_up_duration(seconds: float) -> str:
 
 @dataclass
 class Timing:
-    """`values`: options by key; `expected`: how long a launch takes; `jobs`: one of each size.
+    """`expected`: how long a launch takes; `jobs`: one of each size.
 
     `measured`: seconds of a launch at the first sizes, once they are measured.
     """
 
     task: Task
-    values: Mapping[str, Any]
     expected: ExpectedTime
     jobs: list[Job]
     noted: bool = False
@@ -102,10 +107,10 @@ class Timing:
     measured: Sequence[float] = ()
 
     @classmethod
-    def of(cls, task: Task, values: Mapping[str, Any]) -> Timing:
+    def of(cls, task: Task) -> Timing:
         jobs = [Job(each, task.baseline, plan) for plan, each in enumerate(task.prepared)]
         results = task.prepared[0].settings.results
-        return cls(task, values, ExpectedTime(results, task.head.plans, merge_seconds), jobs)
+        return cls(task, ExpectedTime(results, task.head.plans, merge_seconds), jobs)
 
     @property
     def weights(self) -> tuple[float, ...]:
@@ -124,7 +129,7 @@ class Timing:
         `launch`: seconds of a launch at the first size, once it is measured. Raises UsageError if the budget is too
         short for one setting.
         """
-        costs, budget = self._costs(LAUNCH_MARGIN, launch), self.values["budget"]
+        costs, budget = self._costs(LAUNCH_MARGIN, launch), self.task.options.budget
         if costs is None or budget is None:
             return AffordableSearch(self.task.values, len(self.jobs))
         return fit_to_budget(self.task.values, costs, budget)
@@ -135,7 +140,7 @@ class Timing:
         self.expected.note(baseline_job, seconds)
         if not self.noted:
             self.noted = True
-            if self.values["budget"] is None:
+            if self.task.options.budget is None:
                 self.say(AffordableSearch(self.task.values, len(self.jobs)))
 
     def say(self, fitting: AffordableSearch) -> None:
@@ -146,14 +151,14 @@ class Timing:
         self.said = None if self.expected.of(self.jobs[0]) is None else fitting
 
     def sentences(self, fitting: AffordableSearch) -> list[str]:
-        costs, budget = self._costs(), self.values["budget"]
+        costs, budget = self._costs(), self.task.options.budget
         limit = "" if budget is None else f"this ends within the budget of {format_duration(budget)}"
         if costs is None:
             unknown = "how long a launch takes is not known before the first has ended"
             return [f"{limit}; {unknown}" if limit else unknown]
         first = costs.first_block(fitting.values)
         quick, confirming = Options.least * first, 2 * costs.confirm * fitting.sizes
-        most = self.values["most_blocks"] * first
+        most = self.task.options.most_blocks * first
         slow = most / quick * costs.search(fitting.values) + costs.confirmation(fitting.sizes)
         source = "as the first launches took" if self.noted else self.expected.source(self.jobs)
         count = len(fitting.values)
@@ -161,7 +166,7 @@ class Timing:
         sentences = [
             f"this takes about {format_duration(costs.search(fitting.values))} ({quick} launches) if each candidate is"
             f" decided after {Options.least} blocks and none gains, about {format_duration(slow)} ({most + confirming})"
-            f" if they need {self.values['most_blocks']} blocks and one is confirmed ({source})"
+            f" if they need {self.task.options.most_blocks} blocks and one is confirmed ({source})"
             if budget is None
             else f"{limit}: about {format_duration(costs.search(fitting.values))} ({quick} launches) until"
             f" {candidates} {Options.least} blocks, about {format_duration(costs.confirmation(fitting.sizes))}"
@@ -185,10 +190,10 @@ class Timing:
         if launch is not None:
             seconds = [launch * weight for weight in self.weights]
         launches = [margin * each for each in seconds if each is not None]
-        strategy, space = strategies()[self.values["strategy"]], self.task.space
+        strategy, space = strategies()[self.task.options.strategy], self.task.space
         if len(launches) < len(seconds):
             return None
-        return Costs(launches, lambda values: strategy.first_block(space, values), self.values["confirm"])
+        return Costs(launches, lambda values: strategy.first_block(space, values), self.task.options.confirm)
 
 
 def left_out(task: Task, fitting: AffordableSearch, budget: float | None) -> list[TuneLine]:
@@ -208,3 +213,34 @@ def left_out(task: Task, fitting: AffordableSearch, budget: float | None) -> lis
         )
         for plan in sizes
     ]
+
+
+def time_to_decide_all(campaign: Campaign, space: Path | None = None) -> float | None:
+    """Seconds in which each candidate can have all its blocks, and one be confirmed, from the records of a tuning.
+
+    None if that is not known: without a launch of the baseline, or with another `space` than the one that was tuned.
+    """
+    plan, baseline = campaign.plans[0].tune, campaign.head.configs[0].name
+    lengths = [each.end.seconds for each in campaign.launches if each.end is not None and each.key == (baseline, 0)]
+    known_lengths = [seconds for seconds in lengths if seconds is not None]
+    strategy = strategies().get(plan.strategy or "") if plan is not None else None
+    if plan is None or strategy is None or plan.blocks is None or plan.confirm is None or not known_lengths:
+        return None
+    try:
+        tuned_space = read_space(space or SPACE)
+    except UsageError:
+        return None
+    values = [value for value in tuned_space.values if value.id in plan.values]
+    if tuned_space.sha256 != plan.space or len(values) < len(plan.values):
+        return None
+    usual = [_usual(plan) for plan in campaign.plans]
+    launch = [LAUNCH_MARGIN * median(known_lengths) * (each or 1.0) / (usual[0] or each or 1.0) for each in usual]
+    costs = Costs(launch, lambda some: strategy.first_block(tuned_space, some), plan.confirm)
+    return plan.blocks / Options.least * costs.search(values) + costs.confirmation()
+
+
+def _usual(plan: RecordedPlan) -> float | None:
+    """Seconds of a launch by the rule of thumb, for the ratio of two sizes; None for tables."""
+    if plan.rows_per_chunk is None or plan.iterations is None or not recorded_plane(plan.exchange).by_workers:
+        return None
+    return rule_of_thumb(plan.rows_per_chunk * max((plan.workers or 1) / usable_cores(), 1.0), plan.iterations)

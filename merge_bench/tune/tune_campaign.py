@@ -6,17 +6,16 @@ import contextlib
 import itertools
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path, PurePath
-from typing import Any
 
 from merge_bench.campaign.calling_program import Caller
 from merge_bench.campaign.campaign import begin, first_line, write_interruption
 from merge_bench.campaign.host_load import check_host
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.progress import Labelled, Progress
-from merge_bench.campaign.resume import go_on
+from merge_bench.campaign.resume import reopen_newest
 from merge_bench.campaign.run import launch_merge
 from merge_bench.cluster import signals
 from merge_bench.errors import RunFailed, UsageError, WrongResult, say
@@ -35,19 +34,17 @@ from merge_bench.tune.strategies import strategies
 from merge_bench.tune.tuning_plan import Task, load
 
 
-def run(
-    task: Task, values: Mapping[str, Any], output: Path, progress: Progress, caller: Caller
-) -> tuple[Campaign, int, str]:
-    """Search, confirm, and write the config that was found to `output`; `values`: options by key.
+def run(task: Task, output: Path, progress: Progress, caller: Caller) -> tuple[Campaign, int, str]:
+    """Search, confirm, and write the config that was found to `output`.
 
     Returns the campaign, the exit status (3 also if the budget was too short to try anything), and what went wrong.
     The config is written before the campaign counts as finished.
     """
     results = task.prepared[0].settings.results
     jobs = [Job(each, task.baseline, plan) for plan, each in enumerate(task.prepared)]
-    line = first_line(task.head, jobs, caller.argv)
-    unfinished = None if values["fresh"] else go_on(results, line, lambda campaign: campaign.end is None)
-    timing = Timing.of(task, values)
+    line = first_line(task.head, jobs, caller)
+    unfinished = None if task.run.fresh else reopen_newest(results, line, lambda campaign: campaign.end is None)
+    timing = Timing.of(task)
     fitting = None if unfinished else timing.fit()
     status, problem, untried = 0, "", False
     with (
@@ -65,10 +62,10 @@ def run(
         with caller.surround(writer.logs / "driver.log"):
             try:
                 with signals.interruptible():
-                    check_host(jobs[0].prepared.settings, writer, wait=values["wait_for_quiet"], first=caller.look)
-                    _search(task, timing, values, writer, progress)
+                    check_host(jobs[0].prepared.settings, writer, wait=task.run.wait_for_quiet, first=caller.look)
+                    _search(task, timing, writer, progress)
                     whole = read_campaign(writer.folder)
-                    write_config(whole, task.space, task.text, task.sizes, values["metric"], output)
+                    write_config(whole, task.space, task.text, task.sizes, task.options.metric, output)
                     untried = result_of(whole).untried
                     status = RunFailed.exit_status if untried else 0
             except (RunFailed, WrongResult) as error:
@@ -88,7 +85,9 @@ def _recorded_interruption(writer: CampaignWriter) -> bool:
     return bool(launches) and any(failure.code == INTERRUPTED for failure in launches[-1].failures)
 
 
-def _search(task: Task, timing: Timing, values: Mapping[str, Any], writer: CampaignWriter, progress: Progress) -> None:
+def _search(task: Task, timing: Timing, writer: CampaignWriter, progress: Progress) -> None:
+    given = task.options
+
     def launch(job: Job, index: int) -> int:
         began = time.monotonic()
         status = launch_merge(job, writer, Labelled(progress, evaluator.label(job)), index)
@@ -101,17 +100,17 @@ def _search(task: Task, timing: Timing, values: Mapping[str, Any], writer: Campa
         baseline=task.baseline,
         text=task.text,
         prepared=task.prepared,
-        load=lambda path: load(path, values)[0],
+        load=lambda path: load(path, task.run)[0],
         launch=launch,
-        metric=values["metric"],
+        metric=given.metric,
         seed=task.head.seed,
-        budget=Budget(values["max_launches"], values["budget"], timing.weights, values["confirm"]),
+        budget=Budget(given.max_launches, given.budget, timing.weights, given.confirm),
     )
-    options = Options(threshold=values["threshold"], most=values["most_blocks"], confirm=values["confirm"])
+    options = Options(threshold=given.threshold, most=given.most_blocks, confirm=given.confirm)
     best, spent = Candidate(), None
     try:
         fitting = _fit_recorded(task, timing, evaluator)
-        best = strategies()[values["strategy"]].tune(task.space, fitting.values, evaluator, options)
+        best = strategies()[given.strategy].tune(task.space, fitting.values, evaluator, options)
     except BudgetSpent as ended:
         spent = ended
     candidates = best_so_far(read_campaign(writer.folder), task.values, best)

@@ -7,7 +7,7 @@ from pathlib import Path
 from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.records.schema import FailureLine
 from merge_bench.records.writer import LOGS
-from merge_bench.view.text import plural
+from merge_bench.units import plural
 
 
 def place_of(failure: FailureLine, campaign: Campaign) -> str:

@@ -56,13 +56,12 @@ def forest_of(result: Result, sizes: Sequence[str], metric: str) -> Chart:
         "Confirmation": [_estimate(line, _label(line.config, sizes[line.plan])) for line in result.confirmation],
     }
     outcome = " ".join(result.winner.settings) if result.winner else uncapitalized(result.outcome)
-    noise = result.noise_floor
     return forest(
         sections,
         title=f"Speed-up by setting over {result.baseline}: {outcome}",
         axis=f"Speed-up in {metric} over the config without the setting (1 = no difference), with interval",
         kinds=(GAINED, "kept", "dropped", NO_GAIN_SEEN, UNDECIDED, "rejected", "failed"),
-        noise=(noise.low, noise.high) if noise and noise.low is not None and noise.high is not None else None,
+        noise=result.noise_floor,
     )
 
 

@@ -14,21 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merge_bench.campaign import count_tables, make_plan
-from merge_bench.config.resolve import expand, resolve
 from merge_bench.errors import UsageError
 from merge_bench.merge.distribution import SHUFFLED, choose, crossing, sendable
-from merge_bench.merge.engines.base import Side
-from merge_bench.merge.how import How
+from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.plan import PROCESS_BYTES, Plan, synthetic_worker_bytes
-from merge_bench.records.recorded_plan import Plan as RecordedPlan
-from merge_bench.records.recorded_plan import unreadable
+from merge_bench.records.recorded_plan import RecordedPlan, unreadable
+from tests.helpers.plans import plan_of
 
 
 def planned(**options: Any) -> Plan:
     size = {} if "left" in options else {"chunk": (1000,)}
-    (made,) = expand(resolve({**size, "workers": (2,), **options}, None, {}))
-    make_plan.check_options(made)
-    return make_plan.prepare(made, None).plan
+    return plan_of(**{**size, "workers": 2, **options})
 
 
 @pytest.fixture

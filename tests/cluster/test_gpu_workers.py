@@ -18,6 +18,7 @@ from merge_bench.cluster import dask_commands
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.dask_commands import Place
 from merge_bench.cluster.launchers.local import LocalLauncher
+from merge_bench.config.options import RunOptions
 from merge_bench.errors import UsageError
 from merge_bench.host import gpu, machine, network
 from merge_bench.host.description import Host
@@ -106,10 +107,10 @@ def test_more_workers_than_gpus_are_refused_with_what_would_help() -> None:
 
 
 def test_only_workers_on_this_machine_need_its_gpu() -> None:
-    values = {"engine": "cudf", "exchange": "ucx"}
-    assert make_plan._engine(values, 0, here=False).name == "cudf"
+    options = RunOptions(engine="cudf", exchange="ucx")
+    assert make_plan._engine(options, 0, here=False).name == "cudf"
     with pytest.raises(UsageError, match="need an NVIDIA GPU, but none is visible on this host"):
-        make_plan._engine(values, 0, here=True)
+        make_plan._engine(options, 0, here=True)
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from merge_bench.campaign.registry_options import options
 from merge_bench.config import conflicts
@@ -18,7 +17,7 @@ from merge_bench.config.reader import ConfigFile, read_config
 from merge_bench.config.shipped import find_config
 from merge_bench.config.ucx_info import Installed
 from merge_bench.config.ucx_setting_names import build_catalogue
-from merge_bench.view.report.check import print_check, show_check
+from merge_bench.view.report.check import show_check
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 Make = Callable[[str], ConfigFile]
@@ -337,7 +336,7 @@ def test_a_misspelt_name_is_an_error_with_a_suggestion(config_of: Make, capsys: 
 )
 def test_the_last_line_says_that_a_config_is_fine(config_of: Make, text: str, last: str) -> None:
     shown = io.StringIO()
-    print_check(check_config(config_of(text), {}, ucx="wheel"), Console(file=shown, width=100))
+    show_check(check_config(config_of(text), {}, ucx="wheel"), file=shown)
     assert shown.getvalue().splitlines()[-1] == last
 
 
@@ -349,6 +348,6 @@ def test_a_config_with_an_error_is_not_called_fine(config_of: Make, capsys: pyte
 def test_the_table_shows_text_as_it_is(config_of: Make) -> None:
     shown = io.StringIO()
     result = check_config(config_of("MY_HELPER='[red]x[/red]'\nUCX_TLS=tcp"), {}, ucx="wheel")
-    print_check(result, Console(file=shown, width=100))
+    show_check(result, file=shown)
     assert "MY_HELPER=[red]x[/red]" in shown.getvalue()
     assert "no-shared-memory" in shown.getvalue()

@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from merge_bench.merge.distribution import Distribution, sendable
-from merge_bench.merge.engines.base import Side
+from merge_bench.merge.engines.base import DASK_JOINS, How, Side
 from merge_bench.merge.exchange import dask as dask_steps
 from merge_bench.merge.frame import Frame
-from merge_bench.merge.how import DASK_JOINS, How
 from tests.helpers.examples import examples
 from tests.helpers.joins import SOME_TABLES, by_duckdb, random_tables, tidy
 from tests.helpers.merge_cases import CASES, Tables, canonical, chunks, rows_of

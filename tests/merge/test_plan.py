@@ -15,8 +15,7 @@ from merge_bench.campaign.cluster_session import check_memory
 from merge_bench.errors import UsageError
 from merge_bench.host.description import Hardware
 from merge_bench.merge.engines import descriptions
-from merge_bench.merge.engines.base import Side
-from merge_bench.merge.how import How
+from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.partition import SLACK
 from merge_bench.merge.plan import PROCESS_BYTES, Plan, check_fits, synthetic_worker_bytes
 from merge_bench.merge.workload.synthetic import SyntheticSpec, generate

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from merge_bench.merge.engines import descriptions
-from merge_bench.merge.how import DASK_JOINS, How
+from merge_bench.merge.engines.base import DASK_JOINS, How
 from merge_bench.records.schema import VerificationLine
 from tests.helpers.clusters import dask_cluster
 from tests.helpers.merge_cases import Tables, canonical

@@ -150,7 +150,7 @@ def test_the_forest_has_every_single_the_combination_and_every_size(campaign: Ca
     assert rows[:together] == ["EACH ALONE", "a=y", "b=y", "c=y"]
     assert set(rows[together + 1 : confirmed]) == {"a=y", "b=y"}
     assert rows[confirmed + 1 :] == ["a=y+b=y, 1,000,000 rows", "a=y+b=y, 25,000,000 rows"]
-    noise, gained, kept, dropped = chart.picture.groups
+    noise, gained, kept, dropped = chart.groups
     assert isinstance(noise.marks[0], Boxes)
     assert (*noise.marks[0].start, *noise.marks[0].end) == (1.0, 1.0)
     assert (gained.label, kept.label, dropped.label) == ("gained", "kept", "dropped")
@@ -182,7 +182,7 @@ def test_figures_lie_in_the_campaigns_folder_and_where_asked_for(campaign: Campa
 def test_a_failed_setting_is_drawn_too(tmp_path: Path) -> None:
     failed = Estimate("x=$y$", "failed", None, None, None, "it failed 2 times: <b>")
     with_failure = forest({"$a$": [failed]}, title="Speed-up", axis="ratio", kinds=("failed",), noise=None)
-    assert list(with_failure.picture.y.beside.values()) == ["not measured"]
+    assert list(with_failure.y.beside.values()) == ["not measured"]
     for name in ("a.png", "a.svg", "a.html"):
         draw([with_failure], tmp_path / name)
         assert (tmp_path / name).stat().st_size > 1000

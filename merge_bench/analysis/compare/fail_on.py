@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -16,10 +15,11 @@ from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.analysis.documents.error import Failure
 from merge_bench.analysis.statistics.power import can_differ, least_launches
 from merge_bench.analysis.statistics.verdict import ALPHA
+from merge_bench.config.options import RunOptions
 from merge_bench.errors import GateNotMet, NothingCompared, UsageError, WrongResult, require
 from merge_bench.records.campaign import Campaign
-from merge_bench.records.reader import read_campaign, read_head
-from merge_bench.records.writer import RECORDS
+from merge_bench.records.reader import read_campaign
+from merge_bench.records.results_folder import ResultsFolder, is_result
 
 METRIC = "throughput"
 HISTORY = "history"
@@ -52,16 +52,16 @@ class Gate:
         if not has or can_differ(has, launches, alpha=ALPHA):
             return None
         least = least_launches(alpha=ALPHA, paired=False)
-        found = (
+        warning = (
             f"the baseline {self.against.folder} has {has:,} launch{'es' * (has > 1)}, and this run makes {launches:,}:"
             f" a verdict needs at least {least} of each, so it can only be INCONCLUSIVE"
         )
         names = "--fail-on " + ",".join(self.fail_on)
         if not self.fail_on:
-            return found
+            return warning
         if any("INCONCLUSIVE" in GATES[gate] for gate in self.fail_on):
-            return f"{found}, and {names} ends with status {GateNotMet.exit_status}"
-        return f"{found}, and {names} cannot fail; with {names},inconclusive it ends with status 5"
+            return f"{warning}, and {names} ends with status {GateNotMet.exit_status}"
+        return f"{warning}, and {names} cannot fail; with {names},inconclusive it ends with status 5"
 
     def hold(self, campaign: Campaign) -> tuple[CompareDocument, int]:
         """The comparison's document, its ``error`` filled, and the exit status: 4, 5 or 0, as by `judged`.
@@ -90,7 +90,7 @@ class Gate:
         return judged(document, metric=METRIC, fail_on=self.fail_on, allow_no_baseline=allowed)
 
 
-def asked_for(values: Mapping[str, Any], *, compared: int, runs: int) -> Gate | None:
+def asked_for(options: RunOptions, *, compared: int, runs: int) -> Gate | None:
     """The gate that the options of `run` ask for; the earlier result is read before anything is launched.
 
     `compared`: how many configs, engines or exchanges there are; `runs`: with how many sizes in all.
@@ -100,7 +100,7 @@ def asked_for(values: Mapping[str, Any], *, compared: int, runs: int) -> Gate | 
     UsageError
         If there is nothing to compare with, or the earlier result cannot be read.
     """
-    against, fail_on, allowed = values["against"], tuple(values["fail_on"]), bool(values["allow_no_baseline"])
+    against, fail_on, allowed = options.against, options.fail_on, options.allow_no_baseline
     if fail_on and not against and compared < 2:
         raise UsageError("--fail-on needs a comparison; use --against RESULT, or name several configs with --configs")
     if not against and not fail_on:
@@ -109,9 +109,9 @@ def asked_for(values: Mapping[str, Any], *, compared: int, runs: int) -> Gate | 
         require("scipy", "history", f"--against {HISTORY}")
         if runs > 1:
             raise UsageError(f"--against {HISTORY} takes one config and one size; run each by itself")
-        return Gate(Path(values["results"]), fail_on, float(values["threshold"]), allowed)
+        return Gate(Path(options.results), fail_on, options.threshold, allowed)
     earlier = read_campaign(_result(str(against))) if against else None
-    return Gate(earlier, fail_on, float(values["threshold"]), allowed)
+    return Gate(earlier, fail_on, options.threshold, allowed)
 
 
 def _result(against: str) -> str:
@@ -123,16 +123,15 @@ def _result(against: str) -> str:
         If the folder has several; the message names the newest.
     """
     folder = Path(against)
-    if not folder.is_dir() or (folder / RECORDS).is_file():
+    if not folder.is_dir() or is_result(folder):
         return against
-    found = sorted(path.parent for path in folder.glob(f"*/{RECORDS}"))
-    if len(found) > 1:
-        newest = max(found, key=lambda path: head.time if (head := read_head(path / RECORDS)) else 0.0)
+    results = ResultsFolder(folder).entries()
+    if len(results) > 1:
         raise UsageError(
-            f"--against takes one result, but the folder {against} contains {len(found)}; name one of them, such as"
-            f" the newest: --against {shlex.quote(str(newest))}"
+            f"--against takes one result, but the folder {against} contains {len(results)}; name one of them, such as"
+            f" the newest: --against {shlex.quote(results[0].id)}"
         )
-    return str(found[0]) if found else against
+    return results[0].id if results else against
 
 
 def compare_for(

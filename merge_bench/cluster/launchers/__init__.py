@@ -10,10 +10,10 @@ import functools
 import importlib
 import pkgutil
 from collections.abc import Mapping
-from typing import Any
 
 from merge_bench.cluster.base import Batch, ClusterSettings, Launcher, LauncherKind
 from merge_bench.cluster.hosts import HostSpec
+from merge_bench.config.options import ClusterOptions
 from merge_bench.errors import Caution, UsageError
 
 AUTO = "auto"
@@ -27,26 +27,26 @@ def launchers() -> Mapping[str, LauncherKind]:
     return {kind.name: kind for kind in sorted(kinds, key=lambda kind: (kind.place, kind.name))}
 
 
-def choose(values: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[LauncherKind, tuple[HostSpec, ...]]:
+def choose(options: ClusterOptions, environ: Mapping[str, str]) -> tuple[LauncherKind, tuple[HostSpec, ...]]:
     """The launcher and its hosts (none for this machine and for a running cluster).
 
     Raises UsageError if the options contradict each other, or the environment lacks what the launcher needs.
     """
-    chosen = choose_kind(values, environ)
+    chosen = choose_kind(options, environ)
     try:
-        return chosen, chosen.hosts(values, environ)
+        return chosen, chosen.hosts(options, environ)
     except UsageError as error:
         raise UsageError(f"--launcher {chosen.name}: {error}" if chosen.variables else str(error)) from None
 
 
-def choose_kind(values: Mapping[str, Any], environ: Mapping[str, str]) -> LauncherKind:
+def choose_kind(options: ClusterOptions, environ: Mapping[str, str]) -> LauncherKind:
     """The launcher, without its hosts.
 
     auto: the launcher whose options are given, else the one whose job this is and can be reached, else the one that
     starts processes here. Raises UsageError if the options contradict each other.
     """
-    name, kinds = str(values["launcher"]), launchers()
-    named = [kind for kind in kinds.values() if any(values[key] for key in kind.needs)]
+    name, kinds = options.launcher, launchers()
+    named = [kind for kind in kinds.values() if any(getattr(options, key) for key in kind.needs)]
     running = next((kind for kind in named if not kind.owns_processes), None)
     if running is not None:
         if name not in (AUTO, running.name) or named != [running]:
@@ -55,30 +55,30 @@ def choose_kind(values: Mapping[str, Any], environ: Mapping[str, str]) -> Launch
             )
         return running
     if name == AUTO:
-        return named[0] if named else _automatic(values, environ)[0]
+        return named[0] if named else _automatic(options, environ)[0]
     chosen = kinds[name]
     if chosen.needs and chosen not in named:
         raise UsageError(f"--launcher {name} needs {' or '.join(map(_option, chosen.needs))}")
     if named and chosen not in named:
-        given = next(key for key in named[0].needs if values[key])
+        given = next(key for key in named[0].needs if getattr(options, key))
         raise UsageError(f"{_option(given)} cannot be combined with --launcher {name}")
     return chosen
 
 
-def leftovers(values: Mapping[str, Any], environ: Mapping[str, str]) -> Caution | None:
+def leftovers(options: ClusterOptions, environ: Mapping[str, str]) -> Caution | None:
     """A warning if ``auto`` passes over variables of a job that cannot be reached."""
-    automatic = str(values["launcher"]) == AUTO and choose_kind(values, environ).starts_here
-    return _automatic(values, environ)[1] if automatic else None
+    automatic = options.launcher == AUTO and choose_kind(options, environ).starts_here
+    return _automatic(options, environ)[1] if automatic else None
 
 
-def _automatic(values: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[LauncherKind, Caution | None]:
+def _automatic(options: ClusterOptions, environ: Mapping[str, str]) -> tuple[LauncherKind, Caution | None]:
     """The launcher that the environment suggests, or the one that starts processes here, and why not another."""
     passed_over = None
     for kind in launchers().values():
         if not kind.inside(environ):
             continue
         try:
-            kind.hosts(values, environ)
+            kind.hosts(options, environ)
         except UsageError as error:
             names = [name for name in kind.variables if name in environ]
             passed_over = passed_over or Caution(

@@ -122,9 +122,9 @@ def choices() -> tuple[str, ...]:
 def help_text() -> str:
     """The help of ``--engine``: the meaning of ``auto``, and a line about each engine."""
     on_gpus, elsewhere = first(device_memory=True), first(device_memory=False)
-    each = "; ".join(f"{engine.name}: {engine.help}" for engine in descriptions())
+    lines = "; ".join(f"{engine.name}: {engine.help}" for engine in descriptions())
     return (
-        f"Library that partitions and joins on a worker; auto: {on_gpus.name} on GPUs, else {elsewhere.name}; {each}."
+        f"Library that partitions and joins on a worker; auto: {on_gpus.name} on GPUs, else {elsewhere.name}; {lines}."
     )
 
 
@@ -137,12 +137,13 @@ def engine_class(name: str) -> Callable[[JoinShape], Engine]:
         If there is no engine of that name, or its library is not installed here. The class raises it, too, if the
         engine cannot work on this machine.
     """
-    found = describe(name)
-    if found.missing is not None:
-        command = how_to_set_up("cu13" if found.device_memory else None)
+    description = describe(name)
+    if description.missing is not None:
+        command = how_to_set_up("cu13" if description.device_memory else None)
         raise UsageError(
-            f"engine {name} needs the package {found.missing}, which is not installed in this environment; run:"
+            f"engine {name} needs the package {description.missing}, which is not installed in this environment; run:"
             f" {command}"
         )
-    engine: Callable[[JoinShape], Engine] = getattr(importlib.import_module(f"{__name__}.{name}"), found.attribute)
+    module = importlib.import_module(f"{__name__}.{name}")
+    engine: Callable[[JoinShape], Engine] = getattr(module, description.attribute)
     return engine

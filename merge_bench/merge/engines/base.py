@@ -1,9 +1,9 @@
-"""The protocol of engines: the steps of one merge on one worker."""
+"""The protocol of engines: the kind of join, its shape, and the steps of one merge on one worker."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from merge_bench.merge.copy_rate import CopyRounds
 from merge_bench.merge.frame import Bytes, Field, Frame
-from merge_bench.merge.how import How
 
 
 class Side(Enum):
@@ -24,6 +23,73 @@ class Side(Enum):
     def other(self) -> Side:
         """The other frame."""
         return Side.RIGHT if self is Side.LEFT else Side.LEFT
+
+
+class How(Enum):
+    """The kind of join, named as in SQL; `semi` and `anti` join the left frame with the right one."""
+
+    INNER = "inner"
+    LEFT = "left"
+    RIGHT = "right"
+    OUTER = "outer"
+    SEMI = "semi"
+    ANTI = "anti"
+
+    def keeps(self, side: Side) -> bool:
+        """Whether the result has that side's rows that have no match, those with null keys included."""
+        return side.value in _KEPT[self]
+
+    @property
+    def keeps_left(self) -> bool:
+        """Whether the result has left rows that have no match."""
+        return "left" in _KEPT[self]
+
+    @property
+    def keeps_right(self) -> bool:
+        """Whether the result has right rows that have no match."""
+        return "right" in _KEPT[self]
+
+    @property
+    def pairs(self) -> bool:
+        """Whether the result has a row for every pair of matching rows, with the right columns beside the left ones.
+
+        Otherwise it has left columns only, and every left row once at most.
+        """
+        return self not in (How.SEMI, How.ANTI)
+
+    def output(self, left: Sequence[Field], right: Sequence[Field], keys: Sequence[str]) -> tuple[Field, ...]:
+        """The fields of the result: all left ones, then the right ones that are no keys if it has `pairs`.
+
+        A side's fields are nullable where rows of the other side are kept that it has no match for. The key of a row
+        that only the right side has is the right one.
+        """
+        nullable = {field.name: field.nullable for field in right}
+        ours = (
+            replace(
+                field,
+                nullable=field.nullable or (self.keeps_right and (field.name not in keys or nullable[field.name])),
+            )
+            for field in left
+        )
+        theirs = (
+            replace(field, nullable=field.nullable or self.keeps_left)
+            for field in right
+            if field.name not in keys and self.pairs
+        )
+        return (*ours, *theirs)
+
+
+_KEPT = {
+    How.INNER: (),
+    How.LEFT: ("left",),
+    How.RIGHT: ("right",),
+    How.OUTER: ("left", "right"),
+    How.SEMI: (),
+    How.ANTI: ("left",),
+}
+
+DASK_JOINS = {How.INNER: "inner", How.LEFT: "left", How.RIGHT: "right", How.OUTER: "outer", How.SEMI: "leftsemi"}
+"""The joins that Dask's dataframes have, under their names there."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +225,7 @@ class FilteringEngine(Protocol):
 
 @runtime_checkable
 class StoringEngine(Protocol):
-    """An engine that can write rows into parcels in several ways (`merge_bench.merge.stores`)."""
+    """An engine that can write rows into parcels in several ways (`merge_bench.merge.partition`)."""
 
     def measure_stores(self) -> dict[str, float]:
         """Nanoseconds that each way takes to partition a row of the chunk, here and now."""

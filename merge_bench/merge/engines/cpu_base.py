@@ -21,13 +21,23 @@ import pyarrow as pa
 from merge_bench.merge.buffer_pool import BufferPool
 from merge_bench.merge.copy_rate import CopyRounds, measure_copy
 from merge_bench.merge.engines.base import WHOLE, JoinShape, Outgoing, Piece, PipelinedEngine, Share, Side
+from merge_bench.merge.engines.hash_join import rows_without_key, without_match
 from merge_bench.merge.engines.library_columns import LibraryColumns
-from merge_bench.merge.engines.unmatched import rows_without_key, without_match
 from merge_bench.merge.frame import Bytes, Frame, integer_type
-from merge_bench.merge.parcel_layout import Layout, Parcel, header_shape
-from merge_bench.merge.partition import BucketReader, Partitioner, bucket_groups
-from merge_bench.merge.row_readers import BlockReader, RowReader, WholeReader
-from merge_bench.merge.stores import PLAIN, WAYS, most_streams
+from merge_bench.merge.partition import (
+    PLAIN,
+    WAYS,
+    BlockReader,
+    BucketReader,
+    Layout,
+    Parcel,
+    Partitioner,
+    RowReader,
+    WholeReader,
+    bucket_groups,
+    header_shape,
+    most_streams,
+)
 
 if TYPE_CHECKING:
     from merge_bench.merge.runtime_filter import RuntimeFilter
@@ -180,10 +190,10 @@ class HostEngine:
         self._keep_without_key()
         if self.shape.sent is not None:
             return self._broadcast(self.shape.sent)
-        made = {side: self._split(side, [WHOLE])[0] for side in Side}
-        for side, parcels in made.items():
+        split = {side: self._split(side, [WHOLE])[0] for side in Side}
+        for side, parcels in split.items():
             self._away[side] = [parcel for rank, parcel in enumerate(parcels) if rank != self.shape.rank]
-        return {side: [_outgoing(parcel) for parcel in parcels] for side, parcels in made.items()}
+        return {side: [_outgoing(parcel) for parcel in parcels] for side, parcels in split.items()}
 
     def _broadcast(self, sent: Side) -> dict[Side, list[Outgoing]]:
         """Send the whole chunk of one side to every worker, and nothing of the other."""
@@ -301,10 +311,10 @@ class HostEngine:
     def _split(self, side: Side, parts: Sequence[int], rows: tuple[int, int] | None = None) -> list[list[Parcel]]:
         """Split a chunk, or its rows first…last-1: for each of `parts` a parcel per worker."""
         cuts = () if parts == [WHOLE] else self._cuts
-        made = self._partitioners[side].split(self._chunks[side], self._out, self._pool, rows=rows, cuts=cuts)
-        for part, parcels in zip(parts, made, strict=True):
+        runs = self._partitioners[side].split(self._chunks[side], self._out, self._pool, rows=rows, cuts=cuts)
+        for part, parcels in zip(parts, runs, strict=True):
             self._parcels[side][part].append(parcels[self.shape.rank if self.shape.sent is None else 0])
-        return made
+        return runs
 
     def received_rows(self) -> dict[str, int]:
         """Rows of each side that this worker had to join, its own included."""

@@ -7,9 +7,8 @@ import pyarrow as pa
 
 from merge_bench.errors import RunFailed, first_line
 from merge_bench.merge.engines import Description
-from merge_bench.merge.engines.base import JoinShape
+from merge_bench.merge.engines.base import How, JoinShape
 from merge_bench.merge.engines.cpu_base import HostEngine
-from merge_bench.merge.how import How
 
 ENGINE = Description(
     name="duckdb",

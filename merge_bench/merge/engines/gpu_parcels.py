@@ -15,7 +15,7 @@ import numpy as np
 
 from merge_bench.merge.engines.gpu_memory import DeviceBytes, allocate
 from merge_bench.merge.frame import Bytes, Field
-from merge_bench.merge.parcel_layout import Runs
+from merge_bench.merge.partition import Runs
 
 NOTHING = DeviceBytes(0, 0)
 

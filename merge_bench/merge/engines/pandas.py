@@ -9,9 +9,9 @@ import pandas as pd
 import pyarrow as pa
 
 from merge_bench.merge.engines import Description
+from merge_bench.merge.engines.base import How
 from merge_bench.merge.engines.cpu_base import HostEngine
 from merge_bench.merge.engines.library_columns import text_as_bytes
-from merge_bench.merge.how import How
 
 ENGINE = Description(
     name="pandas",
@@ -26,8 +26,11 @@ ENGINE = Description(
 )
 
 _HOW: dict[How, Literal["inner", "left", "right", "outer"]] = {
-    How.INNER: "inner", How.LEFT: "left", How.RIGHT: "right", How.OUTER: "outer",
-}  # fmt: skip
+    How.INNER: "inner",
+    How.LEFT: "left",
+    How.RIGHT: "right",
+    How.OUTER: "outer",
+}
 
 
 class PandasEngine(HostEngine):
@@ -46,8 +49,8 @@ class PandasEngine(HostEngine):
         how, keys = self.shape.how, list(self.columns.keys)
         if not how.pairs:
             ours = to_pandas(left)
-            found = ours[keys].merge(_distinct(to_pandas(right), keys), on=keys, how="left", indicator=True)
-            return ours[(found["_merge"] == ("both" if how is How.SEMI else "left_only")).to_numpy()]
+            marked = ours[keys].merge(_distinct(to_pandas(right), keys), on=keys, how="left", indicator=True)
+            return ours[(marked["_merge"] == ("both" if how is How.SEMI else "left_only")).to_numpy()]
         ours = to_pandas(left, nullable=_others(left, keys) if how.keeps_right else ())
         theirs = to_pandas(right, nullable=_others(right, keys) if how.keeps_left else ())
         return ours.merge(theirs, on=keys, how=_HOW[how])

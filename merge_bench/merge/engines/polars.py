@@ -8,8 +8,8 @@ import polars as pl
 import pyarrow as pa
 
 from merge_bench.merge.engines import Description
+from merge_bench.merge.engines.base import How
 from merge_bench.merge.engines.cpu_base import HostEngine
-from merge_bench.merge.how import How
 
 ENGINE = Description(
     name="polars",

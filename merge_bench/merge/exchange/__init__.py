@@ -12,13 +12,10 @@ import importlib
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 from merge_bench.errors import UsageError
 from merge_bench.merge import read_members
-
-if TYPE_CHECKING:
-    from merge_bench.merge.exchange.base import Exchange
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,8 +118,8 @@ def help_text() -> str:
     return f"How the frames are exchanged; {'; '.join(f'{plane.name}: {plane.help}' for plane in data_planes())}."
 
 
-def exchange_class(name: str) -> type[Exchange]:
-    """Import the data plane called `name` with its libraries; returns its class.
+def exchange_class(name: str) -> type[Any]:
+    """Import the data plane called `name` with its libraries; returns its class of `base.Exchange`.
 
     Raises
     ------
@@ -131,5 +128,5 @@ def exchange_class(name: str) -> type[Exchange]:
     """
     plane = data_plane(name)
     assert plane.attribute is not None, "Dask's scheduler moves the rows"
-    exchange: type[Exchange] = getattr(importlib.import_module(f"{__name__}.{name}"), plane.attribute)
+    exchange: type[Any] = getattr(importlib.import_module(f"{__name__}.{name}"), plane.attribute)
     return exchange

@@ -5,14 +5,132 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
-from merge_bench.merge.exchange.abort import Abort
-from merge_bench.merge.exchange.in_flight import Flight, Pending
+from merge_bench.errors import RunFailed
 from merge_bench.merge.plan import Plan
 from merge_bench.records.schema import SizeRange
+
+ORPHANED_SECONDS = 60.0
+"""Seconds without a heartbeat of the driver, after which work on a cluster that keeps running ends by itself."""
+
+
+class Abort:
+    """A flag that every wait of a worker checks, and the time of the driver's last heartbeat.
+
+    The driver's calls reach the worker on Dask's event loop while the exchanging thread waits; both sides are
+    thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._reason: str | None = None
+        self.last_heartbeat = time.monotonic()
+
+    def set(self, reason: str) -> None:
+        """Make every wait end with `RunFailed(reason)`."""
+        if self._reason is None:
+            self._reason = reason
+
+    def clear(self) -> None:
+        """Forget an earlier abort."""
+        self._reason = None
+        self.heartbeat()
+
+    def heartbeat(self) -> None:
+        """Note that the driver is alive."""
+        self.last_heartbeat = time.monotonic()
+
+    def left_alone(self, seconds: float) -> bool:
+        """Whether the run was aborted, or its driver sent no heartbeat for this long."""
+        return self._reason is not None or time.monotonic() - self.last_heartbeat > seconds
+
+    def check(self) -> None:
+        """Raise `RunFailed` if the run was aborted."""
+        reason = self._reason
+        if reason is not None:
+            raise RunFailed(reason)
+
+
+WINDOW_BYTES = 16 << 20  # sends of a worker in flight at once: later pieces must not delay earlier ones
+LEAST_SHARE = 64 << 10  # for each peer, however many there are: shorter messages cost more than they save
+PAGE = 4096  # longer messages end at multiples of it
+
+
+def share_bytes(workers: int) -> int:
+    """Bytes that a worker may have in flight to one peer, the same on all workers.
+
+    A peer that receives nothing blocks only its own share of the window, so it does not delay other peers.
+    """
+    return max(LEAST_SHARE, WINDOW_BYTES // max(1, workers - 1))
+
+
+def longest_message(workers: int, message_bytes: int) -> int:
+    """The length at which sender and receiver cut a parcel.
+
+    It is half a share, so that one message is posted while another is in flight.
+
+    `message_bytes`: the limit that the user set, 0 for none.
+    """
+    half = share_bytes(workers) // 2 // PAGE * PAGE
+    return min(message_bytes or half, half)
+
+
+@dataclass
+class Flight:
+    """One frame's transfers on one worker, in seconds of its own monotonic clock.
+
+    `seconds`: length of the interval in which transfers were in flight; 0 if there were none. `arrived`: per source
+    rank, bytes and seconds from the first receive posted to the last one completed. `batches`: if they were noted, the
+    time at which each peer's messages were posted and that of the last one's completion, with their bytes; the key is
+    the peer and whether they were received.
+    """
+
+    sent_bytes: int = 0
+    seconds: float = 0.0
+    arrived: dict[int, tuple[int, float]] = field(default_factory=dict)
+    batches: dict[tuple[int, bool], tuple[float, float, int]] = field(default_factory=dict)
+
+
+@dataclass
+class Pending:
+    """A posted message: UCXX's request, the rank it goes to or comes from, and its bytes."""
+
+    request: Any
+    peer: int
+    receive: bool
+    size: int
+
+
+class Meter:
+    """Seconds in which at least one transfer was in flight.
+
+    `first` and `last`: when the first transfer began and the last one ended; None before.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.first: float | None = None
+        self.last: float | None = None
+        self._count, self._since = 0, 0.0
+
+    def enter(self, now: float) -> None:
+        """Count a transfer that begins."""
+        if self.first is None:
+            self.first = now
+        if self._count == 0:
+            self._since = now
+        self._count += 1
+
+    def leave(self, now: float) -> None:
+        """Count a transfer that ends."""
+        self._count -= 1
+        self.last = now
+        if self._count == 0:
+            self.seconds += now - self._since
+
 
 STALL_FACTOR = 4  # × timeout without one byte ends a run even while heartbeats arrive
 

@@ -18,8 +18,8 @@ from distributed import Client, Future, get_client
 from merge_bench.merge.buffer_pool import BufferPool
 from merge_bench.merge.engines import describe
 from merge_bench.merge.engines.base import JoinShape, Side
+from merge_bench.merge.engines.hash_join import rows_without_key, without_match
 from merge_bench.merge.engines.library_columns import LibraryColumns, decimals_as_bytes, key_names
-from merge_bench.merge.engines.unmatched import rows_without_key, without_match
 from merge_bench.merge.exchange import DataPlane
 from merge_bench.merge.frame import Field, Frame, arrow_schema, integer_type
 from merge_bench.merge.plan import Plan
@@ -133,9 +133,8 @@ def merged(
     import dask.dataframe as dd
 
     left, right = (
-        dd.from_delayed(list(futures), meta=meta, verify_meta=False)
-        for futures, meta in zip(parts, empty, strict=True)
-    )  # fmt: skip
+        dd.from_delayed(list(futures), meta=meta, verify_meta=False) for futures, meta in zip(parts, empty, strict=True)
+    )
     sent = plan.distribution.sent
     if sent is Side.LEFT:  # Dask sends a frame of one partition to every worker
         left = left.repartition(npartitions=1)

@@ -22,9 +22,8 @@ import pyarrow.compute as pc
 from merge_bench.errors import RunFailed, WrongResult, first_line
 from merge_bench.host.memory import available_bytes
 from merge_bench.merge import hashing
-from merge_bench.merge.engines.base import Side
+from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.frame import Field, Frame, arrow_schema, integer_type, viewed
-from merge_bench.merge.how import How
 from merge_bench.merge.verification.duckdb_files import Raw, ReadRaw, SideFiles
 from merge_bench.merge.workload.tables import TableSpec
 
@@ -290,8 +289,10 @@ def _read_raw_if_refused(work: Callable[[Raw], _Answer]) -> _Answer:
         try:
             return work(raw)
         except ReadRaw as refused:
-            raw = {file: raw.get(file, frozenset()) | refused.columns.get(file, frozenset())
-                   for file in {*raw, *refused.columns}}  # fmt: skip
+            raw = {
+                file: raw.get(file, frozenset()) | refused.columns.get(file, frozenset())
+                for file in {*raw, *refused.columns}
+            }
 
 
 def _to_integers(column: pa.ChunkedArray, *, floats: bool = False) -> pa.ChunkedArray:

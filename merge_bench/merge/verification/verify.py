@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 import pyarrow as pa
 
-from merge_bench.merge.exchange.abort import Abort
-from merge_bench.merge.how import How
+from merge_bench.merge.engines.base import How
+from merge_bench.merge.exchange.base import Abort
 from merge_bench.merge.workload import synthetic
 from merge_bench.merge.workload.synthetic import SyntheticSpec
 from merge_bench.merge.workload.tables import TableSpec

@@ -10,9 +10,8 @@ table by itself: a random order is a pseudo-random bijection of row numbers, so 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from merge_bench.config.options import TableOptions
 from merge_bench.host import files
 from merge_bench.merge.workload.benchmark import Benchmark, Question, make_once
 from merge_bench.units import format_count
@@ -47,9 +47,11 @@ class Generator:
 
     def __init__(self, rows: int) -> None:
         self.rows = {
-            "x": rows, "small": max(LEAST_KEYS, rows // 1_000_000), "medium": max(LEAST_KEYS, rows // 1000),
+            "x": rows,
+            "small": max(LEAST_KEYS, rows // 1_000_000),
+            "medium": max(LEAST_KEYS, rows // 1000),
             "big": rows,
-        }  # fmt: skip
+        }
 
     def group_rows(self, table: str) -> int:
         """Rows of a row group; the last one may have fewer."""
@@ -89,9 +91,9 @@ def _shuffled(numbers: Numbers, count: int, seed: int) -> Numbers:
     """Where a pseudo-random order of 0…count-1 has these numbers."""
     from merge_bench.merge.workload import synthetic_loops as loops
 
-    found = numbers.copy()
-    loops.permute(found, count, math.isqrt(count - 1) + 1, seed)
-    return found
+    places = numbers.copy()
+    loops.permute(places, count, math.isqrt(count - 1) + 1, seed)
+    return places
 
 
 def _names(keys: Numbers) -> pa.Array:
@@ -110,17 +112,17 @@ def ensure_tables(rows: int, names: Sequence[str], folder: Path | None = None) -
     """
 
     def make(temporary: Path, missing: Sequence[str]) -> None:
-        made = Generator(rows)
+        generator = Generator(rows)
         for name in missing:
-            made.write(name, temporary / f"{name}.parquet")
+            generator.write(name, temporary / f"{name}.parquet")
 
     target = (cache_folder() if folder is None else folder) / f"{rows}-{VERSION}"
     what = f"h2o with {format_count(rows)} rows"
     return make_once(what, target, names, make, DISK_BYTES_PER_ROW * rows, "--rows")
 
 
-def _make(values: Mapping[str, Any], names: Sequence[str]) -> tuple[Path, ...]:
-    return ensure_tables(ROWS if values["rows"] is None else values["rows"], names)
+def _make(options: TableOptions, names: Sequence[str]) -> tuple[Path, ...]:
+    return ensure_tables(ROWS if options.rows is None else options.rows, names)
 
 
 def _question(name: str, right: str, key: str, how: str = "inner") -> Question:

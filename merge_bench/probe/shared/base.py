@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
-from merge_bench.config.options import Option
+from merge_bench.config.option import OptionsT
+from merge_bench.config.options import RunOptions
 from merge_bench.probe import probes
 from merge_bench.records.placements import ONE_HOST, TWO_HOSTS
 
@@ -203,12 +204,12 @@ class OverMpi(Probe):
 
 
 @dataclass(frozen=True)
-class ProbeKind:
+class ProbeKind(Generic[OptionsT]):
     """What a file of `probe` declares.
 
     - `name`, `help`: name and help of the command; the name is also the one in the records
-    - `make`: makes the measurement from the command's options, by their keys. Raises UsageError.
     - `options`: its options besides those that all probes share
+    - `make`: makes the measurement from them and from what the command line gave of those of `run`. Raises UsageError.
     - `other_tests`: kind of its tests whose names do not say bandwidth or latency (see `by_name`); tables and charts
       depend on it
     - `latency`: what its latency tests measure
@@ -217,8 +218,8 @@ class ProbeKind:
 
     name: str
     help: str
-    make: Callable[[Mapping[str, Any]], Probe]
-    options: tuple[Option, ...] = ()
+    options: type[OptionsT]
+    make: Callable[[OptionsT, RunOptions], Probe]
     other_tests: str = LATENCY_TEST
     latency: Measure = ONE_WAY
     in_rank: Callable[[Rank], None] | None = None

@@ -20,9 +20,9 @@ from merge_bench.probe.shared.base import ALL_TO_ALL, kind_of
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.placements import ONE_HOST, TWO_HOSTS
 from merge_bench.records.probe_rows import FROM_FILE, Row, rows_of
-from merge_bench.records.reader import read_campaign, read_head
+from merge_bench.records.reader import read_campaign
+from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.records.schema import ProbeLine
-from merge_bench.records.writer import RECORDS
 
 THROUGHPUT, DELAY = "type,msgsize,time,throughput", "type,time"
 LARGEST = 16 << 20
@@ -55,12 +55,11 @@ def ucx_latencies(results: Path) -> list[Row]:
 
     Only its first config counts.
     """
-    for records in sorted(results.glob(f"*-probe-p2p-*/{RECORDS}"), reverse=True):
-        head = read_head(records)
-        if head is None or (head.surroundings or {}).get("host") != socket.gethostname():
-            continue
+    here = socket.gethostname()
+    folders = ResultsFolder(results).newest(lambda head: head.host == here, names=lambda name: "-probe-p2p-" in name)
+    for folder, _ in folders:
         with contextlib.suppress(UsageError):
-            rows = [row for row in in_order(read_campaign(records)) if row.test == "tag_lat" and row.memory == "host"]
+            rows = [row for row in in_order(read_campaign(folder)) if row.test == "tag_lat" and row.memory == "host"]
             if rows:
                 return [row for row in rows if row.config == rows[0].config]
     return []

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from merge_bench.errors import RunFailed
 from merge_bench.merge.exchange import one_sided_puts as puts
-from merge_bench.merge.exchange.abort import ORPHANED_SECONDS
+from merge_bench.merge.exchange.base import ORPHANED_SECONDS
 from merge_bench.merge.exchange.one_sided_puts import STOPPED, Memory, Window
 from merge_bench.merge.worker import current_plugin
 
@@ -37,7 +37,7 @@ class Measured:
 
 
 def _ucx() -> UcxExchange:
-    """This worker's end of the data plane, as `steps.open_bare` has opened it."""
+    """This worker's end of the data plane, as `worker.open_bare` has opened it."""
     return cast("UcxExchange", current_plugin().exchange)
 
 

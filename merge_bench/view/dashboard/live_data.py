@@ -20,7 +20,7 @@ from merge_bench.view.numbers import gib
 from merge_bench.view.plot import merge
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.plot.source import source_of
-from merge_bench.view.report.layout import Column, by_pair
+from merge_bench.view.report.content import Column, by_pair
 from merge_bench.view.report.workers import without_bandwidth
 from merge_bench.view.text import as_html, plural
 

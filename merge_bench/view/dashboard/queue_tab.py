@@ -13,18 +13,18 @@ import panel as pn
 
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import MergeBenchError
+from merge_bench.records.results_folder import Entry
 from merge_bench.units import format_duration
 from merge_bench.view.dashboard import components as ui
 from merge_bench.view.dashboard.background import Session
 from merge_bench.view.dashboard.campaign_cache import CampaignCache
-from merge_bench.view.dashboard.campaign_index import Entry
 from merge_bench.view.dashboard.progress import progress_of, seconds_left
 from merge_bench.view.text import as_html, plural
 from merge_bench.view.titles import short_time, tunes
 
 HOW = (
-    "<p>Queue a run with <code>python -m merge_bench run --chunk 1e6 --on URL</code>, where URL is the address of the "
-    "service, or with <code>POST /api/jobs</code>.</p>"
+    "<p>Queue a run with <code>python -m merge_bench run --chunk 1e6 --service URL</code>, where URL is the address of"
+    " the service, or with <code>POST /api/jobs</code>.</p>"
 )
 _MOST = 50
 

@@ -11,7 +11,7 @@ import panel as pn
 from merge_bench.config.shipped import config_names, shipped_files
 from merge_bench.errors import UsageError
 from merge_bench.merge import engines
-from merge_bench.merge.how import How
+from merge_bench.merge.engines.base import How
 from merge_bench.view.dashboard import components as ui
 from merge_bench.view.dashboard import style_sheets
 from merge_bench.view.dashboard.runner import (

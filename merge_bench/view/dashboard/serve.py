@@ -26,12 +26,13 @@ from tornado.routing import Router
 from tornado.web import Application, RequestHandler
 from tornado.websocket import WebSocketClosedError
 
+from merge_bench.analysis.published import beside
 from merge_bench.cluster import scratch, signals
 from merge_bench.host.network import free_port, in_url, is_loopback, origins
+from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.view.dashboard import style_sheets
 from merge_bench.view.dashboard.app import Dashboard
 from merge_bench.view.dashboard.campaign_cache import CampaignCache
-from merge_bench.view.dashboard.campaign_index import Index
 from merge_bench.view.dashboard.runner import Permission, Runner
 
 HOLD_SECONDS = 1.0
@@ -53,7 +54,8 @@ def serve(results: Path, *, port: int, address: str, open_browser: bool, allow_r
     permission = permission_for(address, allow_run=allow_run)
     port = free_port(address, port)
     prepare()
-    index, cache, runner = Index(results, hold_seconds=HOLD_SECONDS), CampaignCache(), Runner(results)
+    index = ResultsFolder(results, also=beside(results), hold_seconds=HOLD_SECONDS)
+    cache, runner = CampaignCache(), Runner(results)
     pages = bokeh_pages(
         lambda: Dashboard(results, index=index, cache=cache, runner=runner, permission=permission),
         origins(address, port),
@@ -68,7 +70,7 @@ def serve(results: Path, *, port: int, address: str, open_browser: bool, allow_r
     if permission.token is not None:
         more.append(f"Enter this token in the dashboard to start runs: {permission.token}")
     loop: Any = IOLoop.current()
-    loop.run_in_executor(None, index.scan)  # so that the first page does not wait for it
+    loop.run_in_executor(None, index.entries)  # so that the first page does not wait for it
     both.start()
     folder = scratch.make("dashboard")
     if open_browser:

@@ -15,6 +15,7 @@ import panel as pn
 
 from merge_bench.config.shell_syntax import NAME, parse
 from merge_bench.records.campaign import Campaign
+from merge_bench.records.results_folder import RUNNING, TUNE, Entry
 from merge_bench.records.schema import ConfigLine, TuneLine
 from merge_bench.records.writer import safe_name
 from merge_bench.tune.evaluator import NOISE
@@ -22,7 +23,6 @@ from merge_bench.tune.result import PHASE_NAMES, Result, decision_of, name_of, r
 from merge_bench.tune.stage import stage_of, steps_of
 from merge_bench.view.dashboard import components as ui
 from merge_bench.view.dashboard.campaign_cache import CampaignCache, Figures, Loaded
-from merge_bench.view.dashboard.campaign_index import RUNNING, TUNE, Entry, offered
 from merge_bench.view.dashboard.last_result import LastResult
 from merge_bench.view.dashboard.live_data import fatal
 from merge_bench.view.dashboard.progress import Progress, finished, progress_of
@@ -35,7 +35,7 @@ from merge_bench.view.plot.source import of_results, source_of
 from merge_bench.view.report.next_step import NextStep, after_recorded_tuning
 from merge_bench.view.report.tuning import open_questions
 from merge_bench.view.text import as_html, plural, short, unbroken, uncapitalized, visible
-from merge_bench.view.titles import listed, size_of
+from merge_bench.view.titles import listed, offered, size_of
 
 MOST_STEPS = 2000
 
@@ -152,7 +152,7 @@ def _outcome(campaign: Campaign, result: Result, steps: int, *, running: bool) -
             f"Confirmed against {result.baseline}: {each}.",
         ]
     elif campaign.end is None:
-        done = f"{plural(steps, 'step')} and {plural(sum(map(finished, campaign.launches)), 'launch', 'es')} done"
+        done = f"{plural(steps, 'step')} and {plural(sum(map(finished, campaign.launches)), 'launch')} done"
         found = [f"{'The tuning goes on' if running else 'The tuning is not finished'}: {done}."]
     else:
         found = [result.outcome]

@@ -11,7 +11,7 @@ from merge_bench.tune.evaluator import CONFIRM
 from merge_bench.tune.result import LEFT_OUT
 from merge_bench.tune.stage import stage_of
 from merge_bench.view.numbers import NULL, gib
-from merge_bench.view.report.layout import Column
+from merge_bench.view.report.content import Column
 from merge_bench.view.report.next_step import after_recorded_tuning
 from merge_bench.view.text import capitalized, plural, short
 from merge_bench.view.titles import size_of

@@ -12,10 +12,12 @@ from merge_bench.records.schema import TuneLine
 from merge_bench.tune.evaluator import UNDECIDED
 from merge_bench.tune.head_to_head import level
 from merge_bench.tune.result import GAINED, Result, decision_of, name_of
+from merge_bench.units import plural
 from merge_bench.view.numbers import ends, ratio
-from merge_bench.view.report.layout import Column, Page, by_row, page_on
+from merge_bench.view.report.content import Column, Page, by_row
 from merge_bench.view.report.next_step import NextStep
-from merge_bench.view.text import capitalized, plural
+from merge_bench.view.report.terminal import page_on
+from merge_bench.view.text import capitalized
 
 BEST_ESTIMATE = "among the best estimates; tested on new launches, see below"
 """Why an undecided candidate is in the confirmation."""

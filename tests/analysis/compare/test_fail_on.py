@@ -9,6 +9,7 @@ import pytest
 
 from merge_bench.analysis.compare.document import ONE_NIGHT
 from merge_bench.analysis.compare.fail_on import Gate, asked_for, judged, passed
+from merge_bench.config.options import RunOptions
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
@@ -136,17 +137,15 @@ def test_a_metric_that_nothing_has_meets_no_gate(tmp_path: Path) -> None:
 
 
 def test_a_gate_needs_something_to_hold_against() -> None:
-    values = {"against": None, "fail_on": ("slower",), "threshold": 0.02, "allow_no_baseline": None}
+    options = RunOptions(fail_on=("slower",))
     with pytest.raises(UsageError, match="--against"):
-        asked_for(values, compared=1, runs=1)
-    assert asked_for(values, compared=2, runs=2) == Gate(None, ("slower",), 0.02)
-    assert asked_for({**values, "fail_on": ()}, compared=2, runs=2) is None
+        asked_for(options, compared=1, runs=1)
+    assert asked_for(options, compared=2, runs=2) == Gate(None, ("slower",), 0.02)
+    assert asked_for(RunOptions(), compared=2, runs=2) is None
 
 
 def asked(against: Path) -> Gate | None:
-    return asked_for(
-        {"against": str(against), "fail_on": (), "threshold": 0.02, "allow_no_baseline": None}, compared=1, runs=1
-    )
+    return asked_for(RunOptions(against=str(against)), compared=1, runs=1)
 
 
 def test_a_folder_of_one_result_is_that_result(tmp_path: Path) -> None:
@@ -177,8 +176,4 @@ def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
 
 def test_an_earlier_result_that_is_not_there_is_told_before_anything_starts(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no file"):
-        asked_for(
-            {"against": str(tmp_path / "gone"), "fail_on": (), "threshold": 0.02, "allow_no_baseline": None},
-            compared=1,
-            runs=1,
-        )
+        asked(tmp_path / "gone")

@@ -11,9 +11,10 @@ import pytest
 
 from merge_bench.analysis.compare.document import ONE_NIGHT
 from merge_bench.analysis.compare.fail_on import Gate, asked_for, passed
-from merge_bench.analysis.compare.samples import METRICS
+from merge_bench.analysis.compare.judging import METRICS
 from merge_bench.analysis.documents.error import Failure
 from merge_bench.analysis.history import document as documents
+from merge_bench.config.options import RunOptions
 from merge_bench.errors import UsageError
 from merge_bench.records.reader import read_campaign
 from merge_bench.view.report.comparison import print_comparison
@@ -25,12 +26,9 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def gate(results: Path, *fail_on: str, allow_no_baseline: bool | None = None) -> Gate:
-    values = {
-        "against": "history", "fail_on": fail_on, "threshold": 0.02, "results": str(results),
-        "allow_no_baseline": allow_no_baseline,
-    }  # fmt: skip
-    found = asked_for(values, compared=1, runs=1)
+def gate(results: Path, *fail_on: str, allow_no_baseline: bool = False) -> Gate:
+    options = RunOptions(against="history", fail_on=fail_on, results=str(results), allow_no_baseline=allow_no_baseline)
+    found = asked_for(options, compared=1, runs=1)
     assert found is not None
     return found
 
@@ -162,8 +160,4 @@ def test_a_result_is_not_held_against_itself(tmp_path: Path) -> None:
 
 def test_several_configs_are_refused() -> None:
     with pytest.raises(UsageError, match="takes one config"):
-        asked_for(
-            {"against": "history", "fail_on": (), "threshold": 0.02, "results": "results", "allow_no_baseline": None},
-            compared=2,
-            runs=2,
-        )
+        asked_for(RunOptions(against="history"), compared=2, runs=2)

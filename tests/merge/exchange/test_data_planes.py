@@ -14,6 +14,7 @@ from merge_bench.campaign.registry_options import complete
 from merge_bench.config.options import BY_KEY
 from merge_bench.errors import UsageError
 from merge_bench.merge import exchange
+from merge_bench.merge.engines.base import How
 from merge_bench.merge.exchange import (
     UNKNOWN,
     DataPlane,
@@ -24,7 +25,6 @@ from merge_bench.merge.exchange import (
     recorded_plane,
 )
 from merge_bench.merge.exchange.base import Exchange
-from merge_bench.merge.how import How
 from tests.helpers.runs import ROOT, environment, run
 
 SOCKETS = '''"""A data plane that nothing else in the package knows of: TCP sockets of Python."""
@@ -39,8 +39,8 @@ import numpy as np
 
 from merge_bench.merge.exchange import DataPlane
 from merge_bench.merge.exchange.base import Exchange
-from merge_bench.merge.exchange.in_flight import Flight
-from merge_bench.merge.parcel_layout import runs_of
+from merge_bench.merge.exchange.base import Flight
+from merge_bench.merge.partition import runs_of
 
 PLANE = DataPlane(
     name="sockets", help="with Python's sockets", place=9, attribute="SocketExchange", runtime_filter=True,

@@ -15,7 +15,7 @@ import pytest
 
 from merge_bench.errors import UsageError
 from merge_bench.merge.frame import canonical_type, field_of
-from merge_bench.merge.verification import duckdb_reference, duckdb_values, raw_copy
+from merge_bench.merge.verification import duckdb_files, duckdb_reference, raw_copy
 from merge_bench.merge.workload.tables import TableColumn, TableSide, TableSpec
 from tests.merge.workload.parquet_samples import write
 
@@ -159,4 +159,4 @@ def test_a_raw_copy_has_the_pages_and_no_types(tmp_path: Path) -> None:
 
 def test_units_of_durations_come_from_arrows_schema() -> None:
     schema = pa.schema([("a", pa.duration("ns")), ("b", pa.int64())])
-    assert duckdb_values.duration_units(base64.b64encode(schema.serialize())) == {"a": "ns"}
+    assert duckdb_files.duration_units(base64.b64encode(schema.serialize())) == {"a": "ns"}

@@ -20,13 +20,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merge_bench.errors import RunFailed, UsageError, WrongResult
-from merge_bench.merge.engines.base import Side
+from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.frame import Frame
-from merge_bench.merge.how import How
 from merge_bench.merge.verification import duckdb_reference
 from merge_bench.merge.verification.duckdb_reference import expected_batches
-from merge_bench.merge.workload.sizes import output_bytes, row_bytes
-from merge_bench.merge.workload.tables import TableSpec, load_chunk
+from merge_bench.merge.workload.tables import TableSpec, load_chunk, output_bytes, row_bytes
 from tests.helpers.examples import examples
 from tests.merge.workload.parquet_samples import NAN, VALUES, plan, run_engine, two_tables, write
 

@@ -62,7 +62,7 @@ def test_with_a_queue_there_is_a_tab_for_it_instead_of_that_for_runs(tmp_path: P
     assert "Run" not in view.tabs.options
     update(view.queue)
     assert "No job is running, none waits." in texts(view.queue.layout)
-    assert "--on URL" in texts(view.queue.layout)
+    assert "--service URL" in texts(view.queue.layout)
     without = Dashboard(tmp_path, runner=Runner(tmp_path))
     assert "Queue" not in without.tabs.options
 
