@@ -18,6 +18,7 @@ from merge_bench.errors import Caution, UsageError
 from merge_bench.host import machine, network
 from merge_bench.host.description import Network, Node, Project
 from merge_bench.records.schema import Worker
+from merge_bench.units import plural
 
 CODE = "rdma-unused"
 
@@ -119,9 +120,8 @@ def check_gpus(placements: Sequence[Placement], gpus: Mapping[str, int], workers
         present = gpus[placement.host.name]
         if present < needed:
             raise UsageError(
-                f"{placement.host.name} has {present} {'GPU' if present == 1 else 'GPUs'}, but its"
-                f" {len(placement.workers)} workers need {needed}; change --workers, --workers-per-gpu or the slots of"
-                " this host"
+                f"{placement.host.name} has {plural(present, 'GPU')}, but its {len(placement.workers)} workers"
+                f" need {needed}; change --workers, --workers-per-gpu or the slots of this host"
             )
     unknown = [p for p in placements if p.host.slots is None and (p.host.gpus is None or p.host.assumed)]
     if not chosen and any(gpus[p.host.name] * workers_per_gpu > len(p.workers) for p in unknown):

@@ -23,7 +23,7 @@ from merge_bench.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from merge_bench.campaign.cluster_session import Session
-    from merge_bench.campaign.make_plan import Prepared
+    from merge_bench.campaign.make_plan import PlannedRun
     from merge_bench.merge.workload.synthetic import SyntheticSpec
     from merge_bench.probe.ranks.launch import RankSession
     from merge_bench.probe.ranks.rank import Rank
@@ -73,21 +73,21 @@ class Pattern:
 
         return self.iterations or rounds_of(seconds)
 
-    def tables(self, prepared: Prepared) -> list[SyntheticSpec]:
+    def tables(self, prepared: PlannedRun) -> list[SyntheticSpec]:
         """The synthetic tables whose parcels are sent."""
         from merge_bench.merge.workload.synthetic import SyntheticSpec
 
         plan = prepared.plan
         return [SyntheticSpec(chunk * plan.workers, FRACTION, plan.seed, PAYLOAD_COLUMNS) for chunk in self.chunks]
 
-    def usual_seconds(self, prepared: Prepared, start: float) -> float | None:
+    def usual_seconds(self, prepared: PlannedRun, start: float) -> float | None:
         """Measured: half a second of rounds and a tenth around them, 0.5 µs for each row of a chunk and rank."""
         rows = len(self.sizes) + len(self.chunks) + (self.ring(prepared.plan.workers) is not None)
         tables = 0.5e-6 * sum(self.chunks) * prepared.plan.workers
         return None if self.iterations else start + 0.6 * rows + tables
 
 
-def at_least_two(prepared: Prepared) -> Prepared:
+def at_least_two(prepared: PlannedRun) -> PlannedRun:
     """The same; raises `UsageError` if there is one worker only."""
     if prepared.plan.workers < 2:
         raise UsageError("all-to-all needs at least two ranks; use --workers 2 or more")
@@ -164,7 +164,7 @@ class InWorkers(Probe):
     pattern: Pattern
     name = NAME
 
-    def prepare(self, prepared: Prepared) -> Prepared:
+    def prepare(self, prepared: PlannedRun) -> PlannedRun:
         return at_least_two(prepared)
 
     def exchange_all(
@@ -213,7 +213,7 @@ class OverUcx(InWorkers):
     def describe(self) -> dict[str, Any]:
         return {**self.pattern.describe(UCX), **({"memory": "cuda"} if self.device_memory else {})}
 
-    def usual_seconds(self, prepared: Prepared) -> float | None:
+    def usual_seconds(self, prepared: PlannedRun) -> float | None:
         """As of `Pattern`, and the start of a cluster."""
         return self.pattern.usual_seconds(prepared, 2.5)
 
@@ -256,7 +256,7 @@ class OverNccl(InWorkers):
     def describe(self) -> dict[str, Any]:
         return self.pattern.describe(NCCL)
 
-    def prepare(self, prepared: Prepared) -> Prepared:
+    def prepare(self, prepared: PlannedRun) -> PlannedRun:
         """The same, with at least two workers; checks that NCCL is there."""
         from merge_bench.cluster.launchers import launchers
         from merge_bench.probe.workers import nccl_ranks
@@ -298,11 +298,11 @@ class OverMpiRanks(OverMpi):
     def describe(self) -> dict[str, Any]:
         return {**self.pattern.describe(MPI), "mpirun": self.mpi().mpirun}
 
-    def prepare(self, prepared: Prepared) -> Prepared:
+    def prepare(self, prepared: PlannedRun) -> PlannedRun:
         """The same, with at least two ranks; checks the MPI."""
         return at_least_two(super().prepare(prepared))
 
-    def usual_seconds(self, prepared: Prepared) -> float | None:
+    def usual_seconds(self, prepared: PlannedRun) -> float | None:
         """As of `Pattern`, and the start of mpirun."""
         return self.pattern.usual_seconds(prepared, 1.5)
 

@@ -25,7 +25,7 @@ from merge_bench.tune.result import LEFT_OUT
 from merge_bench.tune.space import Value, read_space
 from merge_bench.tune.strategies import strategies
 from merge_bench.tune.tuning_plan import Task
-from merge_bench.units import format_duration
+from merge_bench.units import format_duration, plural
 
 _SPARE = 1.2
 """Of a budget that is advised: no two launches take the same time."""
@@ -162,7 +162,7 @@ class Timing:
         slow = most / quick * costs.search(fitting.values) + costs.confirmation(fitting.sizes)
         source = "as the first launches took" if self.noted else self.expected.source(self.jobs)
         count = len(fitting.values)
-        candidates = f"{count} candidates have" if count != 1 else "1 candidate has"
+        candidates = f"{plural(count, 'candidate')} {'has' if count == 1 else 'have'}"
         sentences = [
             f"this takes about {format_duration(costs.search(fitting.values))} ({quick} launches) if each candidate is"
             f" decided after {Options.least} blocks and none gains, about {format_duration(slow)} ({most + confirming})"

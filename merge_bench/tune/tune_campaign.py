@@ -100,7 +100,7 @@ def _search(task: Task, timing: Timing, writer: CampaignWriter, progress: Progre
         baseline=task.baseline,
         text=task.text,
         prepared=task.prepared,
-        load=lambda path: load(path, task.run)[0],
+        load=lambda path: load(path, task.run),
         launch=launch,
         metric=given.metric,
         seed=task.head.seed,

@@ -16,7 +16,7 @@ from merge_bench.analysis.predict.whatif import parse_links, parse_what_if
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign
-from merge_bench.units import format_bytes, format_count, format_rate
+from merge_bench.units import format_bytes, format_count, format_rate, plural
 
 BEYOND = 8
 """Workers or hosts beyond this many times the measured ones are far beyond what was measured."""
@@ -79,7 +79,7 @@ def _beyond(runs: Sequence[Measured], problem: Problem) -> Iterator[str]:
         )
     if problem.hosts > max(hosts, 2):
         yield (
-            f"At most {hosts} {'host was' if hosts == 1 else 'hosts were'} measured, not {problem.hosts}:"
+            f"At most {plural(hosts, 'host')} {'was' if hosts == 1 else 'were'} measured, not {problem.hosts}:"
             " the network is assumed to carry the full rate "
             "of all hosts at once."
         )
@@ -139,15 +139,18 @@ MOST_WORKERS = 1024
 
 
 def predict(
-    campaigns: Sequence[Campaign], *, workers: int, hosts: int | None = None, chunk: int | None = None,
-    what_if: Iterable[str] = (), links: Sequence[str] = (), config: str | None = None,
-) -> PredictDocument:  # fmt: skip
+    campaigns: Sequence[Campaign],
+    *,
+    workers: int,
+    hosts: int | None = None,
+    chunk: int | None = None,
+    what_if: Iterable[str] = (),
+    links: Sequence[str] = (),
+    config: str | None = None,
+) -> PredictDocument:
     """What this merge would do on `workers` workers of `hosts` hosts; None: on as many as the largest result has.
 
-    Raises
-    ------
-    UsageError
-        If it cannot be forecast; the message names what is missing.
+    Raises UsageError if it cannot be forecast; the message names what is missing.
     """
     if not 1 <= workers <= MOST_WORKERS:
         raise UsageError(f"--workers must be from 1 to {MOST_WORKERS}, not {workers}")
@@ -230,11 +233,13 @@ def _quantity(name: str, outcome: Outcome, again: Sequence[Outcome]) -> Quantity
 def _measured_wall(problem: Problem, runs: Sequence[Measured]) -> float | None:
     """The median wall of the runs of this very problem."""
     walls = [
-        _wall(run) for run in runs
-        if run.shape.workers == problem.workers and len(run.shape.per_host) == problem.hosts
+        _wall(run)
+        for run in runs
+        if run.shape.workers == problem.workers
+        and len(run.shape.per_host) == problem.hosts
         and max(run.shape.per_host) == problem.per_host[0]
         and math.isclose(run.shape.rows_per_chunk, problem.rows_per_chunk, rel_tol=1e-6)
-    ]  # fmt: skip
+    ]
     return median(walls) if walls else None
 
 
@@ -252,10 +257,13 @@ def _checked(run: Measured, values: Values) -> Checked:
         outcome = None
     wall = _wall(run)
     return Checked(
-        result=shape.name, workers=shape.workers, hosts=len(shape.per_host),
-        rows_per_chunk=shape.rows_per_chunk, measured_wall_seconds=wall,
+        result=shape.name,
+        workers=shape.workers,
+        hosts=len(shape.per_host),
+        rows_per_chunk=shape.rows_per_chunk,
+        measured_wall_seconds=wall,
         model_wall_seconds=outcome.wall if outcome else None,
         error=outcome.wall / wall - 1 if outcome and wall > 0 else None,
         measured_bandwidth_bytes_per_second=median(bandwidths) if bandwidths else None,
         model_bandwidth_bytes_per_second=outcome.bandwidth if outcome else None,
-    )  # fmt: skip
+    )

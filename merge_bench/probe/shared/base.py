@@ -17,7 +17,7 @@ from merge_bench.probe import probes
 from merge_bench.records.placements import ONE_HOST, TWO_HOSTS
 
 if TYPE_CHECKING:
-    from merge_bench.campaign.make_plan import Prepared
+    from merge_bench.campaign.make_plan import PlannedRun
     from merge_bench.campaign.planned_launches import Job
     from merge_bench.campaign.progress import Progress
     from merge_bench.errors import Caution
@@ -125,21 +125,21 @@ class Probe:
         """What to measure, as plain data: the plan in the records."""
         raise NotImplementedError
 
-    def prepare(self, prepared: Prepared) -> Prepared:
+    def prepare(self, prepared: PlannedRun) -> PlannedRun:
         """The same hosts and settings, with the workers that this measurement needs; by default all.
 
         Raises UsageError if there are too few hosts, or a tool is missing.
         """
         return prepared
 
-    def commands(self, prepared: Prepared) -> list[str]:
+    def commands(self, prepared: PlannedRun) -> list[str]:
         """What a launch would start: for each process a line with its host, and one with its command."""
         from merge_bench.cluster.launchers import make_launcher
 
         commands = make_launcher(prepared.settings).commands(prepared.plan, prepared.settings)
         return [line for each in commands for line in (f"# {each.role} on {each.host}", each.shown())]
 
-    def usual_seconds(self, prepared: Prepared) -> float | None:
+    def usual_seconds(self, prepared: PlannedRun) -> float | None:
         """Seconds that a launch takes on two cores by default; None if that is not known, or depends on options."""
         return None
 
@@ -174,14 +174,14 @@ class OverMpi(Probe):
 
         return mpirun.find_mpi(self.mpirun_asked, self.tool_library())
 
-    def prepare(self, prepared: Prepared) -> Prepared:
+    def prepare(self, prepared: PlannedRun) -> PlannedRun:
         """The same, if this MPI can start ranks on the hosts; raises as `mpirun.check_hosts`."""
         from merge_bench.probe.ranks import mpirun
 
         mpirun.check_hosts(self.mpi(), prepared.settings)
         return prepared
 
-    def commands(self, prepared: Prepared) -> list[str]:
+    def commands(self, prepared: PlannedRun) -> list[str]:
         """The mpirun of the ranks; WORK and SCRATCH are known only when they start."""
         from merge_bench.cluster.start_on_hosts import main_argv
         from merge_bench.probe.ranks import mpirun
@@ -193,11 +193,11 @@ class OverMpi(Probe):
 
     def launch(self, job: Job, writer: CampaignWriter, progress: Progress, index: int) -> int:
         """Start ranks, measure, and end them; gives the exit status."""
-        from merge_bench.campaign.launch import recorded
+        from merge_bench.campaign.launch import record_outcome
         from merge_bench.probe.ranks.launch import RankSession
 
         session = RankSession(job, writer, progress, index)
-        with recorded(job, writer, index, session) as outcome:
+        with record_outcome(job, writer, index, session) as outcome:
             session.start(self.mpi())
             self.measure(session)
         return outcome.status
