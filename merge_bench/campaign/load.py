@@ -15,16 +15,15 @@ from merge_bench.campaign.machine_checks import Machine, check_installed, count_
 from merge_bench.campaign.make_plan import PlannedRun, launcher_ucx, plan_run
 from merge_bench.campaign.planned_launches import Sweep
 from merge_bench.campaign.run_options import SWEPT, runs_of
-from merge_bench.cluster.environment import LOOPBACK, open_port
-from merge_bench.cluster.launcher_choice import choose, choose_kind, leftovers
-from merge_bench.config.check import CheckResult, check_config, named_options
+from merge_bench.cluster.dask_commands import LOOPBACK, open_port
+from merge_bench.cluster.launchers import choose, choose_kind, leftovers
+from merge_bench.config.check import BRINGS_CODE, CheckResult, check_config, named_options
 from merge_bench.config.conflicts import NO_DEVICE, Conflict
 from merge_bench.config.options import RunOptions
 from merge_bench.config.reader import ConfigFile, read_config
 from merge_bench.config.resolve import resolve
 from merge_bench.config.shipped import find_config
 from merge_bench.config.ucx_choice import use_ucx
-from merge_bench.config.variable_states import BRINGS_CODE
 from merge_bench.errors import Caution, GateNotMet, UsageError
 from merge_bench.host import network
 from merge_bench.merge.workload.tables import TableSpec

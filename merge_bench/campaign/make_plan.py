@@ -13,11 +13,10 @@ from merge_bench.campaign.machine_checks import Machine, check_engine, check_gpu
 from merge_bench.campaign.run_options import AUTO, engine_of, needing_a_shuffle, protocol_of, refuse_no_pairs
 from merge_bench.cluster import dask_settings
 from merge_bench.cluster.base import ClusterSettings, LauncherKind
-from merge_bench.cluster.environment import open_port, ucx_settings
+from merge_bench.cluster.dask_commands import open_port, ucx_settings
 from merge_bench.cluster.hosts import HostSpec, count_workers, place
-from merge_bench.cluster.launcher_choice import choose, leftovers
-from merge_bench.cluster.launchers import launchers
-from merge_bench.cluster.running_cluster import count_running
+from merge_bench.cluster.launchers import choose, launchers, leftovers
+from merge_bench.cluster.scheduler_client import count_running
 from merge_bench.config.files import open_regular
 from merge_bench.config.options import RunOptions
 from merge_bench.config.reader import ConfigFile

@@ -15,7 +15,7 @@ import click
 
 from merge_bench.cli.jobs import gate_at_home, on_service, service_of
 from merge_bench.cli.parameters import CONTEXT, PATH, AsTyped, SectionedCommand, add_options, count_option, json_option
-from merge_bench.cluster.launcher_choice import batches, with_storage
+from merge_bench.cluster.launchers import batches, with_storage
 from merge_bench.config.options import CLUSTER_OPTIONS, RunOptions, without_merge
 from merge_bench.errors import GateNotMet, LaunchFailed, UsageError, printed_above, say
 
@@ -235,12 +235,11 @@ def doctor(as_json: bool, strict: bool, scheduler_address: str | None, scheduler
     """Find problems on this host, or on each host of a running cluster, and show how to fix them."""
     from merge_bench.analysis.documents.setup import DoctorDocument
     from merge_bench.config.ucx_choice import use_ucx
-    from merge_bench.host.doctor.base import BAD, worst
-    from merge_bench.host.doctor.examine import agreement, examine_here
+    from merge_bench.host.doctor import BAD, agreement, examine_here, worst
     from merge_bench.view.document import print_document
 
     if scheduler_address or scheduler_file:
-        from merge_bench.cluster.running_cluster import on_each_host
+        from merge_bench.cluster.scheduler_client import on_each_host
 
         hosts = on_each_host(scheduler_address, scheduler_file, examine_here)
     else:

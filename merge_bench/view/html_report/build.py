@@ -12,7 +12,7 @@ from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.analysis.published import MergeResult, SettingEffect
 from merge_bench.analysis.verification_state import UNVERIFIED
 from merge_bench.errors import MergeBenchError
-from merge_bench.probe.shared.measures import ONE_WAY, PING_PONG, THROUGHPUT, kind_of, measure_of, placed
+from merge_bench.probe.shared.base import ONE_WAY, PING_PONG, THROUGHPUT, kind_of, measure_of, placed
 from merge_bench.probe.shared.stored_rows import label_rows
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.probe_rows import Row

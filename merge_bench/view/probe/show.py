@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TextIO
 
 from merge_bench.errors import Caution
-from merge_bench.probe.shared.measures import (
+from merge_bench.probe.shared.base import (
     ALL_TO_ALL,
     BUS,
     COLLECTIVE,
@@ -323,7 +323,7 @@ def _collective(page: Page, table: Table, base: Line | None) -> None:
 
 
 def _scaled(value: float | None, measure: Measure) -> str:
-    return number(None if value is None else value / measure.one)
+    return number(None if value is None else value / measure.scale)
 
 
 def _all_to_all(page: Page, table: Table, baseline: str | None) -> None:

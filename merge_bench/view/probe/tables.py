@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import groupby
 
 from merge_bench.probe.ranks.ucc import SHARP_ASKED
-from merge_bench.probe.shared.measures import ALL_TO_ALL, COLLECTIVE, PING_PONG, kind_of, placed
+from merge_bench.probe.shared.base import ALL_TO_ALL, COLLECTIVE, PING_PONG, kind_of, placed
 from merge_bench.records.probe_rows import Row
 from merge_bench.view.numbers import binary
 from merge_bench.view.report.content import Page, grouped

@@ -28,9 +28,8 @@ from merge_bench.merge.workload.tables import FEW_ROW_GROUPS
 from merge_bench.records.campaign import INTERRUPTED, JOB, Campaign, Run
 from merge_bench.records.schema import GivenOptions
 from merge_bench.records.writer import safe_name
-from merge_bench.tune.budget import upwards
+from merge_bench.tune.budget import round_up_duration, time_to_decide_all
 from merge_bench.tune.result import Result, result_of
-from merge_bench.tune.timing import time_to_decide_all
 from merge_bench.units import plural
 from merge_bench.view.titles import tunes
 
@@ -241,7 +240,7 @@ def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, en
     if launches is not None and (limited or changed):
         changed["max_launches"] = f"{2 * launches:.0f}"
     if seconds is not None and (limited or changed):
-        changed["budget"] = upwards(
+        changed["budget"] = round_up_duration(
             2 * seconds if quiet and waits and not result.untried else max(2 * seconds, enough or 0.0)
         )
     if changed:
@@ -269,7 +268,7 @@ def _budget_for_all(campaign: Campaign, result: Result, enough: float | None) ->
     open_still = ((result.undecided or result.no_gain_seen) and result.stopped) or result.left_out or result.unconfirmed
     if asked is None or enough is None or seconds is None or enough <= seconds or not open_still:
         return ""
-    return upwards(enough)
+    return round_up_duration(enough)
 
 
 def after_recorded_tuning(campaign: Campaign) -> NextStep:
