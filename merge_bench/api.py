@@ -187,7 +187,7 @@ def run(*, check: bool = True, **options: object) -> Result:
         If `check`, and a launch failed, the merge was wrong, or a gate was not met.
     """
     from merge_bench.campaign import registry_options
-    from merge_bench.campaign.run import load_all
+    from merge_bench.campaign.load import load_sweep
     from merge_bench.config import ucx_choice
     from merge_bench.config.option import from_python
     from merge_bench.config.options import RunOptions
@@ -200,7 +200,7 @@ def run(*, check: bool = True, **options: object) -> Result:
         )
     given = from_python(RunOptions, options, registry_options.options())
     with ucx_choice.restored():
-        sweep = load_all(given)
+        sweep = load_sweep(given)
         say_warnings(warning for one in sweep.prepared.values() for warning in one.warnings)
         result, verdict, status = launch(sweep, _caller(options), say_time=False)
     if check and status:
@@ -218,13 +218,13 @@ def launch(
     `quiet`: show no progress; `say_time`: print how long several launches take. Returns the result, the comparison if
     there is a gate, and the exit status.
     """
-    from merge_bench.analysis.compare.fail_on import asked_for
+    from merge_bench.analysis.compare.fail_on import Gate
     from merge_bench.campaign import run as running
     from merge_bench.view.progress import progress_for
 
     options = sweep.options
-    gate = asked_for(options, compared=len(sweep.labels), runs=len(sweep.prepared))
-    if gate is not None and (doubt := gate.doubt(sweep.first.plan.launches)) is not None:
+    gate = Gate.from_options(options, compared=len(sweep.labels), runs=len(sweep.prepared))
+    if gate is not None and (doubt := gate.power_warning(sweep.first.plan.launches)) is not None:
         say(f"warning: {doubt}", "measure both with --launches 8")
     with contextlib.closing(progress_for(sys.stderr, quiet=quiet)) as progress:
         folder, status = running.run(
@@ -234,7 +234,7 @@ def launch(
     result = load(folder)
     verdict: CompareDocument | None = None
     if gate is not None and status == 0:
-        verdict, status = gate.hold(result.campaign)
+        verdict, status = gate.evaluate(result.campaign)
     return result, verdict, status
 
 

@@ -267,9 +267,12 @@ def _received(worker: WorkerIteration) -> float | None:
 
 
 def _worker(
-    rank: int, host: str, launches: Sequence[Sequence[WorkerIteration]], memory: Sequence[WorkerMemory],
+    rank: int,
+    host: str,
+    launches: Sequence[Sequence[WorkerIteration]],
+    memory: Sequence[WorkerMemory],
     frames: tuple[bool, bool],
-) -> WorkerFigures:  # fmt: skip
+) -> WorkerFigures:
     def nested(value: Callable[[WorkerIteration], float | None]) -> float | None:
         return middle(middle(value(worker) for worker in workers) for workers in launches)
 

@@ -95,27 +95,33 @@ def _ranks(
     slow = diagnostics.slow_link(launches, workers)
     if slow is not None and (cost := shares.get("exchange", 0.0) * (1 - 1 / slow.factor)) >= GAIN:
         yield Bottleneck(
-            what="slow-link", share=cost, rank=slow.rank,
+            what="slow-link",
+            share=cost,
+            rank=slow.rank,
             because=f"rank {slow.rank} ({hosts.get(slow.rank, '?')}) exchanges data at {format_rate(slow.rate)}, the"
             f" other ranks at {format_rate(slow.others)}",
-        )  # fmt: skip
+        )
     for over in diagnostics.overloaded(workers)[:1]:
         slowed: tuple[Phase, ...] = ("exchange", "join") if over.what == "received" else ("join",)
         cost = min(1.0, sum(shares.get(phase, 0.0) for phase in slowed)) * (1 - 1 / over.factor)
         if cost >= GAIN:
             has, rows = ("receives", "rows") if over.what == "received" else ("produces", "result rows")
             yield Bottleneck(
-                what="overload", share=cost, rank=over.rank,
+                what="overload",
+                share=cost,
+                rank=over.rank,
                 because=f"rank {over.rank} ({hosts[over.rank]}) {has} {over.factor:.2f} × as many {rows} as the other"
                 " ranks on average",
-            )  # fmt: skip
+            )
     late = diagnostics.straggling(workers)
     if late is not None and (cost := late.excess / wall) >= GAIN:
         yield Bottleneck(
-            what="straggler", share=cost, rank=late.rank,
+            what="straggler",
+            share=cost,
+            rank=late.rank,
             because=f"rank {late.rank} ({hosts[late.rank]}) needs {format_seconds(late.seconds)} for {late.phase}, the"
             f" other ranks {format_seconds(late.others)}",
-        )  # fmt: skip
+        )
 
 
 def _overlapped(launches: Sequence[Launch], shares: Mapping[Phase, float], link: Link | None) -> Bottleneck:
@@ -140,7 +146,7 @@ def _overlapped(launches: Sequence[Launch], shares: Mapping[Phase, float], link:
 
 def _phase(
     launches: Sequence[Launch], shares: Mapping[Phase, float], link: Link | None, memory: MemoryRate | None
-) -> Bottleneck:  # fmt: skip
+) -> Bottleneck:
     name = max(shares, key=lambda each: shares[each])
     takes = f"the longest phase, {shares[name]:.0%} of the wall-clock time"
     if name != "exchange":

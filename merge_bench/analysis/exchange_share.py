@@ -75,9 +75,11 @@ def find(run: Run, probes: Iterable[Campaign]) -> ExchangeShare | None:
         return None
     rate = median(rates)
     share = ExchangeShare(
-        size=chosen[0].size, parcels=chosen[0].count is not None, all_to_all=rate,
+        size=chosen[0].size,
+        parcels=chosen[0].count is not None,
+        all_to_all=rate,
         exchange=median(_sent(each) / max(_flight(worker) for worker in each.workers) for each in timed),
-    )  # fmt: skip
+    )
     return share if run.plan.pipeline else _with_parts(share, timed)
 
 
@@ -90,9 +92,16 @@ def _with_parts(share: ExchangeShare, timed: Sequence[IterationLine]) -> Exchang
     late = max(_partition(each) for each in iteration.workers) - _partition(worker)
     waiting = min(late, max(phase - flight, 0.0))
     return ExchangeShare(
-        size=share.size, parcels=share.parcels, all_to_all=share.all_to_all, exchange=share.exchange, phase=phase,
-        ideal=ideal, slower=flight - ideal, waiting=waiting, other=phase - flight - waiting,
-    )  # fmt: skip
+        size=share.size,
+        parcels=share.parcels,
+        all_to_all=share.all_to_all,
+        exchange=share.exchange,
+        phase=phase,
+        ideal=ideal,
+        slower=flight - ideal,
+        waiting=waiting,
+        other=phase - flight - waiting,
+    )
 
 
 def _lines_of(campaign: Campaign, run: Run, launch: Launch) -> list[ProbeLine]:

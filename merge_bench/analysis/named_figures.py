@@ -90,9 +90,13 @@ def _runs(campaign: Campaign, problem: Callable[[Run], str]) -> Iterator[Subject
         document = summarize_run(campaign, run, campaign.head.campaign_id)
         state, plan, what = state_of(run, aggregate.counted(run)), run.plan, problem(run)
         labels = {
-            "config": run.config.name, "problem": what, "engine": plan.engine or "", "exchange": plan.exchange or "",
-            "hosts": str(len(document.plan["hosts"])), "options": ", ".join(_options(plan)),
-        }  # fmt: skip
+            "config": run.config.name,
+            "problem": what,
+            "engine": plan.engine or "",
+            "exchange": plan.exchange or "",
+            "hosts": str(len(document.plan["hosts"])),
+            "options": ", ".join(_options(plan)),
+        }
         ways = [f"engine {plan.engine}"] * bool(plan.engine) + [f"exchange {plan.exchange}"] * bool(plan.exchange)
         times = [launch.line.time for launch in run.launches if launch.line is not None]
         yield Subject(
@@ -147,10 +151,15 @@ def _probe_rows(campaign: Campaign) -> Iterator[Subject]:
     times = [launch.line.time for launch in campaign.standing if launch.line is not None]
     for row in rows_of(campaign):
         labels = {
-            "config": row.config, "probe": row.probe, "test": row.test, "placement": row.placement,
-            "memory": row.memory, "ranks": ",".join(map(str, row.ranks)), "size_bytes": str(row.size),
+            "config": row.config,
+            "probe": row.probe,
+            "test": row.test,
+            "placement": row.placement,
+            "memory": row.memory,
+            "ranks": ",".join(map(str, row.ranks)),
+            "size_bytes": str(row.size),
             "elements": "" if row.count is None else str(row.count),
-        }  # fmt: skip
+        }
         what = [f"{row.config}: {row.probe} {row.test}", row.placement, f"{row.memory} memory"]
         what += [f"ranks {' '.join(map(str, row.ranks))}"] * bool(row.ranks) + [f"{row.size} B"]
         what += [f"{row.count} elements"] * (row.count is not None)

@@ -124,10 +124,7 @@ class SettingEffect(msgspec.Struct, frozen=True, kw_only=True):
 def datasets() -> Mapping[str, Dataset]:
     """Every dataset by its name.
 
-    Raises
-    ------
-    UsageError
-        If the link to them is broken, as in a checkout without symbolic links.
+    Raises UsageError if the link to them is broken, as in a checkout without symbolic links.
     """
     if not FOLDER.is_dir():
         raise UsageError(
@@ -140,10 +137,7 @@ def datasets() -> Mapping[str, Dataset]:
 def dataset(name: str, kind: str | None = None) -> Dataset:
     """The dataset of this name, if it is of `kind`.
 
-    Raises
-    ------
-    UsageError
-        If there is none; the sentence lists the names.
+    Raises UsageError if there is none; the sentence lists the names.
     """
     by_name = {each: one for each, one in datasets().items() if kind in (None, one.kind)}
     if name in by_name:
@@ -158,10 +152,7 @@ def dataset(name: str, kind: str | None = None) -> Dataset:
 def network_rows(name: str) -> list[Row]:
     """The valid rows of a network dataset, series by series, by size; numbers are those of one published run.
 
-    Raises
-    ------
-    UsageError
-        If `name` is no network dataset.
+    Raises UsageError if `name` is no network dataset.
     """
     data = dataset(name, NETWORK)
     groups: dict[tuple[str, str], list[Mapping[str, str]]] = {}
@@ -174,10 +165,7 @@ def network_rows(name: str) -> list[Row]:
 def merge_results(name: str) -> list[MergeResult]:
     """The cells of the published tables of a merge dataset.
 
-    Raises
-    ------
-    UsageError
-        If `name` is no merge dataset.
+    Raises UsageError if `name` is no merge dataset.
     """
     data = dataset(name, MERGE)
     results = []
@@ -191,10 +179,7 @@ def merge_results(name: str) -> list[MergeResult]:
 def settings_effects(name: str) -> list[SettingEffect]:
     """What single settings did, in the order of the report.
 
-    Raises
-    ------
-    UsageError
-        If `name` is no dataset of settings.
+    Raises UsageError if `name` is no dataset of settings.
     """
     data = dataset(name, SETTINGS)
     effects = []
@@ -208,10 +193,7 @@ def settings_effects(name: str) -> list[SettingEffect]:
 def campaign_folder(name: str) -> Path:
     """The folder of a published campaign; `merge_bench.records.reader.read_campaign` reads it.
 
-    Raises
-    ------
-    UsageError
-        If `name` is no published campaign.
+    Raises UsageError if `name` is no published campaign.
     """
     return dataset(name, CAMPAIGN).path
 

@@ -62,10 +62,7 @@ class Printed:
 def read_bytes(text: str, line: int) -> Printed:
     """``488.28 MiB`` in bytes.
 
-    Raises
-    ------
-    ValueError
-        If `text` is no size.
+    Raises ValueError if `text` is no size.
     """
     return _rounded(text, line, _SIZES, "size")
 
@@ -73,10 +70,7 @@ def read_bytes(text: str, line: int) -> Printed:
 def read_rate(text: str, line: int) -> Printed:
     """``1.06 GiB/s`` in bytes per second.
 
-    Raises
-    ------
-    ValueError
-        If `text` is no rate.
+    Raises ValueError if `text` is no rate.
     """
     if not text.endswith("/s"):
         raise ValueError(f"{text!r} is not a rate")
@@ -86,10 +80,7 @@ def read_rate(text: str, line: int) -> Printed:
 def read_time(text: str, line: int) -> Printed:
     """``49.16 ms`` in seconds; longer ones, as ``20m 34s``, are cut off, not rounded.
 
-    Raises
-    ------
-    ValueError
-        If `text` is no time.
+    Raises ValueError if `text` is no time.
     """
     long = _LONG_TIME.fullmatch(text)
     if long is None:
@@ -132,10 +123,7 @@ def count_workers(named: int, rows_per_chunk: int, of_iteration: Printed, *, of_
 
     `of_server`: the text names devices. On several hosts a server prints its own, and the data tell the number.
 
-    Raises
-    ------
-    Contradiction
-        If the data per iteration are of no whole number of workers.
+    Raises Contradiction if the data per iteration are of no whole number of workers.
     """
     expected = data_bytes(named, rows_per_chunk)
     if of_iteration.fits(expected, expected):
@@ -160,10 +148,7 @@ def most_iterations(total: Printed, of_iteration: int) -> int:
 def check_length(iterations: int, total: Printed, of_iteration: int, requested: int | None) -> None:
     """Check that no iteration is missing.
 
-    Raises
-    ------
-    Contradiction
-        If the total, or ``--iter`` of the command line, is of another number of iterations.
+    Raises Contradiction if the total, or ``--iter`` of the command line, is of another number of iterations.
     """
     if requested is not None and requested != iterations:
         raise Contradiction(
@@ -276,10 +261,8 @@ class Report:
 def read_report(path: Path, content: bytes) -> Report:
     """The report in `content`, the bytes of `path`.
 
-    Raises
-    ------
-    UsageError
-        If it holds none, more than one, half of one, or one that contradicts itself; in one sentence with the line.
+    Raises UsageError if it holds none, more than one, half of one, or one that contradicts itself; in one sentence with
+    the line.
     """
     try:
         wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # as PowerShell's > writes it
@@ -390,15 +373,21 @@ class _Reader:
         try:
             workers = count_workers(printed, rows, of_iteration, of_server=named == "Device(s)")
             report = Report(
-                command=self.command, workers=workers, workers_printed=printed, rows_per_chunk=rows,
-                data_bytes=data_bytes(workers, rows), fraction=self._fraction(),
+                command=self.command,
+                workers=workers,
+                workers_printed=printed,
+                rows_per_chunk=rows,
+                data_bytes=data_bytes(workers, rows),
+                fraction=self._fraction(),
                 wall=self._read("Wall-clock", read_time),
                 bandwidth=self._read("Bandwidth", read_rate),
                 throughput=self._read("Throughput", read_rate),
-                iterations=tuple(self.rows), longest=most_iterations(total, data_bytes(workers, rows)),
-                left_out=tuple(self.left_out), traceback=self._traceback(),
+                iterations=tuple(self.rows),
+                longest=most_iterations(total, data_bytes(workers, rows)),
+                left_out=tuple(self.left_out),
+                traceback=self._traceback(),
                 first_left_out=_shown(self.lines[self.left_out[0] - 1]) if self.left_out else "",
-            )  # fmt: skip
+            )
             check_length(len(self.rows), total, report.data_bytes, _asked(self.command))
             check_figures(report)
         except Contradiction as error:

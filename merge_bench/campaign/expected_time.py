@@ -31,8 +31,19 @@ RULE = (
     f"by a rule of thumb: {START_SECONDS:g} s a launch, and {ROW_SECONDS * 1e9:g} ns of a core for each row and merge"
 )
 ENOUGH_LAUNCHES, MOST_READ, FEW = 6, 12, 3
-_LENGTHS = ("launches", "iterations", "warmup", "tune", "seed", "timeout", "require_transport", "verify",
-            "link_rounds", "check_link", "write_result")  # fmt: skip
+_LENGTHS = (
+    "launches",
+    "iterations",
+    "warmup",
+    "tune",
+    "seed",
+    "timeout",
+    "require_transport",
+    "verify",
+    "link_rounds",
+    "check_link",
+    "write_result",
+)
 
 
 def merge_seconds(job: Job) -> float | None:

@@ -33,12 +33,7 @@ DEFINITIONS = (
 def import_text(file: Path, results: Path, argv: Sequence[str] = ()) -> Path:
     """Make a campaign in `results` of `file`, and keep the text in its logs; gives its folder.
 
-    Raises
-    ------
-    UsageError
-        If `file` holds no whole report; nothing is made then.
-    RunFailed
-        If the disk is full.
+    Raises UsageError if `file` holds no whole report; nothing is made then; RunFailed if the disk is full.
     """
     content = _content(file)
     report = read_report(file, content)
@@ -67,41 +62,62 @@ def _records(report: Report, file: Path, digest: str, campaign_id: str, argv: Se
     for caution in _warnings(report):
         yield s.WarningLine.of(caution)
     yield s.LaunchLine(
-        launch=0, config=_text(file.stem), plan=0, cluster=s.Cluster(launcher=IMPORTED, protocol=None), workers=[],
-        data_bytes=report.data_bytes, rows=2 * report.workers * report.rows_per_chunk,
-    )  # fmt: skip
+        launch=0,
+        config=_text(file.stem),
+        plan=0,
+        cluster=s.Cluster(launcher=IMPORTED, protocol=None),
+        workers=[],
+        data_bytes=report.data_bytes,
+        rows=2 * report.workers * report.rows_per_chunk,
+    )
     for index, iteration in enumerate(report.iterations):
         yield s.IterationLine(
-            launch=0, index=index, wall_seconds=iteration.wall.value,
+            launch=0,
+            index=index,
+            wall_seconds=iteration.wall.value,
             imported=ImportedIteration(
                 bandwidth_bytes_per_second=iteration.bandwidth.value,
                 throughput_bytes_per_second=iteration.throughput.value,
                 wall_resolution_seconds=iteration.wall.resolution,
             ),
-        )  # fmt: skip
+        )
     yield s.LaunchEndLine(launch=0, status=0, seconds=None)
     yield s.EndLine(status=0)
 
 
 def _head(report: Report, file: Path, digest: str, campaign_id: str, argv: Sequence[str]) -> s.CampaignLine:
     headline = Headline(
-        wall_seconds=report.wall.value, wall_resolution_seconds=report.wall.resolution,
-        bandwidth_bytes_per_second=report.bandwidth.value, throughput_bytes_per_second=report.throughput.value,
-    )  # fmt: skip
+        wall_seconds=report.wall.value,
+        wall_resolution_seconds=report.wall.resolution,
+        bandwidth_bytes_per_second=report.bandwidth.value,
+        throughput_bytes_per_second=report.throughput.value,
+    )
     source = ImportedFrom(
-        program=PROGRAM, file=_text(str(file)), sha256=digest, command=report.command, fraction=report.fraction,
+        program=PROGRAM,
+        file=_text(str(file)),
+        sha256=digest,
+        command=report.command,
+        fraction=report.fraction,
         headline=headline,
-    )  # fmt: skip
+    )
     plan = {
-        "rows_per_chunk": report.rows_per_chunk, "workers": report.workers, "iterations": len(report.iterations),
-        "launches": 1, "engine": "cudf", "verify": IMPORTED,
-    }  # fmt: skip
+        "rows_per_chunk": report.rows_per_chunk,
+        "workers": report.workers,
+        "iterations": len(report.iterations),
+        "launches": 1,
+        "engine": "cudf",
+        "verify": IMPORTED,
+    }
     return s.CampaignLine(
-        campaign_id=campaign_id, argv=[_text(word) for word in argv], version=__version__,
+        campaign_id=campaign_id,
+        argv=[_text(word) for word in argv],
+        version=__version__,
         git=git_state(),
-        configs=[s.Config(name=_text(file.stem))], plans=[plan], runs=[s.RunKey(config=_text(file.stem), plan=0)],
+        configs=[s.Config(name=_text(file.stem))],
+        plans=[plan],
+        runs=[s.RunKey(config=_text(file.stem), plan=0)],
         imported_from=source,
-    )  # fmt: skip
+    )
 
 
 def _text(name: str) -> str:

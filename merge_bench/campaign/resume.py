@@ -92,10 +92,8 @@ def reopen_to_extend(result: Path, line: CampaignLine, jobs: Sequence[Job]) -> R
     Their first lines differ at most as in `reopen_newest`, and in the number of launches. Blocks depend only on the
     seed and their number, so those that are added are the ones that would have come next.
 
-    Raises
-    ------
-    UsageError
-        If anything else differs, the campaign has as many launches, or cannot be written; nothing was changed.
+    Raises UsageError if anything else differs, the campaign has as many launches, or cannot be written; nothing was
+    changed.
     """
     campaign = read_campaign(result)
     folder, wanted = campaign.folder, line.plans[0]["launches"]

@@ -194,15 +194,15 @@ def _only_the_end(records: Path) -> Iterator[None]:
 
 def gate_at_home(campaign: Campaign, options: RunOptions) -> CompareDocument | None:
     """The comparison that a job's gate made, unless the earlier result has never been brought home."""
-    from merge_bench.analysis.compare.fail_on import asked_for
+    from merge_bench.analysis.compare.fail_on import Gate
 
     against = options.against and str(campaign.folder.parent / options.against)
     if against and not Path(against).is_dir():
         return None
-    gate = asked_for(
+    gate = Gate.from_options(
         dataclasses.replace(options, against=against), compared=len(set(campaign.labels)), runs=len(campaign.runs)
     )
-    return gate.hold(campaign)[0] if gate else None
+    return gate.evaluate(campaign)[0] if gate else None
 
 
 def _follow(client: Client, number: int, printed: list[str]) -> Job:

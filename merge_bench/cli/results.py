@@ -59,7 +59,7 @@ def compare(
     RESULTs, the baseline is the first RESULT.
     """
     from merge_bench.analysis.compare.document import compare as compare_results
-    from merge_bench.analysis.compare.fail_on import compare_for, judged, passed
+    from merge_bench.analysis.compare.fail_on import compare_for, gate_summary, with_gate_error
     from merge_bench.analysis.compare.select import NotComparable
     from merge_bench.records.reader import read_campaign
     from merge_bench.view.document import print_document
@@ -76,7 +76,7 @@ def compare(
     pairs = {each.pair for each in document.comparisons}
     if measured < pairs and (options.fail_on or not measured):
         raise UsageError(f"--metric {metric} cannot be compared: {'; '.join(document.notes)}")
-    document, status = judged(
+    document, status = with_gate_error(
         document, metric=metric, fail_on=options.fail_on, allow_no_baseline=options.allow_no_baseline
     )
     if as_json:
@@ -89,7 +89,7 @@ def compare(
         from merge_bench.view.report.comparison import print_comparison
         from merge_bench.view.report.next_step import after_compare
 
-        gates = passed(document, metric=metric, fail_on=options.fail_on)
+        gates = gate_summary(document, metric=metric, fail_on=options.fail_on)
         print_comparison(document, metric=metric, step=after_compare(campaigns).here(), gates=gates)
     if document.error is not None:
         say(document.error.message)

@@ -28,10 +28,7 @@ _TOO_DEEP = "it is nested too deeply"
 def encode(record: Record) -> bytes:
     """One line for `record`, without the newline.
 
-    Raises
-    ------
-    ValueError
-        If a field has a wrong type, a value out of range, or NaN where null is not allowed.
+    Raises ValueError if a field has a wrong type, a value out of range, or NaN where null is not allowed.
     """
     line = _ENCODER.encode(record)
     try:
@@ -46,10 +43,7 @@ def decode(line: bytes | str) -> Record:
 
     The description of a machine, a UCX or a repository counts as missing if it has another form, as in older lines.
 
-    Raises
-    ------
-    ValueError
-        If `line` is not JSON, or lacks a field, or a field has a wrong type.
+    Raises ValueError if `line` is not JSON, or lacks a field, or a field has a wrong type.
     """
     try:
         try:
@@ -75,10 +69,7 @@ def _without(line: Any, *names: str) -> Any:
 def decode_head(line: bytes | str) -> Head:
     """Only ``schema`` and ``kind`` of a line.
 
-    Raises
-    ------
-    ValueError
-        If `line` is not a JSON object with both.
+    Raises ValueError if `line` is not a JSON object with both.
     """
     try:
         return _HEAD_DECODER.decode(line)

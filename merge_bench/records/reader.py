@@ -29,11 +29,8 @@ LONGEST_LINE = 256 << 20
 def read_campaign(result: str | os.PathLike[str]) -> Campaign:
     """Read `result`: a campaign's folder, or its ``records.jsonl``.
 
-    Raises
-    ------
-    UsageError
-        If there is no such file, or it is not a campaign, or it is damaged before its last line, or a newer merge_bench
-        wrote it. The message names the file and, if possible, the line.
+    Raises UsageError if there is no such file, or it is not a campaign, or it is damaged before its last line, or a
+    newer merge_bench wrote it. The message names the file and, if possible, the line.
     """
     path = Path(result)
     records, folder = path, False
@@ -106,10 +103,8 @@ class Assembly:
     def add(self, line: bytes) -> s.Record | None:
         """Add the next line; None if its kind is unknown to this version.
 
-        Raises
-        ------
-        UsageError
-            If it is damaged, or has a newer schema, or the first line is not a campaign's. Then nothing was added.
+        Raises UsageError if it is damaged, or has a newer schema, or the first line is not a campaign's. Then nothing
+        was added.
         """
         number = self.number + 1
         try:
@@ -186,10 +181,7 @@ class Assembly:
     def build(self, *, truncated: bool = False) -> Campaign:
         """The campaign as far as it was added.
 
-        Raises
-        ------
-        UsageError
-            If there is no first line.
+        Raises UsageError if there is no first line.
         """
         if self._head is None:
             raise UsageError(f"{self.path} is empty; no campaign was recorded")

@@ -116,9 +116,13 @@ class ResultsFolder:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], origin: str = YOURS, *, also: Sequence[ResultsFolder] = (),
+        self,
+        path: str | os.PathLike[str],
+        origin: str = YOURS,
+        *,
+        also: Sequence[ResultsFolder] = (),
         hold_seconds: float = 0.0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.path = Path(path)
         self.problem: str | None = None
         self._origin, self._also, self._hold = origin, also, hold_seconds
@@ -162,10 +166,7 @@ class ResultsFolder:
     def changes(self, states: Mapping[str, str], names: Sequence[str] | None = None) -> Iterator[Change]:
         """The results that are not in these `states` any more, by name; `names`: only of these.
 
-        Raises
-        ------
-        OSError
-            If the folder cannot be read.
+        Raises OSError if the folder cannot be read.
         """
         folders = self._folders() if names is None else self._folders_of(names)
         for name in [name for name in names or states if name in states and name not in folders]:
@@ -273,9 +274,16 @@ def _read(folder: Path, origin: str, records: os.stat_result | None) -> Entry:
     of_last = [*before[-1:], last] if status is None else before if status else ()
     failures = [failure for failure in map(_record, of_last) if isinstance(failure, FailureLine)]
     return Entry(
-        folder, origin, records.st_size, records.st_mtime, records.st_ino, head, status,
-        interrupted=bool(failures) and failures[-1].code == INTERRUPTED, plans=plans,
-    )  # fmt: skip
+        folder,
+        origin,
+        records.st_size,
+        records.st_mtime,
+        records.st_ino,
+        head,
+        status,
+        interrupted=bool(failures) and failures[-1].code == INTERRUPTED,
+        plans=plans,
+    )
 
 
 @functools.lru_cache(maxsize=1000)

@@ -29,9 +29,12 @@ ONE_NIGHT = (
 
 
 def compare(
-    campaigns: Sequence[Campaign], *, threshold: float = 0.02, anyway: bool = False,
+    campaigns: Sequence[Campaign],
+    *,
+    threshold: float = 0.02,
+    anyway: bool = False,
     level: Mapping[str, Side] | None = None,
-) -> documents.CompareDocument:  # fmt: skip
+) -> documents.CompareDocument:
     """Compare every run with its baseline, in every metric.
 
     Parameters

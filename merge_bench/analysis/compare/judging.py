@@ -47,6 +47,8 @@ METRICS = (
     *(Metric(name, "s", False, aggregate.phase(name)) for name in aggregate.PHASES),
 )
 """For one problem throughput and wall are equivalent; people look for either."""
+METRIC = "throughput"
+"""What gates and accepted levels are about."""
 
 
 @dataclass(frozen=True)

@@ -92,14 +92,9 @@ def select(campaigns: Sequence[Campaign], *, anyway: bool) -> Selection:
     One campaign: the runs of its first config, each for the runs of the same problem. Several: the first campaign's
     run of the same problem and config, or of its first config if it has no such config.
 
-    Raises
-    ------
-    NothingToCompare
-        If there is nothing to compare, or runs are not comparable and `anyway` is False; the message says why.
-    UsageError
-        If a result contains no merges, or is named twice.
-    WrongResult
-        If the merge's result was wrong in a baseline.
+    Raises NothingToCompare if there is nothing to compare, or runs are not comparable and `anyway` is False; the
+    message says why; UsageError if a result contains no merges, or is named twice; WrongResult if the merge's result
+    was wrong in a baseline.
     """
     _check_campaigns(campaigns)
     sources = _sources(campaigns)

@@ -54,15 +54,10 @@ def read_accepted(roots: Sequence[str]) -> tuple[list[Accepted], list[str]]:
     return sorted(accepted, key=lambda each: each.time), problems
 
 
-def accept(
-    root: str, *, series: Series, newest: float, metric: str, level: float, by: str, reason: str
-) -> Accepted:  # fmt: skip
+def accept(root: str, *, series: Series, newest: float, metric: str, level: float, by: str, reason: str) -> Accepted:
     """Add a line, and wait until it is on the disk; follows no link.
 
-    Raises
-    ------
-    UsageError
-        If the file cannot be written; what it had stays.
+    Raises UsageError if the file cannot be written; what it had stays.
     """
     line = Accepted(
         series=dict(series), newest=newest, metric=metric, level=level, by=by, reason=reason, time=time.time()

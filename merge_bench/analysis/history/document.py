@@ -10,8 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from merge_bench.analysis.compare.fail_on import METRIC
-from merge_bench.analysis.compare.judging import METRICS, Metric
+from merge_bench.analysis.compare.judging import METRIC, METRICS, Metric
 from merge_bench.analysis.compare.properties import differences
 from merge_bench.analysis.documents import history as documents
 from merge_bench.analysis.history.accepted import Series, accept
@@ -29,18 +28,19 @@ LEAST = FIRST + AFTER
 
 
 def history(
-    folders: Sequence[str | os.PathLike[str]], *, metric: str = "throughput", threshold: float = 0.02,
-    most: int | None = None, **only: Any,
-) -> documents.HistoryDocument:  # fmt: skip
+    folders: Sequence[str | os.PathLike[str]],
+    *,
+    metric: str = "throughput",
+    threshold: float = 0.02,
+    most: int | None = None,
+    **only: Any,
+) -> documents.HistoryDocument:
     """The series in `folders`, or `only` those with this ``config``, ``chunk``, …, and their shifts in one metric.
 
     `threshold`: the least change of the level that matters, 0.02 for 2 %; `most`: series at most, those with the newest
     results.
 
-    Raises
-    ------
-    UsageError
-        If a folder cannot be read, or there is no such series.
+    Raises UsageError if a folder cannot be read, or there is no such series.
     """
     for name in only.keys() - {"config", "chunk", "workers", "hosts", "engine", "exchange"}:
         raise UsageError(f"history has no option {name}")
@@ -60,11 +60,8 @@ def history(
 def accept_level(document: documents.HistoryDocument, *, by: str | None, reason: str) -> None:
     """Let ``--against history`` compare with the present level of the document's only series, though it is worse.
 
-    Raises
-    ------
-    UsageError
-        If that is not one series or not the metric that is compared, if it is compared with that level anyway, or if
-        nobody and nothing is named.
+    Raises UsageError if that is not one series or not the metric that is compared, if it is compared with that level
+    anyway, or if nobody and nothing is named.
     """
     if document.metric != METRIC:
         raise UsageError(f"--against history compares the {METRIC}; accept a level without --metric {document.metric}")
@@ -84,9 +81,14 @@ def accept_level(document: documents.HistoryDocument, *, by: str | None, reason:
         raise UsageError("this user has no name here; say who accepts with --by NAME") from None
     newest = series.results[-1]
     accept(
-        os.path.dirname(newest.path), series=series.series, newest=newest.started, metric=document.metric,
-        level=series.level, by=by, reason=reason,
-    )  # fmt: skip
+        os.path.dirname(newest.path),
+        series=series.series,
+        newest=newest.started,
+        metric=document.metric,
+        level=series.level,
+        by=by,
+        reason=reason,
+    )
 
 
 def document_of(
@@ -97,9 +99,13 @@ def document_of(
         raise UsageError(f"metric {metric!r} is none of {', '.join(BY_NAME)}")
     histories = filter(None, (series_of(index, each, BY_NAME[metric], threshold) for each in series))
     return documents.HistoryDocument(
-        folders=index.roots, metric=metric, unit=BY_NAME[metric].unit, threshold=threshold,
-        series=list(islice(histories, most)), notes=index.problems,
-    )  # fmt: skip
+        folders=index.roots,
+        metric=metric,
+        unit=BY_NAME[metric].unit,
+        threshold=threshold,
+        series=list(islice(histories, most)),
+        notes=index.problems,
+    )
 
 
 def series_of(
@@ -116,9 +122,10 @@ def series_of(
     shifts = find_shifts(values, (max(threshold, median(floors or [0.0])) for floors in floors_until))
     begins = [0, *(shift.at for shift in shifts), len(values)]
     numbers = [
-        number for number, (a, b) in zip([0, *(s.level for s in shifts)], pairwise(begins), strict=True)
+        number
+        for number, (a, b) in zip([0, *(s.level for s in shifts)], pairwise(begins), strict=True)
         for _ in range(a, b)
-    ]  # fmt: skip
+    ]
     middles = {number: median(_newest(values, numbers, number)) for number in set(numbers)}
     levels = [middles[number] for number in numbers]
     level, since = levels[-1], begins[-2]
@@ -135,14 +142,20 @@ def series_of(
         wrong_results=sum(entry.wrong for entry in every),
         results=[
             documents.HistoryResult(
-                path=entry.path, started=entry.started, value=values[at], level=levels[at],
-                launches=entry.values[metric.name], verified=entry.verified,
+                path=entry.path,
+                started=entry.started,
+                value=values[at],
+                level=levels[at],
+                launches=entry.values[metric.name],
+                verified=entry.verified,
             )
             for at, entry in enumerate(entries)
         ],
         shifts=[
             replace(
-                _shift(index, entries, shift, metric), ramp=ramps.get(at), accepted=accepted.get(at),
+                _shift(index, entries, shift, metric),
+                ramp=ramps.get(at),
+                accepted=accepted.get(at),
                 returns=any(shift.level == number for number in [0, *(each.level for each in shifts[:at])]),
                 ended=next(
                     (later.at for later in shifts[at + 1 : at + 2] if later.level == numbers[shift.at - 1]), None
@@ -156,7 +169,7 @@ def series_of(
         ],
         reference=middles[reference],
         reference_results=[at for at, number in enumerate(numbers) if number == reference],
-    )  # fmt: skip
+    )
 
 
 def _newest(values: Sequence[float], numbers: Sequence[int], number: int) -> list[float]:

@@ -44,9 +44,17 @@ pragma user_version = {_VERSION};
 _INSIDE = "root in (select value from json_each(?))"
 _FILE = "history.sqlite"
 _APART = (
-    "engine", "exchange", "distribution", "pipeline", "runtime_filter", "error_handling", "message_bytes", "stores",
-    "shuffle", "threads",
-)  # fmt: skip
+    "engine",
+    "exchange",
+    "distribution",
+    "pipeline",
+    "runtime_filter",
+    "error_handling",
+    "message_bytes",
+    "stores",
+    "shuffle",
+    "threads",
+)
 """Options that make another series."""
 
 
@@ -159,11 +167,16 @@ def _runs(campaign: Campaign) -> Iterator[tuple[str, bytes, RunFigures]]:
         described = {kind: dict(values) for kind, values in properties.properties_of(campaign, run).items()}
         series = _series(run, described)
         document = msgspec.json.encode(described, order="deterministic")
-        yield _text(series), document, RunFigures(
-            path=str(campaign.folder.resolve()), started=campaign.head.time, values=values,
-            floors=_floors(run, calibrations), verified=state is State.VERIFIED, wrong=state is State.WRONG,
+        figures = RunFigures(
+            path=str(campaign.folder.resolve()),
+            started=campaign.head.time,
+            values=values,
+            floors=_floors(run, calibrations),
+            verified=state is State.VERIFIED,
+            wrong=state is State.WRONG,
             properties=hashlib.blake2b(document, digest_size=16).hexdigest(),
-        )  # fmt: skip
+        )
+        yield _text(series), document, figures
 
 
 def _series(run: Run, described: dict[str, dict[str, str]]) -> Series:

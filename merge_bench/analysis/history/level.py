@@ -47,9 +47,14 @@ def compare_with_level(campaign: Campaign, results: str | os.PathLike[str], thre
     if len(paths) < LEAST:
         needed = f"{LEAST} earlier results of this merge are needed, and {results} has {len(paths)}"
         return CompareDocument(
-            results=[], threshold=threshold, alpha=ALPHA, comparisons=[], differences=[],
-            notes=[f"nothing was compared: {needed}"], verified=True,
-        )  # fmt: skip
+            results=[],
+            threshold=threshold,
+            alpha=ALPHA,
+            comparisons=[],
+            differences=[],
+            notes=[f"nothing was compared: {needed}"],
+            verified=True,
+        )
     assert history is not None
     entries = [entry for entry in index.runs(series) if entry.path in {each.path for each in history.results}]
     level = {}
@@ -61,8 +66,10 @@ def compare_with_level(campaign: Campaign, results: str | os.PathLike[str], thre
             launches = enumerate(itertools.chain.from_iterable(entry.values[metric.name] for entry in its[-_MOST:]))
             level[metric.name] = Side(
                 tuple(Sample(at, at, value) for at, value in launches),
-                floor=max(noise, float(np.median(floors)) if floors else 0.0), level_of=len(paths), nights=nights,
-            )  # fmt: skip
+                floor=max(noise, float(np.median(floors)) if floors else 0.0),
+                level_of=len(paths),
+                nights=nights,
+            )
     newest = max(paths, key=[entry.path for entry in entries].index)
     return compare([read_campaign(newest), campaign], threshold=threshold, anyway=True, level=level)
 

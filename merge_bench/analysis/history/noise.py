@@ -185,8 +185,11 @@ def evidence(new: Values, before: int, noise: Noise, memory: Memory, residuals: 
 def _grown(new: Values, residuals: Values) -> tuple[Values, Values]:
     """How many times as large the noise may be now, and how likely that is; both in standard deviations."""
     within = float(((new - new.mean()) ** 2).sum())
-    squares_since = {since: float(residuals[len(residuals) - since :] @ residuals[len(residuals) - since :])
-             for since in _SINCE if 2 * len(residuals) >= 3 * since}  # fmt: skip
+    squares_since = {
+        since: float(residuals[len(residuals) - since :] @ residuals[len(residuals) - since :])
+        for since in _SINCE
+        if 2 * len(residuals) >= 3 * since
+    }
     certain = 1.0 - len(_GROWN) * sum(_SINCE.values())
     likelihood, factors = [math.log(certain)], [1.0]
     for factor in _GROWN:

@@ -139,15 +139,18 @@ MOST_WORKERS = 1024
 
 
 def predict(
-    campaigns: Sequence[Campaign], *, workers: int, hosts: int | None = None, chunk: int | None = None,
-    what_if: Iterable[str] = (), links: Sequence[str] = (), config: str | None = None,
-) -> PredictDocument:  # fmt: skip
+    campaigns: Sequence[Campaign],
+    *,
+    workers: int,
+    hosts: int | None = None,
+    chunk: int | None = None,
+    what_if: Iterable[str] = (),
+    links: Sequence[str] = (),
+    config: str | None = None,
+) -> PredictDocument:
     """What this merge would do on `workers` workers of `hosts` hosts; None: on as many as the largest result has.
 
-    Raises
-    ------
-    UsageError
-        If it cannot be forecast; the message names what is missing.
+    Raises UsageError if it cannot be forecast; the message names what is missing.
     """
     if not 1 <= workers <= MOST_WORKERS:
         raise UsageError(f"--workers must be from 1 to {MOST_WORKERS}, not {workers}")
@@ -230,11 +233,13 @@ def _quantity(name: str, outcome: Outcome, again: Sequence[Outcome]) -> Quantity
 def _measured_wall(problem: Problem, runs: Sequence[Measured]) -> float | None:
     """The median wall of the runs of this very problem."""
     walls = [
-        _wall(run) for run in runs
-        if run.shape.workers == problem.workers and len(run.shape.per_host) == problem.hosts
+        _wall(run)
+        for run in runs
+        if run.shape.workers == problem.workers
+        and len(run.shape.per_host) == problem.hosts
         and max(run.shape.per_host) == problem.per_host[0]
         and math.isclose(run.shape.rows_per_chunk, problem.rows_per_chunk, rel_tol=1e-6)
-    ]  # fmt: skip
+    ]
     return median(walls) if walls else None
 
 
@@ -252,10 +257,13 @@ def _checked(run: Measured, values: Values) -> Checked:
         outcome = None
     wall = _wall(run)
     return Checked(
-        result=shape.name, workers=shape.workers, hosts=len(shape.per_host),
-        rows_per_chunk=shape.rows_per_chunk, measured_wall_seconds=wall,
+        result=shape.name,
+        workers=shape.workers,
+        hosts=len(shape.per_host),
+        rows_per_chunk=shape.rows_per_chunk,
+        measured_wall_seconds=wall,
         model_wall_seconds=outcome.wall if outcome else None,
         error=outcome.wall / wall - 1 if outcome and wall > 0 else None,
         measured_bandwidth_bytes_per_second=median(bandwidths) if bandwidths else None,
         model_bandwidth_bytes_per_second=outcome.bandwidth if outcome else None,
-    )  # fmt: skip
+    )

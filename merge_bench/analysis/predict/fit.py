@@ -54,7 +54,7 @@ def fit(runs: Sequence[Measured], links: Values, computing: Sequence[Measured] |
 
 def replicates(
     runs: Sequence[Measured], links: Sequence[Values], computing: Sequence[Measured]
-) -> list[dict[str, float]]:  # fmt: skip
+) -> list[dict[str, float]]:
     """Fits of resampled records: launches with replacement, and within each its iterations (Davison & Hinkley,
     "Bootstrap Methods and their Application" 1997, section 3.8). `links`: of each network measurement's launches one.
     """
@@ -172,10 +172,7 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 def make_basis(measurements: Measurements, what_if: WhatIf, given: Mapping[str, Given], per_host: int) -> Basis:
     """Fit, resample, and apply what is given or changed; partition and join as with `per_host` workers on a host.
 
-    Raises
-    ------
-    UsageError
-        If the rates of the GPU in ``--what-if`` cannot be derived, or the runs are of several GPUs.
+    Raises UsageError if the rates of the GPU in ``--what-if`` cannot be derived, or the runs are of several GPUs.
     """
     of_gpu, scale, notes = _of_gpu(measurements.runs, what_if.gpu)
     computing = alike(of_gpu, per_host)

@@ -309,12 +309,8 @@ class Measurements:
 def gather(campaigns: Sequence[Campaign], config: str | None) -> Measurements:
     """The runs of sampled config, and the network measurements.
 
-    Raises
-    ------
-    UsageError
-        If there is no run that a forecast can rest on, or several that do not belong together.
-    WrongResult
-        If a run's result was wrong.
+    Raises UsageError if there is no run that a forecast can rest on, or several that do not belong together;
+    WrongResult if a run's result was wrong.
     """
     for index, campaign in enumerate(campaigns):
         if any(campaign.records.samefile(other.records) for other in campaigns[:index]):

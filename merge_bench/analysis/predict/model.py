@@ -110,10 +110,7 @@ class Outcome:
 def forecast(problem: Problem, values: Values) -> Outcome:
     """One merge: wall = partition + exchange + join - hidden.
 
-    Raises
-    ------
-    Unknown
-        If it takes a parameter that `values` does not have.
+    Raises Unknown if it takes a parameter that `values` does not have.
     """
     workers, frame = problem.workers, problem.message_bytes
     partition, partition_times = _phase(PARTITION, problem, values)
@@ -166,10 +163,7 @@ def _quantile_of_largest(workers: int) -> float:
 def values_of(values: Values, name: str) -> float:
     """The value of a parameter, or its default.
 
-    Raises
-    ------
-    Unknown
-        If it is not known and has no default.
+    Raises Unknown if it is not known and has no default.
     """
     value = values.get(name, KNOWN[name].default)
     if value is None:
@@ -212,8 +206,9 @@ def announcing(most: int, workers: int, values: Values) -> float:
     ways = (("local", most - 1), ("nic", workers - most))
     return max(
         values_of(values, f"{link}_latency") + peers * values_of(values, f"{link}_overhead")
-        for link, peers in ways if peers
-    )  # fmt: skip
+        for link, peers in ways
+        if peers
+    )
 
 
 def _limit(parts: Mapping[str, float], hidden: float, exchanging: bool) -> str:

@@ -36,10 +36,7 @@ GPUS: Mapping[str, Gpu] = {  # memory bandwidths, as their vendor publishes them
 def gpu_named(name: str) -> Gpu:
     """The GPU that people call so.
 
-    Raises
-    ------
-    UsageError
-        If it is not in the table.
+    Raises UsageError if it is not in the table.
     """
     gpu = GPUS.get(name.lower())
     if gpu is None:
@@ -95,10 +92,7 @@ class WhatIf:
 def parse_what_if(texts: Iterable[str]) -> WhatIf:
     """``nic=4x,gpu=h200,overlap=0.9`` → what it means.
 
-    Raises
-    ------
-    UsageError
-        If a name is not known or given twice, or its value is not of its kind.
+    Raises UsageError if a name is not known or given twice, or its value is not of its kind.
     """
     factors: dict[str, float] = {}
     overlap: float | None = None
@@ -126,10 +120,7 @@ def parse_what_if(texts: Iterable[str]) -> WhatIf:
 def parse_links(texts: Sequence[str]) -> dict[str, Given]:
     """``nic=12.5GB/s,2us`` → rate, and latency if it is there.
 
-    Raises
-    ------
-    UsageError
-        If it is not of this form.
+    Raises UsageError if it is not of this form.
     """
     given: dict[str, Given] = {}
     for text in texts:

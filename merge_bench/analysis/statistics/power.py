@@ -88,9 +88,14 @@ def half_width(interval: tuple[float, float] | None) -> float | None:
 
 
 def stop(
-    half_widths: Sequence[float | None], *, precision: float | None = None, launches: int = 0,
-    most_launches: int | None = None, seconds: float = 0.0, most_seconds: float | None = None,
-) -> Stop | None:  # fmt: skip
+    half_widths: Sequence[float | None],
+    *,
+    precision: float | None = None,
+    launches: int = 0,
+    most_launches: int | None = None,
+    seconds: float = 0.0,
+    most_seconds: float | None = None,
+) -> Stop | None:
     """Whether to make no more launches, and by which rule; ``None``: go on.
 
     Parameters

@@ -130,9 +130,13 @@ def holm_levels(p_values: Sequence[float], *, alpha: float = ALPHA, family: int 
 
 
 def judge(
-    effects: Sequence[Effect], *, threshold: float, floors: Sequence[float | None] | None = None, alpha: float = ALPHA,
+    effects: Sequence[Effect],
+    *,
+    threshold: float,
+    floors: Sequence[float | None] | None = None,
+    alpha: float = ALPHA,
     family: int | None = None,
-) -> tuple[Judgement, ...]:  # fmt: skip
+) -> tuple[Judgement, ...]:
     """The verdict of each effect of one family.
 
     With the threshold t and the interval of the ratio: EQUIVALENT, if it lies within 1 ÷ (1 + t) … 1 + t. FASTER, if

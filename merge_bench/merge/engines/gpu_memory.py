@@ -36,7 +36,6 @@ class DeviceBytes:
 
     @property
     def nbytes(self) -> int:
-        """Length in bytes."""
         return self.size
 
     @property
@@ -69,7 +68,6 @@ def copy(source: DeviceBytes, target: DeviceBytes) -> None:
 
 
 def synchronize() -> None:
-    """Wait until all that is on the stream is done."""
     own_stream().synchronize()
 
 

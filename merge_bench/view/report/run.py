@@ -11,7 +11,7 @@ from typing import TextIO
 
 from merge_bench.analysis import aggregate, diagnostics
 from merge_bench.analysis.compare.document import compare
-from merge_bench.analysis.compare.fail_on import METRIC
+from merge_bench.analysis.compare.judging import METRIC
 from merge_bench.analysis.documents.compare import Comparison
 from merge_bench.analysis.documents.run import Document, RunDocument, SweepDocument, runs_of
 from merge_bench.analysis.statistics.verdict import Verdict

@@ -21,9 +21,9 @@ from merge_bench.tune.result import GAINED, Result, decision_of, name_of, record
 from merge_bench.tune.stage import steps_of
 from merge_bench.units import plural
 from merge_bench.view.numbers import ends, gib, number, ratio
-from merge_bench.view.plot import merge
 from merge_bench.view.plot.charts import Bar, bars
 from merge_bench.view.plot.marks import Chart
+from merge_bench.view.plot.tuning import tunings
 from merge_bench.view.report.content import Column, Page, by_row
 from merge_bench.view.report.next_step import NextStep, after_recorded_tuning
 from merge_bench.view.report.terminal import page_on
@@ -236,7 +236,7 @@ def write_recorded_outcome(page: Page, campaign: Campaign) -> None:
     tuning = campaign.plans[0].tune
     note = after_recorded_tuning(campaign).note
     write_outcome(page, result, _sizes(campaign), (tuning and tuning.metric) or "throughput", note)
-    charts = merge.tunings(steps_of(campaign), _sizes(campaign).__getitem__)
+    charts = tunings(steps_of(campaign), _sizes(campaign).__getitem__)
     for chart in charts[-1:]:  # the confirmation, or as far as the search went
         page.chart(chart)
     if result.winner is not None:
@@ -249,7 +249,7 @@ def write_tuning(page: Page, campaign: Campaign) -> None:
     page.section("Tuning")
     sizes = _sizes(campaign)
     write_steps(page, result_of(campaign), sizes)
-    for chart in merge.tunings(steps_of(campaign), sizes.__getitem__):
+    for chart in tunings(steps_of(campaign), sizes.__getitem__):
         page.chart(chart)
 
 
