@@ -71,20 +71,10 @@ def print_rows(
     file: TextIO | None = None,
     width: int | None = None,
 ) -> None:
-    """Print the tables of `rows` on `file` (standard output).
+    """Print the tables of `rows` on `file` (standard output); a terminal gets about 40 of many sizes, a pipe all.
 
-    Parameters
-    ----------
-    baseline
-        The config that the others are held against; speed-ups are ratios of medians, > 1 is better than it.
-    warnings
-        Shown below the tables, with their remedies.
-    remarks, records
-        Sentences for the end, and where the records are.
-    file
-        A terminal gets lines, and about 40 of many sizes; anything else plain aligned text with all of them.
-    width
-        Columns of a terminal; asked from it if not given.
+    `baseline`: the config that the others are held against, speed-ups are ratios of medians, > 1 is better than it;
+    `remarks`, `records`: sentences for the end, and where the records are.
     """
     with page_on(file, width) as page:
         write_rows(page, rows, baseline=baseline)

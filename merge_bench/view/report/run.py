@@ -49,22 +49,8 @@ def print_report(
 ) -> None:
     """Print the report of `campaign` on `file` (standard output).
 
-    Parameters
-    ----------
-    campaign
-        The records.
-    document
-        Its `summarize`; made here if not given.
-    details
-        Print every table of every run before the conclusion.
-    file
-        A terminal gets colours and lines, anything else plain aligned text that is never wrapped.
-    width
-        Columns of a terminal; asked from it if not given.
-    above
-        Warnings that stand above it already.
-    below
-        An error, or what gates found, that is printed below it.
+    `document`: its `summarize`, made here if not given; `details`: every table of every run before the conclusion;
+    `file`, `width`: as of `page_on`; `above`, `below`: as of `conclude`.
     """
     summary = summarize(campaign) if document is None else document
     with page_on(file, width) as page:
