@@ -70,12 +70,12 @@ def begin(seconds: float = LOOK_SECONDS) -> Look:
         elapsed = max(time.monotonic() - began, 1e-3)
         after, my_after, each_after = _busy_seconds(cores), _own_seconds(earlier), _by_process()
         busy = min(max((after - before - (my_after - mine)) / elapsed, 0.0), float(len(cores)))
-        found = [
+        processes = [
             BusyProcess(pid, name, (used - each_before[pid, name]) / elapsed)
             for (pid, name), used in each_after.items()
             if pid != own and (pid, name) in each_before
         ]
-        busiest = sorted((each for each in found if each.cores >= _LEAST), key=lambda each: -each.cores)
+        busiest = sorted((each for each in processes if each.cores >= _LEAST), key=lambda each: -each.cores)
         return OtherLoad(busy, len(cores), tuple(replace(each, name=_shown_name(each)) for each in busiest[:_SHOWN]))
 
     return end

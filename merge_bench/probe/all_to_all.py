@@ -405,8 +405,8 @@ def make(options: AllToAllOptions, run: RunOptions) -> AllToAll:
             names, left_out = (UCX,), Caution("backend-left-out", f"all-to-all without MPI: {reason}")
     if MPI in names and NCCL in names:
         raise UsageError("--backend: mpi sends host memory and nccl GPU memory; name one of them")
-    made = {UCX: OverUcx(pattern, device_memory=NCCL in names), MPI: over_mpi, NCCL: OverNccl(pattern)}
-    return AllToAll(tuple(made[name] for name in names), left_out)
+    backends = {UCX: OverUcx(pattern, device_memory=NCCL in names), MPI: over_mpi, NCCL: OverNccl(pattern)}
+    return AllToAll(tuple(backends[name] for name in names), left_out)
 
 
 def in_rank(rank: Rank) -> None:
