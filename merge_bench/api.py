@@ -187,7 +187,7 @@ def run(*, check: bool = True, **options: object) -> Result:
         If `check`, and a launch failed, the merge was wrong, or a gate was not met.
     """
     from merge_bench.campaign import registry_options
-    from merge_bench.campaign.run import load_all
+    from merge_bench.campaign.load import load_sweep
     from merge_bench.config import ucx_choice
     from merge_bench.config.option import from_python
     from merge_bench.config.options import RunOptions
@@ -200,7 +200,7 @@ def run(*, check: bool = True, **options: object) -> Result:
         )
     given = from_python(RunOptions, options, registry_options.options())
     with ucx_choice.restored():
-        sweep = load_all(given)
+        sweep = load_sweep(given)
         say_warnings(warning for one in sweep.prepared.values() for warning in one.warnings)
         result, verdict, status = launch(sweep, _caller(options), say_time=False)
     if check and status:

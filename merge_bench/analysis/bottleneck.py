@@ -26,7 +26,7 @@ from merge_bench.analysis.documents.run import Bottleneck, Link, MemoryRate
 from merge_bench.records.campaign import Launch, Run
 from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import IterationLine
-from merge_bench.units import format_rate, format_seconds
+from merge_bench.units import format_rate, format_seconds, plural
 
 Phase: TypeAlias = Literal["partition", "exchange", "join"]
 PHASES: tuple[Phase, ...] = ("partition", "exchange", "join")
@@ -80,7 +80,7 @@ def _few_row_groups(plan: RecordedPlan) -> str:
         reading, groups = sum(map(bool, table.chunk_rows)), sum(map(len, table.chunks))
         who = "one worker" if reading == 1 else f"only {reading} of {len(table.chunk_rows)} workers"
         name = Path(table.path or "").name or "a table"
-        by_count.setdefault((who, f"{groups} row group{'s' * (groups != 1)}"), []).append(name)
+        by_count.setdefault((who, plural(groups, "row group")), []).append(name)
     return "; ".join(
         f"{who} read all rows of {' and '.join(names)} ({groups}{' each' * (len(names) > 1)})"
         for (who, groups), names in by_count.items()

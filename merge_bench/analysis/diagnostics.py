@@ -19,7 +19,7 @@ from merge_bench.merge.engines import descriptions
 from merge_bench.merge.exchange import recorded_plane
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch, Run
 from merge_bench.records.schema import FailureLine
-from merge_bench.units import format_rate, format_seconds
+from merge_bench.units import format_rate, format_seconds, plural
 
 EXCEEDED = 1.05  # more than a link limit can be exceeded by the noise of both measurements
 UNVERIFIED = "unverified"
@@ -200,7 +200,7 @@ def _launches(run: Run) -> Iterator[Caution]:
         return
     complete = sum(launch.complete for launch in run.launches)
     if complete:
-        source = f"the numbers are from the {complete} complete launch{'es' * (complete != 1)}"
+        source = f"the numbers are from the {plural(complete, 'complete launch')}"
     elif any(launch.timed for launch in run.launches):
         source = "the numbers are from before the failure"
     else:
@@ -256,7 +256,7 @@ def _ranks(
             f"{crowd.processes} workers share {crowd.named}: they take turns, so no time of a single worker is its own",
             "bind each worker to cores of its own"
             if crowd.bound
-            else f"use at most {crowd.fits} worker{'s' * (crowd.fits != 1)} on this host",
+            else f"use at most {plural(crowd.fits, 'worker')} on this host",
         )
         return  # who comes last in taking turns is no straggler
     slow = straggling(workers)

@@ -14,12 +14,11 @@ import msgspec
 from merge_bench.campaign.calling_program import UNTOUCHED, Caller
 from merge_bench.campaign.expected_time import ExpectedTime
 from merge_bench.campaign.host_load import check_host
-from merge_bench.campaign.make_plan import Prepared
+from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import Head, Job
 from merge_bench.campaign.resume import CONTINUE_AFTER, find_resumable, reopen_to_extend, run_environment
 from merge_bench.cluster import signals
 from merge_bench.config.installation import checkout
-from merge_bench.config.reader import ConfigFile
 from merge_bench.config.version import __version__
 from merge_bench.errors import RunFailed, say
 from merge_bench.records.schema import CampaignLine, Config, EndLine, FailureLine, Git, WarningLine
@@ -30,12 +29,13 @@ LaunchOne = Callable[[Job, CampaignWriter, int], int]
 """Makes one launch, by its index, and writes it down; gives its exit status."""
 
 
-def config_line(prepared: Prepared, config: ConfigFile | None) -> Config:
+def config_line(planned: PlannedRun) -> Config:
     """A config as the records name it; the built-in defaults are called ``default``."""
+    config = planned.config
     return Config(
         name=config.name if config is not None else "default",
         path=str(config.path) if config is not None else None,
-        variables=dict(prepared.settings.environment),
+        variables=dict(planned.settings.environment),
     )
 
 

@@ -52,7 +52,7 @@ class Session:
         self.lanes: LanesLine | None = None
         self._client: Client | None = None
         self._workers: WorkerCalls | None = None
-        self._events: dict[str, Callable[[Mapping[str, Any]], None]] = {}
+        self._handlers: dict[str, Callable[[Mapping[str, Any]], None]] = {}
         self._other_load: HostLoad | None = None
         self._began = time.monotonic()
 
@@ -98,7 +98,7 @@ class Session:
         check_memory(self.plan, self.descriptions)
         if self.plan.device_memory:
             set_up_devices(self.workers, self.descriptions, self.settings.rmm_pool_bytes)
-        self._client.subscribe_topic(self.topic, self._on_event)
+        self._client.subscribe_topic(self.topic, self._handle)
         self._other_load = look()
 
     def cause(self, problem: Exception) -> MergeBenchError | None:
@@ -127,12 +127,12 @@ class Session:
 
     # -- between start and end
 
-    def listen(self, event: str, take: Callable[[Mapping[str, Any]], None]) -> None:
-        """Have `take` called, in a thread of the client's, with every event of this name that a worker sends.
+    def on_event(self, name: str, handler: Callable[[Mapping[str, Any]], None]) -> None:
+        """Have `handler` called, in a thread of the client's, with every event of this name that a worker sends.
 
         An error that it raises ends the wait for the workers.
         """
-        self._events[event] = take
+        self._handlers[name] = handler
 
     def connect(self, addresses: Sequence[bytes]) -> float:
         """Connect every worker with every other, and learn what settings their UCX has.
@@ -155,21 +155,12 @@ class Session:
 
         `data_bytes`, `rows`: of both frames over all workers.
         """
-        client = self.workers.client
-        port = self.workers.call(client._run_on_scheduler(dask_scheduler_functions.dashboard_port))
-        address = client.scheduler.address if client.scheduler else None
-        cluster = Cluster(
-            launcher=self.launcher.name,
-            protocol=self.plan.protocol,
-            scheduler=address,
-            dashboard=dashboard_link(address, port),
-        )
         line = LaunchLine(
             launch=self.launch,
             config=self.job.config,
             plan=self.job.plan,
             block=self.job.block,
-            cluster=cluster,
+            cluster=self._cluster(),
             workers=self.descriptions,
             data_bytes=data_bytes,
             rows=rows,
@@ -177,6 +168,13 @@ class Session:
             other_load=self._other_load,
         )
         self.writer.write(line)
+
+    def _cluster(self) -> Cluster:
+        client = self.workers.client
+        port = self.workers.call(client._run_on_scheduler(dask_scheduler_functions.dashboard_port))
+        address = client.scheduler.address if client.scheduler else None
+        link = dashboard_link(address, port)
+        return Cluster(launcher=self.launcher.name, protocol=self.plan.protocol, scheduler=address, dashboard=link)
 
     # -- the steps of a start
 
@@ -213,7 +211,7 @@ class Session:
         ]
         calls.watch.start(calls.members)
 
-    def _on_event(self, event: tuple[float, Mapping[str, Any]]) -> None:
+    def _handle(self, event: tuple[float, Mapping[str, Any]]) -> None:
         message = event[1]
         if message["event"] == "out-of-memory":
             self.workers.watch.report(message["message"])
@@ -221,10 +219,10 @@ class Session:
         if message["event"] == "stuck":
             self.workers.notice_stuck(message["rank"], message["how"])
             return
-        take = self._events.get(message["event"])
+        handler = self._handlers.get(message["event"])
         try:
-            if take is not None:
-                take(message)
+            if handler is not None:
+                handler(message)
         except MergeBenchError as error:
             self.workers.notice(error)
         else:

@@ -20,7 +20,7 @@ from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.recorded_plan import without_names
 from merge_bench.records.results_folder import ResultsFolder
-from merge_bench.units import format_duration
+from merge_bench.units import format_duration, plural
 
 START_SECONDS = 4.0
 """From starting the processes of a small launch to their end: 3.9 and 4.2 s on two cores."""
@@ -166,7 +166,7 @@ class ExpectedTime:
 
     def sentence(self, jobs: Sequence[Job]) -> str:
         """``12 launches take about 2 minutes (as 6 earlier launches here did)``."""
-        count = f"{len(jobs)} launch{'es take' if len(jobs) > 1 else ' takes'}"
+        count = f"{plural(len(jobs), 'launch')} {'take' if len(jobs) > 1 else 'takes'}"
         total = self.total(jobs)
         if total is None:
             new = dict.fromkeys(job.config for job in jobs if self.of(job) is None)

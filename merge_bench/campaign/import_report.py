@@ -20,7 +20,7 @@ from merge_bench.records.campaign import IMPORTED
 from merge_bench.records.outputs import replacing
 from merge_bench.records.schema import Headline, ImportedFrom, ImportedIteration
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.units import format_count, format_seconds
+from merge_bench.units import format_seconds, plural
 
 PROGRAM = "cudf-merge"
 DEFINITIONS = (
@@ -144,7 +144,7 @@ def _warnings(report: Report) -> Iterator[Caution]:
         yield Caution("imported-error", f"the imported output also contains a Python error: {report.traceback}")
     if report.left_out:
         count = len(report.left_out)
-        what = "1 line is" if count == 1 else f"{format_count(count)} lines are"
+        what = f"{plural(count, 'line')} {'is' if count == 1 else 'are'}"
         first = f"line {report.left_out[0]}: {report.first_left_out}"
         yield Caution("imported-lines", f"{what} not part of the report and left out; the first is {first}")
     yield Caution("imported-definitions", DEFINITIONS)

@@ -57,22 +57,22 @@ def make_launch(
 
     session = Session(job, writer, progress, launch)
     session.launcher.looks = launch == 0
-    with recorded(job, writer, launch, session) as outcome:
+    with record_outcome(job, writer, launch, session) as outcome:
         session.start(merges=merges, exchange=exchange)
         use(session)
     return outcome.status
 
 
 @contextlib.contextmanager
-def recorded(job: Job, writer: CampaignWriter, launch: int, started: Started) -> Iterator[Outcome]:
-    """The life of one launch of a campaign: `ended`, with lines for why it failed and that it ended.
+def record_outcome(job: Job, writer: CampaignWriter, launch: int, started: Started) -> Iterator[Outcome]:
+    """The life of one launch of a campaign: `stop_on_exit`, with lines for why it failed and that it ended.
 
     An error of this program ends the block and is not raised again: the outcome then has its exit status.
     """
     began, outcome = time.monotonic(), Outcome()
     with signals.ignored():
         try:
-            with ended(started, writer, lambda error: _write_failure(job, writer, launch, error)):
+            with stop_on_exit(started, writer, lambda error: _write_failure(job, writer, launch, error)):
                 yield outcome
             outcome.status = 0
         except MergeBenchError as error:
@@ -84,7 +84,7 @@ def recorded(job: Job, writer: CampaignWriter, launch: int, started: Started) ->
 
 
 @contextlib.contextmanager
-def ended(
+def stop_on_exit(
     started: Started, writer: CampaignWriter, failed: Callable[[MergeBenchError], None] = lambda error: None
 ) -> Iterator[None]:
     """End what was `started` after the block, whatever happens in it.

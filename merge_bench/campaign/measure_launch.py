@@ -93,9 +93,9 @@ class Merge:
         self._record = MergeRecord(session, tables)
         self._assembler = IterationAssembler(session.launch, session.plan.workers)
         self._checks: dict[int | None, dict[int, Check]] = {}  # of one iteration, by rank
-        self.timeline = decide(session.plan, [])
-        session.listen("iteration", self._collect_iteration)
-        session.listen("verification", self._collect_check)
+        self.timeline = decide(session.plan, [], session.launch)
+        session.on_event("iteration", self._collect_iteration)
+        session.on_event("verification", self._collect_check)
 
     def connect(self) -> None:
         """Set up engine and UCX on every worker, and connect every worker with every other."""
@@ -136,7 +136,9 @@ class Merge:
         plan = self._session.plan
         share, every = most_share(plan, self.timeline), plan.verify == "every"
         costs = self._session.workers.on_all(worker.iterate, 0, count, warmup=warmup, verify=every, timeline=share)
-        self.timeline = decide(plan, [cost for cost in costs if cost is not None]) if share else self.timeline
+        if share:
+            notes = [cost for cost in costs if cost is not None]
+            self.timeline = decide(plan, notes, self._session.launch)
 
     def _collect_iteration(self, event: Mapping[str, Any]) -> None:
         line = self._assembler.add(event)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from merge_bench.campaign.make_plan import Prepared, refuse_more_launches
+from merge_bench.campaign.make_plan import PlannedRun
+from merge_bench.campaign.run_options import refuse_more_launches
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import labels
@@ -34,7 +35,7 @@ class Job:
     `label`: what its run is called beside the others.
     """
 
-    prepared: Prepared
+    prepared: PlannedRun
     config: str
     plan: int = 0
     block: int = 0
@@ -74,9 +75,9 @@ class Sweep:
 
     configs: list[Config] = field(default_factory=list)
     plans: list[dict[str, Any]] = field(default_factory=list)
-    prepared: dict[tuple[str, int], Prepared] = field(default_factory=dict)
+    prepared: dict[tuple[str, int], PlannedRun] = field(default_factory=dict)
 
-    def add(self, found: Sequence[Prepared], config: Config) -> None:
+    def add(self, found: Sequence[PlannedRun], config: Config) -> None:
         """Add a config with its plans.
 
         Raises
@@ -101,7 +102,7 @@ class Sweep:
             refuse_more_launches(each.settings.launcher, len(self.prepared))
 
     @property
-    def first(self) -> Prepared:
+    def first(self) -> PlannedRun:
         """The baseline's first plan."""
         return next(iter(self.prepared.values()))
 

@@ -10,16 +10,16 @@ import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from merge_bench.campaign import require_transport
 from merge_bench.campaign.cluster_session import Session
 from merge_bench.config import allowed_transports
 from merge_bench.config.ucx_info import Installed, effective, find_installed
-from merge_bench.errors import Caution, RunFailed, WrongResult
+from merge_bench.errors import Caution, GateNotMet, RunFailed, WrongResult
 from merge_bench.host import counters
 from merge_bench.merge import worker
 from merge_bench.merge.frame import Field
@@ -60,7 +60,29 @@ def record_connections(session: Session) -> None:
     compare_environment(session)
     record_lanes(session)
     if session.lanes is not None:
-        require_transport.check_pairs(session.plan.require_transport, session.lanes.pairs)
+        check_pairs(session.plan.require_transport, session.lanes.pairs)
+
+
+def check_pairs(required: Sequence[str], pairs: Sequence[LanePair]) -> None:
+    """Refuse to go on where a pair uses none of `required`.
+
+    Raises
+    ------
+    GateNotMet
+        Naming the first such pair and what it uses.
+    """
+    if not required:
+        return
+    wanted = allowed_transports.resolve_aliases(required)
+    failing = [pair for pair in pairs if not wanted & {lane.partition("/")[0] for lane in pair.transports}]
+    if failing:
+        first = failing[0]
+        uses = ", ".join(first.transports) or "no transport that UCX reports"
+        others = f" ({len(failing)} of {len(pairs)} pairs fail)" if len(pairs) > 1 else ""
+        raise GateNotMet(
+            f"--require-transport {','.join(required)} is not met: the connection from rank {first.from_rank} to rank"
+            f" {first.to_rank} ({first.placement or 'placement unknown'}) uses {uses}{others}"
+        )
 
 
 def compare_environment(session: Session) -> list[Caution]:
@@ -379,20 +401,10 @@ MOST_SHARE = 0.01
 """Of an iteration that notes may take, with ``--timeline auto``."""
 
 
-@dataclass(frozen=True)
-class Decision:
-    """Whether to record a timeline, and why (`TimelineLine`). `share`: of the shortest iteration, at most."""
+def decide(plan: Plan, costs: Sequence[worker.NoteCost], launch: int = 0) -> TimelineLine:
+    """Whether to record a timeline, and why.
 
-    recorded: bool
-    because: str
-    notes: int | None = None
-    note_seconds: float | None = None
-    share: float | None = None
-
-
-def decide(plan: Plan, costs: Sequence[worker.NoteCost]) -> Decision:
-    """Decide by what notes cost the workers: notes of an iteration × seconds of one ÷ its seconds.
-
+    That is decided by what notes cost the workers: notes of an iteration × seconds of one ÷ its seconds.
     The worker for which that is most decides for all, because messages need both of their ends. `costs`: of the
     iterations so far; none before the first one, which a timeline has unless it is ``off``.
     """
@@ -400,42 +412,34 @@ def decide(plan: Plan, costs: Sequence[worker.NoteCost]) -> Decision:
     cheap = dearest is None or dearest.share <= MOST_SHARE
     recorded = plan.timeline == "on" or (plan.timeline == "auto" and cheap)
     because = "asked for" if plan.timeline != "auto" else "cheap" if cheap else "expensive"
+    line = TimelineLine(launch=launch, recorded=recorded, because=because)
     if dearest is None:
-        return Decision(recorded, because)
-    return Decision(recorded, because, dearest.notes, dearest.note_seconds, dearest.share)
+        return line
+    return replace(line, notes=dearest.notes, note_seconds=dearest.note_seconds, share=dearest.share)
 
 
-def most_share(plan: Plan, decision: Decision) -> float | None:
+def most_share(plan: Plan, decision: TimelineLine) -> float | None:
     """The share of an iteration that notes may take from now on; None: nothing is noted."""
     if not decision.recorded:
         return None
     return math.inf if plan.timeline == "on" else MOST_SHARE
 
 
-def record_timeline(session: Session, decision: Decision, skew: float | None) -> None:
+def record_timeline(session: Session, decision: TimelineLine, skew: float | None) -> None:
     """Write what the workers kept into the file beside the records, and record the decision."""
     if session.plan.timeline == "off":
         return
-    name, timeline = file_name(session.launch), None
     if decision.recorded:
-        timeline = gathered(session, skew)
+        name, timeline = file_name(session.launch), gathered(session, skew)
         if timeline.iterations:
             session.writer.write_beside(name, encode(timeline))
+            lines = [*timeline.iterations, *timeline.rounds]
+            events = sum(worker.events for line in lines for worker in line.workers)
+            kept = [iteration.index for iteration in timeline.iterations]
+            decision = replace(decision, file=name, events=events, iterations=kept)
         else:
-            timeline, decision = None, replace(decision, recorded=False, because="too many events")
-    session.writer.write(
-        TimelineLine(
-            launch=session.launch,
-            recorded=decision.recorded,
-            because=decision.because,
-            notes=decision.notes,
-            note_seconds=decision.note_seconds,
-            share=decision.share,
-            file=name if timeline else None,
-            events=_events(timeline) if timeline else 0,
-            iterations=[each.index for each in timeline.iterations] if timeline else [],
-        )
-    )
+            decision = replace(decision, recorded=False, because="too many events")
+    session.writer.write(decision)
 
 
 def gathered(session: Session, skew: float | None) -> Timeline:
@@ -458,8 +462,3 @@ def gathered(session: Session, skew: float | None) -> Timeline:
         ],
         rounds=[TimelineRound(index=index, workers=list(workers)) for index, workers in enumerate(rounds)],
     )
-
-
-def _events(timeline: Timeline) -> int:
-    lines = [*timeline.iterations, *timeline.rounds]
-    return sum(worker.events for line in lines for worker in line.workers)

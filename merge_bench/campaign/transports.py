@@ -8,8 +8,8 @@ from pathlib import Path
 from merge_bench.analysis.documents.setup import Pair, TransportsDocument
 from merge_bench.campaign.calling_program import Caller
 from merge_bench.campaign.cluster_session import Session, cautions
-from merge_bench.campaign.launch import ended
-from merge_bench.campaign.make_plan import Prepared
+from merge_bench.campaign.launch import stop_on_exit
+from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.progress import Progress
 from merge_bench.campaign.recording import compare_environment, record_lanes
@@ -20,7 +20,7 @@ from merge_bench.records.writer import CampaignWriter
 DEVICE_MESSAGE_BYTES = 1 << 20
 
 
-def survey(prepared: Prepared, name: str, progress: Progress, caller: Caller) -> TransportsDocument:
+def survey(prepared: PlannedRun, name: str, progress: Progress, caller: Caller) -> TransportsDocument:
     """Launch, connect, ask, take down; `name`: of the config.
 
     Raises
@@ -38,7 +38,7 @@ def survey(prepared: Prepared, name: str, progress: Progress, caller: Caller) ->
         caller.surround(writer.logs / "driver.log"),
     ):
         session = Session(Job(prepared, name), writer, progress)
-        with ended(session, writer):
+        with stop_on_exit(session, writer):
             session.start()
             return _ask(session)
 

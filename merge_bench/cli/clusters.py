@@ -37,7 +37,8 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
     from merge_bench.analysis.compare.fail_on import Gate
     from merge_bench.analysis.documents.run import runs_of
     from merge_bench.analysis.summary import summarize
-    from merge_bench.campaign.run import dry_run, load_all
+    from merge_bench.campaign.load import load_sweep
+    from merge_bench.campaign.run import dry_run
     from merge_bench.records.reader import read_campaign
     from merge_bench.view.document import print_document
     from merge_bench.view.messages import say_warnings
@@ -48,7 +49,7 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
         verdict = gate_at_home(campaign, options) if status in (0, 5) else None
         details = options.details
     else:
-        sweep = load_all(options.given(config=named[0]) if named else options)
+        sweep = load_sweep(options.given(config=named[0]) if named else options)
         say_warnings(warning for prepared in sweep.prepared.values() for warning in prepared.warnings)
         if options.dry_run:
             Gate.from_options(sweep.options, compared=len(sweep.labels), runs=len(sweep.prepared))  # may refuse
@@ -119,7 +120,7 @@ def check(config: str, as_json: bool, ucx: str | None, trust_config: bool, other
 
     CONFIG is a file or the name of a shipped config.
     """
-    from merge_bench.campaign.run import check_for_run
+    from merge_bench.campaign.load import check_for_run
     from merge_bench.config.reader import read_config
     from merge_bench.config.shipped import find_config
     from merge_bench.config.ucx_choice import Choice, choose_ucx, restored
@@ -183,7 +184,8 @@ def transports(show_available: bool, options: RunOptions) -> None:
 
     The command launches the same cluster as `run`, but does not merge.
     """
-    from merge_bench.campaign import run as runs
+    from merge_bench.campaign.load import load
+    from merge_bench.campaign.machine_checks import check_installed
     from merge_bench.campaign.transports import survey
     from merge_bench.cli.campaigns import this_command
     from merge_bench.view.document import print_document
@@ -191,10 +193,12 @@ def transports(show_available: bool, options: RunOptions) -> None:
     from merge_bench.view.progress import progress_for
     from merge_bench.view.report.transports import print_survey
 
-    prepared, config = runs.load(options.config, options, functools.partial(without_merge, kept=CLUSTER_OPTIONS))
-    runs.need_installed(prepared)
+    fixed = functools.partial(without_merge, kept=CLUSTER_OPTIONS)
+    (prepared,) = load(options.config, options, fixed, several=False)
+    if prepared.launcher.starts_here:
+        check_installed(prepared.plan)
     say_warnings(prepared.warnings)
-    name = config.name if config is not None else "default"
+    name = prepared.config.name if prepared.config is not None else "default"
     try:
         with contextlib.closing(progress_for(sys.stderr, quiet=options.json)) as progress:
             found = survey(prepared, name, progress, this_command())

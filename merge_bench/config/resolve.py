@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -12,9 +11,6 @@ from merge_bench.config.options import OPTIONS, RunOptions, option_problem
 from merge_bench.config.reader import ConfigFile
 from merge_bench.config.trust import refuse_code
 from merge_bench.errors import UsageError
-
-SWEPT = ("chunk", "workers", "question", "engine", "exchange", "shuffle")
-"""Options of which several values make a sweep; what is merged first, so that runs of one problem stand together."""
 
 
 def resolve(
@@ -81,28 +77,6 @@ def read_sources(
 def _refuse_aliases(names: Sequence[str], where: str) -> None:
     if len(names) > 1:
         raise UsageError(f"{where}: {' and '.join(names)} are one option; set one of them")
-
-
-def expand(options: RunOptions) -> list[RunOptions]:
-    """One result for each combination of the options with several values (a sweep).
-
-    Raises
-    ------
-    UsageError
-        If one of these options has no effect.
-    """
-    swept = {key: options.several[key] for key in SWEPT if key in options.several}
-    if "shuffle" in swept and "dask" not in (options.exchange, *swept.get("exchange", ())):
-        raise UsageError("several values of --shuffle need --exchange dask; only Dask's exchange has a shuffle method")
-    if "chunk" in swept and options.workload != "synthetic":
-        raise UsageError("--chunk cannot be used with real tables, whose size is fixed; omit --chunk")
-    runs = []
-    for combination in itertools.product(*swept.values()):
-        run = options.updated(dict(zip(swept, combination, strict=True)), {})
-        if "shuffle" in swept and run.exchange != "dask" and run.shuffle != swept["shuffle"][0]:
-            continue
-        runs.append(run)
-    return runs
 
 
 def _check_combinations(options: RunOptions) -> None:

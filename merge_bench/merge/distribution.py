@@ -35,7 +35,6 @@ class Distribution:
         return SHUFFLE if self.sent is None else BROADCAST
 
     def to_json(self) -> dict[str, Any]:
-        """Its fields in the records."""
         sent = None if self.sent is None else self.sent.value
         return {"distribution": self.name, "broadcast_side": sent, "distribution_reason": self.reason}
 

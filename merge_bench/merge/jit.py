@@ -41,9 +41,8 @@ def _cached(function: Loop, **options: str) -> Loop:
     return loop
 
 
-def _emitted(function: Callable[..., Any]) -> Any:
-    """Have `function` emit the machine code of a call."""
-    return intrinsic(function)
+_emitted: Callable[..., Any] = intrinsic
+"""Has a function emit the machine code of a call."""
 
 
 @_emitted

@@ -85,7 +85,7 @@ class Merger:
             outgoing = self.engine.partition()
         partitioned = time.perf_counter()
         with self._range("exchange"):
-            headers = self._meet(outgoing)
+            headers = self._exchange_headers(outgoing)
             flights = {side: self._exchange(side, outgoing[side], headers[side]) for side in self._sides()}
         exchanged = time.perf_counter()
         with self._range("join"):
@@ -199,7 +199,7 @@ class Merger:
         self.engine.sent(side)
         return flight
 
-    def _meet(self, outgoing: dict[Side, list[Outgoing]]) -> dict[Side, dict[int, Bytes]]:
+    def _exchange_headers(self, outgoing: dict[Side, list[Outgoing]]) -> dict[Side, dict[int, Bytes]]:
         """Exchange the headers of both sides in one small message per peer."""
         sizes = [self.engine.header_bytes(side) for side in Side]
         sends = {peer: np.concatenate([outgoing[side][peer].header for side in Side]) for peer in self.exchange.peers}
@@ -237,7 +237,6 @@ class PipelinedMerger(Merger):
         self._pipeline: PipelinedExchange | None = None
 
     def merge(self) -> Measured:
-        """Merge once. The last result is freed before the opening barrier, the new one stays in memory."""
         self._split, self._rooms, self._pipeline = [], {}, None
         self.engine.begin()
         entered = time.perf_counter()
@@ -281,7 +280,6 @@ class PipelinedMerger(Merger):
         )
 
     def exchange_only(self) -> Transfers:
-        """Send the last merge's messages again, between the same warmed buffers, without partition and join."""
         self.exchange.barrier()
         start = time.perf_counter()
         with self._open(lambda number, source, _: self._rooms[number, source]) as pipeline:
@@ -294,7 +292,6 @@ class PipelinedMerger(Merger):
 
     @property
     def sides(self) -> list[str]:
-        """The side of each piece that is sent, by its number."""
         return [piece.side.value for piece in self.engine.pieces]
 
     def _open(self, room: Any, notes: TimeNotes | None = None) -> PipelinedExchange:

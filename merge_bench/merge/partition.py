@@ -79,7 +79,6 @@ class Runs:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all runs together."""
         return sum(run.nbytes for run in self.runs)
 
 
@@ -101,7 +100,6 @@ class Parcel:
 
     @property
     def rows(self) -> int:
-        """Rows in all buckets together."""
         return int(self.layout.header[0].sum())
 
 
@@ -140,7 +138,6 @@ class PlainStores:
         self.most_columns = 2 if buckets <= PAIRED_STREAMS else 1
 
     def write(self, pieces: Pieces, positions: Counts, out: Array) -> None:
-        """Write some columns."""
         from merge_bench.merge import partition_loops
 
         at, gaps = _first_and_gaps(positions)
@@ -160,7 +157,6 @@ class WholeLines:
         self._rows = aligned(self.most_columns * buckets * COLLECTED)
 
     def write(self, pieces: Pieces, positions: Counts, out: Array) -> None:
-        """Write some columns."""
         from merge_bench.merge import partition_loops
 
         at, gaps = _first_and_gaps(positions)
@@ -467,11 +463,9 @@ class WholeReader:
         self.rows = frame.rows
 
     def table(self, first: int, last: int) -> pa.Table:
-        """All rows."""
         return self._table
 
     def chunks(self, first: int, last: int) -> list[Frame]:
-        """All rows."""
         return self._chunks
 
 
@@ -483,11 +477,9 @@ class BlockReader:
         self.count = max(-(-frame.rows // rows), min(threads, frame.rows // BLOCK), 1)
 
     def table(self, first: int, last: int) -> pa.Table:
-        """The rows of blocks first…last-1."""
         return self._slice(first, last).to_arrow()
 
     def chunks(self, first: int, last: int) -> list[Frame]:
-        """The rows of blocks first…last-1, without a copy."""
         rows = self._slice(first, last)
         return [rows] if rows.rows else []
 

@@ -14,8 +14,8 @@ from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.exchange import DataPlane, data_plane
 from merge_bench.merge.partition import SLACK
 from merge_bench.merge.workload.synthetic import SyntheticSpec
-from merge_bench.merge.workload.tables import TableSpec
-from merge_bench.units import format_bytes, format_count
+from merge_bench.merge.workload.tables import TableSpec, row_bytes
+from merge_bench.units import format_bytes, format_count, plural
 
 PROCESS_BYTES = 400 << 20  # a Python worker with its libraries, before any data
 BUCKET_MAP_BYTES = 2  # per row: its bucket; one side after the other uses the same memory
@@ -26,7 +26,7 @@ FILTER_BYTES = 3  # per row, in the same memory: a mark, and for at most half of
 class Plan:
     """Everything that the workers of a launch have to agree on.
 
-    `rows_per_chunk` is null for real tables. `message_bytes`: longest message of the data plane, 0 for no limit.
+    `message_bytes`: longest message of the data plane, 0 for no limit.
     `how`: which rows the result has. `distribution`: whether both frames are shuffled, or one is sent whole.
     `pipeline`: whether partition and join run beside the exchange. `stores`: ``plain``, ``lines`` (`stores.py`), or
     ``auto`` for what is faster on each host. `runtime_filter`: whether rows without a match are left out before
@@ -46,7 +46,6 @@ class Plan:
     verify: str
     timeout: float
     seed: int
-    rows_per_chunk: int | None = None
     error_handling: bool = False
     message_bytes: int = 32 << 20
     how: How = How.INNER
@@ -65,12 +64,17 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """The plan as plain data, for the records."""
         plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "workload"}
-        plain |= {"how": self.how.value, **self.distribution.to_json()}
+        plain |= {"rows_per_chunk": self.rows_per_chunk, "how": self.how.value, **self.distribution.to_json()}
         if isinstance(self.workload, SyntheticSpec):
             plain["workload"] = {"name": "synthetic", **dataclasses.asdict(self.workload)}
         else:
             plain["workload"] = {"name": "tables", **self.workload.to_json()}
         return plain
+
+    @property
+    def rows_per_chunk(self) -> int | None:
+        """Rows of a worker's part of each frame; None for real tables."""
+        return self.workload.rows // self.workers if isinstance(self.workload, SyntheticSpec) else None
 
     @property
     def device_memory(self) -> bool:
@@ -101,6 +105,18 @@ def sent_row_bytes(how: How, payload_columns: int) -> dict[Side, int]:
     """Bytes of a synthetic row as it is sent, by side; semi and anti joins send only the key of a right row."""
     whole = 8 * (1 + payload_columns)
     return {Side.LEFT: whole, Side.RIGHT: whole if how.pairs else 8}
+
+
+def side_bytes(workload: SyntheticSpec | TableSpec, how: How = How.INNER) -> dict[Side, float]:
+    """Bytes of each table over all workers; those of strings are an estimate, for which a row group is read.
+
+    Of the right table, semi and anti joins send the keys only.
+    """
+    if isinstance(workload, SyntheticSpec):
+        row = sent_row_bytes(how, workload.payload_columns)
+        return {side: float(row[side] * workload.rows) for side in Side}
+    names = {Side.LEFT: None, Side.RIGHT: None if how.pairs else workload.keys}
+    return {side: row_bytes(workload.side(side), names[side]) * workload.side(side).rows for side in Side}
 
 
 def synthetic_worker_bytes(
@@ -225,7 +241,7 @@ def check_fits(plan: Plan, available: int, workers_here: int, where: str) -> Non
         remedy = f"the largest --chunk that fits is {1000 * largest:_}"
     elif (most := fitting(wanted) or fitting(1)) > 0:
         fewer = f"use --workers {most}{' or fewer' * (most > 1)}"
-        remedy = fewer if workers_here == plan.workers else f"at most {most} worker{'s' * (most > 1)} would fit there"
+        remedy = fewer if workers_here == plan.workers else f"at most {plural(most, 'worker')} would fit there"
     else:
         remedy = "not even one worker fits"
     what = "the merge" if rows is None else f"--chunk {format_count(rows)}"

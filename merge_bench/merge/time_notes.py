@@ -39,12 +39,10 @@ class TimeNotes:
         self._batches[key][1] = now
 
     def add(self, key: Key, begin: float, end: float, size: int) -> None:
-        """Note a whole batch."""
         self.count += 1
         self._batches[key] = [begin, end, size]
 
     def span(self, name: str, begin: float, end: float) -> None:
-        """Note a phase or a barrier."""
         self.count += 1
         self.spans.append((name, begin, end))
 
@@ -99,7 +97,6 @@ class KeptTimelines:
         return index % self.stride == 0
 
     def keep(self, index: int, timeline: WorkerTimeline) -> None:
-        """Keep an iteration."""
         self.iterations[index] = timeline
         self._trim()
 

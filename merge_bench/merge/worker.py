@@ -131,17 +131,14 @@ class MergeWorker(WorkerPlugin):  # type: ignore[misc]
 
     @property
     def frames(self) -> tuple[Frame, Frame]:
-        """The chunks of the left and the right frame."""
         return _present(self.launch.frames, "the merge")
 
     @property
     def merger(self) -> Merger:
-        """The connected merger."""
         return _present(self.launch.merger, "the merge")
 
     @property
     def exchange(self) -> Exchange:
-        """This worker's end of the data plane."""
         return _present(self.launch.exchange, "the data plane")
 
     def send(self, kind: str, **fields: Any) -> None:
@@ -380,7 +377,6 @@ def open_bare(plan: Plan, rank: int, topic: str, *, puts: bool = False) -> bytes
 
 
 def connect(addresses: Sequence[bytes]) -> Connected:
-    """Connect to all other workers."""
     exchange = current_plugin().exchange
     exchange.connect(addresses)
     return Connected(exchange.effective_config, exchange.round_trip())
@@ -404,7 +400,6 @@ def use_stores(way: str, streams: int, l2_bytes: int | None) -> None:
 
 
 def endpoints() -> dict[int, tuple[list[str], list[SizeRange]]]:
-    """As `Exchange.endpoints`."""
     return current_plugin().exchange.endpoints()
 
 
@@ -469,7 +464,6 @@ def _send(plugin: MergeWorker, held: list[tuple[int, Measured]], warmup: bool) -
 
 
 def verify() -> Check:
-    """Check this worker's rows of the last result."""
     plugin = current_plugin()
     return plugin.launch.verify(plugin.merger.engine.results(), plugin.abort)
 

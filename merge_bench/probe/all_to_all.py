@@ -23,7 +23,7 @@ from merge_bench.probe.shared.sizes import parse_names, parse_sizes
 
 if TYPE_CHECKING:
     from merge_bench.campaign.cluster_session import Session
-    from merge_bench.campaign.make_plan import Prepared
+    from merge_bench.campaign.make_plan import PlannedRun
     from merge_bench.probe.ranks.launch import RankSession
     from merge_bench.probe.ranks.rank_session import Rank
     from merge_bench.records.schema import ProbeLine
@@ -50,11 +50,11 @@ class OverUcx(Probe):
         """The plan in the records."""
         return {**self.pattern.describe(UCX), **({"memory": "cuda"} if self.on_gpus else {})}
 
-    def prepare(self, prepared: Prepared) -> Prepared:
+    def prepare(self, prepared: PlannedRun) -> PlannedRun:
         """The same, with at least two workers."""
         return at_least_two(prepared)
 
-    def usual_seconds(self, prepared: Prepared) -> float | None:
+    def usual_seconds(self, prepared: PlannedRun) -> float | None:
         """As of `Pattern`, and the start of a cluster."""
         return self.pattern.usual_seconds(prepared, 2.5)
 
@@ -107,11 +107,11 @@ class OverMpiRanks(OverMpi):
         """The plan in the records."""
         return {**self.pattern.describe(MPI), "mpirun": self.mpi().mpirun}
 
-    def prepare(self, prepared: Prepared) -> Prepared:
+    def prepare(self, prepared: PlannedRun) -> PlannedRun:
         """The same, with at least two ranks; checks the MPI."""
         return at_least_two(super().prepare(prepared))
 
-    def usual_seconds(self, prepared: Prepared) -> float | None:
+    def usual_seconds(self, prepared: PlannedRun) -> float | None:
         """As of `Pattern`, and the start of mpirun."""
         return self.pattern.usual_seconds(prepared, 1.5)
 

@@ -19,7 +19,7 @@ from merge_bench.records.placements import EVERY_PAIR, ONE_HOST, TWO_HOSTS
 from merge_bench.units import format_bytes
 
 if TYPE_CHECKING:
-    from merge_bench.campaign.make_plan import Prepared
+    from merge_bench.campaign.make_plan import PlannedRun
     from merge_bench.probe.ranks.launch import RankSession
     from merge_bench.probe.ranks.rank_session import Rank
 
@@ -49,11 +49,11 @@ class MpiProbe(OverMpi):
             "mpirun": self.mpi().mpirun,
         }  # fmt: skip
 
-    def prepare(self, prepared: Prepared) -> Prepared:
+    def prepare(self, prepared: PlannedRun) -> PlannedRun:
         """Two ranks on the first host and one on the second, or the workers of every pair; checks the MPI."""
         return places(super().prepare(prepared), self.placements, both=True)
 
-    def usual_seconds(self, prepared: Prepared) -> float | None:
+    def usual_seconds(self, prepared: PlannedRun) -> float | None:
         """Measured: 474 s for 2002 rows of a ping-pong; 4.5 s for 46 rows of OSU's tests."""
         sizes = len(parse_sizes(self.sizes or SIZES[self.pattern][ONE_HOST]))
         rows = 2 * sizes + (2 if self.pattern == PING_PONG else 0)

@@ -23,7 +23,7 @@ from merge_bench.records.placements import ONE_HOST
 
 if TYPE_CHECKING:
     from merge_bench.campaign.cluster_session import Session
-    from merge_bench.campaign.make_plan import Prepared
+    from merge_bench.campaign.make_plan import PlannedRun
     from merge_bench.cluster.ucx_perftest import Kind
 
 SIZES = "1..4M"
@@ -79,7 +79,7 @@ class P2P(Probe):
             "placements": list(self.placements or ()), "iterations": self.count, "window": ucx_perftest.WINDOW,
         }  # fmt: skip
 
-    def prepare(self, prepared: Prepared) -> Prepared:
+    def prepare(self, prepared: PlannedRun) -> PlannedRun:
         """The workers that `placements` needs; checks that the tool is there."""
         from merge_bench.cluster import ucx_perftest
 
@@ -87,7 +87,7 @@ class P2P(Probe):
             ucx_perftest.find()
         return places(prepared, self.placements)
 
-    def usual_seconds(self, prepared: Prepared) -> float | None:
+    def usual_seconds(self, prepared: PlannedRun) -> float | None:
         """Measured: 24.7 s for 2 tests at 23 sizes."""
         rows = len(self.tests) * len(self.sizes) * pair_count(prepared, self.placements)
         return None if self.count else 2.0 + 0.5 * rows

@@ -27,7 +27,7 @@ from merge_bench.probe.shared.sizes import parse_counts, parse_names
 from merge_bench.units import format_count
 
 if TYPE_CHECKING:
-    from merge_bench.campaign.make_plan import Prepared
+    from merge_bench.campaign.make_plan import PlannedRun
     from merge_bench.probe.ranks.launch import RankSession
     from merge_bench.probe.ranks.rank_session import Rank
 
@@ -52,7 +52,7 @@ class ReduceScatterProbe(OverMpi):
             "mpirun": self.mpi().mpirun,
         }  # fmt: skip
 
-    def usual_seconds(self, prepared: Prepared) -> float | None:
+    def usual_seconds(self, prepared: PlannedRun) -> float | None:
         """Measured: 107 s for two algorithms at 16Ki to 128Mi elements, 7 ns for an element and operation."""
         work = sum(
             n * ((self.iterations or loops_of_count(n, OPERATIONS)) + loops_of_count(n, OPERATIONS_SKIPPED))
@@ -66,7 +66,7 @@ class ReduceScatterProbe(OverMpi):
 
         return ucc.find_tool().libmpi if self.with_ucc else None
 
-    def prepare(self, prepared: Prepared) -> Prepared:
+    def prepare(self, prepared: PlannedRun) -> PlannedRun:
         """At least two ranks; checks the MPI and the tools that the algorithms need."""
         super().prepare(prepared)
         ranks = prepared.plan.workers

@@ -20,7 +20,7 @@ from merge_bench.probe.shared.sizes import parse_sizes
 
 if TYPE_CHECKING:
     from merge_bench.campaign.cluster_session import Session
-    from merge_bench.campaign.make_plan import Prepared
+    from merge_bench.campaign.make_plan import PlannedRun
 
 SIZES = "8..8M"
 PUTS = 1000
@@ -47,11 +47,11 @@ class Rma(Probe):
         """The plan in the records."""
         return {"sizes": list(self.sizes), "placements": list(self.placements or ()), "iterations": self.count}
 
-    def prepare(self, prepared: Prepared) -> Prepared:
+    def prepare(self, prepared: PlannedRun) -> PlannedRun:
         """The workers that `placements` needs."""
         return places(prepared, self.placements)
 
-    def usual_seconds(self, prepared: Prepared) -> float | None:
+    def usual_seconds(self, prepared: PlannedRun) -> float | None:
         """Measured: 4.9 s for 21 sizes."""
         rows = 2 * len(self.sizes) * pair_count(prepared, self.placements)
         return None if self.count else 2.5 + 0.06 * rows

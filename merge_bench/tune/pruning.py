@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from merge_bench.analysis.documents.tune import PrunedValue
-from merge_bench.campaign.make_plan import Prepared
+from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.config import allowed_transports
 from merge_bench.config.old_names import PREFIX
 from merge_bench.config.options import BY_KEY, BY_VARIABLE, RunOptions
@@ -52,7 +52,7 @@ class Context:
     chunk_bytes: int | None = None
 
 
-def context_of(prepared: Prepared, given: RunOptions) -> Context:
+def context_of(prepared: PlannedRun, given: RunOptions) -> Context:
     """The context of a baseline; `given`: options of the command line, of which ``--chunk`` fixes nothing."""
     plan, settings = prepared.plan, prepared.settings
     surroundings = {name: text for name, text in os.environ.items() if name.startswith(("UCX", PREFIX, "RAPIDS_"))}

@@ -22,7 +22,7 @@ from merge_bench.tune.result import LEFT_OUT
 from merge_bench.tune.space import read_space
 from merge_bench.tune.strategies import strategies
 from merge_bench.tune.tuning_plan import Task
-from merge_bench.units import format_duration
+from merge_bench.units import format_duration, plural
 
 MARGIN = 1.2
 """What a launch may take longer than expected before settings that were to be tried no longer fit the budget."""
@@ -104,7 +104,7 @@ class Timing:
         slow = most / quick * costs.search(fitting.values) + costs.confirmation(fitting.sizes)
         source = "as the first launches took" if self.noted else self.expected.source(self.jobs)
         count = len(fitting.values)
-        candidates = f"{count} candidates have" if count != 1 else "1 candidate has"
+        candidates = f"{plural(count, 'candidate')} {'has' if count == 1 else 'have'}"
         found = [
             f"this takes about {format_duration(costs.search(fitting.values))} ({quick} launches) if each candidate is"
             f" decided after {Options.least} blocks and none gains, about {format_duration(slow)} ({most + confirming})"

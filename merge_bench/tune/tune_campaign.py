@@ -107,7 +107,7 @@ def _search(
 
     evaluator = ClusterEvaluator(
         writer=writer, baseline=task.baseline, text=task.text, prepared=task.prepared,
-        load=lambda path: load(path, task.run)[0],
+        load=lambda path: load(path, task.run),
         launch=launch, metric=task.options.metric, seed=task.head.seed,
         budget=Budget(
             task.options.max_launches, task.options.budget, timing.weights, task.options.confirm

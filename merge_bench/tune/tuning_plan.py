@@ -6,14 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from merge_bench.analysis.documents.tune import PrunedValue
+from merge_bench.campaign import load as loading
 from merge_bench.campaign.campaign import config_line
-from merge_bench.campaign.make_plan import Prepared
+from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import Head
-from merge_bench.campaign.run import load_sweep
 from merge_bench.cluster.launchers import launchers
 from merge_bench.config.files import read_regular
 from merge_bench.config.options import RunOptions
-from merge_bench.config.reader import ConfigFile
 from merge_bench.config.shipped import SPACE
 from merge_bench.errors import UsageError
 from merge_bench.records.schema import RunKey
@@ -52,7 +51,7 @@ class Task:
     head: Head
     baseline: str
     text: str
-    prepared: list[Prepared]
+    prepared: list[PlannedRun]
     space: Space
     values: tuple[Value, ...]
     pruned: tuple[PrunedValue, ...]
@@ -72,9 +71,10 @@ def make_task(baseline: str | None, options: TuneOptions, run: RunOptions) -> Ta
     space = read_space(Path(options.space or SPACE), trusted=run.trust_config)
     if options.only:
         space = space.only(options.only)
-    prepared, config = load(baseline, run)
+    prepared = load(baseline, run)
+    config = prepared[0].config
     _refuse(prepared[0], options)
-    line = config_line(prepared[0], config)
+    line = config_line(prepared[0])
     kept, pruned = prune(space, context_of(prepared[0], run))
     if not kept:
         reasons = "; ".join(f"{each.value}: {each.reason}" for each in pruned)
@@ -102,23 +102,22 @@ def make_task(baseline: str | None, options: TuneOptions, run: RunOptions) -> Ta
     return Task(head, line.name, text, prepared, space, kept, pruned, sizes, options, run)
 
 
-def load(name: str | Path | None, run: RunOptions) -> tuple[list[Prepared], ConfigFile | None]:
+def load(name: str | Path | None, run: RunOptions) -> list[PlannedRun]:
     """The plans of a config: the sizes of ``--chunk``, few iterations, and no measurement of the link."""
     tables = run.left is not None or run.workload not in ("auto", "synthetic")
     given = run if tables or "chunk" in run.sources else run.given(chunk=SIZES)
-    found, config = load_sweep(None if name is None else str(name), given)
-    ready: list[Prepared] = []
-    for each in found:
+    ready: list[PlannedRun] = []
+    for each in loading.load(None if name is None else str(name), given):
         plan = replace(each.plan, launches=1, link_rounds=0, check_link=False, timeline="off")
         if run.iterations is None:
             rows = plan.rows_per_chunk or SMALL_ROWS
             plan = replace(plan, iterations=SMALL_ITERATIONS if rows <= SMALL_ROWS else LARGE_ITERATIONS)
         if all(plan != other.plan for other in ready):  # sizes of --chunk do not apply to tables that a config names
             ready.append(replace(each, plan=plan))
-    return ready, config
+    return ready
 
 
-def _refuse(prepared: Prepared, options: TuneOptions) -> None:
+def _refuse(prepared: PlannedRun, options: TuneOptions) -> None:
     """Refuse what cannot be tuned, whatever the space."""
     if not launchers()[prepared.settings.launcher].owns_processes:
         raise UsageError(

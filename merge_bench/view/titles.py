@@ -16,7 +16,7 @@ from merge_bench.records.campaign import Campaign
 from merge_bench.records.recorded_plan import RecordedPlan, Table, Workload, is_tuning
 from merge_bench.records.results_folder import Entry
 from merge_bench.records.schema import CampaignLine
-from merge_bench.units import plural
+from merge_bench.units import plural, plural_noun
 from merge_bench.view.numbers import rows
 from merge_bench.view.text import short, visible
 
@@ -67,7 +67,7 @@ def problem_of(plans: Sequence[RecordedPlan]) -> str:
     parts = [listed(joins)] if joins and not questions else []
     parts += [f"{listed(map(rows, sizes))} rows per chunk"] if sizes else []
     parts += [text for text in tables if text]
-    parts += [f"{listed(map(str, workers))} worker{'s' * (workers != [1])}"] if workers else []
+    parts += [f"{listed(map(str, workers))} {'worker' if workers == [1] else 'workers'}"] if workers else []
     return ", ".join(parts) or "problem not recorded"
 
 
@@ -93,7 +93,7 @@ def unusual_engines(plans: Sequence[RecordedPlan]) -> str:
     if all(plan.engine in _usual_engines(plan) for plan in known):
         return ""
     used = dict.fromkeys(str(plan.engine) for plan in known)
-    return f"engine{'s' * (len(used) > 1)} {listed(used)}"
+    return f"{plural_noun(len(used), 'engine')} {listed(used)}"
 
 
 def _usual_engines(plan: RecordedPlan) -> list[str]:

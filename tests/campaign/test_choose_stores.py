@@ -19,8 +19,8 @@ from merge_bench.merge.workload.synthetic import SyntheticSpec
 from merge_bench.records.schema import Stores, Worker
 
 PLAN = Plan(
-    workload=SyntheticSpec(rows=2000, fraction=0.3, seed=0), workers=3, iterations=1, warmup=0, launches=1,
-    engine="native", exchange="ucx", protocol="tcp", verify="ends", timeout=9.0, seed=0, rows_per_chunk=1000,
+    workload=SyntheticSpec(rows=3000, fraction=0.3, seed=0), workers=3, iterations=1, warmup=0, launches=1,
+    engine="native", exchange="ucx", protocol="tcp", verify="ends", timeout=9.0, seed=0,
 )  # fmt: skip
 SLOW_LINES, FAST_LINES = {"plain": 3.0, "lines": 4.0}, {"plain": 9.0, "lines": 5.0}
 

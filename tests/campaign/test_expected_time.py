@@ -11,14 +11,14 @@ import pytest
 
 from merge_bench.campaign.campaign import make_campaign
 from merge_bench.campaign.expected_time import ExpectedTime, earlier_seconds
-from merge_bench.campaign.make_plan import Prepared
+from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.records import schema as s
 from merge_bench.records.writer import CampaignWriter
 from tests.helpers.interruptions import WELL, sweep
 from tests.helpers.synthetic_campaigns import Script, plan, write_launch
 
-NOTHING = cast("Prepared", None)
+NOTHING = cast("PlannedRun", None)
 
 
 def earlier(

@@ -10,13 +10,13 @@ import pytest
 from merge_bench.analysis.compare.document import compare
 from merge_bench.analysis.compare.judging import least_blocks
 from merge_bench.campaign import run as run_module
-from merge_bench.campaign.make_plan import Prepared
+from merge_bench.campaign.load import load
+from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import Sweep, add_config, in_blocks
 from merge_bench.campaign.progress import Progress
-from merge_bench.campaign.questions import runs_of
-from merge_bench.campaign.run import dry_run, label, load_sweep, too_few_blocks
+from merge_bench.campaign.run import dry_run, label, too_few_blocks
+from merge_bench.campaign.run_options import runs_of
 from merge_bench.config.reader import read_config
-from merge_bench.config.resolve import expand
 from merge_bench.errors import UsageError
 from merge_bench.probe.p2p import P2P
 from merge_bench.probe.shared import probe_campaign as probes
@@ -27,7 +27,7 @@ from tests.helpers.plans import given, settled
 from tests.helpers.synthetic_campaigns import interleaved, write_campaign
 
 
-def prepared(**options: Any) -> list[Prepared]:
+def prepared(**options: Any) -> list[PlannedRun]:
     """A plan for every combination of these options, by their keys, on the command line."""
     return plans.prepared(**{"workers": 1, **options})
 
@@ -84,18 +84,18 @@ def test_every_first_place_is_taken_about_equally_often() -> None:
 @pytest.mark.parametrize(("chunk", "iterations"), [((1000, 4_000_000), [100, 10]), ((1000, 2000), [100, 100])])
 def test_each_size_has_the_iterations_of_its_own(chunk: tuple[int, int], iterations: list[int]) -> None:
     options = settled({"chunk": chunk, "workers": 1})
-    assert [each.timed_iterations for each in expand(options)] == iterations
+    assert [each.timed_iterations for each in runs_of(options, {})] == iterations
     asked = settled({"chunk": chunk, "iterations": 7})
-    assert [each.timed_iterations for each in expand(asked)] == [7, 7]
+    assert [each.timed_iterations for each in runs_of(asked, {})] == [7, 7]
 
 
 def test_a_config_may_name_several_sizes(tmp_path: Path) -> None:
     path = tmp_path / "a.cfg"
     path.write_text("MERGE_BENCH_CHUNK=1e3,2e3\nMERGE_BENCH_WORKERS=1,2\n")
     config = read_config(path, {})
-    found = [(each.chunk, each.workers) for each in expand(settled({}, config))]
+    found = [(each.chunk, each.workers) for each in runs_of(settled({}, config), {})]
     assert found == [(1000, 1), (1000, 2), (2000, 1), (2000, 2)]
-    (one,) = expand(settled({"chunk": 5, "workers": 3}, config))
+    (one,) = runs_of(settled({"chunk": 5, "workers": 3}, config), {})
     assert (one.chunk, one.workers) == (5, 3)
 
 
@@ -170,9 +170,9 @@ def test_each_question_of_a_benchmark_is_a_problem_of_its_own(tmp_path: Path, mo
 
 
 def test_a_question_says_which_join_it_is() -> None:
-    runs = runs_of(settled({"workload": "h2o"}))
+    runs = runs_of(settled({"workload": "h2o"}), {})
     assert [each.how for each in runs] == ["inner", "inner", "left", "inner", "inner"]
-    (run,) = runs_of(settled({"workload": "tpch", "how": "left"}))
+    (run,) = runs_of(settled({"workload": "tpch", "how": "left"}), {})
     assert (run.how, run.question) == ("left", "orders-lineitem")
 
 
@@ -191,7 +191,7 @@ def test_options_of_benchmarks_are_refused_elsewhere(options: dict[str, Any], sa
         prepared(**options)
 
 
-def running(**options: Any) -> list[Prepared]:
+def running(**options: Any) -> list[PlannedRun]:
     return prepared(scheduler_address="tcp://127.0.0.1:1", workers=options.pop("workers", 2), **options)
 
 
@@ -213,7 +213,7 @@ def test_probes_of_a_running_cluster_make_one_launch_unless_more_are_asked_for()
     probe = P2P((), (8,), None)
     _, jobs = probes.prepare(probe, [None], running)
     assert len(jobs) == 1
-    with pytest.raises(UsageError, match="--repetitions"):
+    with pytest.raises(UsageError, match="omit --launches"):
         probes.prepare(probe, [None], running.given(launches=2))
     _, jobs = probes.prepare(probe, [None], given(workers=2))
     assert [job.block for job in jobs] == [0, 1, 2]
@@ -289,4 +289,4 @@ def test_exchanges_and_shuffles_that_mean_something_are_swept() -> None:
 
 def test_two_values_that_mean_the_same_are_refused() -> None:
     with pytest.raises(UsageError, match=r"--engine auto and native mean the same here \(native\)"):
-        load_sweep(None, given(engine=("auto", "native"), chunk=1000))
+        load(None, given(engine=("auto", "native"), chunk=1000))

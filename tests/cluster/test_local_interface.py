@@ -10,7 +10,7 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
-from merge_bench.campaign import run as running
+from merge_bench.campaign import load
 from merge_bench.cli import cli
 from merge_bench.cluster.base import ClusterSettings, Command
 from merge_bench.cluster.start_locally import LocalLauncher
@@ -103,7 +103,7 @@ def test_what_cannot_be_is_refused_before_the_start(options: dict[str, object], 
 @pytest.mark.usefixtures("machine")
 @pytest.mark.parametrize(("interface", "devices"), [(None, "lo"), ("ib0", "mlx5_0:1,ib0")])
 def test_a_config_is_checked_with_what_ucx_will_be_given(interface: str | None, devices: str) -> None:
-    found = running._launcher_settings(settled({"interface": interface}), {})
+    found = load._launcher_settings(settled({"interface": interface}), {})
     assert found == {"UCX_NET_DEVICES": devices, "UCX_TLS": "^tcp"}
 
 

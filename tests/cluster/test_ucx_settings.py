@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from merge_bench.campaign.run import check_for_run, load_sweep
+from merge_bench.campaign.load import check_for_run, load
 from merge_bench.cluster import environment
 from merge_bench.cluster.environment import open_port, process_environment, ucx_settings
 from merge_bench.config.allowed_transports import UCX_PORTS
@@ -86,7 +86,7 @@ def test_check_and_run_say_the_same(text: str, source: str, value: str, warned: 
     assert (shown.source, shown.value) == (source, value)
     assert ("ucx-port" in {each.code for each in checked.conflicts}) is warned
     with restored():
-        (prepared,), _ = load_sweep(str(path), given(ucx="wheel"))
+        (prepared,) = load(str(path), given(ucx="wheel"))
     assert ("ucx-port" in {each.code for each in prepared.warnings}) is warned
     assert prepared.settings.ucx.get("UCX_TLS") == (None if "peer" in text else "^tcp")
 

@@ -14,6 +14,7 @@ from merge_bench.config import conflicts
 from merge_bench.config.catalogue import build_catalogue
 from merge_bench.config.check import CheckResult, check_config
 from merge_bench.config.old_names import UCXX_OVERRIDES
+from merge_bench.config.options import RunOptions
 from merge_bench.config.reader import ConfigFile, read_config
 from merge_bench.config.shipped import find_config
 from merge_bench.config.ucx_info import Installed
@@ -193,7 +194,7 @@ def test_options_of_the_command_line_and_devices_of_the_launcher(config_of: Make
     chosen = {"UCX_NET_DEVICES": "lo"}
     file = config_of("MERGE_BENCH_ERROR_HANDLING=none")
     assert codes(check_config(file, {}, ucx="wheel", launcher=chosen)) == set()
-    found = check_config(file, {}, ucx="wheel", options={"error_handling": "peer", "protocol": "ucx"})
+    found = check_config(file, {}, ucx="wheel", options=RunOptions(error_handling="peer", protocol="ucx"))
     assert codes(found) == {"error-handling-drops-shared-memory", "dask-comm-without-shared-memory"}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from merge_bench.campaign.calling_program import Caller
 from merge_bench.campaign.campaign import make_campaign
-from merge_bench.campaign.launch import recorded
+from merge_bench.campaign.launch import record_outcome
 from merge_bench.campaign.planned_launches import Job, Sweep
 from merge_bench.cluster import signals
 from merge_bench.errors import LaunchFailed, MergeBenchError
@@ -80,7 +80,7 @@ class Nothing:
 
 def launched(work: Callable[[Job, CampaignWriter, int], None], started: Nothing | None = None) -> Event:
     def event(job: Job, writer: CampaignWriter, index: int) -> int:
-        with recorded(job, writer, index, started or Nothing()) as outcome:
+        with record_outcome(job, writer, index, started or Nothing()) as outcome:
             work(job, writer, index)
         return outcome.status
 

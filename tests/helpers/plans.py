@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from merge_bench.campaign import make_plan
-from merge_bench.campaign.make_plan import Prepared
-from merge_bench.campaign.questions import runs_of
+from merge_bench.campaign.machine_checks import Machine
+from merge_bench.campaign.make_plan import PlannedRun, plan_run
+from merge_bench.campaign.run_options import runs_of
 from merge_bench.config.options import RunOptions
 from merge_bench.config.reader import ConfigFile
 from merge_bench.config.resolve import resolve
@@ -26,15 +26,16 @@ def settled(
     return resolve(given(**values), config, environ or {})
 
 
-def prepared(environ: Mapping[str, str] | None = None, **values: Any) -> list[Prepared]:
-    """The plan of each run that these options make here."""
-    runs = runs_of(settled(values, None, environ))
-    for run in runs:
-        make_plan.check_options(run)
-    return [make_plan.prepare(run, None) for run in runs]
+def prepared(
+    environ: Mapping[str, str] | None = None, machine: Machine | None = None, **values: Any
+) -> list[PlannedRun]:
+    """The plan of each run that these options make on a machine, by default this one."""
+    machine = machine or Machine()
+    runs = runs_of(settled(values, None, environ), machine.environ)
+    return [plan_run(run, None, machine) for run in runs]
 
 
-def plan_of(**values: Any) -> Plan:
+def plan_of(machine: Machine | None = None, **values: Any) -> Plan:
     """The plan of the only run."""
-    (only,) = prepared(**values)
+    (only,) = prepared(machine=machine, **values)
     return only.plan

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from merge_bench.campaign import make_plan
+from merge_bench.campaign.machine_checks import Machine
 from merge_bench.errors import UsageError
 from merge_bench.merge import merger as merger_module
 from merge_bench.merge.engines import Description, engine_class
@@ -41,11 +41,11 @@ def test_dask_orders_its_steps_itself() -> None:
 
 
 def test_an_engine_that_joins_all_at_once_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(make_plan.gpu, "gpu_count", lambda: 2)
+    machine = Machine(gpus=2)
     monkeypatch.setattr(Description, "missing", None)
-    assert plan(engine="cudf").engine == "cudf"
+    assert plan(engine="cudf", machine=machine).engine == "cudf"
     with pytest.raises(UsageError, match="--engine cudf cannot overlap phases"):
-        plan(engine="cudf", pipeline="on")
+        plan(engine="cudf", pipeline="on", machine=machine)
 
 
 def test_the_merger_is_the_one_of_the_plan() -> None:

@@ -15,11 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merge_bench.campaign import make_plan
 from merge_bench.errors import UsageError
 from merge_bench.merge import runtime_filter
 from merge_bench.merge.buffer_pool import BufferPool
-from merge_bench.merge.engines import Description, descriptions
+from merge_bench.merge.engines import descriptions
 from merge_bench.merge.engines.base import Engine, FilteringEngine, How, JoinShape, Share, Side
 from merge_bench.merge.engines.cpu_base import HostEngine
 from merge_bench.merge.frame import Bytes, Frame
@@ -272,7 +271,7 @@ def test_few_other_keys_pass_the_bloom_filter() -> None:
     assert 0 < marks.mean() < 0.025
 
 
-def test_the_option(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_option() -> None:
     def filters(**options: Any) -> bool:
         return plan_of(chunk=1000, workers=2, **options).runtime_filter
 
@@ -280,7 +279,5 @@ def test_the_option(monkeypatch: pytest.MonkeyPatch) -> None:
     assert filters(runtime_filter="on")
     with pytest.raises(UsageError, match="--exchange dask has no runtime filter"):
         filters(runtime_filter="on", exchange="dask")
-    monkeypatch.setattr(make_plan.gpu, "gpu_count", lambda: 2)
-    monkeypatch.setattr(Description, "missing", None)
     with pytest.raises(UsageError, match="--engine cudf has no runtime filter"):
         filters(runtime_filter="on", engine="cudf")

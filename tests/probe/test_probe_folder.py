@@ -42,10 +42,10 @@ class Clock(Probe):
         return prepared
 
     def launch(self, job, writer, progress, index):
-        from merge_bench.campaign.launch import recorded
+        from merge_bench.campaign.launch import record_outcome
         from merge_bench.records.schema import Cluster, LaunchLine, ProbeLine, Worker
 
-        with recorded(job, writer, index, self) as outcome:
+        with record_outcome(job, writer, index, self) as outcome:
             workers = [Worker(rank=rank, host="h", pid=1, name=f"w-{rank}") for rank in range(2)]
             writer.write(
                 LaunchLine(

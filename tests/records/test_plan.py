@@ -22,7 +22,7 @@ from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 
 SYNTHETIC = made.Plan(
     workload=SyntheticSpec(2000, 0.3, 7), workers=2, iterations=3, warmup=1, launches=4, engine="native",
-    exchange="ucx", protocol="tcp", verify="ends", timeout=15.0, seed=7, rows_per_chunk=1000, pipeline=True,
+    exchange="ucx", protocol="tcp", verify="ends", timeout=15.0, seed=7, pipeline=True,
     require_transport=("tcp",),
 )  # fmt: skip
 
@@ -45,7 +45,7 @@ def test_readers_know_everything_that_is_recorded_of_tables(tmp_path: Path) -> N
     file = str(tmp_path / "t.parquet")
     pq.write_table(pa.table({"id": [1, 2, 3], "v": [1.0, None, 2.0]}), file)
     spec = plan_tables(file, file, ["id"], ["id"], 2, "native")
-    options = recorded(replace(SYNTHETIC, workload=spec, rows_per_chunk=None))
+    options = recorded(replace(SYNTHETIC, workload=spec))
     found = read.RecordedPlan.of(options)
     assert unknown_fields(options, found) == []
     assert found.rows_per_chunk is None

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
-from merge_bench.campaign.make_plan import Prepared
+from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import Head, Job
 from merge_bench.campaign.resume import end_killed_launches
 from merge_bench.records import schema as s
@@ -50,7 +50,7 @@ class _Prepared:
     settings: _Settings = field(default_factory=_Settings)
 
 
-PREPARED = cast("list[Prepared]", [_Prepared(_Plan(1_000_000)), _Prepared(_Plan(25_000_000))])
+PREPARED = cast("list[PlannedRun]", [_Prepared(_Plan(1_000_000)), _Prepared(_Plan(25_000_000))])
 
 
 def begin(folder: Path, *words: str, **asked: Any) -> CampaignWriter:

@@ -22,6 +22,7 @@ from merge_bench.errors import GateNotMet, NothingCompared, UsageError, WrongRes
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder, is_result
+from merge_bench.units import plural
 
 HISTORY = "history"
 """The value of ``--against`` that means the present level of all earlier results."""
@@ -77,7 +78,7 @@ class Gate:
             return None
         least = least_launches(alpha=ALPHA, paired=False)
         warning = (
-            f"the baseline {self.against.folder} has {has:,} launch{'es' * (has > 1)}, and this run makes {launches:,}:"
+            f"the baseline {self.against.folder} has {plural(has, 'launch')}, and this run makes {launches:,}:"
             f" a verdict needs at least {least} of each, so it can only be INCONCLUSIVE"
         )
         names = "--fail-on " + ",".join(self.fail_on)

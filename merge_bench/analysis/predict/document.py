@@ -16,7 +16,7 @@ from merge_bench.analysis.predict.whatif import parse_links, parse_what_if
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign
-from merge_bench.units import format_bytes, format_count, format_rate
+from merge_bench.units import format_bytes, format_count, format_rate, plural
 
 BEYOND = 8
 """Workers or hosts beyond this many times the measured ones are far beyond what was measured."""
@@ -79,7 +79,7 @@ def _beyond(runs: Sequence[Measured], problem: Problem) -> Iterator[str]:
         )
     if problem.hosts > max(hosts, 2):
         yield (
-            f"At most {hosts} {'host was' if hosts == 1 else 'hosts were'} measured, not {problem.hosts}:"
+            f"At most {plural(hosts, 'host')} {'was' if hosts == 1 else 'were'} measured, not {problem.hosts}:"
             " the network is assumed to carry the full rate "
             "of all hosts at once."
         )

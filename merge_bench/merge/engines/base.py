@@ -21,7 +21,6 @@ class Side(Enum):
 
     @property
     def other(self) -> Side:
-        """The other frame."""
         return Side.RIGHT if self is Side.LEFT else Side.LEFT
 
 
@@ -37,17 +36,15 @@ class How(Enum):
 
     def keeps(self, side: Side) -> bool:
         """Whether the result has that side's rows that have no match, those with null keys included."""
-        return side.value in _KEPT[self]
+        return self.keeps_left if side is Side.LEFT else self.keeps_right
 
     @property
     def keeps_left(self) -> bool:
-        """Whether the result has left rows that have no match."""
-        return "left" in _KEPT[self]
+        return self in (How.LEFT, How.OUTER, How.ANTI)
 
     @property
     def keeps_right(self) -> bool:
-        """Whether the result has right rows that have no match."""
-        return "right" in _KEPT[self]
+        return self in (How.RIGHT, How.OUTER)
 
     @property
     def pairs(self) -> bool:
@@ -79,19 +76,6 @@ class How(Enum):
         return (*ours, *theirs)
 
 
-_KEPT = {
-    How.INNER: (),
-    How.LEFT: ("left",),
-    How.RIGHT: ("right",),
-    How.OUTER: ("left", "right"),
-    How.SEMI: (),
-    How.ANTI: ("left",),
-}
-
-DASK_JOINS = {How.INNER: "inner", How.LEFT: "left", How.RIGHT: "right", How.OUTER: "outer", How.SEMI: "leftsemi"}
-"""The joins that Dask's dataframes have, under their names there."""
-
-
 @dataclass(frozen=True)
 class JoinShape:
     """The join as all workers agree on it before any row is sent.
@@ -114,7 +98,6 @@ class JoinShape:
     sent_rows: int = 0
 
     def fields(self, side: Side) -> tuple[Field, ...]:
-        """The fields of one side."""
         return self.left if side is Side.LEFT else self.right
 
     def key_places(self, side: Side) -> list[int]:
@@ -144,7 +127,6 @@ class JoinShape:
 
     @property
     def output(self) -> tuple[Field, ...]:
-        """The fields of the result."""
         return self.how.output(self.left, self.right, self.keys)
 
 

@@ -89,7 +89,6 @@ class CudfEngine:
         self._without_key: list[Any] = []  # rows of the result for these rows
 
     def load(self, left: Frame, right: Frame) -> None:
-        """Copy this worker's chunks to the device."""
         for side, frame in ((Side.LEFT, left), (Side.RIGHT, right)):
             if frame.rows > MOST_ROWS:
                 raise UsageError(
@@ -106,11 +105,9 @@ class CudfEngine:
                 self._stream.synchronize()
 
     def header_bytes(self, side: Side) -> int:
-        """Length of every header of a side."""
         return self._layouts[side].header_bytes
 
     def begin(self) -> None:
-        """Return the memory of the last iteration to the pool."""
         self._without_key = []
         self._result = None
         self._whole, self._own, self._received = {}, {}, {}
@@ -124,7 +121,6 @@ class CudfEngine:
         return outgoing
 
     def inboxes(self, side: Side, headers: Mapping[int, Bytes]) -> dict[int, Runs]:
-        """Device memory, out of the pool, for the parcels that `headers` describe."""
         if not headers or side in self._whole:
             return {source: GpuParcel(0).data for source in headers}
         layout, own = self._layouts[side], self._own[side]
@@ -174,7 +170,6 @@ class CudfEngine:
         return left_map, right_map
 
     def _matched_or_not(self, left: Any, right: Any) -> Any:
-        """The left rows of a semi or anti join."""
         plc, stream = self._plc, self._stream
         ours, theirs = self._select(left, self._keys[Side.LEFT]), self._select(right, self._keys[Side.RIGHT])
         unequal = plc.types.NullEquality.UNEQUAL
@@ -217,7 +212,6 @@ class CudfEngine:
         return self._plc.Table([*left, *(right[at] for at in self.shape.payload)])
 
     def received_rows(self) -> dict[str, int]:
-        """Rows of each side that this worker had to join, its own included."""
         return {side.value: rows for side, rows in self._joined.items()}
 
     def results(self) -> Iterator[pa.Table]:
@@ -276,7 +270,6 @@ class CudfEngine:
         return [self._outgoing(side, parcel) for parcel in parcels]
 
     def _parcels(self, side: Side, table: Any, edges: Sequence[int]) -> list[GpuParcel]:
-        """The rows of a table between each two of `edges`."""
         layout, columns, spans = self._layouts[side], table.columns(), list(itertools.pairwise(edges))
         values = [self._values(self.shape.fields(side)[at], columns[at]) for at in layout.in_place]
         runs = [layout.runs(values, span) for span in spans]

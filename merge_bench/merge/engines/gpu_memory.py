@@ -9,7 +9,7 @@ from typing import Any
 
 from merge_bench.errors import RunFailed, UsageError, first_line
 from merge_bench.host import cuda_context
-from merge_bench.units import format_bytes
+from merge_bench.units import format_bytes, plural
 
 POOL_SHARE = 0.9  # of the GPU's memory; the rest is for CUDA contexts and UCX's staging buffers
 POOL_ALIGN = 256
@@ -36,7 +36,6 @@ class DeviceBytes:
 
     @property
     def nbytes(self) -> int:
-        """Length in bytes."""
         return self.size
 
     @property
@@ -69,7 +68,6 @@ def copy(source: DeviceBytes, target: DeviceBytes) -> None:
 
 
 def synchronize() -> None:
-    """Wait until all that is on the stream is done."""
     own_stream().synchronize()
 
 
@@ -167,7 +165,7 @@ def _pool(rmm: Any) -> Any:
 
 
 def _does_not_fit(size: int, count: int, memory: GpuMemory) -> UsageError:
-    what = "an RMM pool" if count == 1 else f"{count} RMM pools"
+    what = "an RMM pool" if count == 1 else plural(count, "RMM pool")
     return UsageError(
         f"{what} of {format_bytes(size)} {'does' if count == 1 else 'do'} not fit on the GPU, which has"
         f" {format_bytes(memory.free)} of {format_bytes(memory.total)} free; use a smaller --rmm-pool-size, or end"

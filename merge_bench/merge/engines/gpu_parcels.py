@@ -39,7 +39,6 @@ class GpuParcel:
 
     @property
     def data(self) -> Runs:
-        """What is sent."""
         return Runs((*self.runs, self.packed))
 
 
@@ -52,7 +51,6 @@ class Received:
 
     @property
     def rows(self) -> int:
-        """Rows of all parcels together."""
         return sum(parcel.rows for parcel in self.parcels)
 
 

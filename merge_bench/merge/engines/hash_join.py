@@ -78,7 +78,6 @@ def without_match(shape: JoinShape, side: Side, rows: Rows, out: BufferPool) -> 
 
 
 def nulls(field: Field, count: int, out: BufferPool) -> Column:
-    """A column of nulls."""
     valid = out.take(count)
     valid[:] = 0
     if field.variable:
@@ -150,7 +149,6 @@ class BucketJoin:
             yield from self._alone(Side.RIGHT, right, right_marks, 0, out)
 
     def _mark_left(self, left: Sequence[Frame], right: Sequence[Frame], marks: Bytes) -> None:
-        """Mark the left rows that have a match."""
         rows = sum(chunk.rows for chunk in right)
         if not rows:
             return

@@ -254,7 +254,6 @@ def _keep_bytes(left: Any, left_offsets: Any, right: Any, right_offsets: Any, le
 
 @compiled
 def mark(rows: Any, marks: Any) -> None:
-    """Mark the given rows with 1."""
     for i in range(rows.size):
         marks[np.uint64(rows[i])] = 1
 
@@ -271,7 +270,6 @@ def find_marked(marks: Any, wanted: int, rows: Any) -> int:
 
 @compiled
 def gather(values: Any, rows: Any, out: Any) -> None:
-    """The values of the given rows."""
     for i in range(rows.size):
         out[i] = values[np.uint64(rows[i])]
 

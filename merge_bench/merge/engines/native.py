@@ -55,7 +55,6 @@ class NativeEngine(PolarsEngine):
             out.lend([room[number * size :][:size] for room, size in zip(rooms, shares, strict=True)])
 
     def join_groups(self, groups: Iterable[tuple[int, int]], left: RowReader, right: RowReader) -> Iterable[Any]:
-        """Join groups of buckets, divided among the threads."""
         if not self._joins:
             return super().join_groups(groups, left, right)
         dealt = list(groups)

@@ -37,6 +37,7 @@ from merge_bench.merge.exchange import DataPlane
 from merge_bench.merge.exchange.base import STALL_FACTOR, Abort, Exchange, Flight, Pending
 from merge_bench.merge.partition import runs_of
 from merge_bench.merge.plan import Plan
+from merge_bench.units import plural_noun
 
 PLANE = DataPlane(
     name="ucx",
@@ -102,7 +103,6 @@ class UcxExchange(Exchange):
 
     @classmethod
     def of_plan(cls, plan: Plan, rank: int, abort: Abort, *, puts: bool = False) -> UcxExchange:
-        """The data plane that `plan` describes."""
         return cls(
             rank,
             plan.workers,
@@ -115,12 +115,10 @@ class UcxExchange(Exchange):
 
     @property
     def address(self) -> bytes:
-        """What peers need to reach this worker."""
         return bytes(self._worker.address)
 
     @property
     def effective_config(self) -> dict[str, str]:
-        """The settings of the UCX context, under their full names."""
         return {f"UCX_{name}": value for name, value in self._context.config.items()}
 
     def connect(self, addresses: Sequence[bytes]) -> None:
@@ -144,7 +142,6 @@ class UcxExchange(Exchange):
         self.barrier()
 
     def transfer(self, sends: Mapping[int, Any], receives: Mapping[int, Any], *, noted: bool = False) -> Flight:
-        """As `Exchange.transfer`."""
         self._stage += 1
         flight, began = Flight(), time.perf_counter()
         posted: dict[tuple[int, bool], float] = {}
@@ -170,11 +167,6 @@ class UcxExchange(Exchange):
         return flight
 
     def endpoints(self) -> dict[int, tuple[list[str], list[SizeRange]]]:
-        """How UCX reaches each peer.
-
-        The lanes that it selected, like ``sysv/memory``, and the protocols of messages by size, for each kind of memory
-        that was sent from so far.
-        """
         texts = {peer: print_endpoint(endpoint.handle) for peer, endpoint in sorted(self._endpoints.items())}
         return {peer: (lanes(text), parse(text)) for peer, text in texts.items()}
 
@@ -194,26 +186,22 @@ class UcxExchange(Exchange):
         self.check(token)
 
     def reserve(self, stages: int) -> int:
-        """Reserve numbers of operations for use with `post` and `progress`; returns the first."""
         self._stage += stages
         return self._stage - stages + 1
 
     def post(self, buffer: Any, peer: int, stage: int, number: int, *, receive: bool) -> Pending:
-        """Begin one message of operation `stage`. Messages of the same number between two ranks arrive in order."""
         source = peer if receive else self.rank
         tag, piece = UCXXTag(stage << 32 | source << 16 | number & 0xFFFF), Array(buffer)
         request = self._worker.tag_recv(piece, tag) if receive else self._endpoints[peer].tag_send(piece, tag)
         return Pending(request, peer, receive, buffer.nbytes)
 
     def progress(self) -> bool:
-        """Progress UCX without the interpreter's lock; returns whether there was anything to do."""
         if not self._worker.progress_once():
             return False
         self._worker.progress()
         return True
 
     def close(self) -> None:
-        """Close the endpoints; waits at most a second for their peers."""
         requests = []
         for endpoint in self._endpoints.values():
             with contextlib.suppress(UCXError):
@@ -270,7 +258,6 @@ class UcxExchange(Exchange):
                     os.sched_yield()
 
     def check(self, item: Pending) -> None:
-        """Raise `RunFailed` if a completed message failed."""
         try:
             item.request.check_error()
         except UCXError as error:
@@ -278,7 +265,6 @@ class UcxExchange(Exchange):
             raise RunFailed(f"rank {self.rank} failed to {what} rank {item.peer}: {error}") from error
 
     def check_limit(self, pending: list[Pending], last_byte: float) -> None:
-        """Raise `RunFailed` if no byte arrived for too long; `last_byte`: when the last one did (`time.monotonic`)."""
         now = time.monotonic()
         silent = now - last_byte
         if silent < self._timeout:
@@ -286,7 +272,7 @@ class UcxExchange(Exchange):
         unheard = now - self.abort.last_heartbeat
         if unheard >= self._timeout or silent >= STALL_FACTOR * self._timeout:
             peers = sorted({item.peer for item in pending})
-            named = f"rank{'s' * (len(peers) > 1)} {', '.join(map(str, peers))}"
+            named = f"{plural_noun(len(peers), 'rank')} {', '.join(map(str, peers))}"
             raise RunFailed(f"rank {self.rank} received nothing from {named} for {silent:.0f} s")
 
 

@@ -62,7 +62,6 @@ class Stored:
         return self.physical in _RAW and self.kind.startswith((*_TEXTS, "TIME", "INTERVAL", "ENUM", "GEOMETRY"))
 
     def stripped(self) -> Stored:
-        """The same column without its logical type."""
         return replace(self, kind=_RAW[self.physical]) if self.strippable else self
 
 

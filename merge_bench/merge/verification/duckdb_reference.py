@@ -29,6 +29,7 @@ from merge_bench.merge.workload.tables import TableSpec
 
 BATCH_ROWS = 1 << 17
 THREADS = 2  # of DuckDB
+LEAST_MEMORY = 256 << 20  # bytes, beyond which it spills to disk
 TRUSTING = "statistics_propagation,filter_pushdown,join_filter_pushdown"
 """Optimizers of DuckDB that conclude from the statistics in the files: those of DOUBLE leave NaN out, and DuckDB 2.0
 then takes ``isnan`` for false."""
@@ -42,13 +43,6 @@ _COUNTED = {
     How.OUTER: "pairs + {left} - matched_left + {right} - matched_right",
     How.SEMI: "matched_left",
     How.ANTI: "{left} - matched_left",
-}
-_JOINS = {
-    How.LEFT: "LEFT JOIN",
-    How.RIGHT: "RIGHT JOIN",
-    How.OUTER: "FULL JOIN",
-    How.SEMI: "SEMI JOIN",
-    How.ANTI: "ANTI JOIN",
 }
 
 
@@ -143,7 +137,8 @@ def _query(spec: TableSpec, how: How) -> str:
     nulled = ", ".join(f"CASE WHEN {whole} THEN {key} END AS {key}" for key in keys)
     sides = [f"SELECT * REPLACE ({nulled}) FROM {side}" for side in ("left_rows", "right_rows")]
     condition = " AND ".join(f"l.{key} = r.{key}" for key in keys)
-    return f"SELECT {', '.join(columns)} FROM ({sides[0]}) l {_JOINS[how]} ({sides[1]}) r ON {condition}"
+    join = "FULL" if how is How.OUTER else how.value
+    return f"SELECT {', '.join(columns)} FROM ({sides[0]}) l {join} JOIN ({sides[1]}) r ON {condition}"
 
 
 def result_table(spec: TableSpec, table: pa.Table, how: How = How.INNER) -> pa.Table:
@@ -243,11 +238,6 @@ def _whole_keys(spec: TableSpec) -> str:
     return " AND ".join(conditions)
 
 
-def _memory_limit() -> int:
-    """Bytes that DuckDB may use before it spills to disk."""
-    return max(available_bytes() // 4, 256 << 20)
-
-
 @contextlib.contextmanager
 def _session(spec: TableSpec, raw: Raw, *, keys_only: bool) -> Iterator[tuple[duckdb.DuckDBPyConnection, list[int]]]:
     """DuckDB over `left_rows` and `right_rows`, and how many rows they have. It looks at every value of the files.
@@ -256,7 +246,7 @@ def _session(spec: TableSpec, raw: Raw, *, keys_only: bool) -> Iterator[tuple[du
     """
     with tempfile.TemporaryDirectory(prefix="merge-bench-duckdb-") as folder:
         settings: dict[str, Any] = {
-            "memory_limit": f"{_memory_limit() // 2**20}MiB",
+            "memory_limit": f"{max(available_bytes() // 4, LEAST_MEMORY) // 2**20}MiB",
             "threads": THREADS,
             "temp_directory": os.path.join(folder, "spilled"),
             "preserve_insertion_order": False,

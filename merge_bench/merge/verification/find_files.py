@@ -152,7 +152,6 @@ def _refuse_table_format(folder: str) -> None:
 
 
 def _partitions(relative: str) -> tuple[tuple[str, str | None], ...]:
-    """The Hive partitions that the folders of a path name."""
     values: dict[str, str | None] = {}
     for part in relative.split(os.sep)[:-1]:
         name, equals, value = part.partition("=")

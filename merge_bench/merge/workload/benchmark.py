@@ -60,7 +60,6 @@ class Benchmark:
         return tuple(chosen) or self.default
 
     def question(self, name: str) -> Question:
-        """The question of this name."""
         return next(question for question in self.questions if question.name == name)
 
 

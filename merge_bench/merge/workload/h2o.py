@@ -58,7 +58,6 @@ class Generator:
         return min(MOST_GROUP_ROWS, max(1, self.rows[table] // ROW_GROUPS))
 
     def group(self, table: str, number: int) -> pa.Table:
-        """One row group."""
         size, place = self.group_rows(table), list(TABLES).index(table)
         first = number * size
         rows = np.arange(first, min(first + size, self.rows[table]))
@@ -70,7 +69,6 @@ class Generator:
         return pa.table({**columns, "v1" if table == "x" else "v2": values})
 
     def write(self, table: str, path: Path) -> None:
-        """Write a whole table."""
         with pq.ParquetWriter(path, self.group(table, 0).schema, compression="zstd") as writer:
             for number in range(-(-self.rows[table] // self.group_rows(table))):
                 writer.write_table(self.group(table, number))
@@ -101,7 +99,6 @@ def _names(keys: Numbers) -> pa.Array:
 
 
 def cache_folder() -> Path:
-    """The default folder of the tables."""
     return files.cache_folder() / "h2o"
 
 

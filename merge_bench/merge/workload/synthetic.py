@@ -69,7 +69,6 @@ class SyntheticSpec:
 
     @property
     def bytes_per_row(self) -> int:
-        """Bytes of a row of either frame."""
         return 8 * (1 + self.payload_columns)
 
 

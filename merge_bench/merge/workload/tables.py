@@ -23,6 +23,7 @@ from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.frame import Field, Frame, arrow_schema, canonical_type, field_of
 from merge_bench.merge.workload import parquet, schema
 from merge_bench.merge.workload.files import LeftOut
+from merge_bench.units import plural
 
 BINARY_KEYS = "binary-keys"
 MOST_COLUMNS = 10  # that a message names
@@ -173,21 +174,13 @@ class TableSide:
 
     @property
     def rows(self) -> int:
-        """Rows of the whole table."""
         return sum(self.chunk_rows)
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """The fields of every worker's frame."""
         return tuple(column.field for column in self.columns)
 
-    @property
-    def schema(self) -> pa.Schema:
-        """The Arrow schema of every worker's chunk."""
-        return arrow_schema(self.fields)
-
     def to_json(self) -> dict[str, Any]:
-        """Plain lists, strings and numbers."""
         return {
             "path": self.path,
             "rows": self.rows,
@@ -219,12 +212,10 @@ class TableSpec:
     question: str | None = None
 
     def side(self, side: Side) -> TableSide:
-        """One of the tables."""
         return self.left if side is Side.LEFT else self.right
 
     @property
     def workers(self) -> int:
-        """The number of workers that share the tables."""
         return len(self.left.chunks)
 
     @property
@@ -232,13 +223,7 @@ class TableSpec:
         """The result's columns in order: the left table's, then the right table's without its keys."""
         return self.left.fields + tuple(f for f in self.right.fields if f.name not in self.keys)
 
-    @property
-    def output_schema(self) -> pa.Schema:
-        """The result's canonical Arrow schema."""
-        return arrow_schema(self.output)
-
     def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries, lists, strings and numbers, for the records."""
         named = {"benchmark": self.benchmark, "question": self.question} if self.benchmark else {}
         return {
             **named,
@@ -386,7 +371,7 @@ def _load(side: TableSide, rank: int) -> Frame:
         by_file.setdefault(file, []).append(index)
     table = pa.concat_tables(
         [
-            side.schema.empty_table(),
+            arrow_schema(side.fields).empty_table(),
             *(read_side(side, file, indices, side.columns) for file, indices in by_file.items()),
         ]
     )
@@ -440,8 +425,8 @@ def _cautions(side: str, path: str, footers: parquet.Footers, workers: int) -> I
     if groups < workers:
         yield Caution(
             FEW_ROW_GROUPS,
-            f"the {side} table {path} has only {groups} row group{'s' * (groups != 1)} for {workers} workers, so"
-            f" {workers - groups} of them start{'s' * (workers - groups == 1)} without rows",
+            f"the {side} table {path} has only {plural(groups, 'row group')} for {workers} workers, so"
+            f" {workers - groups} of them {'starts' if workers - groups == 1 else 'start'} without rows",
             "write the table with smaller row groups, or use fewer workers",
         )
 

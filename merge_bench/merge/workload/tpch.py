@@ -25,7 +25,6 @@ LARGEST_ROW_GROUP_BYTES = 7 << 20
 
 
 def cache_folder() -> Path:
-    """The default folder of the tables."""
     return files.cache_folder() / "tpch"
 
 

@@ -11,7 +11,7 @@ from merge_bench.config.options import RunOptions
 from merge_bench.probe.shared.measures import LATENCY_TEST, ONE_WAY, Measure
 
 if TYPE_CHECKING:
-    from merge_bench.campaign.make_plan import Prepared
+    from merge_bench.campaign.make_plan import PlannedRun
     from merge_bench.campaign.planned_launches import Job
     from merge_bench.campaign.progress import Progress
     from merge_bench.errors import Caution
@@ -54,7 +54,7 @@ class Probe:
         """What to measure, as plain data: the plan in the records."""
         raise NotImplementedError
 
-    def prepare(self, prepared: Prepared) -> Prepared:
+    def prepare(self, prepared: PlannedRun) -> PlannedRun:
         """The same hosts and settings, with the workers that this measurement needs; by default all.
 
         Raises
@@ -64,14 +64,14 @@ class Probe:
         """
         return prepared
 
-    def commands(self, prepared: Prepared) -> list[str]:
+    def commands(self, prepared: PlannedRun) -> list[str]:
         """What a launch would start: for each process a line with its host, and one with its command."""
         from merge_bench.cluster.launcher_choice import make_launcher
 
         found = make_launcher(prepared.settings).commands(prepared.plan, prepared.settings)
         return [line for each in found for line in (f"# {each.role} on {each.host}", each.shown())]
 
-    def usual_seconds(self, prepared: Prepared) -> float | None:
+    def usual_seconds(self, prepared: PlannedRun) -> float | None:
         """Seconds that a launch takes on two cores by default; None if that is not known, or depends on options."""
         return None
 

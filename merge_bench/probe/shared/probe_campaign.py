@@ -11,10 +11,11 @@ from typing import Any
 from merge_bench.campaign.calling_program import UNTOUCHED, Caller
 from merge_bench.campaign.campaign import config_line, make_campaign
 from merge_bench.campaign.expected_time import ExpectedTime
-from merge_bench.campaign.make_plan import Prepared, refuse_more_launches
+from merge_bench.campaign.load import load
+from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import Head, Job, add_config, in_blocks
 from merge_bench.campaign.progress import Labelled, Progress
-from merge_bench.campaign.run import load, load_sweep
+from merge_bench.campaign.run_options import refuse_more_launches
 from merge_bench.cluster.launchers import launchers
 from merge_bench.config.option import COMMAND_LINE
 from merge_bench.config.options import PROBE_OPTIONS, RunOptions, without_merge
@@ -23,6 +24,7 @@ from merge_bench.merge import engines
 from merge_bench.probe.shared.base import Probe
 from merge_bench.records.schema import Config, RunKey
 from merge_bench.records.writer import CampaignWriter
+from merge_bench.units import plural
 
 REPETITIONS = 3
 RULE = "as measured on two cores"
@@ -44,14 +46,10 @@ def prepare(probe: Probe, configs: Sequence[str | None], given: RunOptions) -> t
         return replace(without_merge(options, PROBE_OPTIONS), engine=engine)
 
     lines: list[Config] = []
-    ready: list[tuple[Prepared, Config, dict[str, Any]]] = []
+    ready: list[tuple[PlannedRun, Config, dict[str, Any]]] = []
     for name in configs:
-        if probe.sweeps:  # once for each number of workers
-            found, config = load_sweep(name, given, fixed)
-        else:
-            prepared, config = load(name, given, fixed)
-            found = [prepared]
-        add_config(lines, config_line(found[0], config))
+        found = load(name, given, fixed, several=probe.sweeps)
+        add_config(lines, config_line(found[0]))
         for sized, part in itertools.product(found, probe.parts):
             planned = part.prepare(replace(sized, warnings=(*sized.warnings, *probe.cautions())))
             ready.append((planned, lines[-1], _plan(probe, part, planned)))
@@ -71,7 +69,7 @@ def prepare(probe: Probe, configs: Sequence[str | None], given: RunOptions) -> t
     return Head(lines, [{"launches": blocks, **plan} for plan in plans], keys, first.plan.seed), jobs
 
 
-def _plan(probe: Probe, part: Probe, prepared: Prepared) -> dict[str, Any]:
+def _plan(probe: Probe, part: Probe, prepared: PlannedRun) -> dict[str, Any]:
     """What a part measures, as plain data for the records."""
     return {
         "probe": probe.name, **part.describe(), **({"workers": prepared.plan.workers} if probe.sweeps else {}),
@@ -101,7 +99,7 @@ def dry_run(probe: Probe, head: Head, jobs: Sequence[Job]) -> str:
     lines: list[str] = []
     for run in head.runs:
         alike = [job for job in jobs if (job.config, job.plan) == (run.config, run.plan)]
-        lines.append(f"## {_named(head, alike[0])}: {len(alike)} launch{'es' * (len(alike) > 1)}")
+        lines.append(f"## {_named(head, alike[0])}: {plural(len(alike), 'launch')}")
         lines += _part(probe, head, alike[0]).commands(alike[0].prepared)
     lines.append(f"## {expected_time(probe, head, jobs).sentence(jobs)}")
     return "\n".join([*lines, "## order: " + " ".join(_named(head, job) for job in jobs)])

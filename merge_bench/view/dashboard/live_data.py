@@ -15,7 +15,7 @@ from merge_bench.records.campaign import Campaign, Launch, planned_labels
 from merge_bench.view.dashboard.conclusion import conclusion_of
 from merge_bench.view.dashboard.last_result import LastResult
 from merge_bench.view.dashboard.progress import Progress, progress_of
-from merge_bench.view.failures import logs_of, place_of
+from merge_bench.view.messages import logs_of, place_of
 from merge_bench.view.numbers import gib
 from merge_bench.view.plot import merge
 from merge_bench.view.plot.marks import Chart

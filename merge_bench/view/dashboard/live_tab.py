@@ -14,7 +14,7 @@ import panel as pn
 from merge_bench.analysis.aggregate import middle
 from merge_bench.records.follow import Follower
 from merge_bench.records.results_folder import PROBE, RUNNING, TUNE, YOURS, Entry
-from merge_bench.units import format_bytes
+from merge_bench.units import format_bytes, plural_noun
 from merge_bench.view.dashboard import components as ui
 from merge_bench.view.dashboard import live_charts
 from merge_bench.view.dashboard.background import Session
@@ -311,7 +311,7 @@ def _lacking(reasons: Mapping[int, str]) -> str:
 
 
 def _ranks(ranks: Sequence[int]) -> str:
-    return f"rank{'s' * (len(ranks) > 1)} {listed(map(str, ranks))}"
+    return f"{plural_noun(len(ranks), 'rank')} {listed(map(str, ranks))}"
 
 
 def _rates(state: Now) -> str:

@@ -126,7 +126,7 @@ class QueueView:
 def _summary(running: Any, waiting: int, total: float) -> str:
     """``Job 7 is running, 3 jobs wait; about 25 minutes in total.``"""
     first = f"Job {running.id} is running" if running else "No job is running"
-    wait = f"{plural(waiting, 'job')} wait{'s' * (waiting == 1)}" if waiting else "none waits"
+    wait = f"{plural(waiting, 'job')} {'waits' if waiting == 1 else 'wait'}" if waiting else "none waits"
     return f'<p class="verdict">{first}, {wait}{_about(total, "in total", "; ")}.</p>'
 
 

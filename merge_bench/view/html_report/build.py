@@ -19,10 +19,9 @@ from merge_bench.records.probe_rows import Row
 from merge_bench.records.schema import FailureLine
 from merge_bench.tune.result import recorded_result_of
 from merge_bench.units import plural
-from merge_bench.view.failures import logs_of, place_of
-from merge_bench.view.html_report import tuning_sections
 from merge_bench.view.html_report.environment import write_command, write_environment
 from merge_bench.view.html_report.results import Source, by_problem, sources_of, write_exchange_share, write_results
+from merge_bench.view.messages import logs_of, place_of
 from merge_bench.view.numbers import binary, gib
 from merge_bench.view.numbers import number as rounded
 from merge_bench.view.plot import merge
@@ -30,7 +29,7 @@ from merge_bench.view.plot.marks import Chart
 from merge_bench.view.plot.network import panels_of_results
 from merge_bench.view.plot.source import source_of
 from merge_bench.view.probe.show import write_rows
-from merge_bench.view.report import comparison, run_sections
+from merge_bench.view.report import comparison, run_sections, tuning
 from merge_bench.view.report.content import Column, Page, Report, by_row, grouped
 from merge_bench.view.report.next_step import after_recorded_tuning
 from merge_bench.view.report.run import conclude, headline, overview, report_run, verdicts
@@ -72,7 +71,7 @@ def build(campaigns: Sequence[Campaign], references: References, defaults: Mappi
     for campaign in merges:
         if tunes(campaign):
             page.source = source_of([campaign], campaigns)
-            tuning_sections.write_tuning(page, campaign)
+            tuning.write_tuning(page, campaign)
     page.source = source_of(merges, campaigns)
     if sources:
         page.section("Results")
@@ -83,7 +82,7 @@ def build(campaigns: Sequence[Campaign], references: References, defaults: Mappi
         _comparisons(page, merges, sources)
     if references.settings:
         page.source = ""  # of others, as its title and its lines say
-        tuning_sections.write_published(page, references.settings)
+        tuning.write_published(page, references.settings)
     if probes:
         _network(page, both, panels, measured=bool(rows))
         write_exchange_share(page, sources, probes)
@@ -175,7 +174,7 @@ def _conclusion(
     tunings = [campaign for campaign in merges if tunes(campaign)]
     for campaign in tunings:
         page.source = source_of([campaign], campaigns)
-        tuning_sections.write_outcome(page, campaign)
+        tuning.write_recorded_outcome(page, campaign)
     page.source = source_of(merges, campaigns)
     if len(campaigns) == 1 and merges and not tunings:
         conclude(page, merges[0], documents, str(merges[0].records), whole=True)
@@ -314,7 +313,7 @@ def _warnings(page: Page, campaigns: Sequence[Campaign], sources: Sequence[Sourc
     each = dict.fromkeys(found)
     if run_sections.too_many(list(each)):
         page.section(run_sections.ALL_WARNINGS, folded=True, note=plural(len(each), "warning"))
-        run_sections.warnings(page, each)
+        run_sections.warnings(page, each, heading="")
 
 
 def _failure(page: Page, failure: FailureLine, campaign: Campaign, name: str | None) -> None:

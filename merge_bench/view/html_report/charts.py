@@ -16,6 +16,7 @@ from merge_bench.view.plot import merge, timeline
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.plot.network import panels_of
 from merge_bench.view.plot.source import of_results
+from merge_bench.view.plot.tuning import tunings
 from merge_bench.view.titles import size_of
 
 
@@ -52,7 +53,7 @@ def charts(campaign: Campaign, kind: str) -> Sequence[Chart]:
         "phases": lambda: each_run(lambda source: merge.phases(source.run)),
         "timeline": lambda: each_run(lambda source: timeline.timeline(campaign, source.run)),
         "pairs": lambda: each_run(lambda source: merge.pairs(source.run, source.document.lanes)),
-        "tuning": lambda: merge.tunings(steps_of(campaign), partial(size_of, campaign)),
+        "tuning": lambda: tunings(steps_of(campaign), partial(size_of, campaign)),
         "network": lambda: panels_of(in_order(campaign)),
     }
     if kind not in kinds:

@@ -14,7 +14,6 @@ from merge_bench.analysis.compare.select import letter, lettered
 from merge_bench.analysis.documents.run import RunDocument
 from merge_bench.analysis.exchange_share import ExchangeShare
 from merge_bench.analysis.published import MergeResult
-from merge_bench.analysis.statistics import median, median_interval
 from merge_bench.analysis.summary import summarize_run
 from merge_bench.analysis.verification_state import state_of
 from merge_bench.records.campaign import Campaign, Run
@@ -179,10 +178,12 @@ def _measured(source: Source | None, metric: Metric) -> tuple[str, str, str]:
     """Median, interval and launches."""
     if source is None:
         return "", "", ""
-    values = source.samples(metric)
-    interval = median_interval(values)
-    ends = f"{gib(interval.low)} to {gib(interval.high)}" if interval else ""
-    return gib(median(values)) if values else NULL, ends, str(len(values))
+    found = source.document.bandwidth_bytes_per_second.spread
+    if metric is THROUGHPUT or found is None:
+        found = source.document.throughput_bytes_per_second
+    ends = f"{gib(found.ci95[0])} to {gib(found.ci95[1])}" if found.ci95 else ""
+    launches = 0 if found.median is None else source.document.measured.launches
+    return gib(found.median), ends, str(launches)
 
 
 def _key(metric: Metric) -> str:
@@ -194,7 +195,7 @@ def _named_value(name: str, value: str) -> str:
 
 
 def _note_missing_intervals(page: Page, sources: Sequence[Source]) -> None:
-    few = dict.fromkeys(source.name for source in sources if median_interval(source.samples(THROUGHPUT)) is None)
+    few = dict.fromkeys(each.name for each in sources if each.document.throughput_bytes_per_second.ci95 is None)
     if few:
         named = ", ".join(few) if len(few) <= _MOST_COLUMNS else f"{len(few)} configs"
         page.line(f"No 95 % interval for {named}: it needs at least 6 launches.", "dim")
@@ -223,12 +224,15 @@ def _bars(found: Sequence[MergeResult], metric: Metric, looks: Mapping[str, int]
     known = dict(looks)
     return [
         Bar(
-            f"{each.config} (published)", known.setdefault(each.config, len(known)), each.value / GIB,
-            remark=each.source, published=True,
+            f"{each.config} (published)",
+            known.setdefault(each.config, len(known)),
+            each.value / GIB,
+            remark=each.source,
+            published=True,
         )
         for each in found
         if each.metric == _key(metric) and each.value is not None
-    ]  # fmt: skip
+    ]
 
 
 PARTS = (
@@ -257,9 +261,9 @@ def write_exchange_share(page: Page, sources: Sequence[Source], probes: Sequence
     page.table(*by_row((*headings, "of all-to-all"), rates, (0, 3)))
     apart = [(source, share) for source, share in found if share.phase is not None]
     if apart:
-        parts_of = ("Run", "Exchange\nphase (ms)", "at all-to-all\nrate (ms)", "slower\ntransfers (ms)")
+        spent = ("Run", "Exchange\nphase (ms)", "at all-to-all\nrate (ms)", "slower\ntransfers (ms)")
         parts = [(source.label, *_parts(share)) for source, share in apart]
-        page.table(*by_row((*parts_of, "waiting\n(ms)", "rest (ms)", "of all-to-all"), parts, (0,)))
+        page.table(*by_row((*spent, "waiting\n(ms)", "rest (ms)", "of all-to-all"), parts, (0,)))
         page.line(PARTS, "dim")
     if len(apart) < len(found):
         page.line("With --pipeline on, the exchange overlaps partition and join and has no phase of its own.", "dim")

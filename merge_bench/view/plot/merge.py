@@ -1,9 +1,9 @@
-"""Merges as charts: pure functions from runs, documents of ``compare`` and steps of tuning to plain data."""
+"""Merges as charts: pure functions from runs and documents of ``compare`` to plain data."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from merge_bench.analysis import aggregate
@@ -11,12 +11,8 @@ from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.analysis.documents.run import Lane
 from merge_bench.analysis.statistics import median, median_interval, outliers, quartiles
 from merge_bench.records.campaign import Launch, Run
-from merge_bench.records.schema import TuneLine
-from merge_bench.tune.evaluator import NOISE
-from merge_bench.tune.result import PHASE_NAMES, decision_of
 from merge_bench.units import GIB, MIB
 from merge_bench.view.plot.charts import Bar, bars, rows_axis, stacked, thin_ticks, with_unit
-from merge_bench.view.plot.forest import Estimate, forest, levels_of
 from merge_bench.view.plot.marks import Axis, Cells, Chart, Group, Mark, Points, Texts, Whiskers, columns
 from merge_bench.view.plot.style import bar_height, step_of
 from merge_bench.view.titles import option_of
@@ -300,39 +296,6 @@ def speedups(document: CompareDocument, metric: str, looks: Mapping[str, int]) -
         line=1.0,
         note="bars: estimated speed-up; thick lines: its interval; points: single blocks or launches",
     )
-
-
-def tunings(steps: Sequence[TuneLine], size_of: Callable[[int], str]) -> list[Chart]:
-    """What each step makes of speed: a chart for each phase of tuning and each plan; `size_of`: a plan's name."""
-    keys = dict.fromkeys((step.phase, step.plan) for step in steps)
-    charts = [_tuning([step for step in steps if (step.phase, step.plan) == key], size_of(key[1])) for key in keys]
-    return [chart for chart in charts if not chart.empty]
-
-
-def _tuning(steps: Sequence[TuneLine], size: str) -> Chart:
-    noise = next((step for step in steps if decision_of(step) == NOISE), None)
-    estimates = [
-        Estimate(
-            step.setting or step.config,
-            decision_of(step),
-            step.ratio,
-            step.low,
-            step.high,
-            f"{step.launches} launches each; {step.reason}",
-        )
-        for step in steps
-        if step is not noise
-    ]
-    phase = steps[0].phase
-    chart = forest(
-        {"": estimates},
-        title=f"Tuning, {PHASE_NAMES.get(phase, phase)}, {size}: speed-up by setting",
-        axis="Speed-up in throughput (1 = without the setting, more is better)",
-        kinds=list(dict.fromkeys(each.kind for each in estimates)),
-        noise=noise,
-    )
-    lines = levels_of(step.launches for step in steps if step.low is not None)
-    return replace(chart, note=f"Points: speed-up estimated from pairs in the same block; lines: its {lines}.")
 
 
 def _rows(groups: Mapping[str, Sequence[Bar]]) -> list[tuple[str, Sequence[Bar]]]:

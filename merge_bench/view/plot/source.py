@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from merge_bench.analysis.compare.select import letter
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import Worker
+from merge_bench.units import plural_noun
 from merge_bench.view.plot.marks import Chart
 
 _MOST_LINES = 4
@@ -67,7 +68,7 @@ def _named(hosts: Sequence[str]) -> str:
         return "host not recorded"
     if len(hosts) > _MOST_HOSTS:
         return f"{len(hosts)} hosts, {hosts[0]} to {hosts[-1]}"
-    return f"{'hosts' if len(hosts) > 1 else 'host'} {', '.join(hosts)}"
+    return f"{plural_noun(len(hosts), 'host')} {', '.join(hosts)}"
 
 
 def _distinct(values: Iterable[str | None]) -> list[str]:

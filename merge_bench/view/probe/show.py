@@ -88,9 +88,7 @@ def print_rows(
     """
     with page_on(file, width) as page:
         write_rows(page, rows, baseline=baseline)
-        if warnings:
-            page.heading("Warnings")
-            write_warnings(page, warnings)
+        write_warnings(page, warnings)
         page.paragraphs("Remarks", remarks)
         if records:
             page.heading("Records")
@@ -124,9 +122,7 @@ def print_summary(
             ours = next((each for each in ucx if each.placement in {row.placement for row in rows}), None)
             page.line(f"UCX: probe p2p, {ours.method}, config {ours.config}" if ours else WITHOUT, "dim")
             page.line("All sizes, ranges and lanes: --details, or `show --details` of the records.", "dim")
-        if warnings:
-            page.heading("Warnings")
-            write_warnings(page, warnings)
+        write_warnings(page, warnings)
         for remark in remarks:
             page.line(remark)
         for each in records:

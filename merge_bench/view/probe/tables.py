@@ -170,8 +170,9 @@ def _sentences(rows: Sequence[Row]) -> list[tuple[str, str]]:
     asked = ", ".join(f"{name}={value}" for name, value in first.requested.items())
     lanes = list(dict.fromkeys(lane for row in rows for lane in row.selected))
     if first.source is not None:
-        known = [f"requested: {asked}"] * bool(asked) + [f"selected: {', '.join(lanes)}"] * bool(lanes)
-        return [(f"{first.source}; {first.method}", ""), *((text, "dim") for text in known), *notes]
+        known = [(f"requested: {asked}", "dim")] if asked else []
+        known += [(f"selected: {', '.join(lanes)}", "dim")] if lanes else []
+        return [(f"{first.source}; {first.method}", ""), *known, *notes]
     counts = sorted({row.launches for row in rows})
     number = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
     how = "one launch" if counts == [1] else f"medians over {number} launches"

@@ -101,8 +101,11 @@ def _parameters(parameters: Sequence[ModelParameter]) -> list[Column]:
 
 
 _UNITS: Mapping[str, tuple[str, float]] = {
-    "B/s": ("GiB/s", 1 / 2**30), "s": ("ms", 1e3), "rows/s": ("Mrows/s", 1e-6), "": ("", 1.0),
-}  # fmt: skip
+    "B/s": ("GiB/s", 1 / 2**30),
+    "s": ("ms", 1e3),
+    "rows/s": ("Mrows/s", 1e-6),
+    "": ("", 1.0),
+}
 
 
 def _shown(value: float | None, unit: str) -> str:

@@ -129,7 +129,8 @@ def _shift(page: Page, series: HistorySeries, shift: LevelShift) -> None:
     found = [short(visible(text), 2 * _LETTERS) for text in shift.differs]
     more = len(found) - _MOST if found else len(shift.differences)
     shown = found[:_MOST] or ["nothing in the records differs from the result before"]
-    shown += [f"{more} more {'' if found else 'one result away '}(--details)"] * (more > 0)
+    if more > 0:
+        shown.append(f"{more} more {'' if found else 'one result away '}(--details)")
     page.line("; ".join(shown), indent=4)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from merge_bench.analysis import aggregate, diagnostics, metrics
 from merge_bench.analysis.documents.run import RunDocument
@@ -12,10 +12,9 @@ from merge_bench.errors import Caution
 from merge_bench.merge.exchange import recorded_plane
 from merge_bench.records.campaign import Launch
 from merge_bench.records.recorded_plan import RecordedPlan
-from merge_bench.records.schema import IterationLine
 from merge_bench.units import plural
 from merge_bench.view.numbers import NULL, cell, gib, ms, number, rows
-from merge_bench.view.report.content import Column, Page, by_row, grouped
+from merge_bench.view.report.content import Page, by_row, grouped
 from merge_bench.view.titles import keys_of, tables_of
 
 _SHOWN = 20
@@ -202,27 +201,27 @@ def limited_by(document: RunDocument) -> str:
 
 def iterations(page: Page, launches: Sequence[Launch], mark: str | None) -> None:
     """The table that the field knows; the first and the last rows of a long one."""
-    found: list[tuple[Launch, IterationLine, bool]] = [
-        (launch, iteration, far)
+    cells: list[Sequence[str]] = [
+        (
+            str(launch.index) if len(launches) > 1 else "",
+            str(iteration.index),
+            ms(iteration.wall_seconds),
+            gib(metrics.iteration_bandwidth(iteration)),
+            gib(aggregate.throughput(launch, iteration)),
+            "outlier" if far else "",
+        )
         for launch in launches
         for iteration, far in zip(launch.timed, outliers([i.wall_seconds for i in launch.timed]), strict=True)
     ]
-    long = len(found) > _SHOWN and not page.whole
-    shown = [*found[:_ENDS], *found[-_ENDS:]] if long else found
-    columns = [
-        Column("Launch", [str(launch.index) for launch, _, _ in shown] if len(launches) > 1 else []),
-        Column("Iteration", [str(iteration.index) for _, iteration, _ in shown]),
-        Column("Wall-clock\n(ms)", [ms(iteration.wall_seconds) for _, iteration, _ in shown]),
-        Column("Bandwidth\n(GiB/s)", [gib(metrics.iteration_bandwidth(iteration)) for _, iteration, _ in shown]),
-        Column("Throughput\n(GiB/s)", [gib(aggregate.throughput(launch, iteration)) for launch, iteration, _ in shown]),
-        Column("", ["outlier" if far else "" for _, _, far in shown], text=True),
-    ]
+    count, long = len(cells), len(cells) > _SHOWN and not page.whole
     if long:
-        columns = [Column(c.heading, [*c.cells[:_ENDS], "…" * any(c.cells), *c.cells[_ENDS:]], c.text) for c in columns]
+        first, last = cells[:_ENDS], cells[-_ENDS:]
+        cells = [*first, ["…" if any(column) else "" for column in zip(*first, *last, strict=True)], *last]
     page.heading("Iterations")
-    page.table(*columns, mark=mark)
+    headings = ("Launch", "Iteration", "Wall-clock\n(ms)", "Bandwidth\n(GiB/s)", "Throughput\n(GiB/s)", "")
+    page.table(*by_row(headings, cells, [5]), mark=mark)
     if long:
-        page.line(f"Shown: the first and last {_ENDS} of {len(found):,} iterations; the records contain all.", "dim")
+        page.line(f"Shown: the first and last {_ENDS} of {count:,} iterations; the records contain all.", "dim")
 
 
 def link(page: Page, document: RunDocument, mark: str | None) -> None:
@@ -323,8 +322,10 @@ def error_lines(documents: Sequence[RunDocument]) -> list[str]:
     return lines
 
 
-def warnings(page: Page, found: Iterable[Caution]) -> None:
+def warnings(page: Page, found: Collection[Caution], heading: str = "Warnings") -> None:
     """Code, message and remedy of each, as lines."""
+    if found and heading:
+        page.heading(heading)
     for caution in found:
         page.line(f"{caution.code}: {caution.message}", "yellow")
         if caution.remedy:

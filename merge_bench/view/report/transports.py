@@ -26,9 +26,7 @@ def print_survey(document: TransportsDocument, *, show_available: bool, file: Te
         protocols(page, by_protocols(document.pairs))
         if show_available:
             available(page, document.available)
-        if document.warnings:
-            page.heading("Warnings")
-            warnings(page, document.warnings)
+        warnings(page, document.warnings)
 
 
 def by_protocols(pairs: Sequence[Pair]) -> Sequence[Protocols]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -25,7 +24,8 @@ from merge_bench.merge.exchange import (
     recorded_plane,
 )
 from merge_bench.merge.exchange.base import Exchange
-from tests.helpers.runs import ROOT, environment, run
+from tests.helpers.plans import prepared
+from tests.helpers.runs import ROOT, run
 
 SOCKETS = '''"""A data plane that nothing else in the package knows of: TCP sockets of Python."""
 
@@ -149,6 +149,21 @@ def test_a_file_in_the_folder_is_a_data_plane(sockets: DataPlane) -> None:
     assert "; sockets: with Python's sockets." in complete(BY_KEY["exchange"]).help
 
 
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"pipeline": "on"}, "--pipeline on needs --exchange ucx, not sockets"),
+        ({"require_transport": ("tcp",)}, "--require-transport needs --exchange ucx"),
+        ({"shuffle": ("p2p", "tasks")}, "several values of --shuffle need --exchange dask"),
+    ],
+)
+def test_what_it_does_not_declare_is_refused(sockets: DataPlane, option: dict[str, object], message: str) -> None:
+    (planned,) = prepared(exchange=sockets.name, workers=2, how="anti", runtime_filter="on", timeline="on")
+    assert planned.plan.data_plane == sockets
+    with pytest.raises(UsageError, match=message):
+        prepared(exchange=sockets.name, workers=2, **option)
+
+
 @pytest.mark.cluster
 def test_one_file_more_is_all_that_a_run_needs(tmp_path: Path) -> None:
     package = tmp_path / "package"
@@ -161,8 +176,3 @@ def test_one_file_more_is_all_that_a_run_needs(tmp_path: Path) -> None:
     assert finished.document["plan"]["exchange"] == "sockets"
     assert finished.document["bandwidth_bytes_per_second"]["harmonic_mean"] > 0
     assert finished.document["link"]["limit_bytes_per_second"] > 0
-    refused = subprocess.run(
-        [sys.executable, "-P", "-m", "merge_bench", "--dry-run", *words, "--require-transport", "tcp"],
-        cwd=tmp_path, env=environment(tmp_path, {"PYTHONPATH": path}), capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert refused.returncode == 2

@@ -19,10 +19,10 @@ from merge_bench.records.campaign import Run
 from merge_bench.records.reader import read_campaign
 from merge_bench.view.plot import interactive, merge, static
 from merge_bench.view.plot.charts import Bar, bars
-from merge_bench.view.plot.forest import Estimate, forest, levels_of, race
 from merge_bench.view.plot.marks import Axis, Boxes, Cells, Chart, Group, Points, Texts, Whiskers
 from merge_bench.view.plot.merge import Labelled
 from merge_bench.view.plot.network import panels_of
+from merge_bench.view.plot.tuning import Estimate, forest, levels_of, race
 from merge_bench.view.text import for_canvas, short, visible
 from tests.helpers.charts import bars_of, rows_of
 from tests.helpers.synthetic_campaigns import Script, interleaved, launches, plan, write_campaign
@@ -272,12 +272,21 @@ STRIP = Chart(
     ),
     title="Strip",
 )
+
+
+def step(decision: str, ratio: float | None = None, low: float | None = None, high: float | None = None) -> s.TuneLine:
+    """A step of a tuning whose names and reasons are no markup."""
+    return s.TuneLine(
+        phase="screen", config=EVIL, against="a", decision=decision, reason=EVIL, ratio=ratio, low=low, high=high
+    )
+
+
 FOREST = forest(
-    {EVIL: [Estimate(EVIL, "kept", 1.2, 1.1, 1.3, EVIL), Estimate("b", "failed", None, None, None, "died")], "no": []},
+    {EVIL: [Estimate(EVIL, "kept", step("kept", 1.2, 1.1, 1.3)), Estimate("b", "failed", step("failed"))], "no": []},
     title=f"Forest {EVIL}",
     axis="ratio",
     kinds=("kept", "dropped", "failed"),
-    noise=s.TuneLine(phase="screen", config="a", against="a", decision="noise", reason="", low=0.99, high=1.01),
+    noise=step("noise", 1.0, 0.99, 1.01),
 )
 CHARTS: list[Chart] = [
     bars([
@@ -288,9 +297,7 @@ CHARTS: list[Chart] = [
     map_of({(0, 1): 1.0, (1, 0): 1.0, (2, 3): 1.0}, EVIL),
     map_of({(0, 1): 1.0, (1, 2): None, (2, 3): 1.0}),
     FOREST,
-    race({
-        1: Estimate(EVIL, "kept", 1.2, 1.1, 1.3, EVIL), 3: Estimate("b", "dropped", 0.9, None, None, ""),
-    }, title="Race"),
+    race([step("kept", 1.2, 1.1, 1.3), step("failed"), step("dropped", 0.9)]),
     *panels_of([
         latency(EVIL, 1), latency(EVIL, 2, as_requested=False), *(latency("b", size) for size in range(1, 100)),
     ]),
