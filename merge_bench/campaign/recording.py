@@ -20,7 +20,7 @@ from merge_bench.campaign.cluster_session import Session
 from merge_bench.config import allowed_transports
 from merge_bench.config.ucx_info import Installed, effective, find_installed
 from merge_bench.errors import Caution, GateNotMet, RunFailed, WrongResult
-from merge_bench.host import counters
+from merge_bench.host import machine
 from merge_bench.merge import worker
 from merge_bench.merge.frame import Field
 from merge_bench.merge.merger import Measured
@@ -147,13 +147,13 @@ def counted(session: Session, during: str) -> Iterator[None]:
     if session.plan.workers == 1:
         yield
         return
-    before = session.workers.on_all(counters.read)
+    before = session.workers.on_all(machine.read_counters)
     yield
-    after = session.workers.on_all(counters.read)
+    after = session.workers.on_all(machine.read_counters)
     hosts: dict[str, HostTraffic] = {}  # by the first worker of each
     for member in session.members:
         if member.host not in hosts:
-            devices = counters.difference(before[member.rank], after[member.rank])
+            devices = machine.difference(before[member.rank], after[member.rank])
             traffic = [
                 DeviceTraffic(device=name, sent_bytes=sent, received_bytes=received)
                 for name, (sent, received) in devices.items()

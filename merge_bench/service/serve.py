@@ -22,8 +22,8 @@ from tornado.netutil import bind_unix_socket
 
 from merge_bench.config.files import open_regular
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.host.addresses import free_port, in_url, is_loopback, origins
 from merge_bench.host.files import make_cache_folder
+from merge_bench.host.network import free_port, in_url, is_loopback, origins
 from merge_bench.service.api import Limits, Service
 from merge_bench.service.rules import Rules
 from merge_bench.service.runner import Runner

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from merge_bench.config.libraries import loaded_library
+from merge_bench.config.files import loaded_library
 from merge_bench.records.schema import SizeRange
 
 # By default UCX handles SIGHUP for its debugger, and a closed terminal would no longer end a run.

@@ -28,7 +28,7 @@ from tornado.websocket import WebSocketClosedError
 
 from merge_bench.analysis.published import beside
 from merge_bench.cluster import scratch, signals
-from merge_bench.host.addresses import free_port, in_url, is_loopback, origins
+from merge_bench.host.network import free_port, in_url, is_loopback, origins
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.view.dashboard import style_sheets
 from merge_bench.view.dashboard.app import Dashboard

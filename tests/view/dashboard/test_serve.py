@@ -22,7 +22,7 @@ import pytest
 from tornado.websocket import WebSocketClosedError
 
 from merge_bench.errors import UsageError
-from merge_bench.host.addresses import is_loopback, origins
+from merge_bench.host.network import is_loopback, origins
 from merge_bench.view.dashboard.serve import log_exception, permission_for, serve
 
 
