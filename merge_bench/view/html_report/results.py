@@ -68,8 +68,8 @@ def sources_of(campaigns: Sequence[Campaign]) -> list[Source]:
     looks: dict[str, int] = {}
     for at, (campaign, names) in enumerate(zip(campaigns, lettered(campaigns), strict=True)):
         short = letter(at, len(campaigns))
-        for each in names:
-            looks.setdefault(each, len(looks))
+        for config in names:
+            looks.setdefault(config, len(looks))
         for index, (name, run) in enumerate(zip(names, campaign.runs, strict=True)):
             if tunes(campaign) and not run.launches:
                 continue
