@@ -44,10 +44,11 @@ def tune(baseline: str | None, options: TuneOptions, plots: Sequence[str], run: 
     from merge_bench.tune.tuning_plan import make_task
     from merge_bench.view.document import print_document
     from merge_bench.view.messages import say_warnings
+    from merge_bench.view.next_command import elsewhere, typed
     from merge_bench.view.plot.draw import check_plots
     from merge_bench.view.plot.tuning import draw_figures
     from merge_bench.view.progress import progress_for
-    from merge_bench.view.report.next_step import after_tuning, elsewhere, typed
+    from merge_bench.view.report.next_step import after_tuning
     from merge_bench.view.report.tuning import print_tuning
     from merge_bench.view.text import visible
     from merge_bench.view.titles import size_of

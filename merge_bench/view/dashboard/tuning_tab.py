@@ -26,11 +26,12 @@ from merge_bench.view.dashboard.last_result import LastResult
 from merge_bench.view.dashboard.live_data import fatal
 from merge_bench.view.dashboard.progress import Progress, finished, progress_of
 from merge_bench.view.dashboard.unfinished_tuning import Unfinished, unfinished
+from merge_bench.view.next_command import NextStep
 from merge_bench.view.numbers import ends, with_interval
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.plot.source import of_results, source_of
 from merge_bench.view.plot.tuning import race, tunings
-from merge_bench.view.report.next_step import NextStep, after_recorded_tuning
+from merge_bench.view.report.next_step import after_recorded_tuning
 from merge_bench.view.report.tuning import open_questions
 from merge_bench.view.text import as_html, plural, short, unbroken, uncapitalized, visible
 from merge_bench.view.titles import listed, offered, size_of

@@ -174,7 +174,7 @@ def _conclusion(
     tunings = [campaign for campaign in merges if tunes(campaign)]
     for campaign in tunings:
         page.source = source_of([campaign], campaigns)
-        tuning.write_recorded_outcome(page, campaign)
+        tuning.write_recorded_outcome(page, campaign, after_recorded_tuning(campaign).note)
     page.source = source_of(merges, campaigns)
     if len(campaigns) == 1 and merges and not tunings:
         conclude(page, merges[0], documents, str(merges[0].records), whole=True)
@@ -313,7 +313,7 @@ def _warnings(page: Page, campaigns: Sequence[Campaign], sources: Sequence[Sourc
     distinct = dict.fromkeys(cautions)
     if run_sections.too_many(list(distinct)):
         page.section(run_sections.ALL_WARNINGS, folded=True, note=plural(len(distinct), "warning"))
-        run_sections.warnings(page, distinct, heading="")
+        page.warnings(distinct, heading="")
 
 
 def _failure(page: Page, failure: FailureLine, campaign: Campaign, name: str | None) -> None:

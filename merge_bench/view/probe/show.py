@@ -26,11 +26,10 @@ from merge_bench.probe.shared.base import (
 )
 from merge_bench.records.probe_rows import Range, Row
 from merge_bench.units import plural
+from merge_bench.view.next_command import elsewhere
 from merge_bench.view.numbers import NULL, binary, number, ratio, thin
 from merge_bench.view.probe.tables import Line, Table, footnotes, mark, tables_of
 from merge_bench.view.report.content import Column, Page, grouped
-from merge_bench.view.report.next_step import elsewhere
-from merge_bench.view.report.run_sections import warnings as write_warnings
 from merge_bench.view.report.terminal import page_on
 
 _SHOWN = 40
@@ -78,7 +77,7 @@ def print_rows(
     """
     with page_on(file, width) as page:
         write_rows(page, rows, baseline=baseline)
-        write_warnings(page, warnings)
+        page.warnings(warnings)
         page.paragraphs("Remarks", remarks)
         if records:
             page.heading("Records")
@@ -112,7 +111,7 @@ def print_summary(
             ours = next((each for each in ucx if each.placement in {row.placement for row in rows}), None)
             page.line(f"UCX: probe p2p, {ours.method}, config {ours.config}" if ours else WITHOUT, "dim")
             page.line("All sizes, ranges and lanes: --details, or `show --details` of the records.", "dim")
-        write_warnings(page, warnings)
+        page.warnings(warnings)
         for remark in remarks:
             page.line(remark)
         for path in records:

@@ -12,10 +12,10 @@ from merge_bench.analysis.statistics.power import MOST
 from merge_bench.analysis.verification_state import UNVERIFIED
 from merge_bench.errors import one_stream
 from merge_bench.units import plural
+from merge_bench.view.next_command import NextStep
 from merge_bench.view.numbers import NULL, cell, ends, gib, ms, ratio, rows
 from merge_bench.view.report.content import Column, Page, by_row
 from merge_bench.view.report.markdown import render
-from merge_bench.view.report.next_step import NextStep
 from merge_bench.view.report.terminal import page_on
 from merge_bench.view.text import capitalized
 

@@ -5,11 +5,12 @@ Functions that write a report put blocks on a `Page`; `terminal`, `markdown` and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from merge_bench.errors import Caution
 from merge_bench.view.numbers import NULL
 
 if TYPE_CHECKING:
@@ -199,6 +200,15 @@ class Page:
         drawing = Drawing(replace(chart, source=self.source))
         if not chart.empty and all(drawing not in section.blocks for section in self.sections[:2]):
             self._add(drawing)
+
+    def warnings(self, cautions: Collection[Caution], heading: str = "Warnings") -> None:
+        """Code, message and remedy of each, as lines."""
+        if cautions and heading:
+            self.heading(heading)
+        for caution in cautions:
+            self.line(f"{caution.code}: {caution.message}", "yellow")
+            if caution.remedy:
+                self.line(f"→ {caution.remedy}", indent=2)
 
     def note(self, text: str) -> None:
         """Remember why something is absent."""

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import shlex
-import shutil
-import sys
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from merge_bench.analysis import aggregate
@@ -16,107 +12,31 @@ from merge_bench.analysis.diagnostics import short_of_cores
 from merge_bench.analysis.documents.compare import Comparison
 from merge_bench.analysis.documents.error import Failure
 from merge_bench.analysis.documents.run import RunDocument
-from merge_bench.analysis.host_load import BUSY_HOST, busy_host, busy_indexes
+from merge_bench.analysis.host_load import BUSY_HOST, busy_indexes
 from merge_bench.analysis.predict.gather import gather
-from merge_bench.cluster.base import LauncherKind
-from merge_bench.cluster.launchers import launchers
 from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS, TUNE_OPTIONS
 from merge_bench.errors import GateNotMet, MergeBenchError, NothingCompared, NotRecorded, UsageError, WrongResult
 from merge_bench.merge import engines
 from merge_bench.merge.exchange import recorded_plane
 from merge_bench.merge.workload.tables import FEW_ROW_GROUPS
-from merge_bench.records.campaign import INTERRUPTED, JOB, Campaign, Run
+from merge_bench.records.campaign import INTERRUPTED, Campaign, Run
 from merge_bench.records.schema import GivenOptions
 from merge_bench.records.writer import safe_name
 from merge_bench.tune.budget import round_up_duration, time_to_decide_all
 from merge_bench.tune.result import Result, result_of
 from merge_bench.units import plural
+from merge_bench.view.next_command import NextStep, can_wait, launchers_of
 from merge_bench.view.titles import tunes
 
-_PYTHON, _SCRIPT = "python", "merge-bench"
-_PROGRAM = f"{_PYTHON} -m merge_bench"
 _BUDGET = "10m"
 _MOST_MORE = 40  # launches of each config
 _OFTEN = 0.1  # of a tuning's launches: then noise of a busy host may be why nothing was decided
-_MEASURING = ("", "run", "tune")
 _RUN = {option.key for option in OPTIONS} - {"json", "dry_run", "details", "write_result"}
 _TUNE = {option.key for option in TUNE_OPTIONS} & _RUN
 _CLUSTER = {option.key for option in CLUSTER_OPTIONS} & _RUN
-WHEN_QUIET = "on a quiet host: add --wait-for-quiet 5m"
 _QUIETLY = ", on a quiet host"
 _WHAT_HELPS = "; docs/slow-merge.md says what helps"
 _UNFINISHED = frozenset((INTERRUPTED, "unfinished"))
-
-
-@dataclass(frozen=True)
-class NextStep:
-    """A command of the program, its words and options, and what it does.
-
-    `reports`: it writes the report, which does not name it itself; `note`: what it leaves open, a sentence.
-    """
-
-    words: tuple[str, ...]
-    does: str
-    options: GivenOptions = field(default_factory=dict)
-    reports: bool = False
-    note: str = ""
-    program: str = _PROGRAM
-
-    @property
-    def command(self) -> str:
-        """The command line."""
-        return f"{self.program} {shlex.join([*self.words, *_as_words(self.options)])}".rstrip()
-
-    def here(self) -> NextStep:
-        """The same, beginning as this command was typed."""
-        return replace(self, program=_as_typed())
-
-    def quietly(self, campaign: Campaign) -> str:
-        """What to add where this measures, if `campaign` was made on a busy host and did not wait; else empty."""
-        measures = next(iter(self.words), "") in _MEASURING and "wait_for_quiet" not in self.options
-        return WHEN_QUIET if measures and busy_host(campaign) and _can_wait(campaign) else ""
-
-    def after(self, campaign: Campaign) -> NextStep:
-        """The same, with where to type it if a service made `campaign`."""
-        if not campaign.of_a_job or self.reports or "service" in self.options:
-            return self
-        if self.words and self.words[0] in ("doctor", "transports", "history"):
-            return replace(self, does=f"{self.does}; type it on the service's machine")
-        if BY_KEY["service"].variable in os.environ:
-            return self
-        return replace(self, does=f"{self.does}; a service made this result, so add --service with its address")
-
-
-def typed(step: NextStep | None) -> NextStep | None:
-    """`NextStep.here`; None in a job of a service, whose client prints its own."""
-    return None if step is None or JOB in os.environ else step.here()
-
-
-def elsewhere() -> str:
-    """What follows the name of a file here, in the output of a job that its client reads on another machine."""
-    return ", on the service's machine" if JOB in os.environ else ""
-
-
-def _as_typed() -> str:
-    """``merge-bench``, or a Python with ``-m merge_bench``: by name if that is found, else by its shorter path."""
-    script = Path(sys.argv[0])
-    if script.name == _SCRIPT:
-        on_path = shutil.which(_SCRIPT)
-        by_name = on_path is not None and script.exists() and Path(on_path).samefile(script)
-        return _SCRIPT if by_name else _short(script)
-    typed, own = sys.orig_argv[0], Path(sys.executable)
-    on_path = shutil.which(_PYTHON)
-    if on_path is not None and Path(on_path).parent.resolve() == own.parent.resolve():
-        return _PROGRAM
-    python = typed if typed and "/" not in typed and shutil.which(typed) else _short(own)
-    return python + _PROGRAM.removeprefix(_PYTHON)
-
-
-def _short(path: Path) -> str:
-    """A path as a word of a command, from the current folder if it lies there."""
-    here = Path.cwd()
-    inside = path.is_relative_to(here) and len(path.relative_to(here).parts) > 1
-    return shlex.quote(str(path.relative_to(here) if inside else path))
 
 
 def after_run(campaign: Campaign, document: RunDocument) -> NextStep | None:
@@ -146,7 +66,7 @@ def after_run(campaign: Campaign, document: RunDocument) -> NextStep | None:
         return _compute(campaign, given, document, limit)
     if any(warning.code == FEW_ROW_GROUPS for warning in document.warnings):
         return _report(campaign, more=_WHAT_HELPS)  # workers without rows wait for the others, whatever the settings
-    if not all(kind.owns_processes for kind in _launchers(campaign)):
+    if not all(kind.owns_processes for kind in launchers_of(campaign)):
         return _report(campaign, more=_WHAT_HELPS)  # tuning changes settings that a running cluster has already read
     baseline = [str(given[key]) for key in ("config", "configs") if key in given][:1]
     options = {"budget": _BUDGET, **_with_rows(_only(given, _TUNE), campaign)}
@@ -218,7 +138,7 @@ def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, en
     limited = result.stopped is not None or bool(result.absent)
     unjudged = [line.config for line in result.open_in_confirmation]
     inconclusive = bool(unjudged)
-    busy, waits = _was_busy(campaign), _can_wait(campaign) and "wait_for_quiet" not in given
+    busy, waits = _was_busy(campaign), can_wait(campaign) and "wait_for_quiet" not in given
     changed, does = {}, "searches anew, with time for what was not tried or not decided"
     open_one = result.unconfirmed or next(iter(unjudged), None)
     alone = next((line.settings for line in campaign.added if line.config.name == open_one), [])
@@ -337,15 +257,6 @@ def _transports(given: GivenOptions, run: Run | None = None) -> NextStep:
     return NextStep(("transports",), does, {"available": True, **options})
 
 
-def _can_wait(campaign: Campaign) -> bool:
-    return all(kind.starts_here for kind in _launchers(campaign))
-
-
-def _launchers(campaign: Campaign) -> list[LauncherKind]:
-    names = {launch.line.cluster.launcher for launch in campaign.launches if launch.line is not None}
-    return [launchers()[name] for name in names & set(launchers())]
-
-
 def _one_host(document: RunDocument) -> bool:
     return len({worker.host for worker in document.bandwidth_bytes_per_second.per_worker}) == 1
 
@@ -412,14 +323,3 @@ def _with_rows(given: GivenOptions, campaign: Campaign) -> GivenOptions:
 
 def _only(given: GivenOptions, keys: Collection[str]) -> GivenOptions:
     return {key: value for key, value in given.items() if key in keys}
-
-
-def _as_words(options: GivenOptions) -> list[str]:
-    """A command line with these options; of a repeated one with each of its values."""
-    words: list[str] = []
-    for key, value in options.items():
-        name = f"--{key.replace('_', '-')}"
-        words += [name] if value is True else []
-        for text in [value] if isinstance(value, str) else value if isinstance(value, list) else []:
-            words += [name, text]
-    return words

@@ -21,13 +21,14 @@ from merge_bench.errors import Caution, UsageError, WrongResult
 from merge_bench.records.campaign import WAYS, Campaign, Run
 from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.units import plural
+from merge_bench.view.next_command import NextStep, elsewhere, typed
 from merge_bench.view.numbers import cell, gib, ms, number, ratio, rows
 from merge_bench.view.plot import merge, timeline
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.report import comparison as comparing
 from merge_bench.view.report import run_sections, transports, workers
 from merge_bench.view.report.content import Block, Column, Line, Page
-from merge_bench.view.report.next_step import NextStep, after_run, after_sweep, elsewhere, export_command, typed
+from merge_bench.view.report.next_step import after_run, after_sweep, export_command
 from merge_bench.view.report.terminal import height, page_on
 
 LINES, COLUMNS = 23, 80

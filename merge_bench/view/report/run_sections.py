@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from merge_bench.analysis import aggregate, diagnostics, metrics
 from merge_bench.analysis.documents.run import RunDocument
@@ -320,13 +320,3 @@ def error_lines(documents: Sequence[RunDocument]) -> list[str]:
         said = error.message.startswith(error.code)  # interrupted by SIGINT
         lines.append((error.message if said else f"{error.code}: {error.message}") + (f" ({where})" if where else ""))
     return lines
-
-
-def warnings(page: Page, cautions: Collection[Caution], heading: str = "Warnings") -> None:
-    """Code, message and remedy of each, as lines."""
-    if cautions and heading:
-        page.heading(heading)
-    for caution in cautions:
-        page.line(f"{caution.code}: {caution.message}", "yellow")
-        if caution.remedy:
-            page.line(f"→ {caution.remedy}", indent=2)

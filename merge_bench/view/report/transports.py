@@ -10,7 +10,6 @@ from merge_bench.analysis.documents.setup import Pair, TransportsDocument
 from merge_bench.records.schema import SizeRange
 from merge_bench.view.numbers import mib
 from merge_bench.view.report.content import Column, Page, by_pair, by_row, grouped
-from merge_bench.view.report.run_sections import warnings
 from merge_bench.view.report.terminal import page_on
 
 _PAIRS_SHOWN = 6
@@ -26,7 +25,7 @@ def print_survey(document: TransportsDocument, *, show_available: bool, file: Te
         protocols(page, by_protocols(document.pairs))
         if show_available:
             available(page, document.available)
-        warnings(page, document.warnings)
+        page.warnings(document.warnings)
 
 
 def by_protocols(pairs: Sequence[Pair]) -> Sequence[Protocols]:

@@ -20,12 +20,12 @@ from merge_bench.tune.head_to_head import level
 from merge_bench.tune.result import GAINED, Result, decision_of, name_of, recorded_result_of, result_of
 from merge_bench.tune.stage import steps_of
 from merge_bench.units import plural
+from merge_bench.view.next_command import NextStep
 from merge_bench.view.numbers import ends, gib, number, ratio
 from merge_bench.view.plot.charts import Bar, bars
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.plot.tuning import tunings
 from merge_bench.view.report.content import Column, Page, by_row
-from merge_bench.view.report.next_step import NextStep, after_recorded_tuning
 from merge_bench.view.report.terminal import page_on
 from merge_bench.view.text import capitalized
 from merge_bench.view.titles import size_of
@@ -230,11 +230,10 @@ def _steps(
     page.wide_table([Column("Setting", [name_of(line) for line in lines], text=True)], measured, decided, sets_column)
 
 
-def write_recorded_outcome(page: Page, campaign: Campaign) -> None:
-    """What was found and how sure it is, drawn, and what the config sets."""
+def write_recorded_outcome(page: Page, campaign: Campaign, note: str) -> None:
+    """What was found and how sure it is, drawn, what is left open (`note`), and what the config sets."""
     result = recorded_result_of(campaign)
     tuning = campaign.plans[0].tune
-    note = after_recorded_tuning(campaign).note
     write_outcome(page, result, _sizes(campaign), (tuning and tuning.metric) or "throughput", note)
     charts = tunings(steps_of(campaign), _sizes(campaign).__getitem__)
     for chart in charts[-1:]:  # the confirmation, or as far as the search went
