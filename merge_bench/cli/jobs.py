@@ -77,7 +77,7 @@ def cancel(number: int, **values: Any) -> None:
 
 def _print(values: Mapping[str, Any], ask: Callable[[Client], Job | Jobs]) -> None:
     from merge_bench.service.client import Client
-    from merge_bench.service.documents import Jobs, shown_state
+    from merge_bench.service.documents import Jobs
     from merge_bench.view.document import print_document
 
     found = ask(Client(values["url"], results=Path(values["results"]), insecure=values["insecure"]))
@@ -90,7 +90,7 @@ def _print(values: Mapping[str, Any], ask: Callable[[Client], Job | Jobs]) -> No
         lasted = format_duration((job.ended or time.time()) - (job.started or job.created))
         command = visible(job.command.removeprefix("merge-bench "))
         by = f"schedule {job.schedule}" if job.schedule else job.who
-        print(f"{job.id:5}  {shown_state(job):12}  {lasted:>11}  {short(visible(by), 16):16}  {short(command, room)}")
+        print(f"{job.id:5}  {job.shown_state:12}  {lasted:>11}  {short(visible(by), 16):16}  {short(command, room)}")
         if job.message and job.message != job.state:
             print(" " * 6, short(visible(job.message), 73))
         if job is found:

@@ -66,7 +66,9 @@ def serve(ctx: click.Context, /, check: bool, **values: Any) -> int:
     limits = Limits(values.pop("queue_limit"), values.pop("job_time"), values.pop("request_limit"))
     settings = service.Settings(Path(values.pop("results")), limits=limits, **values)
     if not check:
-        return service.serve(settings)
+        from merge_bench.view.dashboard.web import make_pages
+
+        return service.serve(settings, make_pages)
     print(f"The service can start; its newest job: {service.check(settings)}.")
     return 0
 

@@ -47,7 +47,8 @@ class Service:
     """What requests are about.
 
     `hosts`: the values of ``Host`` that are its own; `scheme`: http or https; `results`: gives the stored results, the
-    newest first; `waiting`: limits the requests for results that wait for each other.
+    newest first; `waiting`: limits the requests for results that wait for each other; `read_only`: why a page that may
+    only read starts nothing; `only_pages`: of the session without a cookie; nothing else is answered.
     """
 
     store: Store
@@ -57,6 +58,8 @@ class Service:
     hosts: Collection[str]
     scheme: str
     results: Callable[[], Sequence[Entry]]
+    read_only: str = "This token can only read; log in with one that has the role run to start runs."
+    only_pages: bool = False
     counts: Counter[object] = field(default_factory=Counter)
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(4, "api"))
     slow: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "results"))

@@ -80,6 +80,8 @@ class Api(RequestHandler):
         """The route and what it needs; raises `Refused`."""
         service, request = self.service, self.request
         check_place(service, request)
+        if service.only_pages:
+            raise Refused(403, "only-pages", "open the whole address that merge-bench dashboard printed")
         matches = ((route, route.pattern.fullmatch(request.path)) for route in ROUTES)
         routes = {route.method: (route, "".join(match.groups())) for route, match in matches if match}
         route, key = routes.get(request.method or "", (None, ""))

@@ -16,7 +16,7 @@ import pytest
 
 from merge_bench.records.reader import read_campaign
 from tests.browser.conftest import Open, Window, started
-from tests.browser.scenario import POINTS, choose, start_a_run
+from tests.browser.scenario import POINTS, choose, log_in, start_a_run
 from tests.helpers.large_campaigns import make_large
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 from tests.view.dashboard.samples import broken, hostile, interleaved, probing, tuning
@@ -39,24 +39,22 @@ TABS = ("Live", "Results", "Tuning", "Network", "Run")
 
 
 class Server(NamedTuple):
-    """A server of the view. `token`: that which it prints with ``--allow-run``."""
+    """A server of the view."""
 
     url: str
     results: Path
-    token: str | None
 
 
 def serve(results: Path, temp: Path, *options: str) -> Iterator[Server]:
     """Serve `results` until the generator goes on."""
     command = [sys.executable, "-m", "merge_bench", "dashboard", "--results", str(results), "--no-open", "--port", "0"]
     log = temp / "server.log"
-    token = r".*to start runs: (\S+)\n" if "--allow-run" in options else "()"
     with started([*command, *options], temp, log) as process:
         end = time.monotonic() + 120
-        while (found := re.search(rf"(http://\S+/){token}", log.read_text(), re.DOTALL)) is None:
+        while (found := re.search(r"listens at (http://\S+/) ", log.read_text())) is None:
             assert time.monotonic() < end, log.read_text()
             time.sleep(0.05)
-        yield Server(found[1], results, found[2] or None)
+        yield Server(found[1], results)
     assert process.returncode == 0  # after SIGTERM
     assert "Traceback" not in log.read_text()
 
@@ -90,16 +88,16 @@ def samples(_samples: Window, request: pytest.FixtureRequest) -> Iterator[Window
     _samples.check(request.node.name)
 
 
-def test_a_run_needs_the_token_is_drawn_while_it_goes_on_and_keeps_what_it_measured_when_it_is_stopped(
+def test_a_run_needs_a_login_is_drawn_while_it_goes_on_and_keeps_what_it_measured_when_it_is_stopped(
     window: Open, runs: Server
 ) -> None:
     view = window(runs.url)
     view.turn_to("Run")
-    view.page.get_by_label("Token").fill("guessed")
-    view.page.get_by_role("button", name="Start", exact=True).click()
-    view.wait_for_text("Enter the token")
-    assert not runs.results.exists()
-    start_a_run(view, chunk="1e5", iterations="1_000_000", token=runs.token)
+    view.wait_for_text("To start runs, log in")
+    assert view.page.get_by_role("button", name="Start", exact=True).count() == 0
+    view.page.goto(runs.url.rstrip("/").rpartition("/")[0])
+    log_in(view, (runs.results / ".service/token").read_text().strip())
+    start_a_run(view, chunk="1e5", iterations="1_000_000")
     view.picture("run")
     view.wait_for_text("of 1,000,000")
     view.wait_until(f"{POINTS} > 2")
@@ -111,19 +109,18 @@ def test_a_run_needs_the_token_is_drawn_while_it_goes_on_and_keeps_what_it_measu
     view.slow_down(1)
     view.picture("live-running")
     view.turn_to("Run")
-    view.page.get_by_role("button", name="Stop", exact=True).click()
-    view.wait_for_text("Ended with status 3")
+    view.page.get_by_role("button", name="Cancel 1").click()
+    view.page.get_by_role("row", name=re.compile("^1 cancelled ")).wait_for()
     view.wait_for_text("interrupted by SIGINT after ")
     assert view.page.get_by_role("log").bounding_box()["height"] < 340  # the rest is scrolled to, and the end seen
     view.picture("run-stopped")
-    (stopped,) = map(read_campaign, runs.results.iterdir())
+    (stopped,) = map(read_campaign, runs.results.glob("2*"))
     assert stopped.head.plans[0]["iterations"] == 1_000_000
     assert stopped.launches[0].failures[0].code == "interrupted"
     assert len(stopped.launches[0].timed) > 2
 
 
-def test_it_serves_its_own_pages_alone_and_prints_the_token_that_is_asked_for(runs: Server) -> None:
-    assert re.fullmatch(r"[\w-]{24}", str(runs.token))
+def test_it_serves_its_own_pages_alone(runs: Server) -> None:
     with urllib.request.urlopen(runs.url, timeout=60) as answer:
         assert answer.status == 200
         page = answer.read().decode()
@@ -174,7 +171,7 @@ def test_every_tab_shows_its_part_and_fits_the_window(samples: Window, scheme: s
     samples.page.set_viewport_size({"width": width, "height": 900})
     marks = {
         "Results": "default, tuned", "Tuning": "Speed-up by step", "Network": "Latency, one way",
-        "Run": "python -m merge_bench run", "Live": "Memory of each worker",
+        "Run": "merge-bench run", "Live": "Memory of each worker",
     }  # fmt: skip
     ground = samples.page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert ground == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(22, 25, 29)")

@@ -74,6 +74,11 @@ class Session:
         elif when():
             show(work())
 
+    @property
+    def served(self) -> bool:
+        """Whether it is a page of a server, not of a notebook."""
+        return self._document is not None
+
     def touch(self) -> None:
         """A person did something: what is seen is updated at once."""
         self._touches += 1
