@@ -154,7 +154,8 @@ def test_a_new_campaign_comes_into_the_table_and_what_was_chosen_stays_so_when_t
     view.turn_to("Results")
     rows = view.page.locator(".tabulator-row")
     mine = rows.filter(has_text="default, tuned").filter(has_text="verified")
-    choose(mine)
+    mine.locator("[tabulator-field=Kind]").click()  # anywhere in the row
+    mine.locator("input:checked").wait_for()
     view.wait_for_text("FASTER")
     view.turn_to("Live")
     view.turn_to("Results")
@@ -192,6 +193,26 @@ def test_figures_follow_the_system_to_dark_and_back_while_the_page_is_open(sampl
     samples.wait_until(f"({GROUND}) < 60", patience=15)
     samples.page.emulate_media(color_scheme="light")
     samples.wait_until(f"({GROUND}) > 200", patience=15)
+
+
+def test_the_header_names_the_folder_and_a_theme_that_is_chosen_there_stays(samples: Window) -> None:
+    header = samples.page.get_by_role("banner")
+    assert re.match(r"merge_bench\s+/\S+/results", header.inner_text())
+    for theme in ("dark", "light", ""):
+        samples.page.get_by_label("Theme").select_option(theme)
+        samples.wait_until(f"({GROUND}) {'< 60' if theme == 'dark' else '> 200'}", patience=15)
+        samples.page.reload()
+        samples.wait_until(f"({GROUND}) {'< 60' if theme == 'dark' else '> 200'}")
+    assert header.get_by_role("link", name="Log out").count() == 0  # nobody logged in
+
+
+def test_the_conclusion_stands_as_tiles_before_every_chart(samples: Window) -> None:
+    samples.page.get_by_label("Campaign (times in UTC)").select_option(label="the newest")
+    samples.wait_for_text("Limited by")
+    below = samples.page.get_by_text("Throughput of each iteration").bounding_box()["y"]
+    for name in ("Verified", "Wall-clock", "Throughput", "Bandwidth", "Limited by"):
+        tile = samples.page.locator(".tile", has_text=name).first.bounding_box()
+        assert tile["y"] + tile["height"] < below
 
 
 def test_names_and_messages_that_are_attacks_stay_text(samples: Window) -> None:

@@ -144,9 +144,12 @@ def chart_card(chart: Chart, words: Sequence[str] = ()) -> pn.Column:
     figure.title = None
     words = [*words, chart.title.partition(":")[0], *(word.strip(":,").capitalize() for word in chart.title.split())]
     terms = [word for word in dict.fromkeys(words) if find(word) is not None]
-    made = card(for_canvas(chart.title), terms, figure_pane(figure), height=None)
-    made.styles = {"flex": "none"}
-    return made
+    return card(for_canvas(chart.title), terms, figure_pane(figure), height=None, width=600)
+
+
+def chart_cards(charts: Iterable[Chart], words: Sequence[str] = ()) -> pn.Row:
+    """Charts side by side as far as there is room."""
+    return cards(*(chart_card(chart, words) for chart in charts))
 
 
 def table(
@@ -232,6 +235,7 @@ def log(text: str, label: str) -> str:
     return f'<div class="scroll log" tabindex="0" role="log" aria-label="{label}"><pre>{lines}</pre></div>'
 
 
-def number(name: str, value: str) -> str:
-    """A number with its name above it."""
-    return f'<span class="number">{defined(name)}<b title="{as_html(value)}">{as_html(short(value, 32))}</b></span>'
+def tile(name: str, value: str, kind: str = "") -> str:
+    """A value with its name above it; `kind`: ``good`` or ``bad``."""
+    shown = f'<b class="{kind}" title="{as_html(value)}">{as_html(short(value, 40))}</b>'
+    return f'<span class="tile">{defined(name) if find(name) else as_html(name)}{shown}</span>'

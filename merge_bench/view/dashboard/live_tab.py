@@ -90,7 +90,7 @@ class LiveView:
         self._panes = [ui.figure_pane(figure) for figure in drawn]
         self._cards = self._make_cards()
         self.layout = pn.Column(
-            self.choice, self._source, self._concluded, self._status, ui.cards(*self._cards), self._dask,
+            self.choice, self._source, self._status, self._concluded, ui.cards(*self._cards), self._dask,
             sizing_mode=ui.WIDE,
         )  # fmt: skip
 
@@ -247,12 +247,13 @@ def _of(count: int, planned: int | None) -> str:
 
 
 def _numbers(points: Sequence[Point], bandwidth: float | None, state: Now) -> str:
-    """The large figures; those of the last launch only until the conclusion has those of the whole campaign."""
-    numbers = {} if state.conclusion else _of_last_launch(points, bandwidth, state)
-    several = "Launch" in numbers
-    numbers |= {"Verified": state.checks} if state.checks else {}
-    large = "".join(ui.number(name, value) for name, value in numbers.items())
-    return f'{"<p>Of the last launch; checks of all launches:</p>" * several}<div class="numbers">{large}</div>'
+    """The large figures: of the last launch until the campaign has ended, then of its fastest config."""
+    tiles = {"Verified": state.checks} if state.checks else {}
+    tiles |= state.figures if state.conclusion else _of_last_launch(points, bandwidth, state)
+    kind = "good" if "all passed" in state.checks else "bad" if "wrong" in state.checks else ""
+    large = "".join(ui.tile(name, value, kind if name == "Verified" else "") for name, value in tiles.items())
+    above = "<p>Of the last launch; checks of all launches:</p>" if "Launch" in tiles else ""
+    return f'{above}<div class="tiles">{large}</div>'
 
 
 def _of_last_launch(points: Sequence[Point], bandwidth: float | None, state: Now) -> dict[str, str]:

@@ -278,9 +278,10 @@ def _ended_early(what: Unfinished) -> str:
 
 def _parts(content: Content) -> list[Any]:
     drawn = content.race is not None and not content.race.empty
-    race = [ui.chart_card(content.race, ["Speed-up", "Interval", "Phase"])] if content.race and drawn else []
+    charts = [ui.chart_card(content.race, ["Speed-up", "Interval", "Phase"])] if content.race and drawn else []
     parts: list[Any] = [ui.html(_ended_early(content.unfinished))] if content.unfinished else []
-    parts += [*race, *map(ui.chart_card, content.charts)]
+    charts += map(ui.chart_card, content.charts)
+    parts += [ui.cards(*charts)] if charts else []
     if content.frame is not None:
         parts.append(ui.table(content.frame, widths=_WIDTHS, pagination="local", page_size=10))
     return parts

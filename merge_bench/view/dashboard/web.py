@@ -13,7 +13,6 @@ from bokeh.util.warnings import BokehUserWarning
 from panel.io.application import build_applications
 from tornado.websocket import WebSocketClosedError
 
-from merge_bench.view.dashboard import style_sheets
 from merge_bench.view.dashboard.app import Dashboard
 from merge_bench.view.dashboard.campaign_cache import CampaignCache
 from merge_bench.view.dashboard.campaign_index import Index
@@ -27,7 +26,7 @@ def make_pages(
 
     `hosts`: of the addresses whose pages may connect; `queue`: of a request's session; `pace`: see `Session`.
     """
-    pn.extension("tabulator", raw_css=[style_sheets.PAGE])
+    pn.extension("tabulator")
     # Bokeh warns if a browser sends a part that the server already has, as it does when a tab is shown again.
     warnings.filterwarnings("ignore", message="reference already known", category=BokehUserWarning)
     asyncio.get_event_loop().set_exception_handler(log_exception)

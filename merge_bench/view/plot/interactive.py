@@ -60,7 +60,7 @@ def figure_of(chart: marks.Chart, *, note: bool = True) -> Any:
         text = chart.note + (" Click a legend entry to hide its series." if plot.legend else "")
         plot.add_layout(_lines(text, letters, text_font_size="9pt"), "below")
     if chart.source:
-        plot.add_layout(_lines(chart.source, int(1.2 * letters), text_font_size="8pt", text_color=LEGEND), "below")
+        plot.add_layout(_lines(chart.source, letters, text_font_size="8pt"), "below")
     return plot
 
 
