@@ -107,17 +107,17 @@ def caution(found: Caution, *, of: str = "") -> str:
 
 def select_several(label: str, options: Any, **settings: Any) -> pn.widgets.MultiSelect:
     """A list to choose several from."""
-    return pn.widgets.MultiSelect(label=label, options=options, stylesheets=[style_sheets.FIELD], **settings)
+    return pn.widgets.MultiSelect(label=label, options=options, stylesheets=[style_sheets.CONTROLS], **settings)
 
 
 def select(label: str, options: Any, **settings: Any) -> pn.widgets.Select:
     """A list to choose from."""
-    return pn.widgets.Select(label=label, options=options, stylesheets=[style_sheets.FIELD], **settings)
+    return pn.widgets.Select(label=label, options=options, stylesheets=[style_sheets.CONTROLS], **settings)
 
 
 def choice(options: Sequence[str]) -> pn.widgets.RadioButtonGroup:
     """Buttons of which one is chosen, at first the first."""
-    return pn.widgets.RadioButtonGroup(options=list(options), value=options[0], stylesheets=[style_sheets.CHOICE])
+    return pn.widgets.RadioButtonGroup(options=list(options), value=options[0], stylesheets=[style_sheets.CONTROLS])
 
 
 def select_published(label: str, kind: str, width: int) -> pn.widgets.MultiSelect:

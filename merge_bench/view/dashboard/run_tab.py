@@ -127,7 +127,7 @@ def _value(field: Any) -> str:
 
 def _text(name: str, description: str, placeholder: str = "default") -> Any:
     return pn.widgets.TextInput(
-        label=name, description=description, placeholder=placeholder, width=140, stylesheets=[style_sheets.FIELD]
+        label=name, description=description, placeholder=placeholder, width=140, stylesheets=[style_sheets.CONTROLS]
     )
 
 

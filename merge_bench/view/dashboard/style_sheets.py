@@ -20,7 +20,5 @@ PAGE = _sheet("palette") + _sheet("page")
 """Of a page served by this program; in a notebook, JupyterLab owns the page."""
 WHOLE_TABLE = _sheet("whole_table")
 """Of a table, beside `TABLE`, that is as high as the rows of its page."""
-CHOICE = _sheet("choice")
-"""Of buttons of which one is chosen."""
-FIELD = _sheet("field")
-"""Of lists and fields: the browser's own arrow, and hints that can be read, on both grounds."""
+CONTROLS = _sheet("controls")
+"""Of buttons, lists and fields: the browser's own arrow, and hints that can be read, on both grounds."""

@@ -13,12 +13,14 @@ from typing import Any
 import pandas as pd
 import panel as pn
 
+from merge_bench.analysis import aggregate
 from merge_bench.config.shell_syntax import NAME, parse
-from merge_bench.records.campaign import Campaign
+from merge_bench.records.campaign import Campaign, Run
+from merge_bench.records.recorded_plan import Tuning
 from merge_bench.records.schema import ConfigLine, TuneLine
 from merge_bench.records.writer import safe_name
-from merge_bench.tune.evaluator import NOISE
-from merge_bench.tune.result import PHASE_NAMES, Result, decision_of, name_of, result_of
+from merge_bench.tune.evaluator import CONFIRM, NOISE
+from merge_bench.tune.result import LEFT_OUT, PHASE_NAMES, Result, decision_of, name_of, result_of
 from merge_bench.tune.stage import stage_of, steps_of
 from merge_bench.view.dashboard import components as ui
 from merge_bench.view.dashboard.campaign_cache import CampaignCache, Figures, Loaded
@@ -26,18 +28,19 @@ from merge_bench.view.dashboard.campaign_index import RUNNING, TUNE, Entry, offe
 from merge_bench.view.dashboard.last_result import LastResult
 from merge_bench.view.dashboard.live_data import fatal
 from merge_bench.view.dashboard.progress import Progress, finished, progress_of
-from merge_bench.view.dashboard.unfinished_tuning import Unfinished, unfinished
-from merge_bench.view.numbers import ends, with_interval
+from merge_bench.view.numbers import NULL, ends, gib, with_interval
 from merge_bench.view.plot import merge
 from merge_bench.view.plot.forest import Estimate, levels_of, race
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.plot.source import of_results, source_of
+from merge_bench.view.report.layout import Column
 from merge_bench.view.report.next_step import NextStep, after_recorded_tuning
 from merge_bench.view.report.tuning import open_questions
-from merge_bench.view.text import as_html, plural, short, unbroken, uncapitalized, visible
+from merge_bench.view.text import as_html, capitalized, plural, short, unbroken, uncapitalized, visible
 from merge_bench.view.titles import listed, size_of
 
 MOST_STEPS = 2000
+_MOST_NAMED = 8
 
 NOTHING = ui.nothing("tuning", "tune --budget 10m")
 _MOST_LISTED = 100
@@ -45,6 +48,15 @@ _NONE, _READING = {"none yet": ""}, {"reading results …": ""}
 _WIDTHS = {"Step": 75, "Phase": 120, "Setting": 190, "Decision": 105, "Speed-up": 105, "Interval": 120, "Blocks": 90,
            "Why": 210, "Against": 105, "Problem": 125}  # fmt: skip
 """Together less than a window of 1400 pixels has; a cell that is cut shows its text under the pointer."""
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """`missing`: sentences; `measured`: a row for each config and size, medians over launches; `command`: continues."""
+
+    measured: tuple[Column, ...]
+    missing: tuple[str, ...]
+    command: str
 
 
 @dataclass(frozen=True)
@@ -180,6 +192,46 @@ def _race(steps: Sequence[TuneLine]) -> Chart:
 
 def _speedup(line: TuneLine | None) -> str:
     return with_interval(line.ratio, line.low, line.high, " ×") if line else "not measured"
+
+
+def unfinished(campaign: Campaign) -> Unfinished:
+    """What there is of a tuning whose records have no end, and which no process writes."""
+    return Unfinished(measured(campaign), _missing(campaign), after_recorded_tuning(campaign).command)
+
+
+def measured(campaign: Campaign) -> tuple[Column, ...]:
+    """A row for each config and size that has measured anything, with its throughput in GiB/s."""
+    runs = [run for run in campaign.runs if aggregate.counted(run)]
+    if not runs:
+        return ()
+    sizes = {run.plan_index for run in runs}
+    size = Column("Problem", [size_of(campaign, run.plan_index) for run in runs], text=True)
+    return (
+        Column("Config", [run.config.name for run in runs], text=True),
+        *([size] if len(sizes) > 1 else []),
+        Column("Launches", [str(len(aggregate.counted(run))) for run in runs]),
+        Column("Throughput (GiB/s)", list(map(_throughput, runs))),
+    )
+
+
+def _throughput(run: Run) -> str:
+    rate = aggregate.of_run(aggregate.counted(run), aggregate.throughput)
+    return NULL if rate is None else gib(rate)
+
+
+def _missing(campaign: Campaign) -> tuple[str, ...]:
+    asked = campaign.plans[0].tune or Tuning()
+    left_out = {line.setting for line in campaign.tuning if line.decision == LEFT_OUT}
+    candidates = [name for name in asked.values if name not in left_out]
+    counted = {run.config.name for run in campaign.runs if aggregate.counted(run)}
+    absent = [name for name in candidates if name not in counted]
+    named = ", ".join(absent[:_MOST_NAMED]) + f" and {len(absent) - _MOST_NAMED} more" * (len(absent) > _MOST_NAMED)
+    found = [f"{capitalized(stage_of(campaign).doing)}: this step is not finished."]
+    if absent:
+        found.append(f"Not measured: {len(absent)} of {plural(len(candidates), 'candidate')}: {short(named, 600)}.")
+    if not any(line.phase == CONFIRM for line in campaign.tuning):
+        found.append("Nothing is confirmed yet.")
+    return tuple(found)
 
 
 @dataclass(frozen=True)
