@@ -289,7 +289,7 @@ def _opened(results: Path, *, to_serve: bool) -> Iterator[Store]:
                 stack.callback(os.close, descriptor)
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            why = "cannot lock it: a service of these results, or of a copy, is running already"
+            why = "cannot lock it: a service or dashboard of these results, or of a copy, is running already"
             raise UsageError(f"{results / FOLDER}: {why}") from None
         except (OSError, RuntimeError) as error:
             why = str(getattr(error, "strerror", None) or error)
