@@ -21,7 +21,7 @@ from tornado.web import Application
 from merge_bench.errors import UsageError
 from merge_bench.service import api
 from merge_bench.service import documents as d
-from merge_bench.service.api import Asked, Service
+from merge_bench.service.api import AuthorizedRequest, Service
 from merge_bench.service.handler import Api, check_place
 from merge_bench.service.rules import commands
 from merge_bench.service.runner import Runner
@@ -100,11 +100,11 @@ class Queue:
         job: d.Job = self._ask(api.add_job, value=request)
         return job
 
-    def _ask(self, answer: Callable[[Service, Asked], Any], number: int = 0, value: Any = None) -> Any:
+    def _ask(self, answer: Callable[[Service, AuthorizedRequest], Any], number: int = 0, value: Any = None) -> Any:
         token = self.token()
         if token is None:
             raise Refused(401, "no-token", self.ended)
-        return answer(self._service, Asked(token, str(number), value))
+        return answer(self._service, AuthorizedRequest(token, str(number), value))
 
 
 class PageMaker(Protocol):

@@ -147,7 +147,7 @@ class Session:
             self.push([self.page_ready.pane])
 
         while True:
-            # Asked again, because a page that is being loaded does not notice a question.
+            # AuthorizedRequest again, because a page that is being loaded does not notice a question.
             await self._show(ask)
             answered = bool(asked) and bool((await asyncio.wait(asked[-1:], timeout=0.0 if self._silent else 1.0))[0])
             seconds = time.monotonic() - begun

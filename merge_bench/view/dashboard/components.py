@@ -1,4 +1,4 @@
-"""Parts of the view: cards with fixed heights, headings that explain their terms, tables. All text is escaped."""
+"""Parts of the view: cards, headings that explain their terms, tables. All text is escaped."""
 
 from __future__ import annotations
 
@@ -65,22 +65,12 @@ def heading(title: str, terms: Sequence[str] = ()) -> str:
     return f"<h2>{escape(title)}{f' <small>{words}</small>' if words else ''}</h2>"
 
 
-def card(title: str, terms: Sequence[str], *body: Any, height: int | None, width: int = 560) -> pn.Column:
-    """A framed part of a tab, `width` pixels wide or more; its height is fixed, so that nothing below it moves.
-
-    `height`: None for that of its parts.
-    """
-    size = {} if height is None else {"height": height}
-    line = {"min_height": 24} if height is None else {"height": 24}  # definitions may need a second line
-    return pn.Column(
-        html(heading(title, terms), **line, margin=(0, 0, 4, 0), styles={"z-index": "5"}),
-        *body,
-        **size,
-        sizing_mode=WIDE,
-        margin=5,
-        styles={"flex": f"1 1 {width}px", "min-width": "300px"},  # styles, because a row adds up its parts' widths
-        stylesheets=[style_sheets.CARD],
-    )
+def card(title: str, terms: Sequence[str], *body: Any, width: int | None = 560) -> pn.Column:
+    """A framed part of a tab, `width` pixels wide or more beside others; None: the only one in its row."""
+    # Styles, because a row adds up its parts' widths.
+    styles = {"flex": "none" if width is None else f"1 1 {width}px", "min-width": "300px"}
+    head = html(heading(title, terms), min_height=24, margin=(0, 0, 4, 0), styles={"z-index": "5"})
+    return pn.Column(head, *body, sizing_mode=WIDE, margin=5, styles=styles, stylesheets=[style_sheets.CARD])
 
 
 def cards(*parts: Any) -> pn.Row:
@@ -144,7 +134,7 @@ def chart_card(chart: Chart, words: Sequence[str] = ()) -> pn.Column:
     figure.title = None
     words = [*words, chart.title.partition(":")[0], *(word.strip(":,").capitalize() for word in chart.title.split())]
     terms = [word for word in dict.fromkeys(words) if find(word) is not None]
-    return card(for_canvas(chart.title), terms, figure_pane(figure), height=None, width=600)
+    return card(for_canvas(chart.title), terms, figure_pane(figure), width=600)
 
 
 def chart_cards(charts: Iterable[Chart], words: Sequence[str] = ()) -> pn.Row:

@@ -64,7 +64,7 @@ NO_PAIRS = merge.pair_map({}, {"lanes": {}}, {})
 
 
 @dataclass(frozen=True)
-class Now:
+class LiveState:
     """The state of a campaign without its points, and that of its newest launch with workers.
 
     `workers`: over the last iterations; `lacking`: why those without a bandwidth have none, by rank; `pairs`: a map, or
@@ -145,7 +145,7 @@ class Points:
         )  # fmt: skip
 
 
-def now(campaign: Campaign, *, running: bool = True) -> Now:
+def live_state(campaign: Campaign, *, running: bool = True) -> LiveState:
     """The state of `campaign`; `running`: whether a process of this machine writes it."""
     running = running and campaign.end is None  # the process that wrote the end may not have ended yet
     launch = next((each for each in reversed(campaign.launches) if each.line is not None), None)
@@ -156,11 +156,11 @@ def now(campaign: Campaign, *, running: bool = True) -> Now:
     ended_by = () if conclusion else fatal(campaign, running=running)
     notes = tuple(_only_where(note) if as_html(note.message) in conclusion else note for note in notes)
     if launch is None or launch.line is None:
-        return Now(progress, notes=notes, running=running, fatal=ended_by, conclusion=conclusion)
+        return LiveState(progress, notes=notes, running=running, fatal=ended_by, conclusion=conclusion)
     pairs, rates = _pairs(launch)
     recent = replace(launch, iterations=launch.timed[-RECENT:])
     workers = aggregate.worker_figures([recent])
-    return Now(
+    return LiveState(
         progress=progress,
         launch=launch.index,
         config=planned_labels(campaign.head).get((launch.line.config, launch.line.plan), launch.line.config),

@@ -95,8 +95,7 @@ class Form:
             sizing_mode=ui.WIDE, min_width=420,
         )  # fmt: skip
         row = pn.Row(self.configs, fields, styles={"flex-wrap": "wrap"}, sizing_mode=ui.WIDE)
-        self.layout = ui.card("New run", [], row, ui.html(OWN_CONFIGS), height=None)
-        self.layout.styles = {"flex": "none"}  # its tab is a column
+        self.layout = ui.card("New run", [], row, ui.html(OWN_CONFIGS), width=None)
         self._describe()
 
     @property
@@ -161,11 +160,11 @@ class RunView:
         self.form = Form(queue.commands, self._submit)
         self.jobs = pn.Column(sizing_mode=ui.WIDE, margin=0, max_height=360, scroll="y-auto")
         refusal = queue.refusal
-        self._table = ui.card("Queue (times in UTC)", [], self._summary, self.jobs, height=None, width=900)
-        self._panel = ui.card("Output", [], self._title, self._output, height=None, width=900)
+        table = ui.card("Queue (times in UTC)", [], self._summary, self.jobs, width=None)
+        self._panel = ui.card("Output", [], self._title, self._output, width=None)
         self._panel.visible = False
         first = ui.html(f"<p>{as_html(refusal)}</p>") if refusal else self.form.layout
-        self.layout = pn.Column(first, self._problem, ui.cards(self._table, self._panel), sizing_mode=ui.WIDE)
+        self.layout = pn.Column(first, self._problem, table, self._panel, sizing_mode=ui.WIDE)
 
     def _submit(self, command: str, configs: Sequence[str], options: Mapping[str, str]) -> None:
         def queue() -> None:
