@@ -35,6 +35,7 @@ GROUND = """(() => {
   return grounds.length ? grounds[0][0] : -1;
 })()"""
 """How light the ground of the first figure is, 0 to 255."""
+CONTRAST = Path(__file__).with_name("contrast.js").read_text()
 TABS = ("Live", "Results", "Tuning", "Network", "Run")
 
 
@@ -183,6 +184,7 @@ def test_every_tab_shows_its_part_and_fits_the_window(samples: Window, scheme: s
         for heading in _NUMBERS.get(tab, ()):
             column = samples.page.locator(f'.tabulator-col[tabulator-field="{heading}"]:visible')
             assert samples.edge_of(column) <= width + 2
+        assert samples.page.evaluate(CONTRAST) == {}
         samples.picture(f"{tab.lower()}-{scheme}-{width}")
 
 
