@@ -28,7 +28,8 @@ from merge_bench.host import machine
 from merge_bench.records.outputs import replacing
 from merge_bench.units import parse_count
 from merge_bench.view.report import markdown
-from merge_bench.view.report.layout import by_row, page_on
+from merge_bench.view.report.content import by_row
+from merge_bench.view.report.terminal import page_on
 
 ROOT = Path(__file__).resolve().parents[1]
 INTERRUPTED = 3

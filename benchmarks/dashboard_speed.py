@@ -86,9 +86,9 @@ def seen_update(page: Any, folder: Path, workers: int, number: int) -> float:
 
 def worked_updates(folder: Path, workers: int, numbers: range) -> Iterator[float]:
     """Seconds of the server's work for each new line: reading, figures, and the data of all charts."""
-    from merge_bench.view.dashboard.campaign_index import Index
+    from merge_bench.records.results_folder import ResultsFolder
 
-    entries = Index(folder.parent).scan()
+    entries = ResultsFolder(folder.parent).entries()
     view = LiveView(Session(), lambda: entries)
     view.show(view.refresh())
     for number in numbers:

@@ -197,9 +197,7 @@ def false_alarms(
 ) -> int:
     """In how many of so many unchanged `series` any shift is ever reported."""
     random = _random(seed, family, launches, nights)
-    return sum(
-        any(True for _ in rule(values(FAMILIES[family](random, nights, launches)))) for _ in range(series)
-    )
+    return sum(any(True for _ in rule(values(FAMILIES[family](random, nights, launches)))) for _ in range(series))
 
 
 def detections(

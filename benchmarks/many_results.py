@@ -20,9 +20,9 @@ import click
 from benchmarks import command
 from merge_bench.analysis.history.document import history
 from merge_bench.analysis.statistics import median
+from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.records.writer import RECORDS
 from merge_bench.view.dashboard.campaign_cache import CampaignCache
-from merge_bench.view.dashboard.campaign_index import Index
 from merge_bench.view.dashboard.results_tab import ResultsView
 from tests.analysis.history.made_up import Nights, write
 
@@ -66,13 +66,13 @@ def many_results(results: int, nights: int, repeat: int, keep: Path | None) -> N
             make(folder, results, nights)
         newest = max(path.name for path in folder.iterdir() if path.name.endswith("-tcp0"))
         pattern = (folder / newest / RECORDS).read_text().replace('"tcp0"', '"tcp"')
-        listed = Index(folder)
+        listed = ResultsFolder(folder)
 
         def one() -> None:
             history([folder], config="tcp0")
 
         def listing() -> None:
-            ResultsView(listed.scan, CampaignCache())
+            ResultsView(listed.entries, CampaignCache())
 
         first = [seconds(one), seconds(listing)]
         times: list[list[float]] = [[], []]

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 from benchmarks import command
 from merge_bench.analysis.predict.fit import fit
-from merge_bench.analysis.predict.gpus import GPUS
+from merge_bench.analysis.predict.gather import Measured, Sample, Shape, Transfer
 from merge_bench.analysis.predict.model import Problem, forecast
-from merge_bench.analysis.predict.samples import Measured, Sample, Shape, Transfer
+from merge_bench.analysis.predict.whatif import GPUS
 from merge_bench.analysis.published import merge_results
 
 WORKERS, ROW_BYTES, FRAMES = 16, 16, 2

@@ -9,7 +9,7 @@ import contextlib
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -133,7 +133,7 @@ class Result:
         UsageError
             If there is no such plot, or nothing to plot.
         """
-        from merge_bench.view.report.full.charts import charts
+        from merge_bench.view.html_report.charts import charts
 
         found = charts(self.campaign, kind)
         if not 0 <= which < len(found):
@@ -152,7 +152,7 @@ class Result:
         UsageError
             If the page cannot be written there.
         """
-        from merge_bench.view.report.full.write import write_page
+        from merge_bench.view.html_report.write import write_page
 
         return write_page([self.campaign], Path(path) if path is not None else None)
 
@@ -187,9 +187,10 @@ def run(*, check: bool = True, **options: object) -> Result:
         If `check`, and a launch failed, the merge was wrong, or a gate was not met.
     """
     from merge_bench.campaign import registry_options
-    from merge_bench.campaign.run import load_all
+    from merge_bench.campaign.load import load_sweep
     from merge_bench.config import ucx_choice
-    from merge_bench.config.options import parse_options
+    from merge_bench.config.option import from_python
+    from merge_bench.config.options import RunOptions
     from merge_bench.view.messages import say_warnings
 
     refused = [key for key in _NOT_HERE if key in options]
@@ -197,11 +198,11 @@ def run(*, check: bool = True, **options: object) -> Result:
         raise UsageError(
             f"{refused[0]!r} is an option of the command line only; the function merge_bench.run does not have it"
         )
-    values = parse_options(options, registry_options.options())
+    given = from_python(RunOptions, options, registry_options.options())
     with ucx_choice.restored():
-        sweep = load_all(values)
+        sweep = load_sweep(given)
         say_warnings(warning for one in sweep.prepared.values() for warning in one.warnings)
-        result, verdict, status = launch(sweep, values, _caller(options), say_time=False)
+        result, verdict, status = launch(sweep, _caller(options), say_time=False)
     if check and status:
         error = (verdict.error if verdict else None) or next((one.error for one in result._runs if one.error), None)
         message = error.message if error else "the run failed"
@@ -210,31 +211,30 @@ def run(*, check: bool = True, **options: object) -> Result:
 
 
 def launch(
-    sweep: Sweep, values: Mapping[str, object], caller: Caller, *, quiet: bool = False, say_time: bool = True
+    sweep: Sweep, caller: Caller, *, quiet: bool = False, say_time: bool = True
 ) -> tuple[Result, CompareDocument | None, int]:
     """Make every launch of a sweep and apply its gate; for `run` here and for the command.
 
     `quiet`: show no progress; `say_time`: print how long several launches take. Returns the result, the comparison if
     there is a gate, and the exit status.
     """
-    from merge_bench.analysis.compare.fail_on import asked_for
+    from merge_bench.analysis.compare.fail_on import Gate
     from merge_bench.campaign import run as running
     from merge_bench.view.progress import progress_for
 
-    gate = asked_for(sweep.options, compared=len(sweep.labels), runs=len(sweep.prepared))
-    if gate is not None and (doubt := gate.doubt(sweep.first.plan.launches)) is not None:
+    options = sweep.options
+    gate = Gate.from_options(options, compared=len(sweep.labels), runs=len(sweep.prepared))
+    if gate is not None and (doubt := gate.power_warning(sweep.first.plan.launches)) is not None:
         say(f"warning: {doubt}", "measure both with --launches 8")
     with contextlib.closing(progress_for(sys.stderr, quiet=quiet)) as progress:
-        waits, extended = values["wait_for_quiet"], values["extend"]
-        assert waits is None or isinstance(waits, float)
         folder, status = running.run(
-            sweep, progress, fresh=bool(values["fresh"]), extend=Path(str(extended)) if extended else None,
-            caller=caller, wait_for_quiet=waits, say_time=say_time,
+            sweep, progress, fresh=options.fresh, extend=Path(options.extend) if options.extend else None,
+            caller=caller, wait_for_quiet=options.wait_for_quiet, say_time=say_time,
         )  # fmt: skip
     result = load(folder)
     verdict: CompareDocument | None = None
     if gate is not None and status == 0:
-        verdict, status = gate.hold(result.campaign)
+        verdict, status = gate.evaluate(result.campaign)
     return result, verdict, status
 
 
@@ -311,7 +311,7 @@ def predict(
     """
     from merge_bench.analysis.predict.document import predict as predict_from
     from merge_bench.config import parsers
-    from merge_bench.config.options import as_text, parse_text
+    from merge_bench.config.option import as_text, parse_text
 
     document = predict_from(
         _campaigns(results), workers=workers, hosts=hosts, config=config,
@@ -364,6 +364,12 @@ def _plain(document: Struct) -> Document:
 def _caller(options: dict[str, object]) -> Caller:
     """The caller in the records: the command that runs the same merge."""
     from merge_bench.campaign.calling_program import Caller
-    from merge_bench.config.options import as_words
+    from merge_bench.config.option import as_text, as_words
+    from merge_bench.config.options import OPTIONS
+    from merge_bench.records.schema import GivenOptions
 
-    return Caller([str(Path(__file__).with_name("__main__.py")), "run", *as_words(options)])
+    given: GivenOptions = {}
+    for key, value in options.items():
+        if value is not None and value is not False:
+            given[key] = value is True or as_text(value)
+    return Caller([str(Path(__file__).with_name("__main__.py")), "run", *as_words(options, OPTIONS)], given)

@@ -126,12 +126,23 @@ def format_seconds(seconds: float | None) -> str:
 def format_duration(seconds: float) -> str:
     """``45 s``, ``6 minutes``, ``1.5 hours``: two digits at most, for estimates and waiting times."""
     if round(seconds) < 90:
-        count = max(round(seconds), 1)
-        return f"{count} second{'s' * (count > 1)}"
+        return plural(max(round(seconds), 1), "second")
     minutes = seconds / 60
     if round(minutes) < 90:
         return f"{minutes:.0f} minutes" if minutes >= 9.5 or round(minutes * 2) % 2 == 0 else f"{minutes:.1f} minutes"
     return f"{minutes / 60:.1f} hours"
+
+
+def plural(count: int, noun: str) -> str:
+    """``1 launch``, ``2 launches``, ``1,000 launches``."""
+    return f"{count:,} {plural_noun(count, noun)}"
+
+
+def plural_noun(count: int, noun: str) -> str:
+    """The noun alone, for so many."""
+    if count == 1:
+        return noun
+    return noun + ("es" if noun.endswith(("s", "x", "ch", "sh")) else "s")
 
 
 def format_count(count: int) -> str:

@@ -21,7 +21,8 @@ from bokeh.plotting import figure as bokeh_figure
 import merge_bench
 from merge_bench import api
 from merge_bench.campaign.calling_program import UNTOUCHED
-from merge_bench.config.options import OPTIONS, as_words, parse_options
+from merge_bench.config.option import as_words, from_python
+from merge_bench.config.options import OPTIONS, RunOptions
 from merge_bench.errors import GateNotMet, RunFailed, UsageError, WrongResult
 from tests.helpers.synthetic_campaigns import Script, interleaved, plan, write_campaign
 from tests.helpers.timelines import add_timeline, timeline
@@ -220,17 +221,17 @@ def test_options_are_data_and_have_a_command_line() -> None:
         "chunk": [1e6, 25_000_000], "workers": 2, "config": Path("tcp.cfg"), "fresh": True, "check_link": False,
         "skew": "zipf:1.2", "frac_match": 0.3, "seed": None,
     }  # fmt: skip
-    assert as_words(given) == [
+    assert as_words(given, OPTIONS) == [
         "--chunk", "1000000,25000000", "--workers", "2", "--config", "tcp.cfg", "--fresh", "--skew", "zipf:1.2",
         "--frac-match", "0.3",
     ]  # fmt: skip
-    values = parse_options(given)
-    assert values["chunk"] == (1_000_000, 25_000_000)
-    assert values["fresh"] is True
-    assert values["check_link"] is None
-    assert values["seed"] is None
-    assert values["skew"] == 1.2
-    assert values.keys() == {option.key for option in OPTIONS}
+    options = from_python(RunOptions, given, OPTIONS)
+    assert options.several == {"chunk": (1_000_000, 25_000_000)}
+    assert (options.fresh, options.check_link, options.seed, options.skew) == (True, False, 0, 1.2)
+    assert set(options.sources) == set(given) - {"check_link", "seed"}
+    assert from_python(RunOptions, {"blocks": 4}, OPTIONS).launches == 4
+    with pytest.raises(UsageError, match="are one option"):
+        from_python(RunOptions, {"blocks": 4, "launches": 4}, OPTIONS)
 
 
 @pytest.mark.parametrize(

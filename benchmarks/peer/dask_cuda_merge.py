@@ -22,8 +22,9 @@ import msgspec
 from distributed import Client
 
 from benchmarks.peer.protocol import Job, Outcome, PeerError, Seconds, printed_by, serve, workers_per_gpu
-from merge_bench.campaign import run as runs
+from merge_bench.campaign.load import load
 from merge_bench.cluster.launcher_choice import make_launcher
+from merge_bench.config.options import RunOptions
 from merge_bench.host import cuda_context, files
 from merge_bench.host.gpu import gpu_count
 from merge_bench.merge.engines import gpu_memory
@@ -79,12 +80,12 @@ def cluster(job: Job, folder: Path) -> Iterator[tuple[Path, list[int]]]:
     """Workers as for `--exchange dask`; gives the scheduler's file and the workers' process ids."""
     gpu = job.options["type"] == "gpu"
     shared = workers_per_gpu(job.workers, gpu_count())
-    prepared, _ = runs.load(
+    (prepared,) = load(
         CONFIG,
-        {
-            "config": CONFIG, "chunk": job.rows_per_chunk, "workers": job.workers, "exchange": "dask",
-            "engine": "cudf" if gpu else "pandas", "protocol": job.options["protocol"], "workers_per_gpu": shared,
-        },
+        RunOptions().given(
+            chunk=job.rows_per_chunk, workers=job.workers, exchange="dask", engine="cudf" if gpu else "pandas",
+            protocol=job.options["protocol"], workers_per_gpu=shared,
+        ),
     )  # fmt: skip
     launcher = make_launcher(prepared.settings)
     try:

@@ -10,12 +10,11 @@ import pyarrow as pa
 from benchmarks.peer.checks import judge
 from benchmarks.peer.protocol import Kind, Tables
 from merge_bench.errors import UsageError
-from merge_bench.merge.how import How
+from merge_bench.merge.engines.base import How
 from merge_bench.merge.verification import duckdb_reference
 from merge_bench.merge.workload.benchmark import Question
-from merge_bench.merge.workload.sizes import row_bytes
 from merge_bench.merge.workload.synthetic import Expectation
-from merge_bench.merge.workload.tables import TableSpec, load_chunk, plan_tables
+from merge_bench.merge.workload.tables import TableSpec, load_chunk, plan_tables, row_bytes
 
 SIDES = ("left", "right")
 

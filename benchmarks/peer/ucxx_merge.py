@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.peer.protocol import Job, Outcome, PeerError, printed_by, serve
-from merge_bench.campaign.importing.text import read_report
+from merge_bench.campaign.cudf_merge_report import read_report
 from merge_bench.errors import UsageError
 from merge_bench.host.gpu import IN_ORDER, gpu_facts, index_of, visible_gpus
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from merge_bench.merge.engines.cpu_base import bucket_count, bucket_rows
 from merge_bench.merge.engines.hash_join import chain_bits
 from merge_bench.merge.engines.native import NativeEngine
-from merge_bench.merge.stores import PLAIN, most_streams, writer
+from merge_bench.merge.partition import PLAIN, most_streams, writer
 
 VALUE = 8
 LINK, HEAD = 4, 4

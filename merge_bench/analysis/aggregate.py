@@ -65,14 +65,14 @@ def counted(run: Run) -> tuple[Launch, ...]:
 
 def middle(values: Iterable[float | None]) -> float | None:
     """The median of the values that there are."""
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
+    measured = [value for value in values if value is not None]
+    return median(measured) if measured else None
 
 
 def each(launches: Sequence[Launch], value: Value) -> list[float]:
     """`value` of every timed iteration that has it."""
-    found = (value(launch, iteration) for launch in launches for iteration in launch.timed)
-    return [one for one in found if one is not None]
+    measured = (value(launch, iteration) for launch in launches for iteration in launch.timed)
+    return [one for one in measured if one is not None]
 
 
 def of_launch(launch: Launch, value: Value) -> float | None:
@@ -242,17 +242,17 @@ def silent(launches: Sequence[Launch]) -> list[int]:
 
 def pair_figures(launches: Sequence[Launch]) -> dict[tuple[int, int], PairFigures]:
     """Traffic of every ordered pair of workers: of each launch the median, and of these the median."""
-    found: dict[tuple[int, int], dict[int, list[PairTraffic]]] = {}
+    by_pair: dict[tuple[int, int], dict[int, list[PairTraffic]]] = {}
     for launch in launches:
         for iteration in launch.timed:
             for pair in iteration.pairs:
-                found.setdefault((pair.from_rank, pair.to_rank), {}).setdefault(launch.index, []).append(pair)
+                by_pair.setdefault((pair.from_rank, pair.to_rank), {}).setdefault(launch.index, []).append(pair)
     return {
         key: PairFigures(
-            median([median([pair.bytes for pair in pairs]) for pairs in found[key].values()]),
-            middle(middle(pair.seconds for pair in pairs) for pairs in found[key].values()),
+            median([median([pair.bytes for pair in pairs]) for pairs in by_pair[key].values()]),
+            middle(middle(pair.seconds for pair in pairs) for pairs in by_pair[key].values()),
         )
-        for key in sorted(found)
+        for key in sorted(by_pair)
     }
 
 
@@ -267,9 +267,12 @@ def _received(worker: WorkerIteration) -> float | None:
 
 
 def _worker(
-    rank: int, host: str, launches: Sequence[Sequence[WorkerIteration]], memory: Sequence[WorkerMemory],
+    rank: int,
+    host: str,
+    launches: Sequence[Sequence[WorkerIteration]],
+    memory: Sequence[WorkerMemory],
     frames: tuple[bool, bool],
-) -> WorkerFigures:  # fmt: skip
+) -> WorkerFigures:
     def nested(value: Callable[[WorkerIteration], float | None]) -> float | None:
         return middle(middle(value(worker) for worker in workers) for workers in launches)
 

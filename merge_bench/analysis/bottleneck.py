@@ -24,9 +24,9 @@ from merge_bench.analysis import aggregate, diagnostics, host_load, metrics
 from merge_bench.analysis.aggregate import WorkerFigures
 from merge_bench.analysis.documents.run import Bottleneck, Link, MemoryRate
 from merge_bench.records.campaign import Launch, Run
-from merge_bench.records.recorded_plan import Plan
+from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import IterationLine
-from merge_bench.units import format_rate, format_seconds
+from merge_bench.units import format_rate, format_seconds, plural
 
 Phase: TypeAlias = Literal["partition", "exchange", "join"]
 PHASES: tuple[Phase, ...] = ("partition", "exchange", "join")
@@ -47,43 +47,43 @@ def find(
     """
     wall = aggregate.of_run(launches, aggregate.wall)
     seconds = {name: aggregate.of_run(launches, aggregate.phase(name)) for name in PHASES}
-    known: dict[Phase, float] = {name: each / wall for name, each in seconds.items() if each is not None and wall}
-    if not known or not wall:
+    shares: dict[Phase, float] = {name: each / wall for name, each in seconds.items() if each is not None and wall}
+    if not shares or not wall:
         return None
     crowd = diagnostics.short_of_cores(launches)
     if crowd is not None:
         return Bottleneck(what="cores", share=None, because=f"{crowd.processes} workers share {crowd.named}")
-    found = max(_ranks(launches, workers, known, wall), key=lambda found: found.share or 0.0, default=None)
-    if found is not None:
-        cost = f"that costs {found.share or 0.0:.0%} of the wall-clock time"
-        found = msgspec.structs.replace(found, because=f"{found.because}; {cost}")
+    limit = max(_ranks(launches, workers, shares, wall), key=lambda limit: limit.share or 0.0, default=None)
+    if limit is not None:
+        cost = f"that costs {limit.share or 0.0:.0%} of the wall-clock time"
+        limit = msgspec.structs.replace(limit, because=f"{limit.because}; {cost}")
     else:
-        found = _overlapped(launches, known, link) if run.plan.pipeline else _phase(launches, known, link, memory)
+        limit = _overlapped(launches, shares, link) if run.plan.pipeline else _phase(launches, shares, link, memory)
     busy = host_load.busiest(launches)
     often = 2 * len(host_load.busy_indexes(launches)) > len(launches)
-    if busy is not None and found.what != "overload" and (often or found.rank is not None):
+    if busy is not None and limit.what != "overload" and (often or limit.rank is not None):
         kept = host_load.BUSY.format(f"up to {busy.busy:.1f} of {busy.cores} cores busy")
-        because = f"{kept}; besides, {found.what}: {found.because}"
-        return msgspec.structs.replace(found, what="busy-host", besides=found.what, because=because)
+        because = f"{kept}; besides, {limit.what}: {limit.because}"
+        return msgspec.structs.replace(limit, what="busy-host", besides=limit.what, because=because)
     few = _few_row_groups(run.plan)
-    even = found.what in ("join", "overload") and run.plan.distribution != "broadcast"  # a shuffle spreads the rows
-    return msgspec.structs.replace(found, because=f"{few}; {found.because}") if few and not even else found
+    even = limit.what in ("join", "overload") and run.plan.distribution != "broadcast"  # a shuffle spreads the rows
+    return msgspec.structs.replace(limit, because=f"{few}; {limit.because}") if few and not even else limit
 
 
-def _few_row_groups(plan: Plan) -> str:
+def _few_row_groups(plan: RecordedPlan) -> str:
     """How many workers read the rows of tables with fewer row groups than workers; empty if there are enough."""
     work = plan.workload
-    found: dict[tuple[str, str], list[str]] = {}
+    by_count: dict[tuple[str, str], list[str]] = {}
     for table in (work.left, work.right) if work is not None else ():
         if table is None or all(table.chunk_rows):
             continue
         reading, groups = sum(map(bool, table.chunk_rows)), sum(map(len, table.chunks))
         who = "one worker" if reading == 1 else f"only {reading} of {len(table.chunk_rows)} workers"
         name = Path(table.path or "").name or "a table"
-        found.setdefault((who, f"{groups} row group{'s' * (groups != 1)}"), []).append(name)
+        by_count.setdefault((who, plural(groups, "row group")), []).append(name)
     return "; ".join(
         f"{who} read all rows of {' and '.join(names)} ({groups}{' each' * (len(names) > 1)})"
-        for (who, groups), names in found.items()
+        for (who, groups), names in by_count.items()
     )
 
 
@@ -95,37 +95,43 @@ def _ranks(
     slow = diagnostics.slow_link(launches, workers)
     if slow is not None and (cost := shares.get("exchange", 0.0) * (1 - 1 / slow.factor)) >= GAIN:
         yield Bottleneck(
-            what="slow-link", share=cost, rank=slow.rank,
+            what="slow-link",
+            share=cost,
+            rank=slow.rank,
             because=f"rank {slow.rank} ({hosts.get(slow.rank, '?')}) exchanges data at {format_rate(slow.rate)}, the"
             f" other ranks at {format_rate(slow.others)}",
-        )  # fmt: skip
+        )
     for over in diagnostics.overloaded(workers)[:1]:
         slowed: tuple[Phase, ...] = ("exchange", "join") if over.what == "received" else ("join",)
         cost = min(1.0, sum(shares.get(phase, 0.0) for phase in slowed)) * (1 - 1 / over.factor)
         if cost >= GAIN:
             has, rows = ("receives", "rows") if over.what == "received" else ("produces", "result rows")
             yield Bottleneck(
-                what="overload", share=cost, rank=over.rank,
+                what="overload",
+                share=cost,
+                rank=over.rank,
                 because=f"rank {over.rank} ({hosts[over.rank]}) {has} {over.factor:.2f} × as many {rows} as the other"
                 " ranks on average",
-            )  # fmt: skip
+            )
     late = diagnostics.straggling(workers)
     if late is not None and (cost := late.excess / wall) >= GAIN:
         yield Bottleneck(
-            what="straggler", share=cost, rank=late.rank,
+            what="straggler",
+            share=cost,
+            rank=late.rank,
             because=f"rank {late.rank} ({hosts[late.rank]}) needs {format_seconds(late.seconds)} for {late.phase}, the"
             f" other ranks {format_seconds(late.others)}",
-        )  # fmt: skip
+        )
 
 
 def _overlapped(launches: Sequence[Launch], shares: Mapping[Phase, float], link: Link | None) -> Bottleneck:
     values = (aggregate.wall_over_wire, aggregate.computing, aggregate.cores_used)
     ratio, *busy = (aggregate.of_run(launches, value) for value in values)
-    found = metrics.bottleneck(ratio, *busy)
-    if found == "link" and ratio is not None and not _exceeded(link):
+    limit = metrics.bottleneck(ratio, *busy)
+    if limit == "link" and ratio is not None and not _exceeded(link):
         because = f"the merge takes {ratio:.2f} × the time that its bytes need at the link limit"
         return Bottleneck(what="link", share=min(1.0, 1 / ratio), because=because)
-    if found == "cores":
+    if limit == "cores":
         return Bottleneck(what="cores", share=None, because="the cores are busy nearly all the time")
     name = max(shares, key=lambda each: shares[each])
     if _exceeded(link):
@@ -140,7 +146,7 @@ def _overlapped(launches: Sequence[Launch], shares: Mapping[Phase, float], link:
 
 def _phase(
     launches: Sequence[Launch], shares: Mapping[Phase, float], link: Link | None, memory: MemoryRate | None
-) -> Bottleneck:  # fmt: skip
+) -> Bottleneck:
     name = max(shares, key=lambda each: shares[each])
     takes = f"the longest phase, {shares[name]:.0%} of the wall-clock time"
     if name != "exchange":

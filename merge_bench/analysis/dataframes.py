@@ -20,13 +20,13 @@ Rows = Iterator[dict[str, Any]]
 def iterations(campaign: Campaign) -> Rows:
     """A row for every timed iteration."""
     for run, launch in _launches(campaign):
-        for each in launch.timed:
+        for iteration in launch.timed:
             yield _key(campaign, run, launch) | {
-                "iteration": each.index,
-                "wall_seconds": each.wall_seconds,
-                "throughput": aggregate.throughput(launch, each),
-                "bandwidth": metrics.iteration_bandwidth(each),
-                "link_fraction": aggregate.link_fraction(launch, each),
+                "iteration": iteration.index,
+                "wall_seconds": iteration.wall_seconds,
+                "throughput": aggregate.throughput(launch, iteration),
+                "bandwidth": metrics.iteration_bandwidth(iteration),
+                "link_fraction": aggregate.link_fraction(launch, iteration),
             }
 
 
@@ -34,25 +34,25 @@ def workers(campaign: Campaign) -> Rows:
     """A row for every worker in every timed iteration."""
     for run, launch in _launches(campaign):
         hosts = {worker.rank: worker.host for worker in launch.line.workers} if launch.line else {}
-        for each in launch.timed:
-            frames = metrics.exchanged(each.workers)
-            for worker in each.workers:
-                own = {"iteration": each.index, "rank": worker.rank, "host": hosts.get(worker.rank)}
+        for iteration in launch.timed:
+            frames = metrics.exchanged(iteration.workers)
+            for worker in iteration.workers:
+                own = {"iteration": iteration.index, "rank": worker.rank, "host": hosts.get(worker.rank)}
                 yield _key(campaign, run, launch) | own | _worker(worker, frames)
 
 
 def pairs(campaign: Campaign) -> Rows:
     """A row for every ordered pair of workers in every launch: medians over its timed iterations."""
     for run, launch in _launches(campaign):
-        known = {(lane.from_rank, lane.to_rank): lane for lane in lanes([launch.lanes] if launch.lanes else [])}
-        for (sender, receiver), found in aggregate.pair_figures([launch]).items():
-            lane = known.get((sender, receiver))
+        by_pair = {(lane.from_rank, lane.to_rank): lane for lane in lanes([launch.lanes] if launch.lanes else [])}
+        for (sender, receiver), figures in aggregate.pair_figures([launch]).items():
+            lane = by_pair.get((sender, receiver))
             yield _key(campaign, run, launch) | {
                 "from_rank": sender,
                 "to_rank": receiver,
-                "bytes": float(found.bytes),
-                "seconds": found.seconds,
-                "rate": found.bytes / found.seconds if found.seconds else None,
+                "bytes": float(figures.bytes),
+                "seconds": figures.seconds,
+                "rate": figures.bytes / figures.seconds if figures.seconds else None,
                 "placement": lane.placement if lane else None,
                 "transports": ",".join(lane.transports) if lane else None,
             }

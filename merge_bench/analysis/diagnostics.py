@@ -16,9 +16,10 @@ from merge_bench.analysis.verification_state import NOT_BY_US, State
 from merge_bench.errors import Caution, RunFailed, WrongResult
 from merge_bench.host import core_budget
 from merge_bench.merge.engines import descriptions
+from merge_bench.merge.exchange import recorded_plane
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch, Run
 from merge_bench.records.schema import FailureLine
-from merge_bench.units import format_rate, format_seconds
+from merge_bench.units import format_rate, format_seconds, plural
 
 EXCEEDED = 1.05  # more than a link limit can be exceeded by the noise of both measurements
 UNVERIFIED = "unverified"
@@ -42,19 +43,19 @@ def warnings(
         *traffic, *_launches(run), *limit_exceeded(counted), *_links(counted, workers, name),
         *_ranks(run, counted, workers, name), *_outliers(counted, several=several),
     )  # fmt: skip
-    found = list(dict.fromkeys((*(line.caution for line in recorded), *verification, *shown)))
+    cautions = list(dict.fromkeys((*(line.caution for line in recorded), *verification, *shown)))
     if campaign.truncated:
-        found.append(Caution("half-written-line", "the last line of the records is incomplete and was ignored"))
+        cautions.append(Caution("half-written-line", "the last line of the records is incomplete and was ignored"))
     if campaign.skipped:
         kinds = ", ".join(f"{count} × {kind}" for kind, count in sorted(campaign.skipped.items()))
-        found.append(
+        cautions.append(
             Caution(
                 "unknown-records",
                 f"this version of merge_bench ignored records of unknown kinds: {kinds}",
                 "open this result with a newer merge_bench",
             )
         )
-    return found
+    return cautions
 
 
 def error(campaign: Campaign, run: Run) -> Failure | None:
@@ -77,8 +78,10 @@ def error(campaign: Campaign, run: Run) -> Failure | None:
     if missing > 0 and stopped is not None:
         return _with_progress(Failure(stopped.code, stopped.message), campaign, stopped.launch)
     if missing > 0:
-        made = run.planned_launches - missing
-        message = f"the records stop after {made} of {made + missing} launches: the run was killed or is still running"
+        planned = run.planned_launches
+        message = (
+            f"the records stop after {planned - missing} of {planned} launches: the run was killed or is still running"
+        )
         return Failure("unfinished", message)
     return None
 
@@ -89,10 +92,10 @@ def _with_progress(failure: Failure, campaign: Campaign, index: int | None) -> F
     if failure.code == INTERRUPTED and not campaign.launches:
         before = " before the first launch, so nothing was measured"
         return msgspec.structs.replace(failure, message=failure.message + before)
-    found = next(((run, each) for run in runs for each in run.launches if each.index == index), None)
-    if failure.code != INTERRUPTED or found is None or campaign.probe or campaign.tuning:
+    place = next(((run, each) for run in runs for each in run.launches if each.index == index), None)
+    if failure.code != INTERRUPTED or place is None or campaign.probe or campaign.tuning:
         return failure
-    run, launch = found
+    run, launch = place
     where = f" in launch {launch.index}" if sum(each.planned_launches for each in runs) > 1 else ""
     planned, timed = run.plan.iterations, len(launch.timed)
     if not timed:
@@ -109,7 +112,7 @@ def _with_progress(failure: Failure, campaign: Campaign, index: int | None) -> F
 
 def _missing(run: Run, launch: Launch) -> str:
     """What a launch measures after its iterations and does not have."""
-    plan, sends = run.plan, run.plan.exchange == "ucx" and run.plan.workers != 1
+    plan, sends = run.plan, recorded_plane(run.plan.exchange).link_limit and run.plan.workers != 1
     proven = run.verify == "off" or any(check.after is not None for check in launch.verifications)
     absent = [
         *([] if proven else ["the check of the result"]),
@@ -137,25 +140,25 @@ def overloaded(workers: Sequence[WorkerFigures]) -> tuple[metrics.Overload, ...]
 
 def straggling(workers: Sequence[WorkerFigures]) -> metrics.Straggler | None:
     """The rank that holds the others up, where the phases are known; not by having more of the tables to partition."""
-    found = metrics.straggler(
+    straggler = metrics.straggler(
         {
             w.rank: metrics.WorkerTimes(w.partition, w.exchange, w.join, w.overlap or 0.0, w.join_overlap or 0.0)
             for w in workers
             if w.partition is not None and w.exchange is not None and w.join is not None
         }
     )
-    if found is None or found.phase != "partition":
-        return found
+    if straggler is None or straggler.phase != "partition":
+        return straggler
     inputs = {w.rank: w.memory.input or 0 for w in workers}
-    others = median([size for rank, size in inputs.items() if rank != found.rank])
-    return None if inputs[found.rank] > metrics.SLOWER * others else found
+    others = median([size for rank, size in inputs.items() if rank != straggler.rank])
+    return None if inputs[straggler.rank] > metrics.SLOWER * others else straggler
 
 
 def short_of_cores(launches: Sequence[Launch]) -> core_budget.Shortage | None:
     """The host whose workers take turns, because it has fewer cores than workers."""
     lines = (launch.line for launch in launches if launch.line is not None)
-    found = (core_budget.shortage((each.host, each.hardware) for each in line.workers) for line in lines)
-    return next(filter(None, found), None)
+    shortages = (core_budget.shortage((each.host, each.hardware) for each in line.workers) for line in lines)
+    return next(filter(None, shortages), None)
 
 
 def slow_link(launches: Sequence[Launch], workers: Sequence[WorkerFigures]) -> metrics.SlowLink | None:
@@ -183,10 +186,10 @@ _UNVERIFIED = {
 
 def _traffic(launches: Sequence[Launch]) -> Iterator[Caution]:
     for launch in launches:
-        for each in contradictions(launch):
+        for contradiction in contradictions(launch):
             yield Caution(
                 "not-carried",
-                each.message,
+                contradiction.message,
                 "run again while no other program uses the device",
             )
 
@@ -197,7 +200,7 @@ def _launches(run: Run) -> Iterator[Caution]:
         return
     complete = sum(launch.complete for launch in run.launches)
     if complete:
-        source = f"the numbers are from the {complete} complete launch{'es' * (complete != 1)}"
+        source = f"the numbers are from the {plural(complete, 'complete launch')}"
     elif any(launch.timed for launch in run.launches):
         source = "the numbers are from before the failure"
     else:
@@ -253,7 +256,7 @@ def _ranks(
             f"{crowd.processes} workers share {crowd.named}: they take turns, so no time of a single worker is its own",
             "bind each worker to cores of its own"
             if crowd.bound
-            else f"use at most {crowd.fits} worker{'s' * (crowd.fits != 1)} on this host",
+            else f"use at most {plural(crowd.fits, 'worker')} on this host",
         )
         return  # who comes last in taking turns is no straggler
     slow = straggling(workers)
@@ -270,8 +273,8 @@ def _ranks(
 def _look_at(run: Run, launches: Sequence[Launch], rank: int, *, several_hosts: bool) -> str:
     """What to check about a slow rank, of what its host has."""
     on_gpu = any(engine.device_memory for engine in descriptions() if engine.name == run.plan.engine)
-    found = (each for launch in launches if launch.line is not None for each in launch.line.workers)
-    nodes = next((each.hardware.numa_nodes or 1 for each in found if each.rank == rank), 1)
+    workers = (each for launch in launches if launch.line is not None for each in launch.line.workers)
+    nodes = next((each.hardware.numa_nodes or 1 for each in workers if each.rank == rank), 1)
     where = ("GPU" if on_gpu else "core") + " or network port" * several_hosts
     how = "shared, throttled, or on another NUMA node" if nodes > 1 else "shared or throttled"
     return f"check whether the {where} of this rank is {how}"

@@ -12,6 +12,7 @@ from statistics import mean, median
 
 from merge_bench.analysis import aggregate
 from merge_bench.merge.engines import descriptions
+from merge_bench.merge.exchange import recorded_plane
 from merge_bench.records.campaign import Campaign, Launch, Run
 from merge_bench.records.schema import IterationLine, ProbeLine, WorkerIteration
 
@@ -64,7 +65,7 @@ def find(run: Run, probes: Iterable[Campaign]) -> ExchangeShare | None:
     """The exchange of `run` beside the all-to-all among `probes` that belongs to it; None if none does."""
     launches = aggregate.counted(run)
     timed = [each for launch in launches for each in launch.timed if _known(each)]
-    if run.plan.exchange != "ucx" or not timed:
+    if not recorded_plane(run.plan.exchange).endpoints or not timed:
         return None
     size = mean(_parcel(each) for each in timed)
     lines = [line for campaign in probes for line in _lines_of(campaign, run, launches[0])]
@@ -73,25 +74,34 @@ def find(run: Run, probes: Iterable[Campaign]) -> ExchangeShare | None:
     if not rates:
         return None
     rate = median(rates)
-    found = ExchangeShare(
-        size=chosen[0].size, parcels=chosen[0].count is not None, all_to_all=rate,
+    share = ExchangeShare(
+        size=chosen[0].size,
+        parcels=chosen[0].count is not None,
+        all_to_all=rate,
         exchange=median(_sent(each) / max(_flight(worker) for worker in each.workers) for each in timed),
-    )  # fmt: skip
-    return found if run.plan.pipeline else _with_parts(found, timed)
+    )
+    return share if run.plan.pipeline else _with_parts(share, timed)
 
 
-def _with_parts(found: ExchangeShare, timed: Sequence[IterationLine]) -> ExchangeShare:
+def _with_parts(share: ExchangeShare, timed: Sequence[IterationLine]) -> ExchangeShare:
     """Add the parts of the exchange phase, which add up to it: those of the iteration with the median phase."""
     slowest = [(max(each.workers, key=_exchange), each) for each in timed]
     worker, iteration = sorted(slowest, key=lambda one: _exchange(one[0]))[(len(slowest) - 1) // 2]
     phase, flight = _exchange(worker), _flight(worker)
-    ideal = _sent(iteration) / found.all_to_all
+    ideal = _sent(iteration) / share.all_to_all
     late = max(_partition(each) for each in iteration.workers) - _partition(worker)
     waiting = min(late, max(phase - flight, 0.0))
     return ExchangeShare(
-        size=found.size, parcels=found.parcels, all_to_all=found.all_to_all, exchange=found.exchange, phase=phase,
-        ideal=ideal, slower=flight - ideal, waiting=waiting, other=phase - flight - waiting,
-    )  # fmt: skip
+        size=share.size,
+        parcels=share.parcels,
+        all_to_all=share.all_to_all,
+        exchange=share.exchange,
+        phase=phase,
+        ideal=ideal,
+        slower=flight - ideal,
+        waiting=waiting,
+        other=phase - flight - waiting,
+    )
 
 
 def _lines_of(campaign: Campaign, run: Run, launch: Launch) -> list[ProbeLine]:

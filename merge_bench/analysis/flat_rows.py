@@ -91,6 +91,6 @@ def _with_units(row: dict[str, Any]) -> dict[str, Any]:
 
 def _sum(values: Iterator[int | None]) -> int | None:
     """None if there are no values, or one is unknown."""
-    found = list(values)
-    known = [value for value in found if value is not None]
-    return sum(known) if known and len(known) == len(found) else None
+    every = list(values)
+    measured = [value for value in every if value is not None]
+    return sum(measured) if measured and len(measured) == len(every) else None

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from merge_bench.host.other_load import BUSY as BUSY_SHARE
 from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.records.schema import HostLoad, WarningLine
+from merge_bench.units import plural_noun
 
 BUSY_HOST = "busy-host"
 BUSY = "other processes keep {}, so times are longer and vary more"
@@ -28,7 +29,7 @@ def busy_launches(launches: Sequence[Launch]) -> list[WarningLine]:
     worst = max(busy.values(), key=lambda load: load.busy)
     named = f" ({', '.join(worst.processes)})" if worst.processes else ""
     first = ", ".join(str(index) for index in list(busy)[:MOST_NAMED]) + ", …" * (len(busy) > MOST_NAMED)
-    which = f"launch{'es' * (len(busy) > 1)} {first}"
+    which = f"{plural_noun(len(busy), 'launch')} {first}"
     some = f"as {len(busy)} of {len(loads)} launches started ({which})" if len(loads) > 1 else "as it started"
     message = (
         f"other processes kept up to {worst.busy:.1f} of {worst.cores} cores busy{named} {some},"

@@ -118,8 +118,8 @@ def exchanged(workers: Iterable[WorkerIteration]) -> tuple[bool, bool]:
 def mean_bandwidth(left: float | None, right: float | None, frames: tuple[bool, bool] = (True, True)) -> float | None:
     """(left + right) ÷ 2, ``None`` unless both are there; of one frame, if only that one is `exchanged`."""
     values = [value for value, sent in zip((left, right), frames, strict=True) if sent]
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known and len(known) == len(values) else None
+    measured = [value for value in values if value is not None]
+    return sum(measured) / len(measured) if measured and len(measured) == len(values) else None
 
 
 def worker_bandwidth(worker: WorkerIteration, frames: tuple[bool, bool] = (True, True)) -> Bandwidth:
@@ -134,8 +134,8 @@ def worker_bandwidth(worker: WorkerIteration, frames: tuple[bool, bool] = (True,
 
 def over_workers(bandwidths: Sequence[float | None]) -> float | None:
     """Harmonic mean over the workers that have a bandwidth."""
-    known = [value for value in bandwidths if value is not None]
-    return statistics.harmonic_mean(known) if known else None
+    measured = [value for value in bandwidths if value is not None]
+    return statistics.harmonic_mean(measured) if measured else None
 
 
 def worker_means(iteration: IterationLine) -> list[float]:
@@ -224,10 +224,10 @@ def cores_used(iteration: IterationLine, workers: Sequence[Worker]) -> float | N
         usable[worker.host] = min(usable[worker.host], worker.hardware.cpu_quota or usable[worker.host])
     used = dict.fromkeys(cores, 0.0)
     hosts = {worker.rank: worker.host for worker in workers}
-    for each in iteration.workers:
-        if each.cpu_seconds is None or each.rank not in hosts:
+    for work in iteration.workers:
+        if work.cpu_seconds is None or work.rank not in hosts:
             return None
-        used[hosts[each.rank]] += each.cpu_seconds
+        used[hosts[work.rank]] += work.cpu_seconds
     if not iteration.workers or iteration.wall_seconds <= 0 or not all(cores.values()):
         return None
     return max(seconds / (usable[host] * iteration.wall_seconds) for host, seconds in used.items())
@@ -251,16 +251,16 @@ def memory_fractions(
     """
     inputs = {each.rank: each.input_bytes for each in memory}
     rates = {each.rank: rate for each in memory if (rate := copy_rate(each)) is not None}
-    known = [(each, each.received_rows, each.result_rows, each.phases_seconds) for each in iteration.workers]
-    if not rates or not known:
+    workers = [(each, each.received_rows, each.result_rows, each.phases_seconds) for each in iteration.workers]
+    if not rates or not workers:
         return None, None
     usual = statistics.harmonic_mean(list(rates.values()))
-    received = sum(rows.left + rows.right for _, rows, _, _ in known if rows is not None)
+    received = sum(rows.left + rows.right for _, rows, _, _ in workers if rows is not None)
     everything = sum(each or 0 for each in inputs.values())
     sent = min(1.0, received * row_bytes / everything) if everything else 0.0
     least: list[tuple[float, float]] = []
     taken: list[tuple[float, float]] = []
-    for worker, rows, result, phases in known:
+    for worker, rows, result, phases in workers:
         size = inputs.get(worker.rank)
         rate = rates.get(worker.rank, None if size else usual)
         if rate is None or size is None or rows is None or result is None or phases is None:
@@ -291,9 +291,9 @@ def overloads(received: Mapping[int, float], result: Mapping[int, float]) -> tup
         for rank, own in rows.items():
             others = (total - own) / (len(rows) - 1) if len(rows) > 1 else 0.0
             if others > 0 and own > OVERLOAD * others and own - others > NOISE * others**0.5:
-                found = Overload(rank, what, own, own / others)
-                if rank not in worst or found.factor > worst[rank].factor:
-                    worst[rank] = found
+                suspect = Overload(rank, what, own, own / others)
+                if rank not in worst or suspect.factor > worst[rank].factor:
+                    worst[rank] = suspect
     return tuple(sorted(worst.values(), key=lambda overload: (-overload.factor, overload.rank)))
 
 
@@ -307,7 +307,7 @@ def straggler(times: Mapping[int, WorkerTimes]) -> Straggler | None:
         return None
     usual = _others({rank: _exchanged(own) + own.join - own.join_overlap for rank, own in times.items()})
     exchanged = _others({rank: _exchanged(own) for rank, own in times.items()})
-    found: list[Straggler] = []
+    stragglers: list[Straggler] = []
     for phase in ("partition", "exchange", "join"):
         own_seconds: dict[int, float] = {rank: getattr(own, phase) for rank, own in times.items()}
         for rank, middle in _others(own_seconds).items():
@@ -315,8 +315,8 @@ def straggler(times: Mapping[int, WorkerTimes]) -> Straggler | None:
             late = _exchanged(times[rank]) - exchanged[rank]
             excess = seconds - middle if phase != "exchange" else min(seconds - middle, late)
             if excess > OF_WALL * usual[rank] and middle + excess > SLOWER * middle:
-                found.append(Straggler(rank, phase, seconds, middle, excess))
-    return max(found, key=lambda each: (each.excess, -each.rank), default=None)
+                stragglers.append(Straggler(rank, phase, seconds, middle, excess))
+    return max(stragglers, key=lambda each: (each.excess, -each.rank), default=None)
 
 
 def slow_link(rates: Mapping[tuple[int, int], float], hosts: Mapping[int, str]) -> SlowLink | None:
@@ -326,20 +326,20 @@ def slow_link(rates: Mapping[tuple[int, int], float], hosts: Mapping[int, str]) 
     (from, to). `hosts`: of each rank; pairs within a host are compared with such pairs only, and pairs of two hosts
     likewise. ``None`` below three ranks, where the rates do not show whose link it is.
     """
-    found: list[SlowLink] = []
+    links: list[SlowLink] = []
     for rank in sorted({rank for pair in rates for rank in pair}):
         for within in (False, True):
             alike = {pair: rate for pair, rate in rates.items() if _within_host(pair, hosts) == within}
             own = [rate for pair, rate in alike.items() if rank in pair]
             others = [rate for pair, rate in alike.items() if rank not in pair]
             if own and others and statistics.median(others) > SLOW_LINK * statistics.median(own):
-                found.append(SlowLink(rank, statistics.median(own), statistics.median(others)))
-    return max(found, key=lambda link: link.factor) if found else None
+                links.append(SlowLink(rank, statistics.median(own), statistics.median(others)))
+    return max(links, key=lambda link: link.factor) if links else None
 
 
 def _within_host(pair: tuple[int, int], hosts: Mapping[int, str]) -> bool:
-    one, other = (hosts.get(rank) for rank in pair)
-    return one == other
+    sender, other = (hosts.get(rank) for rank in pair)
+    return sender == other
 
 
 def _others(values: Mapping[int, float]) -> dict[int, float]:

@@ -16,7 +16,7 @@ from merge_bench.config.options import BY_KEY
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign, Run
 from merge_bench.records.probe_rows import Row, rows_of
-from merge_bench.records.recorded_plan import Plan
+from merge_bench.records.recorded_plan import RecordedPlan
 
 HELP = {
     "wall_seconds": "Wall-clock time of an iteration, median over launches.",
@@ -70,19 +70,19 @@ def subjects(campaigns: Sequence[Campaign], problem: Callable[[Run], str]) -> li
     UsageError
         If two of them have the same name, so that their figures could not be told apart.
     """
-    found: dict[str, tuple[Subject, Campaign]] = {}
+    by_name: dict[str, tuple[Subject, Campaign]] = {}
     for campaign in campaigns:
         for subject in _probe_rows(campaign) if campaign.probe is not None else _runs(campaign, problem):
-            if subject.name in found:
-                first = found[subject.name][1]
+            if subject.name in by_name:
+                first = by_name[subject.name][1]
                 where = f"{first.folder} and {campaign.folder} both measured"
                 if first is campaign:
                     where = f"{campaign.folder} contains more than one"
                 raise UsageError(
                     f"{where} {subject.name!r}, and this format has one value for each; export csv instead"
                 )
-            found[subject.name] = subject, campaign
-    return [subject for subject, _ in found.values()]
+            by_name[subject.name] = subject, campaign
+    return [subject for subject, _ in by_name.values()]
 
 
 def _runs(campaign: Campaign, problem: Callable[[Run], str]) -> Iterator[Subject]:
@@ -90,9 +90,13 @@ def _runs(campaign: Campaign, problem: Callable[[Run], str]) -> Iterator[Subject
         document = summarize_run(campaign, run, campaign.head.campaign_id)
         state, plan, what = state_of(run, aggregate.counted(run)), run.plan, problem(run)
         labels = {
-            "config": run.config.name, "problem": what, "engine": plan.engine or "", "exchange": plan.exchange or "",
-            "hosts": str(len(document.plan["hosts"])), "options": ", ".join(_options(plan)),
-        }  # fmt: skip
+            "config": run.config.name,
+            "problem": what,
+            "engine": plan.engine or "",
+            "exchange": plan.exchange or "",
+            "hosts": str(len(document.plan["hosts"])),
+            "options": ", ".join(_options(plan)),
+        }
         ways = [f"engine {plan.engine}"] * bool(plan.engine) + [f"exchange {plan.exchange}"] * bool(plan.exchange)
         times = [launch.line.time for launch in run.launches if launch.line is not None]
         yield Subject(
@@ -107,7 +111,7 @@ def _runs(campaign: Campaign, problem: Callable[[Run], str]) -> Iterator[Subject
         )
 
 
-def _options(plan: Plan) -> Iterator[str]:
+def _options(plan: RecordedPlan) -> Iterator[str]:
     """What else decides which rows are merged, and in which way, where it is not as usual."""
     work = plan.workload
     if work is not None and work.name == "synthetic":
@@ -137,8 +141,8 @@ def _of_run(document: RunDocument) -> Iterator[Figure]:
         "link_ratio": link.fraction if link else None,
         "peak_memory_bytes": document.peak_memory_bytes.max,
     }
-    for name, found in spreads.items():
-        value, interval = (found.median, found.ci95) if isinstance(found, Spread) else (found, None)
+    for name, figure in spreads.items():
+        value, interval = (figure.median, figure.ci95) if isinstance(figure, Spread) else (figure, None)
         if value is not None:
             yield Figure(name, value, interval)
 
@@ -147,10 +151,15 @@ def _probe_rows(campaign: Campaign) -> Iterator[Subject]:
     times = [launch.line.time for launch in campaign.standing if launch.line is not None]
     for row in rows_of(campaign):
         labels = {
-            "config": row.config, "probe": row.probe, "test": row.test, "placement": row.placement,
-            "memory": row.memory, "ranks": ",".join(map(str, row.ranks)), "size_bytes": str(row.size),
+            "config": row.config,
+            "probe": row.probe,
+            "test": row.test,
+            "placement": row.placement,
+            "memory": row.memory,
+            "ranks": ",".join(map(str, row.ranks)),
+            "size_bytes": str(row.size),
             "elements": "" if row.count is None else str(row.count),
-        }  # fmt: skip
+        }
         what = [f"{row.config}: {row.probe} {row.test}", row.placement, f"{row.memory} memory"]
         what += [f"ranks {' '.join(map(str, row.ranks))}"] * bool(row.ranks) + [f"{row.size} B"]
         what += [f"{row.count} elements"] * (row.count is not None)
@@ -168,8 +177,8 @@ def _probe_rows(campaign: Campaign) -> Iterator[Subject]:
 
 def _of_row(row: Row) -> Iterator[Figure]:
     ranges = {"probe_seconds": row.seconds, "probe_bandwidth_bytes_per_second": row.bandwidth}
-    for name, found in ranges.items():
-        if found is not None:
-            yield Figure(name, found.median, (found.low, found.high) if row.launches > 1 else None)
+    for name, figure in ranges.items():
+        if figure is not None:
+            yield Figure(name, figure.median, (figure.low, figure.high) if row.launches > 1 else None)
     if row.messages_per_second is not None:
         yield Figure("probe_messages_per_second", row.messages_per_second)

@@ -16,6 +16,7 @@ import msgspec
 
 from merge_bench.errors import UsageError
 from merge_bench.records.probe_rows import Row, over
+from merge_bench.records.results_folder import ResultsFolder
 
 FOLDER = Path(__file__).with_name("published_data").resolve()
 """`results/published/`: a link to it in a checkout, its files in an installed package."""
@@ -29,7 +30,20 @@ _KINDS = {
 }
 
 
-class Series(msgspec.Struct, frozen=True, kw_only=True):
+SHIPPED, PUBLISHED = "shipped", "published"
+"""Origins of results in lists."""
+
+
+def beside(results: Path) -> list[ResultsFolder]:
+    """The published results, and those of this project's checkout, to list with those in `results`."""
+    shipped = FOLDER.parent
+    places = {results / "curated": SHIPPED, results / "published": PUBLISHED}
+    if results.resolve() != shipped:
+        places |= {FOLDER: PUBLISHED, shipped / "curated": SHIPPED}
+    return [ResultsFolder(place, origin) for place, origin in places.items()]
+
+
+class PublishedSeries(msgspec.Struct, frozen=True, kw_only=True):
     """What is the same in all rows of a series of a network dataset."""
 
     test: str
@@ -64,7 +78,7 @@ class Dataset(msgspec.Struct, frozen=True, kw_only=True):
     probe: str | None = None
     tool: str | None = None
     configs: dict[str, dict[str, str]] = {}
-    series: dict[str, Series] = {}
+    series: dict[str, PublishedSeries] = {}
 
 
 class MergeResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,10 +124,7 @@ class SettingEffect(msgspec.Struct, frozen=True, kw_only=True):
 def datasets() -> Mapping[str, Dataset]:
     """Every dataset by its name.
 
-    Raises
-    ------
-    UsageError
-        If the link to them is broken, as in a checkout without symbolic links.
+    Raises UsageError if the link to them is broken, as in a checkout without symbolic links.
     """
     if not FOLDER.is_dir():
         raise UsageError(
@@ -126,15 +137,12 @@ def datasets() -> Mapping[str, Dataset]:
 def dataset(name: str, kind: str | None = None) -> Dataset:
     """The dataset of this name, if it is of `kind`.
 
-    Raises
-    ------
-    UsageError
-        If there is none; the sentence lists the names.
+    Raises UsageError if there is none; the sentence lists the names.
     """
-    known = {each: one for each, one in datasets().items() if kind in (None, one.kind)}
-    if name in known:
-        return known[name]
-    listed = ", ".join(known)
+    by_name = {each: one for each, one in datasets().items() if kind in (None, one.kind)}
+    if name in by_name:
+        return by_name[name]
+    listed = ", ".join(by_name)
     if name in datasets():
         has, wanted = _KINDS[datasets()[name].kind], _KINDS[kind or ""]
         raise UsageError(f"the published dataset {name!r} contains {has}, not {wanted}; choose a dataset from {listed}")
@@ -144,10 +152,7 @@ def dataset(name: str, kind: str | None = None) -> Dataset:
 def network_rows(name: str) -> list[Row]:
     """The valid rows of a network dataset, series by series, by size; numbers are those of one published run.
 
-    Raises
-    ------
-    UsageError
-        If `name` is no network dataset.
+    Raises UsageError if `name` is no network dataset.
     """
     data = dataset(name, NETWORK)
     groups: dict[tuple[str, str], list[Mapping[str, str]]] = {}
@@ -160,44 +165,35 @@ def network_rows(name: str) -> list[Row]:
 def merge_results(name: str) -> list[MergeResult]:
     """The cells of the published tables of a merge dataset.
 
-    Raises
-    ------
-    UsageError
-        If `name` is no merge dataset.
+    Raises UsageError if `name` is no merge dataset.
     """
     data = dataset(name, MERGE)
-    found = []
+    results = []
     for line in _lines(data):
         more = {"hardware": data.hardware, "source": f"{data.cite}, Table {line['table']}"}
         without = {} if line["valid"] == "true" else {"bytes_per_second": None}
-        found.append(msgspec.convert(_cells(line) | more | without, MergeResult, strict=False))
-    return found
+        results.append(msgspec.convert(_cells(line) | more | without, MergeResult, strict=False))
+    return results
 
 
 def settings_effects(name: str) -> list[SettingEffect]:
     """What single settings did, in the order of the report.
 
-    Raises
-    ------
-    UsageError
-        If `name` is no dataset of settings.
+    Raises UsageError if `name` is no dataset of settings.
     """
     data = dataset(name, SETTINGS)
-    found = []
+    effects = []
     for line in _lines(data):
         variables = dict(word.split("=", 1) for word in line["variables"].split())
         more = {"variables": variables, "source": f"{data.cite}, section {line['section']}"}
-        found.append(msgspec.convert(_cells(line) | more, SettingEffect, strict=False))
-    return found
+        effects.append(msgspec.convert(_cells(line) | more, SettingEffect, strict=False))
+    return effects
 
 
 def campaign_folder(name: str) -> Path:
     """The folder of a published campaign; `merge_bench.records.reader.read_campaign` reads it.
 
-    Raises
-    ------
-    UsageError
-        If `name` is no published campaign.
+    Raises UsageError if `name` is no published campaign.
     """
     return dataset(name, CAMPAIGN).path
 
@@ -218,8 +214,8 @@ def _row(data: Dataset, series: str, lines: Sequence[Mapping[str, str]]) -> Row:
     notes = dict.fromkeys(line["note"] for line in lines if line["note"])
 
     def value(column: str, statistic: str) -> float | None:
-        found = (line[column] for line in lines if line["statistic"] == statistic)
-        return next((float(text) for text in found if text), None)
+        texts = (line[column] for line in lines if line["statistic"] == statistic)
+        return next((float(text) for text in texts if text), None)
 
     seconds, seconds_range = over([value("seconds", "mean")])
     bandwidth, bandwidth_range = over([value("bytes_per_second", "mean")])

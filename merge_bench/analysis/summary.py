@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from merge_bench.analysis import aggregate, bottleneck, diagnostics, transport_summary
 from merge_bench.analysis.documents import run as documents
 from merge_bench.analysis.statistics import median, median_interval, quartiles
@@ -44,8 +42,8 @@ def summarize_run(campaign: Campaign, run: Run, run_id: str) -> documents.RunDoc
         plan={"hosts": _hosts(launches), **run.options},
         verified=state is State.VERIFIED,
         result_rows=_result_rows(launches),
-        wall_seconds=_wall(launches),
-        throughput_bytes_per_second=_over_launches(launches, aggregate.throughput),
+        wall_seconds=_spread(launches, aggregate.wall),
+        throughput_bytes_per_second=_spread(launches, aggregate.throughput),
         bandwidth_bytes_per_second=_bandwidth(workers, launches),
         phases_seconds=Phases(**phases),
         bottleneck=bottleneck.find(run, launches, workers, link, memory_rate),
@@ -59,6 +57,8 @@ def summarize_run(campaign: Campaign, run: Run, run_id: str) -> documents.RunDoc
         imported=campaign.head.imported_from,
         warnings=diagnostics.warnings(campaign, run, launches, workers, state),
         error=diagnostics.error(campaign, run),
+        measured=_measured(run, launches),
+        verification=_verification(run, launches, state),
     )
 
 
@@ -68,22 +68,52 @@ def _hosts(launches: Sequence[Launch]) -> list[str]:
     return list(dict.fromkeys(worker.host for line in lines for worker in line.workers))
 
 
-def _over_launches(launches: Sequence[Launch], value: aggregate.Value) -> documents.Spread:
-    """Median and interval over launches; quartiles over all the iterations of them."""
-    samples, iterations = aggregate.samples(launches, value), aggregate.each(launches, value)
-    interval = median_interval(samples)
-    spread = quartiles(iterations) if iterations else None
-    return documents.Spread(
-        median=median(samples) if samples else None,
-        ci95=None if interval is None else (interval.low, interval.high),
-        quartiles=None if spread is None else (spread[0], spread[2]),
+def _measured(run: Run, launches: Sequence[Launch]) -> documents.Measured:
+    line = next((launch.line for launch in launches if launch.line is not None), None)
+    return documents.Measured(
+        launches=len(launches),
+        planned_launches=run.planned_launches,
+        iterations=sum(len(launch.timed) for launch in launches),
+        warmup=sorted({sum(iteration.warmup for iteration in launch.iterations) for launch in launches}),
+        data_bytes=None if line is None else line.data_bytes,
+        protocol=run.plan.protocol if line is None else line.cluster.protocol,
     )
 
 
-def _wall(launches: Sequence[Launch]) -> documents.Wall:
-    walls = aggregate.each(launches, aggregate.wall)
-    found = _over_launches(launches, aggregate.wall)
-    return documents.Wall(**msgspec.structs.asdict(found), min=min(walls, default=None), max=max(walls, default=None))
+def _verification(run: Run, launches: Sequence[Launch], state: State) -> documents.Verification:
+    checks = [check for launch in run.launches for check in launch.verifications]
+    counted = [check for launch in launches for check in launch.verifications]
+    wrong = next((check for check in checks if not check.ok), None)
+    check = wrong or (counted[-1] if counted else None)
+    if check is None:
+        return documents.Verification(state=state.value, checks=len(checks))
+    return documents.Verification(
+        state=state.value,
+        checks=len(checks),
+        how=check.how,
+        rows=check.rows,
+        expected_rows=check.expected_rows,
+        checksum=check.checksum,
+        expected_checksum=check.expected_checksum,
+        message=check.message,
+        folders=[each.folder for each in counted if each.folder],
+    )
+
+
+def _spread(launches: Sequence[Launch], value: aggregate.Value) -> documents.Spread:
+    """Median and interval over launches; the rest over all the iterations of them."""
+    samples, iterations = aggregate.samples(launches, value), aggregate.each(launches, value)
+    interval = median_interval(samples)
+    lower, _, upper = quartiles(iterations) if iterations else (None, None, None)
+    return documents.Spread(
+        median=median(samples) if samples else None,
+        ci95=None if interval is None else (interval.low, interval.high),
+        quartiles=None if lower is None or upper is None else (lower, upper),
+        min=min(iterations, default=None),
+        max=max(iterations, default=None),
+        ci95_ranks=None if interval is None else interval.ranks,
+        ci95_coverage=None if interval is None else interval.coverage,
+    )
 
 
 def _bandwidth(workers: Sequence[aggregate.WorkerFigures], launches: Sequence[Launch]) -> documents.Bandwidth:
@@ -93,6 +123,7 @@ def _bandwidth(workers: Sequence[aggregate.WorkerFigures], launches: Sequence[La
         min=aggregate.of_run(launches, aggregate.slowest_bandwidth),
         max=aggregate.of_run(launches, aggregate.fastest_bandwidth),
         per_worker=[worker.bandwidth for worker in workers],
+        spread=_spread(launches, aggregate.bandwidth),
     )
 
 
@@ -108,6 +139,8 @@ def _link(run: Run, launches: Sequence[Launch], lanes: Sequence[documents.Lane])
         not_checked=aggregate.link_not_checked(run, launches),
         wall_ratio=aggregate.of_run(launches, aggregate.wall_over_wire),
         transports=sorted(transports),
+        bytes_per_second=aggregate.of_run(launches, aggregate.flight_rate),
+        silent_ranks=aggregate.silent(launches),
     )
 
 

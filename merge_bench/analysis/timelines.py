@@ -124,7 +124,7 @@ def drawn(campaign: Campaign, run: Run) -> tuple[Aligned, TimelineIteration] | N
     counted = aggregate.counted(run)
     wall = aggregate.of_run(counted, aggregate.wall)
     indices = {launch.index for launch in counted}
-    found = [
+    candidates = [
         (abs(each.wall_seconds - wall), one, iteration)
         for one in read_aligned(campaign)
         if one.launch.index in indices and wall is not None
@@ -132,7 +132,7 @@ def drawn(campaign: Campaign, run: Run) -> tuple[Aligned, TimelineIteration] | N
         for each in one.launch.timed
         if each.index == iteration.index
     ]
-    if not found:
+    if not candidates:
         return None
-    _, aligned, iteration = min(found, key=lambda each: each[0])
+    _, aligned, iteration = min(candidates, key=lambda each: each[0])
     return aligned, iteration

@@ -64,19 +64,21 @@ def carriers(pair: LanePair, line: LanesLine) -> set[tuple[str, str]]:
     """Transports and devices that may carry a pair's messages: those of its protocols, else of its lanes."""
     ranges = line.protocols[pair.protocols] if pair.protocols is not None else []
     texts = [each.transports for each in ranges] if ranges and all(each.transports for each in ranges) else []
-    found = {match for text in texts or pair.transports for match in _TRANSPORT.findall(text)}
-    return {(transport, device) for transport, device in found if transport not in allowed_transports.WITHIN_A_PROCESS}
+    matches = {match for text in texts or pair.transports for match in _TRANSPORT.findall(text)}
+    return {
+        (transport, device) for transport, device in matches if transport not in allowed_transports.WITHIN_A_PROCESS
+    }
 
 
 def _expected(line: LanesLine, sent: Counter[tuple[int, int]], hosts: Mapping[int, str]) -> dict[str, _Expected]:
-    found: dict[str, _Expected] = {}
+    by_host: dict[str, _Expected] = {}
     for pair in line.pairs:
         size, of_host = sent[pair.from_rank, pair.to_rank], hosts.get(pair.from_rank)
         if of_host is None:
             continue
         all_carriers = carriers(pair, line)
         network = {(transport, device) for transport, device in all_carriers if transport not in _NO_NETWORK}
-        host = found.setdefault(of_host, _Expected())
+        host = by_host.setdefault(of_host, _Expected())
         host.total += size
         if not network:
             host.elsewhere |= {f"{transport}/{device}" for transport, device in all_carriers}
@@ -87,7 +89,7 @@ def _expected(line: LanesLine, sent: Counter[tuple[int, int]], hosts: Mapping[in
         host.devices |= {device for _, device in network}
         if pair.placement == "same host" and any(transport == "tcp" for transport, _ in network):
             host.devices.add(LOOPBACK)  # the kernel sends what is for this host through it, whatever UCX names
-    return found
+    return by_host
 
 
 def _judge(host: HostTraffic, expected: _Expected) -> Iterator[Contradiction]:

@@ -12,51 +12,51 @@ from merge_bench.records.schema import LanesLine, SizeRange
 
 def requested(lines: Iterable[LanesLine]) -> dict[str, str]:
     """UCX's settings about transports as rank 0 held them; where launches differ, all values."""
-    found: dict[str, dict[str, None]] = {}
+    by_name: dict[str, dict[str, None]] = {}
     for line in lines:
         for name, value in line.requested.items():
-            found.setdefault(name, {})[value] = None
-    return {name: " or ".join(values) for name, values in found.items()}
+            by_name.setdefault(name, {})[value] = None
+    return {name: " or ".join(values) for name, values in by_name.items()}
 
 
 def lanes(lines: Iterable[LanesLine]) -> list[Lane]:
     """The lanes of the pairs; where launches differ, every transport that any of them selected."""
-    found: dict[tuple[int, int], Lane] = {}
+    by_pair: dict[tuple[int, int], Lane] = {}
     for line in lines:
         for pair in line.pairs:
             key = pair.from_rank, pair.to_rank
             new = Lane(from_rank=key[0], to_rank=key[1], placement=pair.placement, transports=[])
-            known = found.setdefault(key, new).transports
-            known += [transport for transport in pair.transports if transport not in known]
-    return [found[key] for key in sorted(found)]
+            transports = by_pair.setdefault(key, new).transports
+            transports += [transport for transport in pair.transports if transport not in transports]
+    return [by_pair[key] for key in sorted(by_pair)]
 
 
 def protocols(lines: Iterable[LanesLine]) -> list[Protocols]:
     """How messages travel by memory and size: `pairs` and their `ranges`; a pair is in two where launches differ."""
-    found: dict[tuple[SizeRange, ...], set[tuple[int, int]]] = {}
+    pairs_of: dict[tuple[SizeRange, ...], set[tuple[int, int]]] = {}
     for line in lines:
-        tables = [found.setdefault(tuple(ranges), set()) for ranges in line.protocols]
+        tables = [pairs_of.setdefault(tuple(ranges), set()) for ranges in line.protocols]
         for pair in line.pairs:
             if pair.protocols is not None:
                 tables[pair.protocols].add((pair.from_rank, pair.to_rank))
-    return [Protocols(pairs=sorted(pairs), ranges=list(ranges)) for ranges, pairs in found.items() if pairs]
+    return [Protocols(pairs=sorted(pairs), ranges=list(ranges)) for ranges, pairs in pairs_of.items() if pairs]
 
 
 def traffic(launches: Sequence[Launch]) -> list[Traffic]:
     """What crossed in all `launches`: by host and period, bytes that its ranks sent and that its devices counted."""
-    found: dict[tuple[str, str], Traffic] = {}
+    by_host: dict[tuple[str, str], Traffic] = {}
     for launch in launches:
         hosts = {worker.rank: worker.host for worker in launch.line.workers} if launch.line else {}
         for line in launch.traffic:
             exchanged = _exchanged(launch, line.during)
             for host in line.hosts:
-                one = found.setdefault((host.host, line.during), Traffic(host=host.host, during=line.during))
-                one.sent += sum(size for rank, size in exchanged.items() if hosts.get(rank) == host.host)
+                counted_on = by_host.setdefault((host.host, line.during), Traffic(host=host.host, during=line.during))
+                counted_on.sent += sum(size for rank, size in exchanged.items() if hosts.get(rank) == host.host)
                 for device in host.devices:
-                    counted = one.devices.setdefault(device.device, Counted())
+                    counted = counted_on.devices.setdefault(device.device, Counted())
                     counted.sent += device.sent_bytes
                     counted.received += device.received_bytes
-    return [found[key] for key in sorted(found)]
+    return [by_host[key] for key in sorted(by_host)]
 
 
 def _exchanged(launch: Launch, during: str) -> dict[int, int]:
@@ -64,9 +64,9 @@ def _exchanged(launch: Launch, during: str) -> dict[int, int]:
     if during == "link":
         link = launch.link
         return {rank: size * len(link.rounds) for rank, size in enumerate(link.bytes)} if link else {}
-    found: Counter[int] = Counter()
+    sent: Counter[int] = Counter()
     for iteration in launch.timed:
         for worker in iteration.workers:
             if worker.sent_bytes is not None:
-                found[worker.rank] += worker.sent_bytes.left + worker.sent_bytes.right
-    return found
+                sent[worker.rank] += worker.sent_bytes.left + worker.sent_bytes.right
+    return sent

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from merge_bench.records.schema import GivenOptions
+
 if TYPE_CHECKING:
     from merge_bench.host.other_load import Look
 
@@ -19,8 +21,8 @@ class Caller:
 
     Attributes
     ----------
-    argv
-        The command line that the records keep.
+    argv, options
+        The command line and its options, which the records keep.
     signals
         Gives a context in which signals end a campaign in order.
     surround
@@ -30,6 +32,7 @@ class Caller:
     """
 
     argv: Sequence[str] = ()
+    options: GivenOptions | None = None
     signals: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
     surround: Callable[[Path], AbstractContextManager[object]] = contextlib.nullcontext
     look: Look | None = None

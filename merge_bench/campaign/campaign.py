@@ -11,15 +11,14 @@ from pathlib import Path
 
 import msgspec
 
-from merge_bench.campaign import resume as resuming
 from merge_bench.campaign.calling_program import UNTOUCHED, Caller
 from merge_bench.campaign.expected_time import ExpectedTime
 from merge_bench.campaign.host_load import check_host
-from merge_bench.campaign.make_plan import Prepared
+from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import Head, Job
+from merge_bench.campaign.resume import CONTINUE_AFTER, find_resumable, reopen_to_extend, run_environment
 from merge_bench.cluster import signals
 from merge_bench.config.installation import checkout
-from merge_bench.config.reader import ConfigFile
 from merge_bench.config.version import __version__
 from merge_bench.errors import RunFailed, say
 from merge_bench.records.schema import CampaignLine, Config, EndLine, FailureLine, Git, WarningLine
@@ -30,12 +29,13 @@ LaunchOne = Callable[[Job, CampaignWriter, int], int]
 """Makes one launch, by its index, and writes it down; gives its exit status."""
 
 
-def config_line(prepared: Prepared, config: ConfigFile | None) -> Config:
+def config_line(planned: PlannedRun) -> Config:
     """A config as the records name it; the built-in defaults are called ``default``."""
+    config = planned.config
     return Config(
         name=config.name if config is not None else "default",
         path=str(config.path) if config is not None else None,
-        variables=dict(prepared.settings.environment),
+        variables=dict(planned.settings.environment),
     )
 
 
@@ -52,11 +52,11 @@ def make_campaign(
     `wait_for_quiet`: seconds to wait at most until other processes leave this host's cores alone.
     `expected`: how long the launches take, which is printed before the first and corrected after it.
     """
-    line = first_line(head, jobs, caller.argv)
-    found = resuming.find(results, line, jobs) if resume and len(jobs) > 1 and extend is None else None
+    line = first_line(head, jobs, caller)
+    found = find_resumable(results, line, jobs) if resume and len(jobs) > 1 and extend is None else None
     with caller.signals(), signals.ignored():  # from here on, a signal is recorded
         if extend is not None:
-            found = resuming.extend(extend, line, jobs)
+            found = reopen_to_extend(extend, line, jobs)
         writer, left, first, status = found or (CampaignWriter.create(results, name), list(jobs), 0, 0)
         with writer:
             if found:
@@ -75,7 +75,7 @@ def make_campaign(
                         done, status = _make(left, writer, launch, first, status, expected)
                 except signals.Interrupted as before_the_first:
                     write_interruption(writer, before_the_first)
-            if done < len(left) and status in resuming.GOES_ON:
+            if done < len(left) and status in CONTINUE_AFTER:
                 status = RunFailed.exit_status
                 if resume and len(jobs) > 1:
                     finished = f"{len(jobs) - len(left) + done} of {len(jobs)} launches finished"
@@ -102,7 +102,7 @@ def _make(
                     write_interruption(writer, interrupted)
                 return done, status
             done += 1
-            if one not in resuming.GOES_ON:
+            if one not in CONTINUE_AFTER:
                 break
             if expected is not None and one == 0:
                 expected.note(job, time.monotonic() - began)
@@ -121,12 +121,20 @@ def write_interruption(writer: CampaignWriter, error: signals.Interrupted) -> No
         writer.write(FailureLine(launch=None, code=error.code, message=str(error)))
 
 
-def first_line(head: Head, jobs: Sequence[Job], argv: Sequence[str] = ()) -> CampaignLine:
+def first_line(head: Head, jobs: Sequence[Job], caller: Caller = UNTOUCHED) -> CampaignLine:
     """The first line of a new campaign, without its name."""
     return CampaignLine(
-        campaign_id="", argv=list(argv), version=__version__, git=git_state(), configs=list(head.configs),
-        seed=head.seed, plans=list(head.plans), runs=list(head.runs), surroundings=resuming.surroundings(jobs),
-    )  # fmt: skip
+        campaign_id="",
+        argv=list(caller.argv),
+        options=caller.options,
+        version=__version__,
+        git=git_state(),
+        configs=list(head.configs),
+        seed=head.seed,
+        plans=list(head.plans),
+        runs=list(head.runs),
+        surroundings=run_environment(jobs),
+    )
 
 
 def begin(writer: CampaignWriter, line: CampaignLine, jobs: Sequence[Job]) -> None:

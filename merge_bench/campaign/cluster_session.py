@@ -22,7 +22,7 @@ from merge_bench.cluster.launcher_choice import make_launcher
 from merge_bench.cluster.scheduler_client import close, connect, dashboard_link, raise_for_exited, wait_for_workers
 from merge_bench.cluster.worker_calls import WorkerCalls
 from merge_bench.errors import Caution, LaunchFailed, MergeBenchError, warn
-from merge_bench.merge import steps, worker
+from merge_bench.merge import worker
 from merge_bench.merge.engines import gpu_memory
 from merge_bench.merge.engines.gpu_memory import GpuMemory, pool_size
 from merge_bench.merge.plan import PROCESS_BYTES, Plan, check_fits
@@ -52,7 +52,7 @@ class Session:
         self.lanes: LanesLine | None = None
         self._client: Client | None = None
         self._workers: WorkerCalls | None = None
-        self._events: dict[str, Callable[[Mapping[str, Any]], None]] = {}
+        self._handlers: dict[str, Callable[[Mapping[str, Any]], None]] = {}
         self._other_load: HostLoad | None = None
         self._began = time.monotonic()
 
@@ -69,10 +69,10 @@ class Session:
 
     # -- starting and ending the cluster
 
-    def start(self, *, engine: bool = True, data_plane: bool | None = None) -> None:
+    def start(self, *, merges: bool = True, exchange: str | None = None) -> None:
         """Start the processes, wait for the workers, give them ranks, and have them load their libraries.
 
-        `engine`, `data_plane`: whether they load these; None: if the plan needs it.
+        `merges`: whether these are the libraries of the plan's merge; `exchange`: otherwise the data plane to load.
         """
         self.progress.phase("launching")
         look = begin_look(self.settings)
@@ -87,9 +87,9 @@ class Session:
         self.progress.phase("waiting for workers")
         self._gather(up_by)
         self.progress.phase("loading libraries")
-        if data_plane is None:
-            data_plane = self.plan.exchange == "ucx"
-        self._describe(self.plan.engine if engine else None, data_plane)
+        if merges and self.plan.data_plane.by_workers:
+            exchange = self.plan.exchange
+        self._describe(self.plan.engine if merges else None, exchange)
         check_ucx(self.descriptions)
         for caution in cautions(self.launcher, self.plan, self.settings):
             self.warn(caution)
@@ -98,7 +98,7 @@ class Session:
         check_memory(self.plan, self.descriptions)
         if self.plan.device_memory:
             set_up_devices(self.workers, self.descriptions, self.settings.rmm_pool_bytes)
-        self._client.subscribe_topic(self.topic, self._on_event)
+        self._client.subscribe_topic(self.topic, self._handle)
         self._other_load = look()
 
     def cause(self, problem: Exception) -> MergeBenchError | None:
@@ -127,19 +127,19 @@ class Session:
 
     # -- between start and end
 
-    def listen(self, event: str, take: Callable[[Mapping[str, Any]], None]) -> None:
-        """Have `take` called, in a thread of the client's, with every event of this name that a worker sends.
+    def on_event(self, name: str, handler: Callable[[Mapping[str, Any]], None]) -> None:
+        """Have `handler` called, in a thread of the client's, with every event of this name that a worker sends.
 
         An error that it raises ends the wait for the workers.
         """
-        self._events[event] = take
+        self._handlers[name] = handler
 
     def connect(self, addresses: Sequence[bytes]) -> float:
         """Connect every worker with every other, and learn what settings their UCX has.
 
         `addresses`: UCX's, by rank. Gives the longest round trip of a barrier, in seconds.
         """
-        connected: list[steps.Connected] = self.workers.on_all(steps.connect, addresses)
+        connected: list[worker.Connected] = self.workers.on_all(worker.connect, addresses)
         self.descriptions = [
             replace(each, ucx=replace(each.ucx, config=connection.ucx_config))
             for each, connection in zip(self.descriptions, connected, strict=True)
@@ -155,19 +155,26 @@ class Session:
 
         `data_bytes`, `rows`: of both frames over all workers.
         """
+        line = LaunchLine(
+            launch=self.launch,
+            config=self.job.config,
+            plan=self.job.plan,
+            block=self.job.block,
+            cluster=self._cluster(),
+            workers=self.descriptions,
+            data_bytes=data_bytes,
+            rows=rows,
+            startup_seconds=time.monotonic() - self._began,
+            other_load=self._other_load,
+        )
+        self.writer.write(line)
+
+    def _cluster(self) -> Cluster:
         client = self.workers.client
         port = self.workers.call(client._run_on_scheduler(dask_scheduler_functions.dashboard_port))
         address = client.scheduler.address if client.scheduler else None
-        cluster = Cluster(
-            launcher=self.launcher.name, protocol=self.plan.protocol, scheduler=address,
-            dashboard=dashboard_link(address, port),
-        )  # fmt: skip
-        line = LaunchLine(
-            launch=self.launch, config=self.job.config, plan=self.job.plan, block=self.job.block, cluster=cluster,
-            workers=self.descriptions, data_bytes=data_bytes, rows=rows, startup_seconds=time.monotonic() - self._began,
-            other_load=self._other_load,
-        )  # fmt: skip
-        self.writer.write(line)
+        link = dashboard_link(address, port)
+        return Cluster(launcher=self.launcher.name, protocol=self.plan.protocol, scheduler=address, dashboard=link)
 
     # -- the steps of a start
 
@@ -175,33 +182,36 @@ class Session:
         """Wait for the workers, give them ranks and the plugin."""
         calls = self.workers
         calls.watch.start([])
-        found = wait_for_workers(
+        places = wait_for_workers(
             lambda: calls.call(calls.client._run_on_scheduler(dask_scheduler_functions.worker_names)),
-            self.launcher, self.settings, self.plan.workers, up_by,
-        )  # fmt: skip
+            self.launcher,
+            self.settings,
+            self.plan.workers,
+            up_by,
+        )
         # Workers that we start are numbered host by host; those of a running cluster are grouped by host.
         owned = self.launcher.owns_processes
-        chosen = sorted(found, key=lambda at: ("" if owned else found[at][0], _natural(found[at][1])))
+        chosen = sorted(places, key=lambda at: ("" if owned else places[at][0], _natural(places[at][1])))
         placed = self.launcher.placed()
         calls.members = [
-            Member(rank, address, found[address][1], placed.get(found[address][1], found[address][0]), 0)
+            Member(rank, address, places[address][1], placed.get(places[address][1], places[address][0]), 0)
             for rank, address in enumerate(chosen[: self.plan.workers])
         ]
         calls.watch.start(calls.members)
         calls.call(calls.client._register_worker_plugin(worker.MergeWorker(), worker.PLUGIN, True))
 
-    def _describe(self, engine: str | None, data_plane: bool) -> None:
+    def _describe(self, engine: str | None, exchange: str | None) -> None:
         """Have the workers load libraries and describe their machines; from here on members have process ids."""
         calls = self.workers
-        found = calls.on_all(steps.describe, engine, data_plane, tuple(self.settings.environment))
-        self.descriptions = [Worker.of(m.rank, m.name, each) for m, each in zip(calls.members, found, strict=True)]
+        facts = calls.on_all(worker.describe, engine, exchange, tuple(self.settings.environment))
+        self.descriptions = [Worker.of(m.rank, m.name, each) for m, each in zip(calls.members, facts, strict=True)]
         calls.members = [
             Member(m.rank, m.address, m.name, each.host, each.pid)
             for m, each in zip(calls.members, self.descriptions, strict=True)
         ]
         calls.watch.start(calls.members)
 
-    def _on_event(self, event: tuple[float, Mapping[str, Any]]) -> None:
+    def _handle(self, event: tuple[float, Mapping[str, Any]]) -> None:
         message = event[1]
         if message["event"] == "out-of-memory":
             self.workers.watch.report(message["message"])
@@ -209,10 +219,10 @@ class Session:
         if message["event"] == "stuck":
             self.workers.notice_stuck(message["rank"], message["how"])
             return
-        take = self._events.get(message["event"])
+        handler = self._handlers.get(message["event"])
         try:
-            if take is not None:
-                take(message)
+            if handler is not None:
+                handler(message)
         except MergeBenchError as error:
             self.workers.notice(error)
         else:
@@ -221,7 +231,7 @@ class Session:
 
 def cautions(launcher: Launcher, plan: Plan, settings: ClusterSettings) -> list[Caution]:
     """Warnings about the hosts that affect the numbers; none if nothing goes over UCX."""
-    if plan.exchange != "ucx" and plan.protocol != "ucx":
+    if not plan.data_plane.endpoints and plan.protocol != "ucx":
         return []
     return launcher.cautions(settings)
 
@@ -244,11 +254,11 @@ def set_up_devices(workers: WorkerCalls, descriptions: Sequence[Worker], pool_by
 
     `pool_bytes`: the size that was asked for; None: by what the GPU has.
     """
-    workers.on_all(steps.open_device)  # each context takes some of the memory that the next step looks at
-    found = workers.on_all(gpu_memory.inspect)
+    workers.on_all(worker.open_device)  # each context takes some of the memory that the next step looks at
+    memories = workers.on_all(gpu_memory.inspect)
     places = [(each.host, str(each.environment.get("CUDA_VISIBLE_DEVICES")).partition(",")[0]) for each in descriptions]
     on_gpu: dict[tuple[str, str], list[GpuMemory]] = {}
-    for place, memory in zip(places, found, strict=True):
+    for place, memory in zip(places, memories, strict=True):
         on_gpu.setdefault(place, []).extend([memory] if memory else [])
     sizes = {place: pool_size(pool_bytes, each) for place, each in on_gpu.items() if each}
     workers.results(workers.submit(gpu_memory.set_up_pool, [(sizes.get(place),) for place in places]))

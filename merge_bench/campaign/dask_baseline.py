@@ -16,12 +16,11 @@ import dask
 from distributed import Future
 
 from merge_bench.campaign.cluster_session import Session
-from merge_bench.campaign.launch_record import compare_environment
-from merge_bench.campaign.merge_record import MergeRecord, Tables, make_tables
+from merge_bench.campaign.recording import MergeRecord, Tables, compare_environment, make_tables
 from merge_bench.cluster import dask_scheduler_functions
 from merge_bench.errors import RunFailed
-from merge_bench.merge import dask_baseline_steps as dask_steps
-from merge_bench.merge import steps
+from merge_bench.merge import worker
+from merge_bench.merge.exchange import dask as dask_steps
 from merge_bench.merge.verification.verify import Check
 from merge_bench.records.schema import IterationLine, MemoryLine
 
@@ -42,8 +41,8 @@ def measure_baseline(session: Session) -> None:
         session.progress.phase("merging")
         for index in range(plan.iterations):
             merge.once(index, warmup=False, last=index == plan.iterations - 1)
-    session.writer.write(MemoryLine(launch=session.launch, workers=session.workers.on_all(steps.finish)))
-    session.workers.on_all(steps.close)
+    session.writer.write(MemoryLine(launch=session.launch, workers=session.workers.on_all(worker.finish)))
+    session.workers.on_all(worker.close)
 
 
 class _DaskMerge:
@@ -66,17 +65,17 @@ class _DaskMerge:
         """Gives the keys of the result, whose futures end here."""
         session, plan = self._session, self._session.plan
         start = time.perf_counter()
-        found = self._start_there() if plan.device_memory else self._start_here()
-        session.workers.wait_for(found, members=())
+        result = self._start_there() if plan.device_memory else self._start_here()
+        session.workers.wait_for(result, members=())
         wall = time.perf_counter() - start
         self._record.iteration(IterationLine(launch=session.launch, index=index, warmup=warmup, wall_seconds=wall))
         if plan.verify == "every" or (last and plan.verify != "off"):
-            self._record.verdict(None if warmup else index, self._of_parts(dask_steps.baseline_check, zip(found)))
+            self._record.verdict(None if warmup else index, self._of_parts(dask_steps.baseline_check, zip(result)))
         if plan.write_result is not None and last and not warmup:
-            numbered = ((part, number) for number, part in enumerate(found))
+            numbered = ((part, number) for number, part in enumerate(result))
             checks = self._of_parts(dask_steps.baseline_write, numbered)
             self._record.verdict(index, checks, plan.write_result)
-        return [part.key for part in found]
+        return [part.key for part in result]
 
     def _of_parts(self, step: Callable[..., Check], given: Iterable[tuple[Any, ...]]) -> list[Check]:
         """What a step gives for each partition of the result, which is the first of its arguments."""
@@ -108,11 +107,11 @@ class _DaskMerge:
             parts = ([part.key for part in each] for each in self._parts)
             workers.on_one(0, dask_steps.baseline_start, *parts, self._addresses, name)
             # Its name makes the scheduler tell this client of the result; a future made of a key alone stays pending.
-            found: list[Future] = workers.call(workers.client.get_dataset(name, asynchronous=True))
+            result: list[Future] = workers.call(workers.client.get_dataset(name, asynchronous=True))
         finally:
             forget = workers.client.unpublish_dataset(name, asynchronous=True)
             workers.client.loop.add_callback(_quietly, forget)
-        return found
+        return result
 
 
 async def _quietly(answer: Awaitable[object]) -> None:

@@ -17,10 +17,10 @@ from merge_bench.errors import MergeBenchError
 from merge_bench.host.memory import usable_cores
 from merge_bench.merge.engines import describe
 from merge_bench.records.campaign import Campaign, Launch
-from merge_bench.records.reader import read_campaign, read_head
+from merge_bench.records.reader import read_campaign
 from merge_bench.records.recorded_plan import without_names
-from merge_bench.records.writer import RECORDS
-from merge_bench.units import format_duration
+from merge_bench.records.results_folder import ResultsFolder
+from merge_bench.units import format_duration, plural
 
 START_SECONDS = 4.0
 """From starting the processes of a small launch to their end: 3.9 and 4.2 s on two cores."""
@@ -31,14 +31,25 @@ RULE = (
     f"by a rule of thumb: {START_SECONDS:g} s a launch, and {ROW_SECONDS * 1e9:g} ns of a core for each row and merge"
 )
 ENOUGH_LAUNCHES, MOST_READ, FEW = 6, 12, 3
-_LENGTHS = ("launches", "iterations", "warmup", "tune", "seed", "timeout", "require_transport", "verify",
-            "link_rounds", "check_link", "write_result")  # fmt: skip
+_LENGTHS = (
+    "launches",
+    "iterations",
+    "warmup",
+    "tune",
+    "seed",
+    "timeout",
+    "require_transport",
+    "verify",
+    "link_rounds",
+    "check_link",
+    "write_result",
+)
 
 
 def merge_seconds(job: Job) -> float | None:
     """Seconds of a launch by the rule of thumb; None for what the rule does not cover: GPUs, Dask's merge, tables."""
     plan = job.prepared.plan
-    if plan.rows_per_chunk is None or plan.exchange != "ucx" or describe(plan.engine).device_memory:
+    if plan.rows_per_chunk is None or not plan.data_plane.by_workers or describe(plan.engine).device_memory:
         return None
     here = launchers()[job.prepared.settings.launcher].starts_here
     return rule_of_thumb(
@@ -51,43 +62,30 @@ def rule_of_thumb(rows: float, iterations: int) -> float:
     return START_SECONDS + rows * (ROW_SECONDS * iterations + ROW_ONCE_SECONDS)
 
 
-@dataclass(frozen=True)
-class Earlier:
-    """Earlier launches of this host in the folder `results`, of which few are read, the newest first."""
+def earlier_seconds(results: Path, plan: Mapping[str, Any], config: str) -> list[float]:
+    """Seconds of launches of the same problem that this host made, the newest first, scaled to the plan's iterations.
 
-    results: Path
-
-    def seconds(self, plan: Mapping[str, Any], config: str) -> list[float]:
-        """Seconds of each launch of the same problem, scaled to the plan's iterations.
-
-        Launches of the same config, or, if there is none, of any. Those of campaigns on a busy host count only if there
-        are no others: their times are longer, but nearer than a guess.
-        """
-        problem, host, read = _problem(plan), socket.gethostname(), 0
-        same: list[float] = []
-        others: list[float] = []
-        same_busy: list[float] = []
-        others_busy: list[float] = []
-        for records in sorted(self.results.glob(f"*/{RECORDS}"), reverse=True):
-            if len(same) >= ENOUGH_LAUNCHES or read >= MOST_READ:
-                break
-            head = read_head(records)
-            if head is None or (head.surroundings or {}).get("host") != host:
-                continue
-            alike = [index for index, each in enumerate(head.plans) if _problem(each) == problem]
-            if not alike:
-                continue
-            read += 1
-            try:
-                campaign = read_campaign(records)
-            except MergeBenchError:
-                continue
-            busy = bool(busy_host(campaign))
-            for launch in _of_plans(campaign, alike):
-                its = launch.key[0] if launch.key else campaign.head.configs[0].name
-                mine, theirs = (same_busy, others_busy) if busy else (same, others)
-                (mine if its == config else theirs).append(_scaled(launch, plan.get("iterations")))
-        return (same or others or same_busy or others_busy)[:ENOUGH_LAUNCHES]
+    Launches of the same config, or, if there is none, of any. Those of campaigns on a busy host count only if there are
+    no others: their times are longer, but nearer than a guess. Few results in the folder `results` are read.
+    """
+    problem, host, read = _problem(plan), socket.gethostname(), 0
+    seconds: dict[tuple[bool, bool], list[float]] = {}  # by whether the host was busy and the config is another
+    for folder, head in ResultsFolder(results).newest(lambda head: head.host == host):
+        if len(seconds.get((False, False), ())) >= ENOUGH_LAUNCHES or read >= MOST_READ:
+            break
+        alike = [index for index, recorded in enumerate(head.plans) if _problem(recorded) == problem]
+        if not alike:
+            continue
+        read += 1
+        try:
+            campaign = read_campaign(folder)
+        except MergeBenchError:
+            continue
+        busy = bool(busy_host(campaign))
+        for launch in _of_plans(campaign, alike):
+            its = launch.key[0] if launch.key else campaign.head.configs[0].name
+            seconds.setdefault((busy, its != config), []).append(_scaled(launch, plan.get("iterations")))
+    return seconds[min(seconds)][:ENOUGH_LAUNCHES] if seconds else []
 
 
 def _of_plans(campaign: Campaign, plans: Sequence[int]) -> list[Launch]:
@@ -105,11 +103,6 @@ def _scaled(launch: Launch, iterations: object) -> float:
     if not walls or not isinstance(iterations, int):
         return total
     return max(total - sum(walls), 0.0) + iterations * statistics.median(walls)
-
-
-def _usual(seconds: Sequence[float]) -> float:
-    """The median, but the least of fewer than three: the first launch of all also compiles its loops."""
-    return min(seconds) if len(seconds) < FEW else statistics.median(seconds)
 
 
 def _problem(plan: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,8 +146,10 @@ class ExpectedTime:
         """Seconds as known before the campaign, and from how many earlier launches; 0: by the rule."""
         key = job.config, job.plan
         if key not in self._known:
-            found = Earlier(self.results).seconds(self.plans[job.plan], job.config)
-            self._known[key] = (_usual(found), len(found)) if found else (self.usual(job), 0)
+            earlier = earlier_seconds(self.results, self.plans[job.plan], job.config)
+            # The least of few: the first launch of all also compiles its loops.
+            usual = min if len(earlier) < FEW else statistics.median
+            self._known[key] = (usual(earlier), len(earlier)) if earlier else (self.usual(job), 0)
         return self._known[key]
 
     def note(self, job: Job, seconds: float) -> None:
@@ -166,12 +161,12 @@ class ExpectedTime:
 
     def total(self, jobs: Sequence[Job]) -> float | None:
         """Seconds of all `jobs`; None if one is not known."""
-        found = [self.of(job) for job in jobs]
-        return math.fsum(each or 0.0 for each in found) if None not in found else None
+        seconds = [self.of(job) for job in jobs]
+        return math.fsum(each or 0.0 for each in seconds) if None not in seconds else None
 
     def sentence(self, jobs: Sequence[Job]) -> str:
         """``12 launches take about 2 minutes (as 6 earlier launches here did)``."""
-        count = f"{len(jobs)} launch{'es take' if len(jobs) > 1 else ' takes'}"
+        count = f"{plural(len(jobs), 'launch')} {'take' if len(jobs) > 1 else 'takes'}"
         total = self.total(jobs)
         if total is None:
             new = dict.fromkeys(job.config for job in jobs if self.of(job) is None)

@@ -20,9 +20,14 @@ IN_A_ROW = 3
 
 
 def check_host(
-    settings: ClusterSettings, writer: CampaignWriter, *, wait: float | None = None,
-    first: Look | None = None, look: Look | None = None, clock: Callable[[], float] = time.monotonic,
-) -> None:  # fmt: skip
+    settings: ClusterSettings,
+    writer: CampaignWriter,
+    *,
+    wait: float | None = None,
+    first: Look | None = None,
+    look: Look | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
     """Print and record a warning if other processes keep this host's cores busy.
 
     With `wait`, first wait for at most so many seconds until they do not. A cluster that does not run on this host is
@@ -36,26 +41,26 @@ def check_host(
     look = look or other_load.look
     if not launchers()[settings.launcher].starts_here:
         return
-    found = (first or look)()
-    if not found.quiet and wait is not None:
-        found = _wait(found, wait, look, clock)
-    if found.quiet:
+    load = (first or look)()
+    if not load.quiet and wait is not None:
+        load = _wait(load, wait, look, clock)
+    if load.quiet:
         return
-    caution = Caution(BUSY_HOST, BUSY.format(found), REMEDY)
+    caution = Caution(BUSY_HOST, BUSY.format(load), REMEDY)
     warn(caution)
     writer.write(WarningLine.of(caution))
 
 
-def _wait(found: OtherLoad, wait: float, look: Look, clock: Callable[[], float]) -> OtherLoad:
+def _wait(load: OtherLoad, wait: float, look: Look, clock: Callable[[], float]) -> OtherLoad:
     """Look again and again until the host is quiet, or `wait` seconds have passed; gives the last look."""
     began, quiet = clock(), 0
-    say(f"waiting for at most {format_duration(wait)} until this host is quiet: other processes keep {found}")
+    say(f"waiting for at most {format_duration(wait)} until this host is quiet: other processes keep {load}")
     while quiet < IN_A_ROW and clock() - began < wait:
-        found = look()
-        quiet = quiet + 1 if found.quiet else 0
+        load = look()
+        quiet = quiet + 1 if load.quiet else 0
     how = "this host is quiet" if quiet == IN_A_ROW else "stopped waiting for a quiet host"
     say(f"{how} after {format_duration(clock() - began)}")
-    return found
+    return load
 
 
 def begin_look(settings: ClusterSettings) -> Callable[[], HostLoad | None]:
@@ -65,9 +70,7 @@ def begin_look(settings: ClusterSettings) -> Callable[[], HostLoad | None]:
     end = other_load.begin()
 
     def ended() -> HostLoad:
-        found = end()
-        return HostLoad(
-            busy=found.busy, cores=found.cores, processes=[f"pid {e.pid} {e.name}" for e in found.processes]
-        )
+        load = end()
+        return HostLoad(busy=load.busy, cores=load.cores, processes=[f"pid {e.pid} {e.name}" for e in load.processes])
 
     return ended

@@ -39,34 +39,40 @@ class Outcome:
 
 
 def make_launch(
-    job: Job, writer: CampaignWriter, progress: Progress, launch: int, use: Callable[[Session], None],
-    *, engine: bool = True, data_plane: bool | None = None,
-) -> int:  # fmt: skip
+    job: Job,
+    writer: CampaignWriter,
+    progress: Progress,
+    launch: int,
+    use: Callable[[Session], None],
+    *,
+    merges: bool = True,
+    exchange: str | None = None,
+) -> int:
     """Bring a cluster up, `use` it, and take it down; gives the exit status.
 
-    `engine`, `data_plane`: whether the workers load these; None: if the plan needs it. A failure is written down. Every
-    process that was started is gone when this returns.
+    `merges`, `exchange`: as of `Session.start`. A failure is written down. Every process that was started is gone when
+    this returns.
     """
     from merge_bench.campaign.cluster_session import Session
 
     session = Session(job, writer, progress, launch)
     session.launcher.looks = launch == 0
-    with recorded(job, writer, launch, session) as outcome:
-        session.start(engine=engine, data_plane=data_plane)
+    with record_outcome(job, writer, launch, session) as outcome:
+        session.start(merges=merges, exchange=exchange)
         use(session)
     return outcome.status
 
 
 @contextlib.contextmanager
-def recorded(job: Job, writer: CampaignWriter, launch: int, started: Started) -> Iterator[Outcome]:
-    """The life of one launch of a campaign: `ended`, with lines for why it failed and that it ended.
+def record_outcome(job: Job, writer: CampaignWriter, launch: int, started: Started) -> Iterator[Outcome]:
+    """The life of one launch of a campaign: `stop_on_exit`, with lines for why it failed and that it ended.
 
     An error of this program ends the block and is not raised again: the outcome then has its exit status.
     """
     began, outcome = time.monotonic(), Outcome()
     with signals.ignored():
         try:
-            with ended(started, writer, lambda error: _write_failure(job, writer, launch, error)):
+            with stop_on_exit(started, writer, lambda error: _write_failure(job, writer, launch, error)):
                 yield outcome
             outcome.status = 0
         except MergeBenchError as error:
@@ -78,7 +84,7 @@ def recorded(job: Job, writer: CampaignWriter, launch: int, started: Started) ->
 
 
 @contextlib.contextmanager
-def ended(
+def stop_on_exit(
     started: Started, writer: CampaignWriter, failed: Callable[[MergeBenchError], None] = lambda error: None
 ) -> Iterator[None]:
     """End what was `started` after the block, whatever happens in it.
@@ -119,9 +125,16 @@ def _explain(problem: Exception, started: Started, writer: CampaignWriter) -> Me
 
 def _write_failure(job: Job, writer: CampaignWriter, launch: int, error: MergeBenchError) -> None:
     failure = FailureLine(
-        launch=launch, config=job.config, plan=job.plan, block=job.block, code=error.code,
-        message=str(error), host=error.host, rank=error.rank, log_tail=error.log_tail,
-    )  # fmt: skip
+        launch=launch,
+        config=job.config,
+        plan=job.plan,
+        block=job.block,
+        code=error.code,
+        message=str(error),
+        host=error.host,
+        rank=error.rank,
+        log_tail=error.log_tail,
+    )
     try:
         writer.write(failure)
     except RunFailed:  # what cannot be recorded is printed

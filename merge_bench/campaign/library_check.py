@@ -52,12 +52,17 @@ def check_libraries(config: Mapping[str, str], surroundings: Mapping[str, str]) 
 
 @functools.cache
 def _problem(environment: tuple[tuple[str, str], ...]) -> str:
-    command = [sys.executable, "-P", "-m", "merge_bench.merge.library_probe"]
+    command = [sys.executable, "-P", "-m", __name__]
     try:
         done = subprocess.run(
-            command, env=dict(environment), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            timeout=SECONDS, check=False,
-        )  # fmt: skip
+            command,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=SECONDS,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
         return ""
     if done.returncode == 0:
@@ -67,3 +72,18 @@ def _problem(environment: tuple[tuple[str, str], ...]) -> str:
     return (
         f"its process {how_ended(done.returncode)} ({telling[-1].strip()[-160:] if telling else 'it printed nothing'})"
     )
+
+
+def main() -> None:
+    """What a worker does first with its libraries: compile a loop with numba, and join two frames with polars."""
+    import numba
+    import numpy as np
+    import polars as pl
+
+    frame = pl.DataFrame({"key": np.arange(9)})
+    total = numba.njit(nogil=True)(lambda values: values.sum())
+    assert total(frame.join(frame, on="key")["key"].to_numpy()) == 36
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""Makes the plan and the cluster settings from the resolved options, and refuses what cannot work."""
+"""Makes the plan of a run and the settings of its cluster from its options, on the machine that starts it."""
 
 from __future__ import annotations
 
@@ -7,34 +7,32 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from merge_bench.campaign import choose_distribution, require_transport
-from merge_bench.campaign.count_tables import count_tables
 from merge_bench.campaign.library_check import check_libraries
-from merge_bench.campaign.questions import plan_question
+from merge_bench.campaign.machine_checks import Machine, check_engine, check_gpus, check_transports
+from merge_bench.campaign.run_options import AUTO, engine_of, needing_a_shuffle, protocol_of, refuse_no_pairs
 from merge_bench.cluster import dask_settings
-from merge_bench.cluster.base import ClusterSettings
+from merge_bench.cluster.base import ClusterSettings, LauncherKind
 from merge_bench.cluster.environment import open_port, ucx_settings
 from merge_bench.cluster.hosts import HostSpec, count_workers, place
-from merge_bench.cluster.launcher_choice import choose, choose_kind, leftovers
+from merge_bench.cluster.launcher_choice import choose, leftovers
 from merge_bench.cluster.launchers import launchers
 from merge_bench.cluster.running_cluster import count_running
 from merge_bench.config.files import open_regular
-from merge_bench.config.installation import how_to_set_up
+from merge_bench.config.options import RunOptions
 from merge_bench.config.reader import ConfigFile
-from merge_bench.config.resolve import Resolved
 from merge_bench.config.trust import REMEDY, process_environment
 from merge_bench.errors import Caution, UsageError
-from merge_bench.host import gpu, network
-from merge_bench.host.memory import available_bytes, usable_cores
-from merge_bench.merge import engines
-from merge_bench.merge.engines import Description
-from merge_bench.merge.how import DASK_JOINS, How
-from merge_bench.merge.plan import Plan, check_fits
-from merge_bench.merge.workload.benchmarks import BENCHMARKS
-from merge_bench.merge.workload.synthetic import KEY, SyntheticSpec
-from merge_bench.merge.workload.tables import TableSpec
+from merge_bench.host import network
+from merge_bench.merge import distribution
+from merge_bench.merge.distribution import Distribution
+from merge_bench.merge.engines.base import How
+from merge_bench.merge.exchange import data_plane
+from merge_bench.merge.plan import Plan, check_fits, side_bytes
+from merge_bench.merge.workload import BENCHMARKS
+from merge_bench.merge.workload.benchmark import Benchmark
+from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.merge.workload.tables import TableSpec, plan_tables
 
 MESSAGE_BYTES = 32 << 20
 MESSAGE_BYTES_ACROSS = 4 << 20  # with long messages, peers that share a link take turns, and the last one waits
@@ -46,146 +44,131 @@ SLOW_PIPELINE = Caution(
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """What a run needs to begin."""
+class PlannedRun:
+    """What a run needs to begin, and the options and the config that it was made from."""
 
+    options: RunOptions
+    config: ConfigFile | None
     plan: Plan
     settings: ClusterSettings
     warnings: tuple[Caution, ...] = ()
 
-
-def check_options(options: Resolved) -> None:
-    """Refuse options that never work together; nothing about hosts, tables or a running cluster is looked up.
-
-    Raises
-    ------
-    UsageError
-        One sentence naming the option that is wrong.
-    """
-    values: dict[str, Any] = options.values
-    launcher = choose_kind(values, os.environ)
-    if (
-        not launcher.owns_processes
-        and values["interface"]
-        and not options.sources["interface"].startswith("environment")
-    ):
-        raise UsageError(
-            "--interface cannot be used with a running cluster, whose interface is fixed; omit --interface"
-        )
-    refuse_more_launches(launcher.name, values["launches"])
-    if launcher.owns_processes and not launcher.starts_here:
-        _protocol(values, others_connect=True)
-    if values["workload"] == "synthetic":
-        _check_synthetic_keys(values)
-    engine = _engine(values, gpu.gpu_count(), here=False)
-    _how(values)
-    _pipeline(values, engine)
-    _runtime_filter(values, engine)
-    _timeline(values)
-    choose_distribution.check(values)
-    _required(values, values["workers"] or 2)
+    @property
+    def launcher(self) -> LauncherKind:
+        """How its cluster starts."""
+        return launchers()[self.settings.launcher]
 
 
-def prepare(options: Resolved, config: ConfigFile | None, *, count_rows: bool = True) -> Prepared:
-    """Check the options, which passed `check_options`, against this machine, and make the plan.
-
-    `count_rows`: whether to count the result's rows of real tables, for which their keys are read.
+def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine) -> PlannedRun:
+    """The plan of a run on `machine`; `options`: of one run, as `run_options.runs_of` gives them.
 
     Raises
     ------
     UsageError
-        One sentence naming the option that is wrong.
+        If this machine, its hosts, or the tables do not allow it.
+    GateNotMet
+        If no transport that is required can be used here.
     """
-    values: dict[str, Any] = options.values
-    launcher, hosts = choose(values, os.environ)
+    launcher, hosts = choose(options, machine.environ)
     _refuse_other_users(options, hosts)
     existing = not launcher.owns_processes
-    environment = {} if config is None else process_environment(config, trusted=bool(values["trust_config"]))
-    seen = max((host.gpus or 0 for host in hosts), default=0) or gpu.gpu_count()
-    engine, exchange = _engine(values, seen, here=launcher.starts_here), values["exchange"]
-    gpus = seen if engine.device_memory else 0
-    if engine.device_memory:
-        _check_order({**os.environ, **environment})
+    environment = {} if config is None else process_environment(config, trusted=options.trust_config)
+    variables = {**machine.environ, **environment}
+    seen = max((host.gpus or 0 for host in hosts), default=0) or machine.gpus
+    engine, plane = engine_of(options, gpus=seen > 0), data_plane(options.exchange)
+    check_engine(engine, variables, seen, here=launcher.starts_here)
+    gpus, per_gpu = seen if engine.device_memory else 0, options.workers_per_gpu
     if gpus:  # an unknown host is assumed to be like this one; the launcher asks it later
         hosts = tuple(host if host.gpus is not None else replace(host, gpus=gpus, assumed=True) for host in hosts)
-    workers = _workers(values, gpus, hosts, existing=existing)
-    others_connect = bool(hosts) or (launcher.starts_here and _leaves_loopback(values["interface"]))
-    protocol = "tcp" if existing and values["protocol"] == "auto" else _protocol(values, others_connect=others_connect)
+    workers = options.workers or _workers(options, launcher, hosts, gpus, machine)
+    refuse_no_pairs(options, workers)
+    others_connect = bool(hosts) or (launcher.starts_here and _leaves_loopback(options.interface))
+    protocol = "tcp"
+    if not (existing and options.protocol == AUTO):
+        protocol = protocol_of(options, others_connect=others_connect)
     if not existing:
-        dask_settings.check(protocol=protocol, dask_frames=exchange == "dask")
-    per_gpu = values["workers_per_gpu"]
+        dask_settings.check(protocol=protocol, dask_frames=not plane.by_workers)
     most = max((len(each.workers) for each in place(hosts, workers, per_gpu)), default=workers)
-    workload = _workload(values, workers, engine.name)
-    distribution = choose_distribution.choose(values, workload, workers)
-    warnings = workload.warnings if isinstance(workload, TableSpec) else ()
-    if left := leftovers(values, os.environ):
-        warnings += (left,)
+    workload = _workload(options, workers, engine.name, generate=machine.looks)
     plan = Plan(
         workload=workload,
         workers=workers,
-        iterations=values["iterations"],
-        warmup=values["warmup"],
-        launches=values["launches"],
+        iterations=options.timed_iterations,
+        warmup=options.warmup,
+        launches=options.launches,
         engine=engine.name,
-        exchange=exchange,
+        exchange=options.exchange,
         protocol=protocol,
-        verify=values["verify"],
-        timeout=float(values["timeout"]),
-        seed=values["seed"],
-        how=How(values["how"]),
-        distribution=distribution,
-        rows_per_chunk=values["chunk"] if isinstance(workload, SyntheticSpec) else None,
-        error_handling=values["error_handling"] == "peer",
-        message_bytes=values["message_size"] or (MESSAGE_BYTES_ACROSS if len(hosts) > 1 else MESSAGE_BYTES),
-        link_rounds=values["link_rounds"],
-        check_link=values["check_link"],
-        shuffle=values["shuffle"],
-        pipeline=_pipeline(values, engine) and workers > 1,
-        stores=values["stores"],
-        runtime_filter=_runtime_filter(values, engine),
-        threads=max(1, usable_cores() // most),
-        require_transport=_required(values, workers),
-        timeline=_timeline(values),
-        write_result=_result_folder(values),
+        verify=options.verify,
+        timeout=options.timeout,
+        seed=options.seed,
+        how=How(options.how),
+        distribution=_distribution(options, workload, workers),
+        error_handling=options.error_handling == "peer",
+        message_bytes=options.message_size or (MESSAGE_BYTES_ACROSS if len(hosts) > 1 else MESSAGE_BYTES),
+        link_rounds=options.link_rounds,
+        check_link=options.check_link,
+        shuffle=options.shuffle,
+        pipeline=options.pipeline == "on" and workers > 1,
+        stores=options.stores,
+        runtime_filter=options.runtime_filter == "on",
+        threads=max(1, machine.cores // most),
+        require_transport=options.require_transport,
+        timeline=options.timeline if plane.timeline else "off",
+        write_result=_result_folder(options),
     )
     settings = ClusterSettings(
         environment=environment,
-        results=Path(values["results"]),
+        results=Path(options.results),
         gpus=gpus,
         workers_per_gpu=per_gpu,
-        rmm_pool_bytes=values["rmm_pool_size"],
-        interface=None if existing else values["interface"],
+        rmm_pool_bytes=options.rmm_pool_size,
+        interface=None if existing else options.interface,
         launcher=launcher.name,
         hosts=hosts,
-        ssh_config=values["ssh_config"],
-        scheduler_address=values["scheduler_address"],
-        scheduler_file=values["scheduler_file"],
-        counted=workers if existing and values["workers"] is None else None,
-        start_timeout=float(values["start_timeout"]),
-        dask_dashboard=values["dask_dashboard"],
+        ssh_config=options.ssh_config,
+        scheduler_address=options.scheduler_address,
+        scheduler_file=options.scheduler_file,
+        counted=workers if existing and options.workers is None else None,
+        start_timeout=options.start_timeout,
+        dask_dashboard=options.dask_dashboard,
         sources=options.sources,
-        ucx={} if existing else launcher_ucx(values, {**os.environ, **environment}, hosts=len(hosts)),
+        ucx={} if existing else launcher_ucx(options, variables, hosts=len(hosts)),
     )
     if settings.ssh_config:
         open_regular(settings.ssh_config).close()  # ssh itself says little about a file that it cannot read
     if launcher.starts_here:
-        _check_gpus(workers, gpus, per_gpu)
-        check_fits(plan, available_bytes(), workers, socket.gethostname())
-        check_libraries(environment, os.environ)
-        if exchange == "ucx":
-            require_transport.check_machine(plan.require_transport, {**os.environ, **environment}, workers)
-    if count_rows and isinstance(workload, TableSpec):
-        warnings = (*count_tables(workload, workers, How(values["how"]), distribution.sent), *warnings)
-    if plan.pipeline and launcher.starts_here:
-        warnings += (SLOW_PIPELINE,)
-    if not existing and protocol != "tls":
-        warnings += (open_dask_port(protocol, everyone=not others_connect),)
-    if not existing and len(hosts) < 2 and "ucx" in (exchange, protocol):
-        port = open_port(
-            {**settings.ucx, **os.environ, **environment}, values["interface"] or ("its host" if hosts else None)
-        )
-        warnings += (port,) if port else ()
-    return Prepared(plan, settings, warnings)
+        check_gpus(workers, gpus, per_gpu)
+        check_fits(plan, machine.memory, workers, socket.gethostname())
+        check_libraries(environment, machine.environ)
+        if plane.endpoints:
+            check_transports(plan.require_transport, variables, workers)
+    planned = PlannedRun(options, config, plan, settings)
+    ports = () if existing else _open_ports(planned, variables, others_connect=others_connect)
+    return replace(planned, warnings=(*_remarks(planned, machine), *ports))
+
+
+def _remarks(planned: PlannedRun, machine: Machine) -> tuple[Caution, ...]:
+    """What is worth a warning about tables, launcher and phases."""
+    workload = planned.plan.workload
+    found = list(workload.warnings) if isinstance(workload, TableSpec) else []
+    if left := leftovers(planned.options, machine.environ):
+        found.append(left)
+    if planned.plan.pipeline and planned.launcher.starts_here:
+        found.append(SLOW_PIPELINE)
+    return tuple(found)
+
+
+def _open_ports(planned: PlannedRun, variables: Mapping[str, str], *, others_connect: bool) -> tuple[Caution, ...]:
+    """The warnings for ports that ask for no certificate."""
+    plan, settings, found = planned.plan, planned.settings, []
+    if plan.protocol != "tls":
+        found.append(open_dask_port(plan.protocol, everyone=not others_connect))
+    if len(settings.hosts) < 2 and (plan.data_plane.endpoints or plan.protocol == "ucx"):
+        bound = planned.options.interface or ("its host" if settings.hosts else None)
+        port = open_port({**settings.ucx, **variables}, bound)
+        found += [port] if port else []
+    return tuple(found)
 
 
 def open_dask_port(protocol: str, *, everyone: bool) -> Caution:
@@ -198,51 +181,23 @@ def open_dask_port(protocol: str, *, everyone: bool) -> Caution:
     )
 
 
-def launcher_ucx(values: Mapping[str, Any], variables: Mapping[str, str], *, hosts: int) -> dict[str, str]:
+def launcher_ucx(options: RunOptions, variables: Mapping[str, str], *, hosts: int) -> dict[str, str]:
     """`ucx_settings` for these options."""
     return ucx_settings(
-        variables, hosts=hosts, exchange=values["exchange"], protocol=values["protocol"],
-        error_handling=values["error_handling"] == "peer",
-    )  # fmt: skip
+        variables,
+        hosts=hosts,
+        exchange=options.exchange,
+        protocol=options.protocol,
+        error_handling=options.error_handling == "peer",
+    )
 
 
-def _refuse_other_users(options: Resolved, hosts: Sequence[HostSpec]) -> None:
+def _refuse_other_users(options: RunOptions, hosts: Sequence[HostSpec]) -> None:
     """Refuse hosts of another user that a config names: this machine unpickles what processes there send."""
     user = next((host.name for host in hosts if "@" in host.name), None)
-    if user and options.sources["hosts"].startswith("config") and not options.values["trust_config"]:
-        where = options.sources["hosts"].removeprefix("config ")
+    if user and options.source("hosts").startswith("config") and not options.trust_config:
+        where = options.source("hosts").removeprefix("config ")
         raise UsageError(f"{where}: MERGE_BENCH_HOSTS has a host with a user name, {user}@...; {REMEDY}")
-
-
-def _check_gpus(workers: int, gpus: int, per_gpu: int) -> None:
-    if gpus and workers > gpus * per_gpu:
-        raise UsageError(
-            f"--workers {workers} with --workers-per-gpu {per_gpu} needs {-(-workers // per_gpu)} GPUs, but only"
-            f" {gpus} can be used; use --workers-per-gpu {-(-workers // gpus)} to share GPUs"
-        )
-
-
-def _check_order(environ: Mapping[str, str]) -> None:
-    for name, order in gpu.IN_ORDER.items():
-        if environ.get(name, order) != order:
-            raise UsageError(
-                f"with {name}={environ[name]}, GPU numbers differ from those of nvidia-smi; unset it, or set it to"
-                f" {order}"
-            )
-
-
-def refuse_more_launches(launcher: str, launches: int) -> None:
-    """A running cluster cannot be launched again.
-
-    Raises
-    ------
-    UsageError
-        If it would have to be.
-    """
-    if launches > 1 and not launchers()[launcher].owns_processes:
-        raise UsageError(
-            "with a running cluster, use one config and one size, and omit --launches, --blocks and --repetitions"
-        )
 
 
 def _leaves_loopback(interface: str | None) -> bool:
@@ -255,155 +210,67 @@ def _leaves_loopback(interface: str | None) -> bool:
         raise UsageError(f"--interface: {error}") from error
 
 
-def _protocol(values: dict[str, Any], *, others_connect: bool) -> str:
-    """The protocol of Dask's messages: encrypted, unless another one or --insecure is given.
+def _workers(
+    options: RunOptions, launcher: LauncherKind, hosts: Sequence[HostSpec], gpus: int, machine: Machine
+) -> int:
+    """The number of workers where none was given."""
+    if not launcher.owns_processes:
+        if not machine.looks:
+            return 2
+        return count_running(options.scheduler_address, options.scheduler_file, options.start_timeout)
+    if hosts:
+        return count_workers(hosts, options.workers_per_gpu)
+    return gpus * options.workers_per_gpu or min(2, machine.cores)
 
-    `others_connect`: other machines can reach the ports. On loopback Dask's own exchange is the exception of `auto`:
-    it sends the rows in these messages, and would measure the encryption.
+
+def _workload(options: RunOptions, workers: int, engine: str, *, generate: bool) -> SyntheticSpec | TableSpec:
+    benchmark = BENCHMARKS.get(options.workload)
+    if benchmark is not None and generate:
+        return _question(benchmark, options, workers, engine)
+    if options.workload == "tables":
+        assert options.left is not None
+        assert options.right is not None
+        keys = options.on or ()
+        left_on, right_on = options.left_on or keys, options.right_on or keys
+        return plan_tables(options.left, options.right, left_on, right_on, workers, engine, options.columns)
+    return SyntheticSpec(
+        rows=options.chunk * workers,
+        fraction=options.frac_match,
+        seed=options.seed,
+        payload_columns=options.payload_columns,
+        zipf=options.skew,
+    )
+
+
+def _question(benchmark: Benchmark, options: RunOptions, workers: int, engine: str) -> TableSpec:
+    """The merge of a question's tables, which are generated if they do not exist.
+
+    There is no warning of few row groups: only tables of a few rows have them, which the generator decides. The tables
+    have no fingerprint: their paths name benchmark, size and version, and another release of Arrow writes other bytes.
     """
-    asked: str = values["protocol"]
-    if asked == "auto" and dask_settings.requires_encryption():
-        return "tls"
-    if asked == "auto":
-        open_anyway = values["insecure"] if others_connect else values["exchange"] == "dask"
-        return "tcp" if open_anyway else "tls"
-    if others_connect and asked != "tls" and not values["insecure"]:
-        raise UsageError(
-            f"--protocol {asked} is not encrypted: anyone able to connect can run code here; use --protocol tls, or"
-            " add --insecure on a trusted network"
-        )
-    return asked
+    question = benchmark.question(options.question or "")
+    left, right = map(str, benchmark.make(options, (question.left, question.right)))
+    spec = plan_tables(left, right, question.left_on, question.right_on, workers, engine, options.columns)
+    left_side, right_side = (replace(side, fingerprint="") for side in (spec.left, spec.right))
+    return replace(
+        spec, left=left_side, right=right_side, warnings=(), benchmark=benchmark.name, question=question.name
+    )
 
 
-def _engine(values: dict[str, Any], gpus: int, *, here: bool) -> Description:
-    """The engine. Workers on other machines check for a GPU and its libraries themselves, once they are up."""
-    name, dask = values["engine"], values["exchange"] == "dask"
-    if name == "auto":
-        return engines.automatic(gpus=gpus > 0, dask=dask)
-    engine = engines.describe(name)
-    if dask and engine.dask_backend is None:
-        able = (each.name for each in engines.descriptions() if each.dask_backend is not None)
-        raise UsageError(f"--exchange dask does not support --engine {name}; use --engine {' or '.join(able)}")
-    if engine.device_memory and here and not gpus:
-        raise UsageError(
-            f"--engine {name}, --memory cuda and --backend nccl need an NVIDIA GPU, but none is visible on this host"
-        )
-    if engine.device_memory and here and engine.missing is not None:
-        raise UsageError(
-            f"--engine {name}, --memory cuda and --backend nccl each need the package {engine.missing}; run:"
-            f" {how_to_set_up('cu13')}, or with a CUDA 12 driver: {how_to_set_up('cu12')}"
-        )
-    return engine
+def _distribution(options: RunOptions, workload: SyntheticSpec | TableSpec, workers: int) -> Distribution:
+    if options.distribution == distribution.SHUFFLE:
+        return Distribution()
+    how, without = How(options.how), needing_a_shuffle(options)
+    return distribution.choose(options.distribution, how, workers, side_bytes(workload, how), without=without)
 
 
-def _how(values: dict[str, Any]) -> None:
-    how = How(values["how"])
-    if values["exchange"] == "dask" and how not in DASK_JOINS:
-        able = ", ".join(each.value for each in DASK_JOINS)
-        raise UsageError(f"--exchange dask does not support --how {how.value}; use --how {able} or --exchange ucx")
-    if values["runtime_filter"] != "off" and how.keeps_left and how.keeps_right:
-        raise UsageError(
-            f"--runtime-filter on drops rows that have no match, and --how {how.value} keeps those of both tables; use"
-            " --runtime-filter off"
-        )
-
-
-def _pipeline(values: dict[str, Any], engine: Description) -> bool:
-    if values["pipeline"] == "off":
-        return False
-    if values["exchange"] == "dask":
-        raise UsageError(
-            "--pipeline on needs --exchange ucx; with --exchange dask, Dask schedules the steps of the merge"
-        )
-    if not engine.in_parts:
-        raise UsageError(f"--engine {engine.name} cannot overlap phases; use --pipeline off")
-    return True
-
-
-def _runtime_filter(values: dict[str, Any], engine: Description) -> bool:
-    if values["runtime_filter"] == "off":
-        return False
-    if values["exchange"] == "dask":
-        raise UsageError("--exchange dask has no runtime filter; use --runtime-filter off")
-    if engine.device_memory:
-        raise UsageError(f"--engine {engine.name} has no runtime filter; use --runtime-filter off")
-    return True
-
-
-def _timeline(values: dict[str, Any]) -> str:
-    asked: str = values["timeline"]
-    if values["exchange"] == "dask":
-        if asked == "on":
-            raise UsageError("--timeline on needs --exchange ucx; Dask schedules the steps of --exchange dask")
-        return "off"
-    return asked
-
-
-def _result_folder(values: dict[str, Any]) -> str | None:
-    if values["write_result"] is None:
+def _result_folder(options: RunOptions) -> str | None:
+    if options.write_result is None:
         return None
-    if values["verify"] == "off":
-        raise UsageError("--write-result writes a table that was verified; omit --verify off")
-    folder = Path(values["write_result"]).expanduser().absolute()
+    folder = Path(options.write_result).expanduser().absolute()
     if folder.is_dir() and any(folder.iterdir()):
         raise UsageError(f"--write-result: the folder {folder} is not empty; name a new one")
-    above = (each for each in (folder, *folder.parents) if os.path.lexists(each) and not each.is_dir())
+    above = (path for path in (folder, *folder.parents) if os.path.lexists(path) and not path.is_dir())
     if blocking := next(above, None):
         raise UsageError(f"--write-result {folder}: {blocking} is not a folder; name a new one")
     return str(folder)
-
-
-def _workers(values: dict[str, Any], gpus: int, hosts: Sequence[HostSpec], *, existing: bool) -> int:
-    if values["workers"] is not None:
-        return int(values["workers"])
-    if existing:
-        return count_running(values["scheduler_address"], values["scheduler_file"], float(values["start_timeout"]))
-    if hosts:
-        return count_workers(hosts, values["workers_per_gpu"])
-    return gpus * values["workers_per_gpu"] or min(2, usable_cores())
-
-
-def _required(values: dict[str, Any], workers: int) -> tuple[str, ...]:
-    names = tuple(values["require_transport"])
-    require_transport.check_names(names)
-    if names and values["exchange"] != "ucx":
-        raise UsageError(
-            "--require-transport needs --exchange ucx; --exchange dask has no UCX endpoints between workers"
-        )
-    if names and workers < 2:
-        raise UsageError(
-            "--require-transport needs at least two workers, because it checks pairs of workers; use --workers 2 or"
-            " more"
-        )
-    return names
-
-
-def _check_synthetic_keys(values: dict[str, Any]) -> None:
-    if values["columns"]:
-        raise UsageError("--columns cannot be used with synthetic tables; --payload-columns sets how many they have")
-    keys = values["on"] or values["left_on"]
-    if keys and tuple(keys) != (KEY,):
-        option = "--on" if values["on"] else "--left-on"
-        raise UsageError(
-            f"{option} {','.join(keys)} cannot be used with synthetic tables, whose key column is always"
-            f" {KEY!r}; omit {'--on' if values['on'] else '--left-on and --right-on'}"
-        )
-
-
-def _workload(values: dict[str, Any], workers: int, engine: str) -> SyntheticSpec | TableSpec:
-    keys = values["on"]
-    if values["workload"] == "synthetic":
-        return SyntheticSpec(
-            rows=values["chunk"] * workers,
-            fraction=float(values["frac_match"]),
-            seed=values["seed"],
-            payload_columns=values["payload_columns"],
-            zipf=float(values["skew"]),
-        )
-    from merge_bench.merge.workload.tables import plan_tables
-
-    benchmark = BENCHMARKS.get(values["workload"])
-    if benchmark is None:
-        left_on, right_on = values["left_on"] or keys, values["right_on"] or keys
-        return plan_tables(values["left"], values["right"], left_on, right_on, workers, engine, values["columns"])
-    return plan_question(benchmark, values, workers, engine)

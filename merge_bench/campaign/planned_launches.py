@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from merge_bench.campaign.make_plan import Prepared, refuse_more_launches
+from merge_bench.campaign.make_plan import PlannedRun
+from merge_bench.campaign.run_options import refuse_more_launches
+from merge_bench.config.options import RunOptions
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import labels
 from merge_bench.records.schema import Config, RunKey
@@ -33,7 +35,7 @@ class Job:
     `label`: what its run is called beside the others.
     """
 
-    prepared: Prepared
+    prepared: PlannedRun
     config: str
     plan: int = 0
     block: int = 0
@@ -69,17 +71,13 @@ def add_config(configs: list[Config], config: Config) -> None:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Configs, plans as the records name them, and what each (config, plan index) needs to begin.
+    """Configs, plans as the records name them, and what each (config, plan index) needs to begin."""
 
-    `options`: the effective options of the first config, for what is about the whole.
-    """
+    configs: list[Config] = field(default_factory=list)
+    plans: list[dict[str, Any]] = field(default_factory=list)
+    prepared: dict[tuple[str, int], PlannedRun] = field(default_factory=dict)
 
-    configs: list[Config]
-    plans: list[dict[str, Any]]
-    prepared: dict[tuple[str, int], Prepared]
-    options: dict[str, object]
-
-    def add(self, found: Sequence[Prepared], config: Config) -> None:
+    def add(self, found: Sequence[PlannedRun], config: Config) -> None:
         """Add a config with its plans.
 
         Raises
@@ -104,9 +102,14 @@ class Sweep:
             refuse_more_launches(each.settings.launcher, len(self.prepared))
 
     @property
-    def first(self) -> Prepared:
+    def first(self) -> PlannedRun:
         """The baseline's first plan."""
         return next(iter(self.prepared.values()))
+
+    @property
+    def options(self) -> RunOptions:
+        """The options of the first run, for what is about the whole."""
+        return self.first.options
 
     @property
     def results(self) -> Path:

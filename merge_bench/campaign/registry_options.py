@@ -8,8 +8,9 @@ from __future__ import annotations
 import functools
 
 from merge_bench.cluster import launcher_choice
-from merge_bench.config.options import OPTIONS, Option
-from merge_bench.merge import engines
+from merge_bench.config.option import Option
+from merge_bench.config.options import OPTIONS
+from merge_bench.merge import engines, exchange
 
 
 @functools.cache
@@ -22,6 +23,8 @@ def complete(option: Option) -> Option:
     """`option` with its values, if they are members of a registry."""
     if option.key == "engine":
         return option.taking(engines.choices(), engines.help_text())
+    if option.key == "exchange":
+        return option.taking([plane.name for plane in exchange.data_planes()], exchange.help_text())
     if option.key == "launcher":
         return option.taking(launcher_choice.choices(), launcher_choice.help_text())
     return option

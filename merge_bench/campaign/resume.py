@@ -20,21 +20,22 @@ from merge_bench.errors import Caution, MergeBenchError, RunFailed, UsageError, 
 from merge_bench.host import machine
 from merge_bench.host.memory import show_cores
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch
-from merge_bench.records.reader import read_campaign, read_head
+from merge_bench.records.reader import read_campaign
 from merge_bench.records.recorded_plan import without_names
+from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.records.schema import CampaignLine, ExtensionLine, FailureLine, LaunchEndLine, WarningLine
-from merge_bench.records.writer import RECORDS, CampaignWriter
+from merge_bench.records.writer import CampaignWriter
 
 # Not all of DASK_…: other parts of Dask's configuration hold passwords and tokens, and records are passed around.
 PREFIXES = (*machine.RECORDED_PREFIXES, "DASK_DISTRIBUTED__", "DASK_DATAFRAME__")
 NAMES = (*THREAD_COUNTS, "LD_LIBRARY_PATH")
 _NAMED, _SHORT = 4, 60
 """Differences that a message names, and characters of a value that it has."""
-GOES_ON = (0, RunFailed.exit_status)
+CONTINUE_AFTER = (0, RunFailed.exit_status)
 """Statuses of launches and campaigns after which more launches are made."""
 
 
-class Found(NamedTuple):
+class Resumed(NamedTuple):
     """A campaign to continue: the jobs that are left, the index of the next launch, and the status so far."""
 
     writer: CampaignWriter
@@ -43,7 +44,7 @@ class Found(NamedTuple):
     status: int
 
 
-def surroundings(jobs: Sequence[Job]) -> dict[str, Any]:
+def run_environment(jobs: Sequence[Job]) -> dict[str, Any]:
     """What decides beside configs and plans how `jobs` run, as plain data.
 
     Host and cores, sources and packages, the part of the environment that reaches UCX, Dask and the libraries, and for
@@ -68,37 +69,31 @@ def surroundings(jobs: Sequence[Job]) -> dict[str, Any]:
 def _cluster(job: Job) -> dict[str, Any]:
     settings = job.prepared.settings
     left_out = ("environment", "results", "sources")  # in the configs; where records go; only how it was said
-    found = {field.name: getattr(settings, field.name) for field in fields(settings) if field.name not in left_out}
-    return {**found, "workers": job.prepared.plan.workers, "hosts": [asdict(host) for host in settings.hosts]}
+    described = {field.name: getattr(settings, field.name) for field in fields(settings) if field.name not in left_out}
+    return {**described, "workers": job.prepared.plan.workers, "hosts": [asdict(host) for host in settings.hosts]}
 
 
-def find(results: Path, line: CampaignLine, jobs: Sequence[Job]) -> Found | None:
+def find_resumable(results: Path, line: CampaignLine, jobs: Sequence[Job]) -> Resumed | None:
     """The newest campaign in `results` with the same first `line` in which some of `jobs`, or the end, is missing.
 
     A campaign with a wrong result, or a gate that was not met, is finished.
     """
 
     def unfinished(campaign: Campaign) -> bool:
-        return bool(_left(campaign, jobs) or campaign.end is None) and all(
-            _status(launch) in GOES_ON for launch in campaign.launches
-        )
+        return bool(_left(campaign, jobs) or campaign.end is None) and _may_continue(campaign)
 
-    found = go_on(results, line, unfinished)
-    if found is None:
-        return None
-    return _found(*found, jobs)
+    reopened = reopen_newest(results, line, unfinished)
+    return None if reopened is None else _resumed(*reopened, jobs)
 
 
-def extend(result: Path, line: CampaignLine, jobs: Sequence[Job]) -> Found:
+def reopen_to_extend(result: Path, line: CampaignLine, jobs: Sequence[Job]) -> Resumed:
     """Open the campaign `result` to make those of `jobs` that it does not have.
 
-    Their first lines differ at most as in `go_on`, and in the number of launches. Blocks depend only on the seed and
-    their number, so those that are added are the ones that would have come next.
+    Their first lines differ at most as in `reopen_newest`, and in the number of launches. Blocks depend only on the
+    seed and their number, so those that are added are the ones that would have come next.
 
-    Raises
-    ------
-    UsageError
-        If anything else differs, the campaign has as many launches, or cannot be written; nothing was changed.
+    Raises UsageError if anything else differs, the campaign has as many launches, or cannot be written; nothing was
+    changed.
     """
     campaign = read_campaign(result)
     folder, wanted = campaign.folder, line.plans[0]["launches"]
@@ -106,7 +101,7 @@ def extend(result: Path, line: CampaignLine, jobs: Sequence[Job]) -> Found:
     if differing := list(_paths(_compared(campaign.head, launches=False), _compared(line, launches=False))):
         more = f" and {len(differing) - _NAMED} more" if len(differing) > _NAMED else ""
         raise UsageError(f"{cannot}{', '.join(differing[:_NAMED])}{more} differ; omit --extend to begin a new campaign")
-    if _over(campaign) or any(_status(launch) not in GOES_ON for launch in campaign.launches):
+    if _over(campaign) or not _may_continue(campaign):
         raise UsageError(f"{cannot}it ended with a wrong result, or a gate that was not met")
     planned = campaign.runs[0].planned_launches
     if wanted < planned or not _left(campaign, jobs):
@@ -116,13 +111,11 @@ def extend(result: Path, line: CampaignLine, jobs: Sequence[Job]) -> Found:
     except RunFailed as error:
         raise UsageError(f"{cannot}{error}") from None
     try:
-        for launch in campaign.launches:
-            if launch.end is None:
-                _end(writer, launch)
+        end_killed_launches(writer, campaign)
         if wanted > planned:
-            writer.write(ExtensionLine(launches=wanted, argv=line.argv))
+            writer.write(ExtensionLine(launches=wanted, argv=line.argv, options=line.options))
             os.utime(folder)  # for indexes of campaigns that have ended
-        return _found(writer, read_campaign(folder), jobs)
+        return _resumed(writer, read_campaign(folder), jobs)
     except BaseException:
         writer.close()
         raise
@@ -130,16 +123,22 @@ def extend(result: Path, line: CampaignLine, jobs: Sequence[Job]) -> Found:
 
 def _left(campaign: Campaign, jobs: Sequence[Job]) -> list[Job]:
     """Those of `jobs` that a campaign has not made."""
-    made = {(launch.key, launch.block) for launch in campaign.launches if not launch.interrupted}
-    return [job for job in jobs if ((job.config, job.plan), job.block) not in made]
+    launched = {(launch.key, launch.block) for launch in campaign.launches if not launch.interrupted}
+    return [job for job in jobs if ((job.config, job.plan), job.block) not in launched]
 
 
-def _found(writer: CampaignWriter, campaign: Campaign, jobs: Sequence[Job]) -> Found:
+def _resumed(writer: CampaignWriter, campaign: Campaign, jobs: Sequence[Job]) -> Resumed:
     missing = _left(campaign, jobs)
     begun = {launch.block for launch in campaign.launches if not launch.interrupted}
     if missing and len(campaign.head.runs) > 1 and missing[0].block in begun:
-        _warn_of_torn_block(writer, missing[0].block)
-    return Found(
+        # What changed on the machine in between affects the comparisons of the block.
+        caution = Caution(
+            "torn-block",
+            f"block {missing[0].block} was interrupted and resumed later; the machine may have changed in between",
+            "use --fresh to start a new campaign",
+        )
+        writer.write(WarningLine.of(caution))
+    return Resumed(
         writer=writer,
         left=missing,
         next_launch=max((launch.index for launch in campaign.launches), default=-1) + 1,
@@ -147,7 +146,7 @@ def _found(writer: CampaignWriter, campaign: Campaign, jobs: Sequence[Job]) -> F
     )
 
 
-def go_on(
+def reopen_newest(
     results: Path, line: CampaignLine, unfinished: Callable[[Campaign], bool]
 ) -> tuple[CampaignWriter, Campaign] | None:
     """The newest campaign in `results` that is the same and `unfinished`, opened for writing; None if there is none.
@@ -155,25 +154,20 @@ def go_on(
     Two campaigns are the same if their first lines differ only in name, time, arguments and paths of configs. Campaigns
     that another process is writing are skipped, and so are those that ended with a wrong result or a gate not met.
     """
-    for records in sorted(results.glob(f"*/{RECORDS}"), reverse=True):
-        head = read_head(records)
-        if head is None or differences(head, line):
-            continue
+    for folder, _ in ResultsFolder(results).newest(lambda head: not differences(head, line)):
         try:
-            campaign = read_campaign(records)
+            campaign = read_campaign(folder)
             if differences(campaign.head, line) or _over(campaign) or not unfinished(campaign):
                 continue  # it may have been extended since its first line
-            writer = CampaignWriter.resume(records.parent)
+            writer = CampaignWriter.resume(folder)
         except MergeBenchError as error:
-            say(f"not resuming {records.parent}: {error}")
+            say(f"not resuming {folder}: {error}")
             continue
         try:
-            campaign = read_campaign(records)  # its writer may have finished it since
+            campaign = read_campaign(folder)  # its writer may have finished it since
             if not _over(campaign) and unfinished(campaign):
-                for launch in campaign.launches:
-                    if launch.end is None:
-                        _end(writer, launch)
-                return writer, read_campaign(records)
+                end_killed_launches(writer, campaign)
+                return writer, read_campaign(folder)
         except BaseException:
             writer.close()
             raise
@@ -181,16 +175,16 @@ def go_on(
     return None
 
 
-def differences(found: CampaignLine, wanted: CampaignLine) -> list[str]:
+def differences(head: CampaignLine, wanted: CampaignLine) -> list[str]:
     """In which fields two first lines differ that decide what is measured."""
-    one, other = map(_compared, (found, wanted))
-    return [name for name in one if one[name] != other[name]]
+    recorded, other = map(_compared, (head, wanted))
+    return [name for name in recorded if recorded[name] != other[name]]
 
 
 def _compared(head: CampaignLine, *, launches: bool = True) -> dict[str, Any]:
     """What decides what is measured, as plain data; `launches`: also how often."""
     line: dict[str, Any] = msgspec.json.decode(
-        msgspec.json.encode(msgspec.structs.replace(head, campaign_id="", argv=[], time=0.0))
+        msgspec.json.encode(msgspec.structs.replace(head, campaign_id="", argv=[], options=None, time=0.0))
     )
     for config in line["configs"]:  # the folder of a config does not matter, nor how tables are called
         config["path"] = None
@@ -200,52 +194,49 @@ def _compared(head: CampaignLine, *, launches: bool = True) -> dict[str, Any]:
     return line
 
 
-def _paths(one: Any, other: Any, at: str = "") -> Iterator[str]:
+def _paths(recorded: Any, other: Any, at: str = "") -> Iterator[str]:
     """Where two pieces of plain data differ: ``surroundings versions ucxx``."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        for name in sorted({*one, *other}):
-            yield from _paths(one.get(name), other.get(name), f"{at} {name}".removeprefix(" surroundings").strip())
-    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        for index, (first, second) in enumerate(zip(one, other, strict=True)):
+    if isinstance(recorded, dict) and isinstance(other, dict):
+        for name in sorted({*recorded, *other}):
+            yield from _paths(recorded.get(name), other.get(name), f"{at} {name}".removeprefix(" surroundings").strip())
+    elif isinstance(recorded, list) and isinstance(other, list) and len(recorded) == len(other):
+        for index, (first, second) in enumerate(zip(recorded, other, strict=True)):
             yield from _paths(first, second, f"{at} {index}")
-    elif one != other:
+    elif recorded != other:
         short = all(
-            isinstance(each, (str, int, float, type(None))) and len(str(each)) < _SHORT for each in (one, other)
+            isinstance(each, (str, int, float, type(None))) and len(str(each)) < _SHORT for each in (recorded, other)
         )
-        yield f"{at} ({one} and {other})" if short else at
+        yield f"{at} ({recorded} and {other})" if short else at
 
 
 def _over(campaign: Campaign) -> bool:
-    return campaign.end is not None and campaign.end.status not in GOES_ON
+    return campaign.end is not None and campaign.end.status not in CONTINUE_AFTER
+
+
+def _may_continue(campaign: Campaign) -> bool:
+    return all(_status(launch) in CONTINUE_AFTER for launch in campaign.launches)
 
 
 def _status(launch: Launch) -> int:
     """The exit status of a launch; taken from its failures if its end line is missing."""
     if launch.end is not None:
         return launch.end.status
-    known = {error.code: error.exit_status for error in MergeBenchError.__subclasses__()}
-    return max((known.get(failure.code, RunFailed.exit_status) for failure in launch.failures), default=0)
+    statuses = {error.code: error.exit_status for error in MergeBenchError.__subclasses__()}
+    return max((statuses.get(failure.code, RunFailed.exit_status) for failure in launch.failures), default=0)
 
 
-def _end(writer: CampaignWriter, launch: Launch) -> None:
-    """Write the missing end of a launch whose driver was killed."""
-    status = _status(launch) or RunFailed.exit_status
-    if launch.interrupted and not launch.failures:
-        config, plan = launch.key or (None, None)
-        writer.write(
-            FailureLine(
-                launch=launch.index, config=config, plan=plan, block=launch.block, code=INTERRUPTED,
-                message=f"the run was killed during launch {launch.index}",
+def end_killed_launches(writer: CampaignWriter, campaign: Campaign) -> None:
+    """Write the missing ends of launches whose driver was killed."""
+    for launch in campaign.launches:
+        if launch.end is not None:
+            continue
+        if launch.interrupted and not launch.failures:
+            config, plan = launch.key or (None, None)
+            why = f"the run was killed during launch {launch.index}"
+            writer.write(
+                FailureLine(
+                    launch=launch.index, config=config, plan=plan, block=launch.block, code=INTERRUPTED, message=why
+                )
             )
-        )  # fmt: skip
-    writer.write(LaunchEndLine(launch=launch.index, status=status, seconds=None))
-
-
-def _warn_of_torn_block(writer: CampaignWriter, block: int) -> None:
-    """Warn that a block was interrupted: what changed on the machine in between affects its comparisons."""
-    caution = Caution(
-        "torn-block",
-        f"block {block} was interrupted and resumed later; the machine may have changed in between",
-        "use --fresh to start a new campaign",
-    )
-    writer.write(WarningLine.of(caution))
+        status = _status(launch) or RunFailed.exit_status
+        writer.write(LaunchEndLine(launch=launch.index, status=status, seconds=None))

@@ -1,237 +1,28 @@
-"""A whole `run`: campaign folder, launches, failures, signals, report, exit status."""
+"""A whole `run`: campaign folder, launches, failures, signals, exit status; what a dry run prints of it."""
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
-import os
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 
 from merge_bench.analysis.compare.judging import least_blocks
-from merge_bench.campaign import make_plan, registry_options
 from merge_bench.campaign.calling_program import UNTOUCHED, Caller
-from merge_bench.campaign.campaign import config_line, make_campaign
+from merge_bench.campaign.campaign import make_campaign
 from merge_bench.campaign.expected_time import ExpectedTime, merge_seconds
 from merge_bench.campaign.launch import make_launch
-from merge_bench.campaign.make_plan import Prepared
 from merge_bench.campaign.planned_launches import Job, Sweep
 from merge_bench.campaign.progress import Labelled, Progress
-from merge_bench.campaign.questions import runs_of
-from merge_bench.cluster.environment import LOOPBACK, open_port
-from merge_bench.cluster.launcher_choice import choose, choose_kind, leftovers, make_launcher
-from merge_bench.cluster.launchers import launchers
-from merge_bench.config.check import CheckResult, check_config
-from merge_bench.config.conflicts import NO_DEVICE, Conflict
-from merge_bench.config.installation import how_to_set_up
-from merge_bench.config.old_names import translate_config
-from merge_bench.config.options import BY_KEY
-from merge_bench.config.reader import ConfigFile, read_config
-from merge_bench.config.resolve import SWEPT, Resolved, resolve
-from merge_bench.config.shipped import find_config
-from merge_bench.config.ucx_choice import use_ucx
-from merge_bench.config.variable_states import BRINGS_CODE
+from merge_bench.cluster.launcher_choice import make_launcher
 from merge_bench.config.version import __version__
-from merge_bench.errors import Caution, GateNotMet, UsageError, warn
-from merge_bench.host import network
+from merge_bench.errors import Caution, warn
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.workload.benchmarks import BENCHMARKS
 from merge_bench.merge.workload.tables import TableSpec
 from merge_bench.records.campaign import Campaign
-from merge_bench.records.recorded_plan import Plan as RecordedPlan
+from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import CampaignLine
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.units import format_count
-
-WORTH_A_WARNING = ("deprecated", "module-absent", "no-effect", BRINGS_CODE)
-
-
-def load(
-    config_name: str | None, cli_values: Mapping[str, object], fixed: Mapping[str, object] | None = None
-) -> tuple[Prepared, ConfigFile | None]:
-    """Read the config, resolve the options and make the plan; raises `UsageError` for whatever is wrong.
-
-    `fixed`: options, by their keys, that are so whatever command line, config and environment say.
-    """
-    found, config = load_sweep(config_name, cli_values, fixed)
-    if len(found) > 1:
-        several = ", ".join(f"--{key}" for key in SWEPT)
-        raise UsageError(f"only `run` accepts several values of {several}; use one value of each")
-    return found[0], config
-
-
-def load_sweep(
-    config_name: str | None, cli_values: Mapping[str, object], fixed: Mapping[str, object] | None = None
-) -> tuple[list[Prepared], ConfigFile | None]:
-    """Like `load`, with a plan for every combination of the values that an option names."""
-    config = None if config_name is None else read_config(find_config(config_name), os.environ)
-    options = resolve(cli_values, config, os.environ, registry_options.options())
-    options = replace(options, values={**options.values, **(fixed or {})})
-    runs = _checked_runs(options)
-    warnings = _choose_ucx(options)
-    warnings += _check(config, options)
-    found = [make_plan.prepare(each, config) for each in runs]
-    _refuse_twins(runs, found)
-    if fixed is None:
-        for each in found:
-            need_installed(each)
-    return [replace(each, warnings=(*each.warnings, *warnings)) for each in found], config
-
-
-def _refuse_twins(runs: Sequence[Resolved], found: Sequence[Prepared]) -> None:
-    """Refuse a sweep in which two values of an option mean the same, as `auto` and the engine that it chooses."""
-    for (one, first), (other, second) in itertools.combinations(zip(runs, found, strict=True), 2):
-        if first.plan == second.plan:
-            key = next(key for key in SWEPT if one.values[key] != other.values[key])
-            names = f"{one.values[key]} and {other.values[key]}"
-            raise UsageError(f"--{key} {names} mean the same here ({getattr(first.plan, key)}); name only one of them")
-
-
-def need_installed(prepared: Prepared) -> None:
-    """Refuse to start workers here whose data plane, or the second measurement of their links, is not installed.
-
-    Raises
-    ------
-    UsageError
-        With what to type.
-    """
-    here = launchers()[prepared.settings.launcher].starts_here
-    if here and prepared.plan.exchange == "ucx" and importlib.util.find_spec("ucxx") is None:
-        raise UsageError(f"UCXX is not installed in this environment; run: {how_to_set_up()}")
-    if here and prepared.plan.check_link:
-        from merge_bench.cluster import ucx_perftest
-
-        ucx_perftest.find()
-
-
-def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False, other_hosts: bool = False) -> CheckResult:
-    """Check `config` as `run` does before it starts anything; options that it leaves out are those of the environment.
-
-    Of tables only the footers are read, TPC-H's are not generated, and no running cluster is asked.
-
-    `ucx`: the UCX that the workers will load, ``wheel`` or ``system``; `trusted`: the config may bring code;
-    `other_hosts`: the config is for other hosts, so what only this machine lacks is a warning instead of an error.
-
-    Raises
-    ------
-    UsageError
-        If the value of an old name in the config cannot be translated.
-    """
-    interface = _named("interface", config) or LOOPBACK
-    variables = {**os.environ, **config.environment}
-    choices = {key: _named(key, config) for key in ("exchange", "protocol", "error_handling")}
-    own = make_plan.launcher_ucx(choices, variables, hosts=2 if other_hosts else 1)
-    launcher = {"UCX_NET_DEVICES": network.net_devices(interface), **own}
-    table = registry_options.options()
-    result = check_config(config, os.environ, ucx=ucx, launcher=launcher, table=table, trusted=trusted)
-    if not other_hosts and (port := open_port({**own, **variables}, interface)):
-        opened = Conflict(port.code, ("UCX_TLS",), f"{port.message}; {port.remedy}.", "uct/tcp of UCX")
-        result = replace(result, conflicts=(opened, *result.conflicts))
-    if not result.options_are_valid:
-        return result
-    try:
-        options = resolve({"trust_config": True}, config, os.environ, table)  # code is among the errors already
-        runs = _checked_runs(replace(options, values={**options.values, "trust_config": trusted}))
-    except UsageError as error:
-        return replace(result, ok=False, refusals=(str(error),))
-    if left := leftovers(runs[0].values, os.environ):
-        result = replace(result, warnings=(*result.warnings, f"{left.message}; {left.remedy}"))
-    refusal = _refusal_here(runs, config)
-    if not refusal:
-        return result
-    here = f"this machine cannot run this config: {refusal}"
-    return (
-        replace(result, warnings=(*result.warnings, here))
-        if other_hosts
-        else replace(result, ok=False, refusals=(f"{here} (for other hosts: --other-hosts)",))
-    )
-
-
-def _named(key: str, config: ConfigFile) -> str:
-    """The text of an option in the config or else in the environment; its default if neither has it."""
-    option = BY_KEY[key]
-    named = translate_config(config).options.get(option.variable)
-    text = named.value if named else os.environ.get(option.variable, "")
-    return text.strip() or str(option.default or "")
-
-
-def _checked_runs(options: Resolved) -> list[Resolved]:
-    """The options of each run; raises `UsageError` if they can never work together."""
-    runs = runs_of(options)
-    for each in runs:
-        make_plan.check_options(each)
-    return runs
-
-
-def _refusal_here(runs: Sequence[Resolved], config: ConfigFile) -> str:
-    """Why `run` would not start here; empty if nothing is in its way."""
-    try:
-        for each in runs:
-            if choose_kind(each.values, os.environ).owns_processes:
-                generated = {"workload": "synthetic"} if each.values["workload"] in BENCHMARKS else {}
-                each = replace(each, values={**each.values, **generated})
-                need_installed(make_plan.prepare(each, config, count_rows=False))
-    except (UsageError, GateNotMet) as error:
-        return str(error)
-    return ""
-
-
-def _choose_ucx(options: Resolved) -> list[Caution]:
-    """Settle whose UCX this command loads; a running cluster has loaded its own."""
-    asked = None if options.values["ucx"] is None else str(options.values["ucx"])
-    if not choose_kind(options.values, os.environ).owns_processes:
-        if asked is not None:
-            raise UsageError(
-                "--ucx cannot be used with a running cluster, which has already loaded its UCX; omit --ucx"
-            )
-        return []
-    choice = use_ucx(asked)
-    return [] if choice.warning is None else [choice.warning]
-
-
-def _check(config: ConfigFile | None, options: Resolved) -> list[Caution]:
-    """What the installed UCX makes of config and environment: errors stop the run, all else is a warning in the report.
-
-    Without a config, workers of a running cluster have nothing of this environment.
-    """
-    outside = choose_kind(options.values, os.environ).owns_processes and any(
-        name.startswith(("UCX_", "UCXPY_")) for name in os.environ
-    )
-    if config is None and not outside:
-        return []
-    config = config or ConfigFile("environment", Path(), "", ())
-    result = check_config(
-        config,
-        os.environ,
-        ucx=os.environ.get("MERGE_BENCH_UCX", "auto"),
-        launcher=_launcher_settings(options, {**os.environ, **config.environment}),
-        options=options.values,
-        table=registry_options.options(),
-        trusted=bool(options.values["trust_config"]),
-    )
-    if result.errors and not options.values["allow_unknown"]:
-        raise UsageError("\n".join([*result.errors, "add --allow-unknown to continue anyway"]))
-    warned = [Caution("config", sentence) for sentence in (*result.errors, *result.warnings)]
-    absent = [name for conflict in result.conflicts if conflict.code == NO_DEVICE for name in conflict.settings]
-    for each in result.variables:
-        if each.source == "config" and each.state in WORTH_A_WARNING and each.message and each.name not in absent:
-            where = f"{config.where(each.line)}: " if each.line else ""
-            warned.append(Caution(f"config-{each.state}", f"{where}{each.name}={each.value}: {each.message}"))
-    warned += [Caution(conflict.code, conflict.message, conflict.documented) for conflict in result.conflicts]
-    return warned
-
-
-def _launcher_settings(options: Resolved, variables: Mapping[str, str]) -> dict[str, str]:
-    """What the launcher will set, as far as it can be known before hosts are asked."""
-    launcher, hosts = choose(options.values, os.environ)
-    interface = str(options.values["interface"] or "")
-    if not hosts:
-        devices = {"UCX_NET_DEVICES": network.net_devices(interface or LOOPBACK)} if launcher.starts_here else {}
-    else:
-        devices = {"UCX_NET_DEVICES": interface} if interface else {}
-    found = make_plan.launcher_ucx(options.values, variables, hosts=len(hosts)) if launcher.owns_processes else {}
-    return {**devices, **found}
+from merge_bench.units import format_count, plural
 
 
 def dry_run(sweep: Sweep) -> str:
@@ -254,24 +45,6 @@ def dry_run(sweep: Sweep) -> str:
         for block, members in itertools.groupby(jobs, lambda job: job.block):
             lines.append(f"## block {block}: " + " ".join(f"{job.config}/{job.plan}" for job in members))
     return "\n".join(lines) if lines else "# no process would be started: the cluster is already running"
-
-
-def load_all(cli_values: Mapping[str, object]) -> Sweep:
-    """Every config of ``--config`` or ``--configs`` with every plan; one run of each config and plan."""
-    names = cli_values["configs"] or (cli_values["config"],)
-    assert isinstance(names, tuple)
-    sweep = Sweep([], [], {}, {})
-    for name in names:
-        found, config = load_sweep(None if name is None else str(name), cli_values)
-        sweep.add(found, config_line(found[0], config))
-        if found[0].plan.write_result and len(sweep.jobs()) > 1:
-            raise UsageError(
-                "--write-result writes the merged table of one launch; use one config, one value of each option, and"
-                " omit --launches and --blocks"
-            )
-        if not sweep.options:
-            sweep.options.update(resolve(cli_values, config, os.environ, registry_options.options()).values)
-    return sweep
 
 
 def run(
@@ -321,9 +94,8 @@ def too_few_blocks(sweep: Sweep) -> str | None:
     blocks = sweep.first.plan.launches
     if blocks >= least:
         return None
-    made = f"{blocks} blocks" if blocks > 1 else "1 block"
     what = f"{len(sweep.labels)} configs" if len(sweep.configs) > 1 else ", ".join(sweep.labels)
-    return f"{made} cannot show a difference between {what}; use --blocks {least} or more"
+    return f"{plural(blocks, 'block')} cannot show a difference between {what}; use --blocks {least} or more"
 
 
 def label(job: Job, jobs: Sequence[Job]) -> str:
@@ -344,7 +116,7 @@ def _size(plan: Plan) -> str:
 
 
 def _workers(plan: Plan) -> str:
-    return f"{plan.workers} worker{'s' if plan.workers > 1 else ''}"
+    return plural(plan.workers, "worker")
 
 
 def launch_merge(job: Job, writer: CampaignWriter, progress: Progress, launch: int) -> int:

@@ -5,24 +5,22 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from merge_bench.analysis.documents.transports import Pair, TransportsDocument
+from merge_bench.analysis.documents.setup import Pair, TransportsDocument
 from merge_bench.campaign.calling_program import Caller
 from merge_bench.campaign.cluster_session import Session, cautions
-from merge_bench.campaign.launch import ended
-from merge_bench.campaign.launch_record import compare_environment, record_lanes
-from merge_bench.campaign.make_plan import Prepared
+from merge_bench.campaign.launch import stop_on_exit
+from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.progress import Progress
-from merge_bench.config.options import CLUSTER_OPTIONS, without_merge
+from merge_bench.campaign.recording import compare_environment, record_lanes
 from merge_bench.errors import UsageError
-from merge_bench.merge import steps
+from merge_bench.merge import worker
 from merge_bench.records.writer import CampaignWriter
 
-FIXED = without_merge(CLUSTER_OPTIONS)
 DEVICE_MESSAGE_BYTES = 1 << 20
 
 
-def survey(prepared: Prepared, name: str, progress: Progress, caller: Caller) -> TransportsDocument:
+def survey(prepared: PlannedRun, name: str, progress: Progress, caller: Caller) -> TransportsDocument:
     """Launch, connect, ask, take down; `name`: of the config.
 
     Raises
@@ -40,7 +38,7 @@ def survey(prepared: Prepared, name: str, progress: Progress, caller: Caller) ->
         caller.surround(writer.logs / "driver.log"),
     ):
         session = Session(Job(prepared, name), writer, progress)
-        with ended(session, writer):
+        with stop_on_exit(session, writer):
             session.start()
             return _ask(session)
 
@@ -48,13 +46,13 @@ def survey(prepared: Prepared, name: str, progress: Progress, caller: Caller) ->
 def _ask(session: Session) -> TransportsDocument:
     plan, workers = session.plan, session.workers
     session.progress.phase("connecting")
-    session.connect(workers.on_all(steps.open_bare, plan, ranked=True, after=(session.topic,)))
+    session.connect(workers.on_all(worker.open_bare, plan, ranked=True, after=(session.topic,)))
     if plan.device_memory:
-        workers.on_all(steps.swap_device_memory, DEVICE_MESSAGE_BYTES)
+        workers.on_all(worker.swap_device_memory, DEVICE_MESSAGE_BYTES)
     warnings = [*cautions(session.launcher, plan, session.settings), *compare_environment(session)]
     record_lanes(session)
-    answers = workers.on_all(steps.available_transports)
-    workers.on_all(steps.close)
+    answers = workers.on_all(worker.available_transports)
+    workers.on_all(worker.close)
     lanes = session.lanes
     assert lanes is not None
     return TransportsDocument(
@@ -65,10 +63,13 @@ def _ask(session: Session) -> TransportsDocument:
         },
         pairs=[
             Pair(
-                from_rank=pair.from_rank, to_rank=pair.to_rank, placement=pair.placement, transports=pair.transports,
+                from_rank=pair.from_rank,
+                to_rank=pair.to_rank,
+                placement=pair.placement,
+                transports=pair.transports,
                 protocols=[] if pair.protocols is None else lanes.protocols[pair.protocols],
             )
             for pair in lanes.pairs
         ],
         warnings=warnings,
-    )  # fmt: skip
+    )

@@ -7,11 +7,13 @@ import sys
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
+import click
+
 from merge_bench.campaign.calling_program import Caller
 from merge_bench.errors import one_stream, say
 from merge_bench.host import other_load
 from merge_bench.records.campaign import Campaign
-from merge_bench.records.schema import FailureLine
+from merge_bench.records.schema import FailureLine, GivenOptions
 from merge_bench.view.messages import say_log
 
 
@@ -30,7 +32,20 @@ def this_command() -> Caller:
     """
     from merge_bench.cluster import signals
 
-    return Caller(tuple(sys.argv), signals.raising, _surround, other_load.begin())
+    return Caller(tuple(sys.argv), given_options(), signals.raising, _surround, other_load.begin())
+
+
+def given_options() -> GivenOptions:
+    """The options of this command as they were typed, for the records."""
+    context = click.get_current_context()
+    typed, _, _ = context.command.make_parser(context).parse_args(list(context.obj or ()))
+    given: GivenOptions = {}
+    for key, value in typed.items():
+        if key in ("named", "baseline"):  # given without an option
+            key, value = "config", value[0] if isinstance(value, tuple) and value else value
+        if value is True or isinstance(value, str) or (isinstance(value, list) and value):
+            given[key] = value
+    return given
 
 
 def failures_of(campaigns: Sequence[Campaign]) -> list[FailureLine]:

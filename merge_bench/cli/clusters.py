@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,14 @@ import click
 from merge_bench.cli.jobs import gate_at_home, on_service, service_of
 from merge_bench.cli.parameters import CONTEXT, PATH, AsTyped, SectionedCommand, add_options, count_option, json_option
 from merge_bench.cluster.launcher_choice import batches, with_storage
-from merge_bench.config.options import CLUSTER_OPTIONS, OPTIONS
+from merge_bench.config.options import CLUSTER_OPTIONS, RunOptions, without_merge
 from merge_bench.errors import GateNotMet, LaunchFailed, UsageError, printed_above, say
 
 
 @click.command(cls=SectionedCommand, context_settings=CONTEXT)
 @click.argument("named", nargs=-1, type=PATH, metavar="[CONFIG]")
-@add_options(OPTIONS)
-def run(named: tuple[str, ...], **values: Any) -> int:
+@add_options("options", RunOptions)
+def run(named: tuple[str, ...], options: RunOptions) -> int:
     """Merge two distributed frames under CONFIG, verify the result, and report the speed.
 
     The merged table is dropped once it is verified; --write-result keeps it.
@@ -33,45 +34,45 @@ def run(named: tuple[str, ...], **values: Any) -> int:
     from msgspec.structs import replace
 
     from merge_bench import api
-    from merge_bench.analysis.compare.fail_on import asked_for
+    from merge_bench.analysis.compare.fail_on import Gate
     from merge_bench.analysis.documents.run import runs_of
     from merge_bench.analysis.summary import summarize
-    from merge_bench.campaign.run import dry_run, load_all
+    from merge_bench.campaign.load import load_sweep
+    from merge_bench.campaign.run import dry_run
     from merge_bench.records.reader import read_campaign
     from merge_bench.view.document import print_document
     from merge_bench.view.messages import say_warnings
 
-    _refuse_several(named, values)
-    if url := service_of(values):
-        campaign, error, status = on_service(url, "run", values)
-        verdict = gate_at_home(campaign, values) if status in (0, 5) else None
-        details = bool(values["details"])
+    _refuse_several(named, options)
+    if url := service_of(options):
+        campaign, error, status = on_service(url, "run", options, details=options.details)
+        verdict = gate_at_home(campaign, options) if status in (0, 5) else None
+        details = options.details
     else:
-        sweep = load_all(values | {"config": named[0] if named else values["config"]})
+        sweep = load_sweep(options.given(config=named[0]) if named else options)
         say_warnings(warning for prepared in sweep.prepared.values() for warning in prepared.warnings)
-        if values["dry_run"]:
-            asked_for(
-                sweep.options, compared=len(sweep.labels), runs=len(sweep.prepared)
-            )  # refuses what the run would refuse
-            if values["extend"]:
-                read_campaign(values["extend"])
+        if options.dry_run:
+            Gate.from_options(sweep.options, compared=len(sweep.labels), runs=len(sweep.prepared))  # may refuse
+            if options.extend:
+                read_campaign(options.extend)
             print(dry_run(sweep))
             return 0
-        result, verdict, status = api.launch(sweep, values, caller, quiet=bool(values["json"]))
-        campaign, error, details = result.campaign, None, bool(sweep.options["details"])
+        result, verdict, status = api.launch(sweep, caller, quiet=options.json)
+        campaign, error, details = result.campaign, None, sweep.options.details
     document = summarize(campaign)
     if verdict is not None:
         document = replace(document, comparisons=verdict.comparisons, error=document.error or verdict.error)
     if error is not None:
         document = replace(document, error=document.error or error)
-    if values["json"]:
+    if options.json:
         print_document(document)
     else:
-        from merge_bench.analysis.compare.fail_on import METRIC, passed
+        from merge_bench.analysis.compare.fail_on import gate_summary
+        from merge_bench.analysis.compare.judging import METRIC
         from merge_bench.view.report.comparison import print_comparison, printed_below
         from merge_bench.view.report.run import print_report
 
-        gates = passed(verdict, metric=METRIC, fail_on=values["fail_on"]) if verdict is not None else ""
+        gates = gate_summary(verdict, metric=METRIC, fail_on=options.fail_on) if verdict is not None else ""
         below = printed_below(verdict, gates) if verdict is not None else ""
         print_report(campaign, document, details=details, above=printed_above(), below=below)
         if verdict is not None and verdict.comparisons:
@@ -80,24 +81,25 @@ def run(named: tuple[str, ...], **values: Any) -> int:
             print(gates)
     if verdict is not None and verdict.error is not None:
         say(verdict.error.message)
-    printed = () if values["json"] else [one.error.message for one in runs_of(document) if one.error]
+    printed = () if options.json else [one.error.message for one in runs_of(document) if one.error]
     say_failures(failures_of([campaign]), printed=printed)
     return status
 
 
-def _refuse_several(named: Sequence[str], values: Mapping[str, Any]) -> None:
+def _refuse_several(named: Sequence[str], options: RunOptions) -> None:
     """Refuse a second config, and what a pattern after ``--against`` matched beside one result."""
+    from merge_bench.records.results_folder import is_result
     from merge_bench.records.writer import RECORDS
 
-    results = [name for name in named if Path(name).name == RECORDS or (Path(name) / RECORDS).is_file()]
-    if results and values["against"]:
-        every = [values["against"], *results]
+    results = [name for name in named if Path(name).name == RECORDS or is_result(Path(name))]
+    if results and options.against:
+        every = [options.against, *results]
         newest = max(every, key=lambda name: Path(name.removesuffix(RECORDS)).name)
         raise UsageError(
             f"--against takes one result, but {len(every)} were given ({', '.join(every)}); name one of them, such as"
             f" the newest: --against {shlex.quote(newest)}"
         )
-    configs = [*named, *filter(None, [values["config"]]), *(values["configs"] or ())]
+    configs = [*named, *filter(None, [options.config]), *(options.configs or ())]
     if named and len(configs) > 1:
         second = named[1] if len(named) > 1 else named[0]
         raise UsageError(f"{second!r} is a second config; to compare configs, use --configs A,B")
@@ -118,7 +120,7 @@ def check(config: str, as_json: bool, ucx: str | None, trust_config: bool, other
 
     CONFIG is a file or the name of a shipped config.
     """
-    from merge_bench.campaign.run import check_for_run
+    from merge_bench.campaign.load import check_for_run
     from merge_bench.config.reader import read_config
     from merge_bench.config.shipped import find_config
     from merge_bench.config.ucx_choice import Choice, choose_ucx, restored
@@ -173,34 +175,37 @@ def submit(typed: list[str], /, words: tuple[str, ...], launcher: str | None, no
 
 
 @click.command(cls=SectionedCommand, context_settings=CONTEXT)
-@add_options(CLUSTER_OPTIONS)
+@add_options("options", RunOptions, CLUSTER_OPTIONS)
 @click.option(
     "--available", "show_available", is_flag=True, help="Also list the transports that UCX could use on each host."
 )
-def transports(show_available: bool, **values: Any) -> None:
+def transports(show_available: bool, options: RunOptions) -> None:
     """Show the transports that UCX selects for each pair of workers of a cluster.
 
     The command launches the same cluster as `run`, but does not merge.
     """
-    from merge_bench.campaign import run as runs
-    from merge_bench.campaign.transports import FIXED, survey
+    from merge_bench.campaign.load import load
+    from merge_bench.campaign.machine_checks import check_installed
+    from merge_bench.campaign.transports import survey
     from merge_bench.cli.campaigns import this_command
     from merge_bench.view.document import print_document
     from merge_bench.view.messages import say_log, say_warnings
     from merge_bench.view.progress import progress_for
     from merge_bench.view.report.transports import print_survey
 
-    prepared, config = runs.load(values["config"], values, FIXED)
-    runs.need_installed(prepared)
+    fixed = functools.partial(without_merge, kept=CLUSTER_OPTIONS)
+    (prepared,) = load(options.config, options, fixed, several=False)
+    if prepared.launcher.starts_here:
+        check_installed(prepared.plan)
     say_warnings(prepared.warnings)
-    name = config.name if config is not None else "default"
+    name = prepared.config.name if prepared.config is not None else "default"
     try:
-        with contextlib.closing(progress_for(sys.stderr, quiet=bool(values["json"]))) as progress:
+        with contextlib.closing(progress_for(sys.stderr, quiet=options.json)) as progress:
             found = survey(prepared, name, progress, this_command())
     except LaunchFailed as failure:
         say_log(failure.log_tail)
         raise
-    if values["json"]:
+    if options.json:
         print_document(found)
     else:
         print_survey(found, show_available=show_available)
@@ -219,7 +224,7 @@ def transports(show_available: bool, **values: Any) -> None:
 )
 def doctor(as_json: bool, strict: bool, scheduler_address: str | None, scheduler_file: str | None) -> int:
     """Find problems on this host, or on each host of a running cluster, and show how to fix them."""
-    from merge_bench.analysis.documents.doctor import DoctorDocument
+    from merge_bench.analysis.documents.setup import DoctorDocument
     from merge_bench.config.ucx_choice import use_ucx
     from merge_bench.host.doctor.base import BAD, worst
     from merge_bench.host.doctor.examine import agreement, examine_here

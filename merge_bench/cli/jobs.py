@@ -1,4 +1,4 @@
-"""The jobs of a service: commands about them, and `run`, `probe` and `tune` on a service (``--on URL``)."""
+"""The jobs of a service: commands about them, and `run`, `probe` and `tune` on a service (``--service URL``)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from merge_bench.cli.parameters import ListedGroup, decorated, json_option, results_option
-from merge_bench.config.options import BY_KEY, OPTIONS, as_text
-from merge_bench.errors import GateNotMet, RunFailed, UsageError, WrongResult, one_stream, say
+from merge_bench.config.option import as_text
+from merge_bench.config.options import BY_KEY, OPTIONS, RunOptions
+from merge_bench.config.resolve import read_sources
+from merge_bench.errors import Caution, GateNotMet, RunFailed, UsageError, WrongResult, one_stream, say, warn
 from merge_bench.units import format_duration
 from merge_bench.view.text import cut, short, visible
 
@@ -30,14 +32,22 @@ if TYPE_CHECKING:
     from merge_bench.service.client import Client
     from merge_bench.service.documents import Job, JobRequest, Jobs
 
-_VARIABLE, _RESULTS = BY_KEY["on"].variable, BY_KEY["results"]
-_HERE = ("on", "insecure", "results", "json", "details", "output", "csv_file", "plots", "references")
+_VARIABLE, _RESULTS = BY_KEY["service"].variable, BY_KEY["results"]
+_OLD_VARIABLE = BY_KEY["on"].variable
+_HERE = ("service", "insecure", "results", "json", "details", "output", "csv_file", "plots", "references")
 _POLL_SECONDS = 2.0
 _SAID = "merge_bench: "
 """How a sentence of `say` begins."""
 _SERVICE = decorated(
     click.option(
-        "--on", "url", required=True, envvar=_VARIABLE, show_envvar=True, metavar="URL", help="Address of the service."
+        "--service",
+        "--on",
+        "url",
+        required=True,
+        envvar=[_VARIABLE, _OLD_VARIABLE],
+        show_envvar=True,
+        metavar="URL",
+        help="Address of the service.",
     ),
     results_option("Results folder of a service on this machine; its token is used if the environment has none."),
     click.option("--insecure", is_flag=True, help="Send the token over a network without TLS."),
@@ -48,7 +58,7 @@ _JOB = decorated(click.argument("number", type=click.IntRange(0)), _SERVICE)
 
 @click.group(cls=ListedGroup)
 def jobs() -> None:
-    """List, show or cancel the jobs of a service; `run --on URL` queues one.
+    """List, show or cancel the jobs of a service; `run --service URL` queues one.
 
     Your token is read from MERGE_BENCH_TOKEN, or from the file that MERGE_BENCH_TOKEN_FILE names.
     """
@@ -56,32 +66,32 @@ def jobs() -> None:
 
 @jobs.command("list")
 @_SERVICE
-def list_jobs(**values: Any) -> None:
+def list_jobs(**service: Any) -> None:
     """List the newest jobs: number, state, how long it waits or ran, who queued it, and the command."""
-    _print(values, lambda client: client.jobs())
+    _print(lambda client: client.jobs(), **service)
 
 
 @jobs.command()
 @_JOB
-def show(number: int, **values: Any) -> None:
+def show(number: int, **service: Any) -> None:
     """Show job NUMBER, with the end of its output."""
-    _print(values, lambda client: client.job(number))
+    _print(lambda client: client.job(number), **service)
 
 
 @jobs.command()
 @_JOB
-def cancel(number: int, **values: Any) -> None:
+def cancel(number: int, **service: Any) -> None:
     """Cancel job NUMBER, as Ctrl-C does: what it measured is kept."""
-    _print(values, lambda client: client.cancel(number))
+    _print(lambda client: client.cancel(number), **service)
 
 
-def _print(values: Mapping[str, Any], ask: Callable[[Client], Job | Jobs]) -> None:
+def _print(ask: Callable[[Client], Job | Jobs], *, url: str, results: str, insecure: bool, as_json: bool) -> None:
     from merge_bench.service.client import Client
     from merge_bench.service.documents import Jobs
     from merge_bench.view.document import print_document
 
-    found = ask(Client(values["url"], results=Path(values["results"]), insecure=values["insecure"]))
-    if values["as_json"]:
+    found = ask(Client(url, results=Path(results), insecure=insecure))
+    if as_json:
         print_document(found)
         return
     room = max(28, shutil.get_terminal_size().columns - 52)
@@ -101,13 +111,22 @@ def _lines(text: str) -> str:
     return "".join(f"{visible(line)}\n" for line in text.splitlines())
 
 
-def service_of(values: Mapping[str, Any]) -> str | None:
-    """The address of the service, if ``--on`` or its variable names one instead of columns."""
-    named = as_text(values["on"] or os.environ.get(_VARIABLE, ""))
-    return named if re.search(r"(^|,)https?://", named) else None
+def service_of(options: RunOptions) -> str | None:
+    """The address of the service that runs the command, if there is one."""
+    if named := options.service or os.environ.get(_VARIABLE):
+        return named
+    old = as_text(options.on or os.environ.get(_OLD_VARIABLE, ""))
+    return old_form(old) if re.search(r"(^|,)https?://", old) else None
 
 
-def on_service(url: str, command: str, values: Mapping[str, Any]) -> tuple[Campaign, Failure | None, int]:
+def old_form(address: str | None) -> str | None:
+    """The address of a service that ``--on`` names, with a warning; None as it is."""
+    if address:
+        warn(Caution("old-name", "--on names key columns; it takes addresses in this release only", "use --service"))
+    return address
+
+
+def on_service(url: str, command: str, options: RunOptions, *, details: bool) -> tuple[Campaign, Failure | None, int]:
     """Queue a job, follow it, and bring its records home; gives them, why it failed, and its exit status.
 
     Where the job's output has been printed already, only the end of standard output is printed.
@@ -115,23 +134,24 @@ def on_service(url: str, command: str, values: Mapping[str, Any]) -> tuple[Campa
     from msgspec.structs import replace
 
     from merge_bench.analysis.documents.error import Failure
+    from merge_bench.cli.campaigns import given_options
     from merge_bench.cluster import signals
     from merge_bench.config.shipped import SUFFIX, find_config
     from merge_bench.records.reader import read_campaign
     from merge_bench.service.client import PATIENCE, Client
     from merge_bench.view.titles import tunes
 
-    if values["dry_run"]:
+    if options.dry_run:
         raise UsageError("--dry-run shows what this machine would start; it cannot be combined with a service")
-    results = Path(values["results"] or os.environ.get(_RESULTS.variable) or str(_RESULTS.default))
-    client = Client(url, results=results, wait=PATIENCE, insecure=bool(values.get("insecure")))
+    results = Path(read_sources(options, None, os.environ, [_RESULTS]).results)
+    client = Client(url, results=results, wait=PATIENCE, insecure=options.insecure)
     (request, typed), printed = _request(command), [""]
     try:
         with signals.raising():
             job = _follow(client, client.add(request).id, printed)
     except signals.Interrupted as interrupted:
         number = client.add(request).id  # the same job, by its key
-        later = f"python -m merge_bench jobs cancel {number} --on {url}"
+        later = f"python -m merge_bench jobs cancel {number} --service {url}"
         say(f"{interrupted}; cancelling job {number}; Ctrl-C again leaves at once, and this cancels it later: {later}")
         job = _follow(client, client.cancel(number).id, printed)
     status, error = 0, None
@@ -152,11 +172,12 @@ def on_service(url: str, command: str, values: Mapping[str, Any]) -> tuple[Campa
     # Here the result is of the command that was typed, with the user's own files.
     own = {find_config(name).name.removesuffix(SUFFIX): name for name in typed}
     configs = [replace(each, path=own.get(each.name)) for each in campaign.head.configs]
-    campaign = dataclasses.replace(campaign, head=replace(campaign.head, argv=list(sys.argv), configs=configs))
+    head = replace(campaign.head, argv=list(sys.argv), options=given_options(), configs=configs)
+    campaign = dataclasses.replace(campaign, head=head)
     found = f"probe {campaign.probe}" if campaign.probe else "tune" if tunes(campaign) else "run"
     if found != command or not campaign.head.configs:
         raise RunFailed(f"job {job.id} of {url} has records of `{visible(cut(found))}`, not of `{command}`")
-    if one_stream() and not values["json"] and not values.get("details"):
+    if one_stream() and not options.json and not details:
         click.get_current_context().with_resource(_only_the_end(campaign.records))
     return campaign, error, status
 
@@ -171,19 +192,17 @@ def _only_the_end(records: Path) -> Iterator[None]:
     print(f"{found.lstrip()}{end.partition(chr(10) * 2)[0].rstrip()}" if found else f"Records: {records}")
 
 
-def gate_at_home(campaign: Campaign, values: Mapping[str, Any]) -> CompareDocument | None:
+def gate_at_home(campaign: Campaign, options: RunOptions) -> CompareDocument | None:
     """The comparison that a job's gate made, unless the earlier result has never been brought home."""
-    from merge_bench.analysis.compare.fail_on import asked_for
+    from merge_bench.analysis.compare.fail_on import Gate
 
-    against = values["against"] and str(campaign.folder.parent / values["against"])
+    against = options.against and str(campaign.folder.parent / options.against)
     if against and not Path(against).is_dir():
         return None
-    given = {
-        "against": against, "fail_on": values["fail_on"] or (), "threshold": values["threshold"] or 0.02,
-        "allow_no_baseline": values["allow_no_baseline"],
-    }  # fmt: skip
-    gate = asked_for(given, compared=len(set(campaign.labels)), runs=len(campaign.runs))
-    return gate.hold(campaign)[0] if gate else None
+    gate = Gate.from_options(
+        dataclasses.replace(options, against=against), compared=len(set(campaign.labels)), runs=len(campaign.runs)
+    )
+    return gate.evaluate(campaign)[0] if gate else None
 
 
 def _follow(client: Client, number: int, printed: list[str]) -> Job:
@@ -250,7 +269,11 @@ def _request(command: str) -> tuple[JobRequest, list[str]]:
         settings_file(settings, name)  # refused here if the service would refuse it
         say(f"{typed.configs[0]} is sent as settings; its results have the config name {name}")
     request = replace(
-        typed, options={name: value for name, value in options.items() if name not in _HERE},
+        typed, options={
+            name: value
+            for name, value in options.items()
+            if name not in _HERE and not (name == "on" and "://" in as_text(value))
+        },
         configs=[path.name for path in paths], settings=settings, name=name, key=secrets.token_hex(16),
     )  # fmt: skip
     return request, typed.configs

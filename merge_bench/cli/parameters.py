@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,7 +11,8 @@ import click
 
 from merge_bench.campaign.registry_options import complete
 from merge_bench.config import parsers
-from merge_bench.config.options import BY_KEY, Option
+from merge_bench.config.option import Option, Options
+from merge_bench.config.options import BY_KEY
 from merge_bench.config.parsers import Parser
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
@@ -49,17 +51,26 @@ def decorated(*decorators: Decorator) -> Decorator:
     return decorate
 
 
-def add_options(options: Sequence[Option], *, with_defaults: bool = False) -> Decorator:
-    """Decorate a click command with options of the table, or with those that a probe declares.
+def add_options(name: str, kind: type[Options], table: Sequence[Option] | None = None) -> Decorator:
+    """Decorate a click command with the options of `table`, by default all of `kind`; it gets them as `name`.
 
-    Click passes each one under its `Option.key`. For an option that was not given it passes None, so that `resolve` can
-    tell, or the option's default if `with_defaults`.
+    What was not given is not in `Options.sources`.
     """
-    return decorated(*(_option(complete(option), option.default if with_defaults else None) for option in options))
+    options = kind.table() if table is None else table
+
+    def gather(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def gathered(*arguments: Any, **values: Any) -> Any:
+            given = {option.key: values.pop(option.key) for option in options}
+            return command(*arguments, **values, **{name: kind.from_given(given)})
+
+        return gathered
+
+    return decorated(*(_option(complete(option)) for option in options), gather)
 
 
-def _option(option: Option, default: object) -> Decorator:
-    names = (f"--{option.name}", option.key)
+def _option(option: Option) -> Decorator:
+    names = (*(f"--{key.replace('_', '-')}" for key in option.keys), option.key)
     plain = option.flag or option.default in (None, ()) or "[" in option.help
     shown = option.help if plain else f"{option.help} [{option.default}]"
     if option.flag:
@@ -68,19 +79,19 @@ def _option(option: Option, default: object) -> Decorator:
     given: dict[str, Any] = {}
     if isinstance(option.parse, parsers.ColumnNames):
         kind = Parsed(option.placeholder, str)
-        given = {"multiple": True, "callback": _columns(option, default)}
+        given = {"multiple": True, "callback": _columns(option)}
     elif isinstance(option.parse, parsers.Names):
-        given = {"multiple": True, "callback": lambda ctx, param, lists: _joined(lists) or default}
-    return click.option(*names, type=kind, default=default, metavar=option.placeholder, help=shown, **given)
+        given = {"multiple": True, "callback": lambda ctx, param, lists: _joined(lists) or None}
+    return click.option(*names, type=kind, default=None, metavar=option.placeholder, help=shown, **given)
 
 
-def _columns(option: Option, default: object) -> Callable[[click.Context, click.Parameter, Sequence[str]], object]:
+def _columns(option: Option) -> Callable[[click.Context, click.Parameter, Sequence[str]], object]:
     """A list of names is read as one; of an option that is repeated, each value is a name as it stands."""
 
     def names(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> object:
         if texts and len(texts) == 1:
             return Parsed(option.placeholder, option.parse).convert(texts[0], param, ctx)
-        return _joined([texts or ()]) or default
+        return _joined([texts or ()]) or None
 
     return names
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from merge_bench.cli.jobs import on_service, service_of
+from merge_bench.cli.jobs import old_form, on_service, service_of
 from merge_bench.cli.parameters import (
     PATH,
     ListedGroup,
@@ -20,7 +20,8 @@ from merge_bench.cli.parameters import (
     json_option,
     plot_option,
 )
-from merge_bench.config.options import PROBE_OPTIONS
+from merge_bench.config.option import Options
+from merge_bench.config.options import PROBE_OPTIONS, RunOptions
 from merge_bench.errors import RunFailed, UsageError, printed_above, say
 from merge_bench.probe import probes
 
@@ -38,12 +39,12 @@ _OUTPUT_OPTIONS = decorated(
                  help="Published results to show beside the measured ones; `--reference list` prints their names."),
 )  # fmt: skip
 _PROBE_OPTIONS = decorated(
-    click.option("--on", metavar="URL", help="Address of a service that measures instead of this machine."),
+    click.option("--on", metavar="URL", hidden=True),
     click.option("--baseline", type=PATH, metavar="CFG", help="Baseline config of the comparison; shown first."),
     click.option("--config", "configs", multiple=True, type=PATH, metavar="CFG",
                  help="Config to measure; may be repeated."),
     _OUTPUT_OPTIONS,
-    add_options(PROBE_OPTIONS),
+    add_options("options", RunOptions, PROBE_OPTIONS),
 )  # fmt: skip
 
 
@@ -69,15 +70,26 @@ def probe() -> None:
     """Measure the network without a merge, with the same launchers, configs and records as `run`."""
 
 
-def _command(kind: ProbeKind) -> click.Command:
-    def command(**values: Any) -> int:
-        return measure(kind, values)
+def _command(kind: ProbeKind[Any]) -> click.Command:
+    def command(**given: Any) -> int:
+        return measure(kind, **given)
 
     made = click.command(kind.name, cls=SectionedCommand, help=kind.help)
-    return made(add_options(kind.options, with_defaults=True)(_PROBE_OPTIONS(command)))
+    return made(add_options("own", kind.options)(_PROBE_OPTIONS(command)))
 
 
-def measure(kind: ProbeKind, values: Mapping[str, Any]) -> int:
+def measure(
+    kind: ProbeKind[Any],
+    *,
+    on: str | None,
+    baseline: str | None,
+    configs: Sequence[str],
+    csv_file: str | None,
+    plots: Sequence[str],
+    references: Sequence[str],
+    options: RunOptions,
+    own: Options,
+) -> int:
     """`probe NAME`: measure every config, interleaved; show what was measured and what failed."""
     from merge_bench.cli.campaigns import this_command
     from merge_bench.probe.shared import probe_campaign as campaigns
@@ -87,38 +99,42 @@ def measure(kind: ProbeKind, values: Mapping[str, Any]) -> int:
     from merge_bench.view.probe.output import LIST, asked_for, print_references
     from merge_bench.view.progress import progress_for
 
-    as_json = bool(values["json"])
-    if LIST in values["references"]:
+    as_json = options.json
+    if LIST in references:
         print_references(as_json=as_json)
         return 0
-    output = asked_for(values)
-    made = kind.make(values)
-    baseline = [values["baseline"]] if values["baseline"] else []
-    configs = [*baseline, *(config for config in values["configs"] if config not in baseline)] or [None]
-    if url := service_of(values) or values["on"]:
-        campaign, _, status = on_service(url, f"probe {kind.name}", values)
+    output = asked_for(csv_file, plots, references)
+    made, whole = kind.make(own, options), getattr(own, "details", True)
+    named: list[str | None] = list(dict.fromkeys(filter(None, [baseline, *configs])))
+    if url := service_of(options) or old_form(on):
+        campaign, _, status = on_service(url, f"probe {kind.name}", options, details=whole)
     else:
-        head, jobs = campaigns.prepare(made, configs, values, blocks=values["repetitions"])
+        head, jobs = campaigns.prepare(made, named or [None], options)
         say_warnings(warning for job in jobs for warning in job.prepared.warnings)
-        if values["dry_run"]:
+        if options.dry_run:
             print(campaigns.dry_run(made, head, jobs))
             return 0
         with contextlib.closing(progress_for(sys.stderr, quiet=as_json)) as progress:
-            fresh = bool(values["fresh"])
             folder, status = campaigns.run(
-                made, head, jobs, progress, fresh=fresh, caller=this_command(), wait_for_quiet=values["wait_for_quiet"]
+                made,
+                head,
+                jobs,
+                progress,
+                fresh=options.fresh,
+                caller=this_command(),
+                wait_for_quiet=options.wait_for_quiet,
             )
         campaign = read_campaign(folder)
-    return max(
-        status, _show([campaign], in_order(campaign), output, as_json=as_json, whole=values.get("details", True))
-    )
+    return max(status, _show([campaign], in_order(campaign), output, as_json=as_json, whole=whole))
 
 
 @probe.command()
 @click.argument("results", nargs=-1, type=PATH, metavar="RESULT...")
 @_OUTPUT_OPTIONS
 @json_option()
-def show(**values: Any) -> int:
+def show(
+    results: Sequence[str], csv_file: str | None, plots: Sequence[str], references: Sequence[str], as_json: bool
+) -> int:
     """Show the results of stored `probe` campaigns without measuring again.
 
     A RESULT is a campaign folder, its records.jsonl, or a CSV file of the ping-pong, whose file name says where the
@@ -129,16 +145,16 @@ def show(**values: Any) -> int:
     from merge_bench.records.reader import read_campaign
     from merge_bench.view.probe.output import LIST, asked_for, print_references
 
-    if LIST in values["references"]:
-        print_references(as_json=values["as_json"])
+    if LIST in references:
+        print_references(as_json=as_json)
         return 0
-    if not values["results"]:
+    if not results:
         raise UsageError("no RESULT given; name the folder of a `probe` campaign or its records.jsonl")
-    output = asked_for(values)
-    files = [Path(result) for result in dict.fromkeys(values["results"]) if str(result).endswith(".csv")]
-    found = [read_campaign(result) for result in values["results"] if not str(result).endswith(".csv")]
+    output = asked_for(csv_file, plots, references)
+    files = [Path(result) for result in dict.fromkeys(results) if str(result).endswith(".csv")]
+    found = [read_campaign(result) for result in results if not str(result).endswith(".csv")]
     rows = [*(row for _, row in label_rows(found)), *(row for file in files for row in ping_pong_csv.read(file))]
-    return _show(found, rows, output, as_json=values["as_json"])
+    return _show(found, rows, output, as_json=as_json)
 
 
 def show_campaign(campaign: Campaign, *, as_json: bool, whole: bool) -> int:
@@ -185,8 +201,7 @@ def _print(
     warnings: Sequence[Caution], *, whole: bool,
 ) -> None:  # fmt: skip
     from merge_bench.probe.shared.stored_rows import ucx_latencies
-    from merge_bench.view.probe.show import print_rows
-    from merge_bench.view.probe.summary import print_summary
+    from merge_bench.view.probe.show import print_rows, print_summary
 
     configs = list(dict.fromkeys(row.config for row in measured if row.source is None))
     remarks = [] if measured else ["nothing was measured, and no file was written"]

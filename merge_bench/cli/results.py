@@ -26,14 +26,14 @@ from merge_bench.cli.parameters import (
     results_option,
 )
 from merge_bench.config import parsers
-from merge_bench.config.options import BY_KEY
+from merge_bench.config.options import BY_KEY, RunOptions
 from merge_bench.errors import RunFailed, UsageError, require, say
 from merge_bench.view import export as exports
 
 if TYPE_CHECKING:
     from merge_bench.records.campaign import Campaign
+    from merge_bench.view.html_report.build import References
     from merge_bench.view.plot.marks import Chart
-    from merge_bench.view.report.full.build import References
 
 RESULTS = click.argument("results", nargs=-1, type=PATH, required=True, metavar="RESULT...")
 METRICS = ("throughput", "bandwidth", "wall", "partition", "exchange", "join")
@@ -43,13 +43,13 @@ METRICS = ("throughput", "bandwidth", "wall", "partition", "exchange", "join")
 @RESULTS
 @percent_option("--threshold", "2%", "Ignore differences below this.")
 @choice_option("--metric", METRICS, "Metric for --fail-on and for the conclusions.")
-@add_options((BY_KEY["fail_on"], BY_KEY["allow_no_baseline"]), with_defaults=True)
+@add_options("options", RunOptions, (BY_KEY["fail_on"], BY_KEY["allow_no_baseline"]))
 @click.option("--anyway", is_flag=True, help="Compare even if hosts, workloads or UCX versions differ.")
 @click.option("--markdown", is_flag=True, help="Print the comparison as Markdown.")
 @json_option()
 def compare(
-    results: tuple[str, ...], threshold: float, metric: str, fail_on: Sequence[str], allow_no_baseline: bool,
-    anyway: bool, markdown: bool, as_json: bool,
+    results: tuple[str, ...], threshold: float, metric: str, options: RunOptions, anyway: bool, markdown: bool,
+    as_json: bool,
 ) -> int:  # fmt: skip
     """Compare candidates with a baseline: is each faster, slower or equivalent?
 
@@ -59,7 +59,7 @@ def compare(
     RESULTs, the baseline is the first RESULT.
     """
     from merge_bench.analysis.compare.document import compare as compare_results
-    from merge_bench.analysis.compare.fail_on import compare_for, judged, passed
+    from merge_bench.analysis.compare.fail_on import compare_for, gate_summary, with_gate_error
     from merge_bench.analysis.compare.select import NotComparable
     from merge_bench.records.reader import read_campaign
     from merge_bench.view.document import print_document
@@ -69,14 +69,16 @@ def compare(
     campaigns = [read_campaign(result) for result in results]
     compared = functools.partial(compare_results, campaigns, threshold=threshold, anyway=anyway)
     try:
-        document = compare_for(fail_on, compared, threshold=threshold)
+        document = compare_for(options.fail_on, compared, threshold=threshold)
     except NotComparable as why:
         raise UsageError(f"{why}; use --anyway to compare them nevertheless") from None
     measured = {each.pair for each in document.comparisons if each.metric == metric}
     pairs = {each.pair for each in document.comparisons}
-    if measured < pairs and (fail_on or not measured):
+    if measured < pairs and (options.fail_on or not measured):
         raise UsageError(f"--metric {metric} cannot be compared: {'; '.join(document.notes)}")
-    document, status = judged(document, metric=metric, fail_on=fail_on, allow_no_baseline=bool(allow_no_baseline))
+    document, status = with_gate_error(
+        document, metric=metric, fail_on=options.fail_on, allow_no_baseline=options.allow_no_baseline
+    )
     if as_json:
         print_document(document)
     elif markdown:
@@ -87,7 +89,7 @@ def compare(
         from merge_bench.view.report.comparison import print_comparison
         from merge_bench.view.report.next_step import after_compare
 
-        gates = passed(document, metric=metric, fail_on=fail_on)
+        gates = gate_summary(document, metric=metric, fail_on=options.fail_on)
         print_comparison(document, metric=metric, step=after_compare(campaigns).here(), gates=gates)
     if document.error is not None:
         say(document.error.message)
@@ -199,7 +201,7 @@ def import_(file: str, results: str, as_json: bool) -> None:
     The result is marked as unverified.
     """
     from merge_bench.analysis.summary import summarize
-    from merge_bench.campaign.importing.to_records import import_text
+    from merge_bench.campaign.import_report import import_text
     from merge_bench.records.reader import read_campaign
     from merge_bench.view.document import print_document
     from merge_bench.view.report.run import print_report
@@ -260,7 +262,7 @@ def report(
     A RESULT is a campaign folder or its records.jsonl.
     """
     from merge_bench.records.reader import read_campaign
-    from merge_bench.view.report.full import write
+    from merge_bench.view.html_report import write
 
     if "list" in references:
         _print_references()
@@ -275,14 +277,14 @@ def report(
     published = _references(references)
     if sys.stderr.isatty():  # a person waits some seconds for it
         say(f"writing {page} …")
-    from merge_bench.view.report.full.build import build
+    from merge_bench.view.html_report.build import build
 
     return write.write(build(campaigns, published, write.ucx_defaults(campaigns)), outputs)
 
 
 def _references(names: Sequence[str]) -> References:
     from merge_bench.analysis import published
-    from merge_bench.view.report.full.build import References
+    from merge_bench.view.html_report.build import References
 
     kinds = {name: published.dataset(name).kind for name in names}
     for name, kind in kinds.items():

@@ -6,9 +6,9 @@ import contextlib
 import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -27,6 +27,13 @@ from merge_bench.errors import UsageError
 
 if TYPE_CHECKING:
     from merge_bench.service.store import Store
+
+
+class Served(NamedTuple):
+    """What the commands below `serve` need of its options."""
+
+    results: Path
+    tables: Sequence[Path]
 
 
 @click.group(cls=ListedGroup, invoke_without_command=True)
@@ -49,22 +56,34 @@ if TYPE_CHECKING:
 @count_option("--request-limit", "N", "Number of requests a minute of each token.", default=600)
 @click.option("--check", is_flag=True, help="Check the settings and the folder without starting the service.")
 @click.pass_context
-def serve(ctx: click.Context, /, check: bool, **values: Any) -> int:
+def serve(
+    ctx: click.Context,
+    /,
+    check: bool,
+    results: str,
+    queue_limit: int,
+    job_time: float,
+    request_limit: int,
+    tables: Sequence[Path],
+    tls_cert: str | None,
+    tls_key: str | None,
+    **more: Any,
+) -> int:
     """Run jobs of several clients one after the other, with a queue, tokens and an HTTP interface.
 
     Clients send jobs to /api/jobs; /api/openapi.json describes all requests. Your own token is in the file
     RESULTS/.service/token.
     """
     if ctx.invoked_subcommand is not None:
-        ctx.obj = values
+        ctx.obj = Served(Path(results), tables)
         return 0
     from merge_bench.service import serve as service
     from merge_bench.service.api import Limits
 
-    if bool(values["tls_cert"]) != bool(values["tls_key"]):
+    if bool(tls_cert) != bool(tls_key):
         raise UsageError("--tls-cert and --tls-key belong together; give both")
-    limits = Limits(values.pop("queue_limit"), values.pop("job_time"), values.pop("request_limit"))
-    settings = service.Settings(Path(values.pop("results")), limits=limits, **values)
+    limits = Limits(queue_limit, job_time, request_limit)
+    settings = service.Settings(Path(results), tables=tables, tls_cert=tls_cert, tls_key=tls_key, limits=limits, **more)
     if not check:
         from merge_bench.view.dashboard.web import make_pages
 
@@ -73,28 +92,28 @@ def serve(ctx: click.Context, /, check: bool, **values: Any) -> int:
     return 0
 
 
-def _store(serve_values: Mapping[str, Any]) -> Store:
+def _store(served: Served) -> Store:
     """The store of the service, which may be running, until the command ends."""
     from merge_bench.service.store import open_store
 
-    opened = contextlib.closing(open_store(Path(serve_values["results"])))
+    opened = contextlib.closing(open_store(served.results))
     return click.get_current_context().with_resource(opened)
 
 
 _ANYWAY = click.option("--anyway", is_flag=True, help="Add it even if no service of these results is running.")
 
 
-def _served_store(serve_values: Mapping[str, Any], *, anyway: bool, what: str) -> Store:
+def _served_store(served: Served, *, anyway: bool, what: str) -> Store:
     """`_store`, which a running service uses; raises UsageError if there is none, unless `anyway`."""
     from merge_bench.service.store import is_served
 
-    results = serve_values["results"]
-    if not anyway and not is_served(Path(results)):
+    results = served.results
+    if not anyway and not is_served(results):
         raise UsageError(
             f"no service of {results} is running on this machine, so {what}; start it (merge-bench serve --results"
-            f" {shlex.quote(results)}), name its folder (merge-bench serve --results FOLDER …), or use --anyway"
+            f" {shlex.quote(str(results))}), name its folder (merge-bench serve --results FOLDER …), or use --anyway"
         )
-    return _store(serve_values)
+    return _store(served)
 
 
 @serve.group(cls=ListedGroup)
@@ -107,26 +126,26 @@ def token() -> None:
 @choice_option("--role", ["read", "run"], "read: look at jobs and results; run: also queue jobs and cancel its own.")
 @_ANYWAY
 @click.pass_obj
-def add(given: Mapping[str, Any], name: str, role: str, anyway: bool) -> None:
+def add(served: Served, name: str, role: str, anyway: bool) -> None:
     """Make a token and print it, once: only its hash is kept."""
-    print(_served_store(given, anyway=anyway, what="nothing would accept this token").add_token(name, role))
+    print(_served_store(served, anyway=anyway, what="nothing would accept this token").add_token(name, role))
     print("Keep it in a file that only its user can read; it is not shown again.", file=sys.stderr)
 
 
 @token.command("list")
 @click.pass_obj
-def list_tokens(given: Mapping[str, Any]) -> None:
+def list_tokens(served: Served) -> None:
     """List names and roles of all tokens."""
-    found = _store(given).tokens()
+    found = _store(served).tokens()
     _print("token", [f"{each.role:4}  {_utc(each.created)[:10]}  {each.name}" for each in found])
 
 
 @token.command()
 @click.argument("name")
 @click.pass_obj
-def remove(given: Mapping[str, Any], name: str) -> None:
+def remove(served: Served, name: str) -> None:
     """Remove the token named NAME and its schedules; it is refused from then on."""
-    _store(given).remove_token(name)
+    _store(served).remove_token(name)
     print(f"The token {name} and its schedules are removed.")
 
 
@@ -145,7 +164,7 @@ def schedule() -> None:
 @_ANYWAY
 @click.argument("words", nargs=-1, required=True, metavar="-- COMMAND [OPTION]...")
 @click.pass_obj
-def add_schedule(given: Mapping[str, Any], /, words: tuple[str, ...], anyway: bool, **values: Any) -> None:
+def add_schedule(served: Served, /, words: tuple[str, ...], anyway: bool, **values: Any) -> None:
     """Queue COMMAND again and again: `run`, `tune` or a `probe`, with the options that a job may have."""
     from merge_bench.service import schedules
     from merge_bench.service.documents import ScheduleRequest
@@ -154,28 +173,28 @@ def add_schedule(given: Mapping[str, Any], /, words: tuple[str, ...], anyway: bo
 
     root = click.get_current_context().find_root().command
     request = ScheduleRequest(job=job_request(root, words), **values)
-    store = _served_store(given, anyway=anyway, what="this schedule would never run")
-    added = schedules.add(store, Rules(Path(given["results"]).resolve(), given["tables"]), LOCAL, request)
+    store = _served_store(served, anyway=anyway, what="this schedule would never run")
+    added = schedules.add(store, Rules(served.results.resolve(), served.tables), LOCAL, request)
     print(f"{added.name} begins at {_utc(added.next)}.")
 
 
 @schedule.command("list")
 @click.pass_obj
-def list_schedules(given: Mapping[str, Any]) -> None:
+def list_schedules(served: Served) -> None:
     """List all schedules, with their next times and why no job was queued the last time."""
     _print("schedule", [
         f"{each.name}  {each.at} {each.days} {each.zone}, next {_utc(each.next)}  {each.who}  {each.command}"
         + (f"\n  no job the last time: {each.message}" if each.message is not None else "")
-        for each in _store(given).schedules()
+        for each in _store(served).schedules()
     ])  # fmt: skip
 
 
 @schedule.command("remove")
 @click.argument("name")
 @click.pass_obj
-def remove_schedule(given: Mapping[str, Any], name: str) -> None:
+def remove_schedule(served: Served, name: str) -> None:
     """Remove the schedule named NAME; a job that it has queued stays."""
-    if not _store(given).remove_schedule(name):
+    if not _store(served).remove_schedule(name):
         raise UsageError(f"there is no schedule named {name}")
     print(f"The schedule {name} is removed; a job that it has queued stays.")
 

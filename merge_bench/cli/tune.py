@@ -5,19 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from merge_bench.cli.jobs import on_service, service_of
 from merge_bench.cli.parameters import CONTEXT, PATH, SectionedCommand, add_options, plot_option
 from merge_bench.config.files import read_regular
-from merge_bench.config.options import TUNE_OPTIONS
+from merge_bench.config.options import TUNE_OPTIONS, RunOptions
 from merge_bench.config.shipped import SPACE, find_config
 from merge_bench.errors import RunFailed, say
-from merge_bench.tune.options import OPTIONS
+from merge_bench.tune.options import TuneOptions
 
 if TYPE_CHECKING:
     from merge_bench.analysis.documents.tune import PrunedValue
@@ -27,13 +27,10 @@ if TYPE_CHECKING:
 
 @click.command(cls=SectionedCommand, context_settings=CONTEXT)
 @click.argument("baseline", type=PATH, required=False, metavar="[BASELINE]")
-@click.option("--space", type=PATH, metavar="FILE",
-              help="File that lists the settings to try; by default the shipped space.toml.")  # fmt: skip
-@add_options(OPTIONS, with_defaults=True)
-@click.option("--output", type=PATH, metavar="FILE", help="Config file to write; by default ./tuned-HOST.cfg.")
+@add_options("options", TuneOptions)
 @plot_option("the speed-up of each setting")
-@add_options(TUNE_OPTIONS)
-def tune(**values: Any) -> int:
+@add_options("run", RunOptions, TUNE_OPTIONS)
+def tune(baseline: str | None, options: TuneOptions, plots: Sequence[str], run: RunOptions) -> int:
     """Find a config that is faster than BASELINE (by default the built-in settings), and confirm the gain.
 
     The search uses the first size of --chunk (by default 1e6 and 25e6); the confirmation uses all sizes.
@@ -43,59 +40,57 @@ def tune(**values: Any) -> int:
     from merge_bench.tune import tune_campaign as campaigns
     from merge_bench.tune.result import result_of
     from merge_bench.tune.space import read_space
+    from merge_bench.tune.timing import time_to_decide_all
     from merge_bench.tune.tuning_plan import make_task
     from merge_bench.view.document import print_document
     from merge_bench.view.messages import say_warnings
     from merge_bench.view.plot.draw import check_plots
+    from merge_bench.view.plot.tuning import draw_figures
     from merge_bench.view.progress import progress_for
     from merge_bench.view.report.next_step import after_tuning, elsewhere, typed
     from merge_bench.view.report.tuning import print_tuning
-    from merge_bench.view.report.tuning_time import enough
     from merge_bench.view.text import visible
     from merge_bench.view.titles import size_of
-    from merge_bench.view.tune_figures import draw_figures
 
-    output = Path(values["output"] or f"tuned-{_host()}.cfg")
-    plots = check_plots(values["plots"], [("--output", output)])
+    output = Path(options.output or f"tuned-{_host()}.cfg")
+    drawings = check_plots(plots, [("--output", output)])
     pruned: Sequence[PrunedValue] = ()
-    if url := service_of(values):
-        campaign, ended, status = on_service(url, "tune", values)
+    if url := service_of(run):
+        campaign, ended, status = on_service(url, "tune", run, details=run.details)
         problem = ended.message if ended else ""
         sizes = [size_of(campaign, plan) for plan in range(len(campaign.plans))]
         if status == 0:
-            text = (
-                read_regular(find_config(values["baseline"])).decode("utf-8", "replace") if values["baseline"] else ""
-            )
+            text = read_regular(find_config(baseline)).decode("utf-8", "replace") if baseline else ""
             try:
-                campaigns.write_config(campaign, read_space(SPACE), text, sizes, values["metric"], output)
+                campaigns.write_config(campaign, read_space(SPACE), text, sizes, options.metric, output)
             except KeyError:
                 raise RunFailed(f"{output} was not written: the service has another tuning space") from None
     else:
-        task = make_task(values)
+        task = make_task(baseline, options, run)
         sizes, pruned = task.sizes, task.pruned
         say_warnings(warning for each in task.prepared for warning in each.warnings)
-        if values["dry_run"]:
-            _print_space(task, values)
+        if run.dry_run:
+            _print_space(task)
             return 0
-        with contextlib.closing(progress_for(sys.stderr, quiet=bool(values["json"]))) as progress:
-            campaign, status, problem = campaigns.run(task, values, output, progress, this_command())
+        with contextlib.closing(progress_for(sys.stderr, quiet=run.json)) as progress:
+            campaign, status, problem = campaigns.run(task, output, progress, this_command())
     result = result_of(campaign)
     written = output if status == 0 and result.winner is not None else None
     remarks = [f"Written: {written}"] if written else [f"Not written: {output}"] * (status == 0)
     remarks.append(f"Records: {campaign.records}{elsewhere()}")
     if status == 0:
-        remarks += draw_figures(result, campaign, plots, sizes, values["metric"])
-    if values["json"]:
+        remarks += draw_figures(result, campaign, drawings, sizes, options.metric)
+    if run.json:
         error = Failure("unfinished", problem or result.stopped or "") if status else None
         print_document(result.document(campaign.records, written, pruned, error))
     elif problem or (status and not result.untried):
         say(problem)
         print(*map(visible, remarks), sep="\n")
     else:
-        long = enough(campaign, Path(values["space"] or SPACE))
-        step = after_tuning(campaign, result, written=written, enough=long)
+        enough = time_to_decide_all(campaign, Path(options.space or SPACE))
+        step = after_tuning(campaign, result, written=written, enough=enough)
         print_tuning(
-            result, sizes=sizes, metric=values["metric"], pruned=pruned, details=bool(values["details"]),
+            result, sizes=sizes, metric=options.metric, pruned=pruned, details=run.details,
             step=typed(step), remarks=remarks,
         )  # fmt: skip
     return status
@@ -124,10 +119,10 @@ def show_tuning(campaign: Campaign, *, as_json: bool, details: bool) -> Sequence
     return ()
 
 
-def _print_space(task: Task, values: Mapping[str, Any]) -> None:
+def _print_space(task: Task) -> None:
     from merge_bench.tune.timing import Timing
 
-    timing = Timing.of(task, values)
+    timing = Timing.of(task)
     fitting = timing.fit()
     for value in fitting.values:
         print(f"{value.id}: " + " ".join(f"{name}={text}" for name, text in value.variables))

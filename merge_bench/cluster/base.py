@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from merge_bench.cluster.hosts import HostSpec
+from merge_bench.config.options import ClusterOptions
 from merge_bench.errors import Caution
 
 if TYPE_CHECKING:
@@ -224,7 +225,7 @@ class LauncherKind:
     needs: tuple[str, ...] = ()
     inside: Callable[[Mapping[str, str]], bool] = lambda environ: False
     variables: tuple[str, ...] = ()
-    hosts: Callable[[Mapping[str, Any], Mapping[str, str]], tuple[HostSpec, ...]] = lambda values, environ: ()
+    hosts: Callable[[ClusterOptions, Mapping[str, str]], tuple[HostSpec, ...]] = lambda options, environ: ()
     starts_here: bool = False
     owns_processes: bool = True
     mpirun_finds_hosts: bool = False

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from merge_bench.config.allowed_transports import UCX_PORTS, allowed, handles_errors, reaches_peers
 from merge_bench.config.ucx_info import find_installed
 from merge_bench.errors import Caution
+from merge_bench.merge.exchange import data_plane
 
 SCHEDULER_ROUTES = "DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES"
 # These keep Dask's own background work from disturbing the measurement.
@@ -54,7 +55,7 @@ def ucx_settings(
     """
     if hosts > 1:
         return {"UCX_TCP_PORT_RANGE": UCX_PORTS}
-    if exchange != "ucx" or protocol == "ucx" or (error_handling and not handles_errors(variables)):
+    if not data_plane(exchange).endpoints or protocol == "ucx" or (error_handling and not handles_errors(variables)):
         return {}
     installed = find_installed(variables.get("MERGE_BENCH_UCX", "auto"), variables)
     return {"UCX_TLS": "^tcp"} if installed is not None and reaches_peers(installed.transports) else {}

@@ -16,6 +16,7 @@ from merge_bench.errors import Caution, UsageError
 from merge_bench.host import machine, network
 from merge_bench.host.description import Network, Node, Project
 from merge_bench.records.schema import Worker
+from merge_bench.units import plural
 
 CODE = "rdma-unused"
 
@@ -156,7 +157,7 @@ def check_gpus(
         found = gpus[placement.host.name]
         if found < needed:
             raise UsageError(
-                f"{placement.host.name} has {found} GPU{'s' * (found != 1)}, but its {len(placement.workers)} workers"
+                f"{placement.host.name} has {plural(found, 'GPU')}, but its {len(placement.workers)} workers"
                 f" need {needed}; change --workers, --workers-per-gpu or the slots of this host"
             )
     unknown = [p for p in placements if p.host.slots is None and (p.host.gpus is None or p.host.assumed)]

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from merge_bench.cluster.base import Batch, ClusterSettings, Launcher, LauncherKind
 from merge_bench.cluster.hosts import HostSpec
 from merge_bench.cluster.launchers import launchers
+from merge_bench.config.options import ClusterOptions
 from merge_bench.errors import Caution, UsageError
 
 AUTO = "auto"
 
 
-def choose(values: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[LauncherKind, tuple[HostSpec, ...]]:
+def choose(options: ClusterOptions, environ: Mapping[str, str]) -> tuple[LauncherKind, tuple[HostSpec, ...]]:
     """The launcher and its hosts (none for this machine and for a running cluster).
 
     Raises
@@ -21,14 +21,14 @@ def choose(values: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[Launc
     UsageError
         If the options contradict each other, or the environment lacks what the launcher needs.
     """
-    chosen = choose_kind(values, environ)
+    chosen = choose_kind(options, environ)
     try:
-        return chosen, chosen.hosts(values, environ)
+        return chosen, chosen.hosts(options, environ)
     except UsageError as error:
         raise UsageError(f"--launcher {chosen.name}: {error}" if chosen.variables else str(error)) from None
 
 
-def choose_kind(values: Mapping[str, Any], environ: Mapping[str, str]) -> LauncherKind:
+def choose_kind(options: ClusterOptions, environ: Mapping[str, str]) -> LauncherKind:
     """The launcher, without its hosts.
 
     auto: the launcher whose options are given, else the one whose job this is and can be reached, else the one that
@@ -39,8 +39,8 @@ def choose_kind(values: Mapping[str, Any], environ: Mapping[str, str]) -> Launch
     UsageError
         If the options contradict each other.
     """
-    asked, known = str(values["launcher"]), launchers()
-    named = [kind for kind in known.values() if any(values[key] for key in kind.needs)]
+    asked, known = options.launcher, launchers()
+    named = [kind for kind in known.values() if any(getattr(options, key) for key in kind.needs)]
     running = next((kind for kind in named if not kind.owns_processes), None)
     if running is not None:
         if asked not in (AUTO, running.name) or named != [running]:
@@ -49,30 +49,30 @@ def choose_kind(values: Mapping[str, Any], environ: Mapping[str, str]) -> Launch
             )
         return running
     if asked == AUTO:
-        return named[0] if named else _automatic(values, environ)[0]
+        return named[0] if named else _automatic(options, environ)[0]
     chosen = known[asked]
     if chosen.needs and chosen not in named:
         raise UsageError(f"--launcher {asked} needs {' or '.join(map(_option, chosen.needs))}")
     if named and chosen not in named:
-        given = next(key for key in named[0].needs if values[key])
+        given = next(key for key in named[0].needs if getattr(options, key))
         raise UsageError(f"{_option(given)} cannot be combined with --launcher {asked}")
     return chosen
 
 
-def leftovers(values: Mapping[str, Any], environ: Mapping[str, str]) -> Caution | None:
+def leftovers(options: ClusterOptions, environ: Mapping[str, str]) -> Caution | None:
     """A warning if ``auto`` passes over variables of a job that cannot be reached."""
-    asked = str(values["launcher"]) == AUTO and choose_kind(values, environ).starts_here
-    return _automatic(values, environ)[1] if asked else None
+    asked = options.launcher == AUTO and choose_kind(options, environ).starts_here
+    return _automatic(options, environ)[1] if asked else None
 
 
-def _automatic(values: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[LauncherKind, Caution | None]:
+def _automatic(options: ClusterOptions, environ: Mapping[str, str]) -> tuple[LauncherKind, Caution | None]:
     """The launcher that the environment suggests, or the one that starts processes here, and why not another."""
     passed_over = None
     for kind in launchers().values():
         if not kind.inside(environ):
             continue
         try:
-            kind.hosts(values, environ)
+            kind.hosts(options, environ)
         except UsageError as error:
             names = [name for name in kind.variables if name in environ]
             passed_over = passed_over or Caution(

@@ -16,7 +16,7 @@ from merge_bench.cluster.environment import forwarded
 from merge_bench.cluster.host_agent import ROOT
 from merge_bench.cluster.host_agent_client import HostAgentClient, agent_argv
 from merge_bench.cluster.hosts import Placement, place
-from merge_bench.config.resolve import DEFAULT
+from merge_bench.config.option import DEFAULT
 from merge_bench.errors import Caution, LaunchFailed
 from merge_bench.host import network, pinning
 from merge_bench.host.description import Node

@@ -22,7 +22,7 @@ from merge_bench.cluster.base import how_ended
 from merge_bench.cluster.supervisor import Child
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.merge import worker
-from merge_bench.merge.exchange.abort import ORPHANED_SECONDS
+from merge_bench.merge.exchange.base import ORPHANED_SECONDS
 
 START_POLL_SECONDS = 0.02
 POLL_SECONDS = 0.2

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from merge_bench.config.catalogue import Catalogue, build_catalogue
 from merge_bench.config.conflicts import Conflict, Situation, find_conflicts, missing_devices, no_device
 from merge_bench.config.old_names import OLD_NAMES, PREFIX, UCXX_OVERRIDES, translate_config
-from merge_bench.config.options import BY_KEY, OPTIONS, Option
+from merge_bench.config.option import Option
+from merge_bench.config.options import BY_KEY, OPTIONS, RunOptions
 from merge_bench.config.reader import ConfigFile
 from merge_bench.config.trust import REMEDY, process_environment
 from merge_bench.config.ucx_info import locate, read_installed
@@ -86,7 +87,7 @@ def check_config(
     *,
     ucx: str = "auto",
     launcher: Mapping[str, str] | None = None,
-    options: Mapping[str, object] | None = None,
+    options: RunOptions | None = None,
     table: Sequence[Option] = OPTIONS,
     trusted: bool = False,
 ) -> CheckResult:
@@ -101,7 +102,7 @@ def check_config(
     launcher
         Settings of the launcher, which apply unless config or environment set them.
     options
-        Effective options by key (`Resolved.values`), if known; else those of config and environment are used.
+        Effective options, if known; else those of config and environment are used.
     table
         The options that ``MERGE_BENCH_…`` variables set.
     trusted
@@ -128,18 +129,18 @@ def check_config(
         states += classify_elsewhere(added.items(), source, catalogue)
 
     def option(key: str) -> str:
-        """The value that is known, or that of the config, or of the environment, or the default."""
+        """The value in the config, or else in the environment, or the default."""
         variable = BY_KEY[key].variable
         setting = translated.options.get(variable)
         text = setting.value if setting else environ.get(variable, "")
-        return str((options or {}).get(key) or text.strip().lower() or BY_KEY[key].default)
+        return text.strip().lower() or str(BY_KEY[key].default)
 
     situation = Situation(
         effective=effective,
         given=frozenset(each.name for each in states if each.source in ("config", "environment")),
         catalogue=catalogue,
-        error_handling=option("error_handling"),
-        protocol=option("protocol"),
+        error_handling=options.error_handling if options else option("error_handling"),
+        protocol=options.protocol if options else option("protocol"),
     )
     return CheckResult(
         config=config,

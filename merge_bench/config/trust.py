@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from merge_bench.config.old_names import OLD_NAMES, PREFIX, no_effect, translate_config
 from merge_bench.config.reader import ConfigFile, Variable
 from merge_bench.errors import UsageError
+from merge_bench.units import plural
 
 SETTING, CODE, HELPER = "setting", "code", "helper"
 REMEDY = "add --trust-config if you trust this file"
@@ -225,7 +226,7 @@ def refuse_code(config: ConfigFile) -> None:
     if found:
         variable, what = found[0]
         count = len(found) - 1
-        more = f" ({count} more variable{'s' if count > 1 else ''} can also load or run code)" if count else ""
+        more = f" ({plural(count, 'more variable')} can also load or run code)" if count else ""
         raise UsageError(f"{config.where(variable.line)}: {variable.name} {what}{more}; {REMEDY}")
 
 

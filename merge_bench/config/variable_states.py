@@ -16,7 +16,8 @@ from merge_bench.config.old_names import (
     no_effect,
     translate,
 )
-from merge_bench.config.options import BY_VARIABLE, OPTIONS, Option, option_problem
+from merge_bench.config.option import Option
+from merge_bench.config.options import BY_VARIABLE, OPTIONS, option_problem
 from merge_bench.config.parsers import did_you_mean
 from merge_bench.config.reader import ConfigFile, Variable
 from merge_bench.config.trust import CODE, HELPER, judge

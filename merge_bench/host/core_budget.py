@@ -28,8 +28,8 @@ class Shortage:
     @property
     def named(self) -> str:
         """``2 cores of node1``, or ``cores 0-1 of node1``."""
-        many = "s" * (self.cores != 1)
-        return f"core{many} {self.bound} of {self.host}" if self.bound else f"{self.cores:g} core{many} of {self.host}"
+        cores = "core" if self.cores == 1 else "cores"
+        return f"{cores} {self.bound} of {self.host}" if self.bound else f"{self.cores:g} {cores} of {self.host}"
 
     @property
     def fits(self) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from merge_bench.host import files
-from merge_bench.units import format_bytes
+from merge_bench.units import format_bytes, plural
 
 SEGMENT_BYTES = 1 << 15  # of the first segment that UCX's posix transport creates
 # Of its later ones: a worker that finds less than about 16 MiB free is killed by SIGSEGV, and uses 4.13 MiB itself
@@ -42,7 +42,7 @@ def shared_memory_problem(folder: Path, workers: int) -> str:
     if found.f_blocks > 0 and free < needed:
         return (
             f"{folder} has {format_bytes(free)} free, and UCX's posix transport needs {format_bytes(needed)} there for"
-            f" {workers} worker{'s' * (workers != 1)}, which crash without; enlarge it (mount -o remount,size=1G"
+            f" {plural(workers, 'worker')}, which crash without; enlarge it (mount -o remount,size=1G"
             f" {folder}; for a container, --shm-size=1g), or set UCX_TLS=^posix"
         )
     problem = segment_problem(folder)

@@ -1,1 +1,30 @@
 """What one worker does with its rows: workload, partition, exchange, join, verification."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+Member = TypeVar("Member")
+
+
+@functools.cache
+def read_members(folders: Sequence[str], constant: str, kind: Callable[..., Member]) -> tuple[Member, ...]:
+    """What the files of `folders` declare as ``constant = kind(…)`` with literal arguments.
+
+    It is read from the source text, so that listing the members of a registry imports neither them nor their libraries.
+    """
+    files = (path for folder in folders for path in sorted(Path(folder).glob("*.py")))
+    members = (_declared(path.read_text(encoding="utf-8"), constant, kind) for path in files)
+    return tuple(member for member in members if member is not None)
+
+
+def _declared(text: str, constant: str, kind: Callable[..., Member]) -> Member | None:
+    for statement in ast.parse(text).body if f"\n{constant} = " in text else ():
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(keywords=words)) if name == constant:
+                return kind(**{str(word.arg): ast.literal_eval(word.value) for word in words})
+    return None

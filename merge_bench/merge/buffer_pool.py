@@ -72,7 +72,6 @@ class BufferPool:
 
 
 def align(size: int) -> int:
-    """`size` rounded up to whole cache lines."""
     return -(-size // ALIGN) * ALIGN
 
 

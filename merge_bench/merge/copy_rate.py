@@ -56,7 +56,8 @@ def measure_copy(
     pairs = list(_pairs(frames, target[: MOST_BYTES // 2]))
     size = sum(source.nbytes for source, _ in pairs)
     times = -(-LEAST_BYTES // (2 * size)) if size else 0
-    tasks = [list(_slices(pairs, first, last)) for first, last in _edges(size, threads)]
+    shares = max(1, min(threads, size // TASK_BYTES))
+    tasks = [[_share(pair, number, shares) for pair in pairs] for number in range(shares)]
     run = map if pool is None else pool.map
     seconds = []
     for _ in range(1 + ROUNDS):  # the first one does not count: it finds the caches as the merge left them
@@ -79,20 +80,11 @@ def _pairs(frames: Iterable[Frame], target: Bytes) -> Iterator[Pair]:
                     start += source.size
 
 
-def _edges(size: int, threads: int) -> Iterator[tuple[int, int]]:
-    """The bytes that each thread copies, the first and one past the last."""
-    tasks = max(1, min(threads, size // TASK_BYTES))
-    return itertools.pairwise(size * task // tasks for task in range(tasks + 1))
-
-
-def _slices(pairs: Iterable[Pair], first: int, last: int) -> Iterator[Pair]:
-    """The bytes from `first` to `last` of all `pairs` together."""
-    start = 0
-    for source, target in pairs:
-        low, high = max(first - start, 0), min(last - start, source.size)
-        if low < high:
-            yield source[low:high], target[low:high]
-        start += source.size
+def _share(pair: Pair, number: int, shares: int) -> Pair:
+    """What thread `number` copies of a pair."""
+    source, target = pair
+    part = slice(source.size * number // shares, source.size * (number + 1) // shares)
+    return source[part], target[part]
 
 
 def _bytes(array: Array) -> Bytes:

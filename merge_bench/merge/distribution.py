@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from merge_bench.errors import UsageError
-from merge_bench.merge.engines.base import Side
-from merge_bench.merge.how import How
+from merge_bench.merge.engines.base import How, Side
 from merge_bench.units import format_bytes
 
 SHUFFLE, BROADCAST, AUTO = "shuffle", "broadcast", "auto"
@@ -36,7 +35,6 @@ class Distribution:
         return SHUFFLE if self.sent is None else BROADCAST
 
     def to_json(self) -> dict[str, Any]:
-        """Its fields in the records."""
         sent = None if self.sent is None else self.sent.value
         return {"distribution": self.name, "broadcast_side": sent, "distribution_reason": self.reason}
 
@@ -78,7 +76,7 @@ def crossing(sizes: Mapping[Side, float], workers: int, sent: Side | None) -> fl
     return sum(sizes.values()) * (workers - 1) / workers if sent is None else sizes[sent] * (workers - 1)
 
 
-def choose(asked: str, how: How, workers: int, sizes: Mapping[Side, float], *, without: str | None) -> Distribution:
+def choose(name: str, how: How, workers: int, sizes: Mapping[Side, float], *, without: str | None) -> Distribution:
     """The distribution that was asked for, with the smaller side sent whole; ``auto``: by the bytes that are sent.
 
     No separate rule for memory is needed: a broadcast that sends fewer bytes in all than a shuffle also leaves fewer
@@ -93,9 +91,9 @@ def choose(asked: str, how: How, workers: int, sizes: Mapping[Side, float], *, w
         An option with which there is no broadcast, such as ``--pipeline on``; None if there is none.
     """
     sides = sorted(sendable(how), key=lambda side: sizes[side])
-    if asked == BROADCAST:
+    if name == BROADCAST:
         return Distribution(sides[0])
-    if asked == SHUFFLE:
+    if name == SHUFFLE:
         return Distribution()
     if workers == 1:
         return Distribution(reason="one worker sends nothing to others")

@@ -175,8 +175,16 @@ def canonical_type(arrow_type: pa.DataType, column: str) -> pa.DataType:
         return pa.date32()
     if types.is_timestamp(arrow_type) and arrow_type.tz is not None:
         return pa.timestamp(arrow_type.unit, "UTC")
-    kinds = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal128, types.is_date, types.is_time,
-             types.is_timestamp, types.is_duration)  # fmt: skip
+    kinds = (
+        types.is_integer,
+        types.is_floating,
+        types.is_boolean,
+        types.is_decimal128,
+        types.is_date,
+        types.is_time,
+        types.is_timestamp,
+        types.is_duration,
+    )
     if not any(holds(arrow_type) for holds in kinds):
         raise UsageError(f"column {column!r} has type {arrow_type}, which no engine can merge")
     return arrow_type

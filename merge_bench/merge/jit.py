@@ -35,15 +35,14 @@ def _cached(function: Loop, **options: str) -> Loop:
     A cache below ``/tmp`` would be no replacement: other users can write there, and numba unpickles what it finds.
     """
     try:
-        found: Loop = nb.njit(nogil=True, cache=True, **options)(function)
+        loop: Loop = nb.njit(nogil=True, cache=True, **options)(function)
     except RuntimeError:
-        found = nb.njit(nogil=True, **options)(function)
-    return found
+        loop = nb.njit(nogil=True, **options)(function)
+    return loop
 
 
-def _emitted(function: Callable[..., Any]) -> Any:
-    """Have `function` emit the machine code of a call."""
-    return intrinsic(function)
+_emitted: Callable[..., Any] = intrinsic
+"""Has a function emit the machine code of a call."""
 
 
 @_emitted
@@ -161,7 +160,7 @@ def call(typing: Any, result: Any, address: Any, arguments: Any) -> Any:
         given = cgutils.unpack_tuple(builder, values[2], len(arguments))
         back = cgutils.ir.VoidType() if returns == nb.none else context.get_value_type(returns)
         kind = cgutils.ir.FunctionType(back, [value.type for value in given])
-        found = builder.call(builder.inttoptr(values[1], kind.as_pointer()), given)
-        return context.get_dummy_value() if returns == nb.none else found
+        returned = builder.call(builder.inttoptr(values[1], kind.as_pointer()), given)
+        return context.get_dummy_value() if returns == nb.none else returned
 
     return returns(result, address, arguments), emit

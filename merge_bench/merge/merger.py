@@ -1,23 +1,42 @@
-"""One merge on one worker: partition, exchange, join, between barriers, with everything timed."""
+"""One merge on one worker: partition, exchange, join, between barriers, with everything timed.
+
+In the pipelined merge pieces of both frames travel while other pieces are partitioned and joined.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
 
-from merge_bench.merge.engines.base import Engine, FilteringEngine, Outgoing, Side
-from merge_bench.merge.exchange.abort import Abort
-from merge_bench.merge.exchange.in_flight import Flight
+from merge_bench.errors import UsageError
+from merge_bench.merge.engines import describe
+from merge_bench.merge.engines.base import Engine, FilteringEngine, Outgoing, PipelinedEngine, Side
+from merge_bench.merge.exchange import exchange_class
+from merge_bench.merge.exchange.base import Abort, Exchange, Flight, MessageExchange
+from merge_bench.merge.exchange.pipelined_exchange import PipelinedExchange
 from merge_bench.merge.frame import Bytes
-from merge_bench.merge.nvtx_ranges import Ranges, ranges_of
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.time_notes import TimeNotes
 from merge_bench.records.schema import Flight as FlightSeconds
 from merge_bench.records.schema import FrameCounts, PairTraffic, Phases, WorkerIteration
+
+Ranges: TypeAlias = Callable[[str], AbstractContextManager[Any]]
+
+
+def ranges_of(engine: str) -> Ranges:
+    """What makes the range of a phase: nothing without a GPU or without the package nvtx, which cuDF brings."""
+    if not describe(engine).device_memory or importlib.util.find_spec("nvtx") is None:
+        return lambda phase: nullcontext()
+    import nvtx
+
+    return lambda phase: nvtx.annotate(phase, domain="merge_bench")
+
 
 _PIECES = {side: number for number, side in enumerate(Side)}
 """Each side is one piece."""
@@ -48,9 +67,7 @@ class Merger:
     def __init__(self, engine: Engine, rank: int, plan: Plan, abort: Abort) -> None:
         self.engine = engine
         self.rank = rank
-        from merge_bench.merge.exchange.ucx import UcxExchange  # the driver imports this module, and needs no UCX
-
-        self.exchange = UcxExchange.of_plan(plan, rank, abort)
+        self.exchange: Exchange = exchange_class(plan.exchange).of_plan(plan, rank, abort)
         self._last: dict[Side, tuple[dict[int, Any], dict[int, Any]]] = {}
         self._filters = plan.runtime_filter
         self.notes: TimeNotes | None = None
@@ -68,7 +85,7 @@ class Merger:
             outgoing = self.engine.partition()
         partitioned = time.perf_counter()
         with self._range("exchange"):
-            headers = self._meet(outgoing)
+            headers = self._exchange_headers(outgoing)
             flights = {side: self._exchange(side, outgoing[side], headers[side]) for side in self._sides()}
         exchanged = time.perf_counter()
         with self._range("join"):
@@ -76,9 +93,12 @@ class Merger:
         joined, cpu = time.perf_counter(), time.process_time() - cpu
         self.exchange.barrier()
         self._note(
-            ("barrier", entered, start), ("partition", start, partitioned), ("exchange", partitioned, exchanged),
-            ("join", exchanged, joined), ("barrier", joined, time.perf_counter()),
-        )  # fmt: skip
+            ("barrier", entered, start),
+            ("partition", start, partitioned),
+            ("exchange", partitioned, exchanged),
+            ("join", exchanged, joined),
+            ("barrier", joined, time.perf_counter()),
+        )
         phases = Phases(partition=partitioned - start, exchange=exchanged - partitioned, join=joined - exchanged)
         return self._measured(joined - start, phases, _transfers(flights), rows, cpu)
 
@@ -127,9 +147,16 @@ class Merger:
         yield Side.RIGHT
 
     def _measured(
-        self, seconds: float, phases: Phases, transfers: Transfers, rows: int, cpu: float,
-        *, overlap: float = 0.0, join_overlap: float = 0.0,
-    ) -> Measured:  # fmt: skip
+        self,
+        seconds: float,
+        phases: Phases,
+        transfers: Transfers,
+        rows: int,
+        cpu: float,
+        *,
+        overlap: float = 0.0,
+        join_overlap: float = 0.0,
+    ) -> Measured:
         """What the records hold of an iteration.
 
         Parameters
@@ -172,7 +199,7 @@ class Merger:
         self.engine.sent(side)
         return flight
 
-    def _meet(self, outgoing: dict[Side, list[Outgoing]]) -> dict[Side, dict[int, Bytes]]:
+    def _exchange_headers(self, outgoing: dict[Side, list[Outgoing]]) -> dict[Side, dict[int, Bytes]]:
         """Exchange the headers of both sides in one small message per peer."""
         sizes = [self.engine.header_bytes(side) for side in Side]
         sends = {peer: np.concatenate([outgoing[side][peer].header for side in Side]) for peer in self.exchange.peers}
@@ -194,4 +221,114 @@ def _transfers(flights: dict[Side, Flight]) -> Transfers:
         FrameCounts(left=left.sent_bytes, right=right.sent_bytes),
         FlightSeconds(left=left.seconds, right=right.seconds, union=left.seconds + right.seconds),
         arrived,
+    )
+
+
+class PipelinedMerger(Merger):
+    """Partitions and joins in the calling thread, while the thread of a `PipelinedExchange` exchanges."""
+
+    engine: PipelinedEngine
+
+    def __init__(self, engine: PipelinedEngine, rank: int, plan: Plan, abort: Abort) -> None:
+        super().__init__(engine, rank, plan, abort)
+        self._split: list[list[Outgoing]] = []
+        self._rooms: dict[tuple[int, int], Any] = {}
+        # Kept, because its messages may be under way for as long as endpoints are open.
+        self._pipeline: PipelinedExchange | None = None
+
+    def merge(self) -> Measured:
+        self._split, self._rooms, self._pipeline = [], {}, None
+        self.engine.begin()
+        entered = time.perf_counter()
+        self.exchange.barrier()
+        cpu, start = time.process_time(), time.perf_counter()
+        joins = []
+        self._filter_rows()
+        with self._open(self._make_room, self.notes) as pipeline:
+            with self._range("partition"):
+                for number, outgoing in enumerate(self.engine.split()):
+                    self._split.append(outgoing)
+                    pipeline.send(number, outgoing)
+            partitioned = time.perf_counter()
+            for part in range(self.engine.parts):
+                pipeline.wait(part)
+                began = time.perf_counter()
+                with self._range("join"):
+                    self.engine.join_part(part)
+                joins.append((began, time.perf_counter()))
+            pipeline.finish()
+        end, cpu = time.perf_counter(), time.process_time() - cpu
+        first, last = pipeline.both.first or end, pipeline.both.last or end
+        self.exchange.barrier()
+        self._note(
+            ("barrier", entered, start),
+            ("partition", start, partitioned),
+            ("exchange", first, last),
+            *(("join", began, ended) for began, ended in joins),
+            ("barrier", end, time.perf_counter()),
+        )
+        return self._measured(
+            end - start,
+            Phases(
+                partition=partitioned - start, exchange=last - first, join=sum(ended - began for began, ended in joins)
+            ),
+            _pipelined_transfers(pipeline),
+            self.engine.result_rows(),
+            cpu,
+            overlap=max(0.0, min(partitioned, last) - first),
+            join_overlap=sum(max(0.0, min(ended, last) - max(began, first)) for began, ended in joins),
+        )
+
+    def exchange_only(self) -> Transfers:
+        self.exchange.barrier()
+        start = time.perf_counter()
+        with self._open(lambda number, source, _: self._rooms[number, source]) as pipeline:
+            for number, outgoing in enumerate(self._split):
+                pipeline.send(number, outgoing)
+            pipeline.finish()
+        self._note(("link", start, time.perf_counter()))
+        self.exchange.barrier()
+        return _pipelined_transfers(pipeline)
+
+    @property
+    def sides(self) -> list[str]:
+        return [piece.side.value for piece in self.engine.pieces]
+
+    def _open(self, room: Any, notes: TimeNotes | None = None) -> PipelinedExchange:
+        header_bytes = max(self.engine.header_bytes(side) for side in Side)
+        assert isinstance(self.exchange, MessageExchange)  # as its description says
+        self._pipeline = PipelinedExchange(self.exchange, self.engine.pieces, header_bytes, room, notes)
+        return self._pipeline
+
+    def _make_room(self, number: int, source: int, header: Bytes) -> Any:
+        piece = self.engine.pieces[number]
+        room = self.engine.inbox_of(piece, source, header[: self.engine.header_bytes(piece.side)])
+        self._rooms[number, source] = room
+        return room
+
+
+def make_merger(engine: Engine, rank: int, plan: Plan, abort: Abort) -> Merger:
+    """The merger for a plan: with overlapping phases or without.
+
+    Raises
+    ------
+    UsageError
+        If the phases are to overlap and the engine cannot join a part of its rows, or if it has no runtime filter and
+        is to use one.
+    """
+    if plan.runtime_filter and not isinstance(engine, FilteringEngine):
+        raise UsageError(f"--engine {engine.name} has no runtime filter; use --runtime-filter off")
+    if not plan.pipeline:
+        return Merger(engine, rank, plan, abort)
+    if not isinstance(engine, PipelinedEngine):
+        raise UsageError(f"--engine {engine.name} cannot overlap phases; use --pipeline off")
+    return PipelinedMerger(engine, rank, plan, abort)
+
+
+def _pipelined_transfers(pipeline: PipelinedExchange) -> Transfers:
+    left, right = (pipeline.flights[side].seconds for side in Side)
+    return Transfers(
+        FrameCounts(**{side.value: size for side, size in pipeline.sent_bytes.items()}),
+        FlightSeconds(left=left, right=right, union=pipeline.both.seconds),
+        {peer: (pipeline.arrived_bytes[peer], meter.seconds) for peer, meter in pipeline.arrivals.items()},
     )

@@ -3,6 +3,15 @@
 Rows are split twice at once: over the workers, and within a worker's share into buckets small enough that joining one
 stays in the L2 cache. A destination's buckets may be dealt out to several parcels, so that the first can be joined
 while the others are on their way.
+
+A parcel is one contiguous run of bytes that goes from one worker to another: for every column its values in bucket
+order, then its validity (a byte per row) if the column can be null; for variable width the lengths (int32) and then all
+bytes. The header says how many rows (and variable bytes) each bucket has, by which a receiver finds everything.
+
+There are two ways of writing rows into parcels. The parcels are the same; the processor decides which way is faster.
+``plain`` writes each value to its place at once. The processor first fetches the cache line of that place from memory,
+and has to keep one line for each bucket and column in its cache. ``lines`` collects rows for each bucket until they
+fill two cache lines of each column, and writes full lines past the caches (`partition_loops.scatter_lines`).
 """
 
 from __future__ import annotations
@@ -10,23 +19,170 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from merge_bench.merge.buffer_pool import BufferPool, align
+from merge_bench.merge.buffer_pool import BufferPool, align, aligned
 from merge_bench.merge.frame import Array, Bytes, Column, Field, Frame, arrow_schema, storage_dtype
 from merge_bench.merge.hashing import BLOCK, RowHasher, is_plain
-from merge_bench.merge.parcel_layout import Counts, Layout, Parcel
-from merge_bench.merge.stores import PLAIN, Pieces, writer
 
 _Item = TypeVar("_Item")
+Counts = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Offsets in a parcel, computed from its header.
+
+    `header`: shape (1 + variable columns, buckets), int64: rows of each bucket, then bytes of each variable column.
+    """
+
+    header: Counts
+    starts: tuple[tuple[int, int, int], ...]  # per field: byte offset of values (or lengths), of bytes, of validity
+    size: int
+
+    @staticmethod
+    def of(fields: tuple[Field, ...], header: Counts) -> Layout:
+        """Lay out a parcel of these fields."""
+        rows, at, variable = int(header[0].sum()), 0, 0
+        starts = []
+        for field in fields:
+            values, at = at, align(at + rows * (field.width or 4))
+            data = at
+            if field.variable:
+                variable += 1
+                at = align(at + int(header[variable].sum()))
+            valid = at
+            if field.nullable:
+                at = align(at + rows)
+            starts.append((values, data, valid))
+        return Layout(header, tuple(starts), at)
+
+
+def header_shape(fields: Sequence[Field], buckets: int) -> tuple[int, int]:
+    """Shape of a parcel's header."""
+    return 1 + sum(field.variable for field in fields), buckets
+
+
+@dataclass(frozen=True)
+class Runs:
+    """A parcel in several runs of bytes, on whose lengths sender and receiver agree: each is sent by itself."""
+
+    runs: tuple[Any, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(run.nbytes for run in self.runs)
+
+
+def runs_of(data: Any) -> tuple[Any, ...]:
+    """The contiguous buffers of a parcel's data, in the order in which they are sent."""
+    return data.runs if isinstance(data, Runs) else (data,)
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """A parcel's header and bytes, at the sender or at the receiver.
+
+    `room`: the memory that is free once the parcel was sent: `data` and a little more.
+    """
+
+    layout: Layout
+    data: Bytes
+    room: Bytes | None = None
+
+    @property
+    def rows(self) -> int:
+        return int(self.layout.header[0].sum())
+
+
+PLAIN, LINES = "plain", "lines"
+PAIRED_STREAMS = 512
+"""Most buckets to which plain stores write two columns at once: with more, two lines for each do not fit the cache."""
+MOST_COLUMNS = 5
+"""Columns that whole lines are written of at once: more gain little, and with eight a value takes longer."""
+COLLECTED_BYTES = 768 << 10
+"""Most memory of collected rows, which have to stay in the L2 cache; two columns of 2048 buckets need 512 KiB."""
+
+Pieces: TypeAlias = Iterable[tuple[tuple[Array, ...], Array]]
+"""Values of successive rows, an array per column, all of one type, and each row's bucket, or none to leave it out."""
+
+
+class Writer(Protocol):
+    """Writes columns of one type into parcels.
+
+    `most_columns`: how many of them to write at once. `most_streams`: with more buckets, the partition loses more time
+    than the join of smaller buckets gains.
+    """
+
+    most_columns: int
+    most_streams: ClassVar[int]
+
+    def write(self, pieces: Pieces, positions: Counts, out: Array) -> None:
+        """Write some columns to `out`; `positions`: shape (columns, buckets), where each bucket's first values go."""
+
+
+class PlainStores:
+    """Writes each value where it belongs, at once."""
+
+    most_streams: ClassVar[int] = 512
+
+    def __init__(self, buckets: int) -> None:
+        self.most_columns = 2 if buckets <= PAIRED_STREAMS else 1
+
+    def write(self, pieces: Pieces, positions: Counts, out: Array) -> None:
+        from merge_bench.merge import partition_loops
+
+        at, gaps = _first_and_gaps(positions)
+        for values, ids in pieces:
+            partition_loops.scatter(values, ids, at, out, gaps)
+
+
+class WholeLines:
+    """Collects cache lines for each bucket and column, and writes whole lines past the caches."""
+
+    most_streams: ClassVar[int] = 2048
+
+    def __init__(self, buckets: int) -> None:
+        from merge_bench.merge.partition_loops import COLLECTED
+
+        self.most_columns = max(1, min(MOST_COLUMNS, COLLECTED_BYTES // (buckets * COLLECTED)))
+        self._rows = aligned(self.most_columns * buckets * COLLECTED)
+
+    def write(self, pieces: Pieces, positions: Counts, out: Array) -> None:
+        from merge_bench.merge import partition_loops
+
+        at, gaps = _first_and_gaps(positions)
+        starts, rows = at.copy(), self._rows.view(out.dtype)
+        for values, ids in pieces:
+            partition_loops.scatter_lines(values, ids, at, starts, rows, out, gaps)
+        partition_loops.write_begun_lines(len(positions), at, starts, rows, out, gaps)
+
+
+def _first_and_gaps(positions: Counts) -> tuple[Array, Array]:
+    """The positions of the first column, and for each bucket how far after them each column's are."""
+    return positions[0].astype(np.uint64), (positions - positions[0]).T.astype(np.uint64).ravel()
+
+
+WAYS: dict[str, type[PlainStores] | type[WholeLines]] = {PLAIN: PlainStores, LINES: WholeLines}
+
+
+def most_streams(ways: Iterable[str]) -> int:
+    """Most buckets of all workers together, if these are the ways of the workers: all split by the same buckets."""
+    return min(WAYS[way].most_streams for way in ways)
+
+
+def writer(way: str, buckets: int) -> Writer:
+    """A writer for so many buckets; for use by one thread."""
+    return WAYS[way](buckets)
+
 
 SLACK = 64  # 1/64 more memory for a parcel, so that one of nearly the same size can be received into it
 
@@ -48,7 +204,7 @@ class Partitioner:
     scratch
         Memory that maps rows to buckets. It is used during a split only, so partitioners may share it.
     stores
-        How rows are written into parcels: ``plain`` or ``lines``; the parcels are the same (`stores.py`).
+        How rows are written into parcels: ``plain`` or ``lines``; the parcels are the same.
     """
 
     fields: tuple[Field, ...]
@@ -63,9 +219,14 @@ class Partitioner:
         self._ids = np.empty(0, np.uint16 if self.workers * self.buckets < 2**16 else np.uint32)
 
     def split(
-        self, frame: Frame, buffers: BufferPool, pool: ThreadPoolExecutor | None = None, *,
-        rows: tuple[int, int] | None = None, cuts: Sequence[int] = (),
-    ) -> list[list[Parcel]]:  # fmt: skip
+        self,
+        frame: Frame,
+        buffers: BufferPool,
+        pool: ThreadPoolExecutor | None = None,
+        *,
+        rows: tuple[int, int] | None = None,
+        cuts: Sequence[int] = (),
+    ) -> list[list[Parcel]]:
         """For every run of buckets between two of `cuts` (by default one run of all), one parcel per worker.
 
         `rows`: only first…last-1 of the chunk. In each parcel the buckets outside its run are empty.
@@ -110,8 +271,8 @@ class Partitioner:
                 hashes, missing = hasher.block(keys, start, min(BLOCK, span[1] - start))
                 ids = self._ids[start : start + hashes.size]
                 partition_loops.assign_buckets(hashes, missing, total, ids, counts)
-        found: Counts = counts.sum(axis=0)
-        return found
+        totals: Counts = counts.sum(axis=0)
+        return totals
 
     def _measure(self, column: Column, total: int, span: tuple[int, int]) -> Counts:
         from merge_bench.merge import partition_loops
@@ -225,19 +386,20 @@ class BucketReader:
 
     def chunks(self, first: int, last: int) -> list[Frame]:
         """The rows of buckets first…last-1: for each parcel that has some, a frame over its memory."""
-        found = []
+        frames = []
         for whole, (rows, *sizes) in zip(self._columns, self._edges, strict=True):
             start, stop = rows[first], rows[last]
             if start == stop:
                 continue
             spans = ((edges[first], edges[last]) for edges in sizes)
             columns = tuple(
-                _some_bytes(column, start, stop, *next(spans)) if column.offsets is not None
+                _some_bytes(column, start, stop, *next(spans))
+                if column.offsets is not None
                 else Column(column.values[start:stop], None, None if column.valid is None else column.valid[start:stop])
                 for column in whole
-            )  # fmt: skip
-            found.append(Frame(self.fields, columns, stop - start))
-        return found
+            )
+            frames.append(Frame(self.fields, columns, stop - start))
+        return frames
 
 
 def _edges(sizes: Counts) -> list[int]:
@@ -278,3 +440,49 @@ def bucket_groups(
         total += int(sizes[bucket])
     if first < buckets:
         yield first, buckets
+
+
+class RowReader(Protocol):
+    """Reads rows that are joined with each other, by the number of their bucket or block."""
+
+    def table(self, first: int, last: int) -> pa.Table:
+        """The rows of numbers first…last-1 as one table."""
+
+    def chunks(self, first: int, last: int) -> list[Frame]:
+        """The same rows as frames, none of them empty."""
+
+
+class WholeReader:
+    """Reads all rows of some parcels, whatever numbers are asked for."""
+
+    def __init__(self, fields: tuple[Field, ...], parcels: Sequence[Parcel]) -> None:
+        buckets = len(parcels[0].layout.header[0])
+        self._table = BucketReader(fields, parcels).table(0, buckets).combine_chunks()
+        frame = Frame.from_arrow(self._table).with_nullable({field.name: field.nullable for field in fields})
+        self._chunks = [frame] if frame.rows else []
+        self.rows = frame.rows
+
+    def table(self, first: int, last: int) -> pa.Table:
+        return self._table
+
+    def chunks(self, first: int, last: int) -> list[Frame]:
+        return self._chunks
+
+
+class BlockReader:
+    """Reads a chunk where it lies, in blocks of `rows` rows at most, and in one for each thread at least."""
+
+    def __init__(self, frame: Frame, rows: int, threads: int) -> None:
+        self._frame = frame
+        self.count = max(-(-frame.rows // rows), min(threads, frame.rows // BLOCK), 1)
+
+    def table(self, first: int, last: int) -> pa.Table:
+        return self._slice(first, last).to_arrow()
+
+    def chunks(self, first: int, last: int) -> list[Frame]:
+        rows = self._slice(first, last)
+        return [rows] if rows.rows else []
+
+    def _slice(self, first: int, last: int) -> Frame:
+        start, stop = (self._frame.rows * edge // self.count for edge in (first, last))
+        return self._frame.slice(start, stop)

@@ -10,24 +10,23 @@ from typing import Any
 from merge_bench.errors import UsageError
 from merge_bench.merge.distribution import SHUFFLED, Distribution
 from merge_bench.merge.engines import describe
-from merge_bench.merge.engines.base import Side
-from merge_bench.merge.how import How
+from merge_bench.merge.engines.base import How, Side
+from merge_bench.merge.exchange import DataPlane, data_plane
 from merge_bench.merge.partition import SLACK
 from merge_bench.merge.workload.synthetic import SyntheticSpec
-from merge_bench.merge.workload.tables import TableSpec
-from merge_bench.units import format_bytes, format_count
+from merge_bench.merge.workload.tables import TableSpec, row_bytes
+from merge_bench.units import format_bytes, format_count, plural
 
 PROCESS_BYTES = 400 << 20  # a Python worker with its libraries, before any data
 BUCKET_MAP_BYTES = 2  # per row: its bucket; one side after the other uses the same memory
 FILTER_BYTES = 3  # per row, in the same memory: a mark, and for at most half of the rows their numbers of 4 bytes
-DASK_COPIES = {"tasks": 5.75, "p2p": 8.5}  # of both frames, by shuffle; measured
 
 
 @dataclass(frozen=True)
 class Plan:
     """Everything that the workers of a launch have to agree on.
 
-    `rows_per_chunk` is null for real tables. `message_bytes`: longest message of the data plane, 0 for no limit.
+    `message_bytes`: longest message of the data plane, 0 for no limit.
     `how`: which rows the result has. `distribution`: whether both frames are shuffled, or one is sent whole.
     `pipeline`: whether partition and join run beside the exchange. `stores`: ``plain``, ``lines`` (`stores.py`), or
     ``auto`` for what is faster on each host. `runtime_filter`: whether rows without a match are left out before
@@ -47,7 +46,6 @@ class Plan:
     verify: str
     timeout: float
     seed: int
-    rows_per_chunk: int | None = None
     error_handling: bool = False
     message_bytes: int = 32 << 20
     how: How = How.INNER
@@ -66,7 +64,7 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """The plan as plain data, for the records."""
         plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "workload"}
-        plain |= {"how": self.how.value, **self.distribution.to_json()}
+        plain |= {"rows_per_chunk": self.rows_per_chunk, "how": self.how.value, **self.distribution.to_json()}
         if isinstance(self.workload, SyntheticSpec):
             plain["workload"] = {"name": "synthetic", **dataclasses.asdict(self.workload)}
         else:
@@ -74,9 +72,19 @@ class Plan:
         return plain
 
     @property
+    def rows_per_chunk(self) -> int | None:
+        """Rows of a worker's part of each frame; None for real tables."""
+        return self.workload.rows // self.workers if isinstance(self.workload, SyntheticSpec) else None
+
+    @property
     def device_memory(self) -> bool:
         """Whether the engine's rows lie in the memory of GPUs."""
         return describe(self.engine).device_memory
+
+    @property
+    def data_plane(self) -> DataPlane:
+        """How its rows are exchanged."""
+        return data_plane(self.exchange)
 
     @property
     def sent_rows(self) -> int:
@@ -99,11 +107,33 @@ def sent_row_bytes(how: How, payload_columns: int) -> dict[Side, int]:
     return {Side.LEFT: whole, Side.RIGHT: whole if how.pairs else 8}
 
 
+def side_bytes(workload: SyntheticSpec | TableSpec, how: How = How.INNER) -> dict[Side, float]:
+    """Bytes of each table over all workers; those of strings are an estimate, for which a row group is read.
+
+    Of the right table, semi and anti joins send the keys only.
+    """
+    if isinstance(workload, SyntheticSpec):
+        row = sent_row_bytes(how, workload.payload_columns)
+        return {side: float(row[side] * workload.rows) for side in Side}
+    names = {Side.LEFT: None, Side.RIGHT: None if how.pairs else workload.keys}
+    return {side: row_bytes(workload.side(side), names[side]) * workload.side(side).rows for side in Side}
+
+
 def synthetic_worker_bytes(
-    rows_per_chunk: int, workers: int, fraction: float, payload_columns: int, *, engine: str,
-    exchange: str = "ucx", pipeline: bool = False, shuffle: str = "tasks", hottest: float = 0.0,
-    runtime_filter: bool = False, how: How = How.INNER, sent: Side | None = None,
-) -> int:  # fmt: skip
+    rows_per_chunk: int,
+    workers: int,
+    fraction: float,
+    payload_columns: int,
+    *,
+    engine: str,
+    exchange: str = "ucx",
+    pipeline: bool = False,
+    shuffle: str = "tasks",
+    hottest: float = 0.0,
+    runtime_filter: bool = False,
+    how: How = How.INNER,
+    sent: Side | None = None,
+) -> int:
     """Estimated peak host memory of the worker that needs most, bytes.
 
     For each row of a chunk, with r the bytes of a row, R those of a row's share of the result, W workers:
@@ -123,15 +153,16 @@ def synthetic_worker_bytes(
 
     `hottest` is the part of the matching rows with the most frequent key (`SyntheticSpec.hottest`). One worker gets all
     of them beside its share of the others. Dask's merge keeps splits of both frames beside the frames:
-    `DASK_COPIES` times both, by its shuffle.
+    `DataPlane.shuffles` times both.
     """
     row, burden = 8 * (1 + payload_columns), 1 + hottest * (workers - 1)  # times an even share of the matching rows
     burden = 1 if sent is Side.LEFT else burden  # then right rows stay, whose keys are as frequent on every worker
     pairs, alone = _result_rows(how, fraction, skewed=hottest > 0)
     result = (pairs * burden + alone) * _result_row_bytes(how, payload_columns)
-    if exchange == "dask":
+    shuffles = dict(data_plane(exchange).shuffles)
+    if shuffles:
         everywhere = row * workers if sent is not None else 0
-        return PROCESS_BYTES + int(rows_per_chunk * (DASK_COPIES[shuffle] * 2 * row + everywhere + result))
+        return PROCESS_BYTES + int(rows_per_chunk * (shuffles[shuffle] * 2 * row + everywhere + result))
     right = 1 + fraction * (burden - 1)  # times an even share of the right rows
     sends = sent_row_bytes(how, payload_columns)
     ours, theirs = sends[Side.LEFT], sends[Side.RIGHT]
@@ -183,11 +214,19 @@ def check_fits(plan: Plan, available: int, workers_here: int, where: str) -> Non
             return PROCESS_BYTES
         table = dataclasses.replace(spec, rows=1000 * thousands * workers)
         return synthetic_worker_bytes(
-            1000 * thousands, workers, spec.fraction, spec.payload_columns, engine=plan.engine,
-            exchange=plan.exchange, pipeline=plan.pipeline, shuffle=plan.shuffle,
-            hottest=table.hottest if spec.zipf else 0.0, runtime_filter=plan.runtime_filter, how=plan.how,
+            1000 * thousands,
+            workers,
+            spec.fraction,
+            spec.payload_columns,
+            engine=plan.engine,
+            exchange=plan.exchange,
+            pipeline=plan.pipeline,
+            shuffle=plan.shuffle,
+            hottest=table.hottest if spec.zipf else 0.0,
+            runtime_filter=plan.runtime_filter,
+            how=plan.how,
             sent=plan.distribution.sent,
-        )  # fmt: skip
+        )
 
     def fitting(thousands: int) -> int:
         """The largest number of workers that fit."""
@@ -202,7 +241,7 @@ def check_fits(plan: Plan, available: int, workers_here: int, where: str) -> Non
         remedy = f"the largest --chunk that fits is {1000 * largest:_}"
     elif (most := fitting(wanted) or fitting(1)) > 0:
         fewer = f"use --workers {most}{' or fewer' * (most > 1)}"
-        remedy = fewer if workers_here == plan.workers else f"at most {most} worker{'s' * (most > 1)} would fit there"
+        remedy = fewer if workers_here == plan.workers else f"at most {plural(most, 'worker')} would fit there"
     else:
         remedy = "not even one worker fits"
     what = "the merge" if rows is None else f"--chunk {format_count(rows)}"

@@ -27,6 +27,7 @@ from merge_bench.merge.engines.base import JoinShape, Share, Side
 from merge_bench.merge.engines.hash_join import take_rows
 from merge_bench.merge.frame import Array, Bytes, Field, Frame
 from merge_bench.merge.hashing import BLOCK, RowHasher, is_plain
+from merge_bench.merge.jit import compiled, inlined, load_word
 from merge_bench.merge.partition import row_spans
 
 KEY_BITS = 16  # of the Bloom filter for each key. With two of them set in one word, 2 % of other keys pass
@@ -69,8 +70,6 @@ class RuntimeFilter:
 
     def _within(self, chunks: dict[Side, Frame], share: Share, pool: ThreadPoolExecutor | None) -> dict[Side, Frame]:
         """Rows whose keys are between the least and the greatest of the other side."""
-        from merge_bench.merge import runtime_filter_loops
-
         values = [self._key_values(side, chunks[side]) for side in Side]
         own = np.array([[self._ends(each, pool) for each in keys] for keys in values], np.int64)
         ends = np.stack([each.view(np.int64).reshape(own.shape) for each in share(_bytes(own))])
@@ -79,8 +78,8 @@ class RuntimeFilter:
 
         def mark(keys: list[Array], span: Span, marks: Bytes) -> None:
             marks[:] = 1
-            for each, (low, high) in zip(keys, limits, strict=True):
-                runtime_filter_loops.mark_within(each[slice(*span)], low, high, marks)
+            for values, (low, high) in zip(keys, limits, strict=True):
+                mark_within(values[slice(*span)], low, high, marks)
 
         for side, keys, ranges in zip(Side, values, zip(lows.tolist(), highs.tolist(), strict=True), strict=True):
             if not self._shape.how.keeps(side) and _share_within(limits, zip(*ranges, strict=True)) < NEARLY_ALL:
@@ -89,10 +88,8 @@ class RuntimeFilter:
 
     def _known(self, chunks: dict[Side, Frame], share: Share, pool: ThreadPoolExecutor | None) -> dict[Side, Frame]:
         """Rows whose keys are in the Bloom filter of the other side, if that has few rows."""
-        from merge_bench.merge import runtime_filter_loops
-
         own = np.array([chunks[side].rows for side in Side], np.int64)
-        totals = np.sum([each.view(np.int64) for each in share(_bytes(own))], axis=0)
+        totals = np.sum([part.view(np.int64) for part in share(_bytes(own))], axis=0)
         few, many = (list(Side)[at] for at in np.argsort(totals, kind="stable"))
         fewest, most = sorted(totals.tolist())
         words = 1 << max(0, -(-fewest * KEY_BITS // 64) - 1).bit_length()
@@ -102,15 +99,15 @@ class RuntimeFilter:
             return chunks
         entered = np.zeros(words, np.uint64)
         for _, hashes, _ in self._hashes(chunks[few], (0, chunks[few].rows)):
-            runtime_filter_loops.enter(hashes, entered)
-        known = np.zeros(words, np.uint64)
-        for each in share(_bytes(entered)):
-            known |= each.view(np.uint64)
+            insert_keys(hashes, entered)
+        words_of_all = np.zeros(words, np.uint64)
+        for part in share(_bytes(entered)):
+            words_of_all |= part.view(np.uint64)
 
         def mark(span: Span, marks: Bytes) -> None:
             for start, hashes, missing in self._hashes(chunks[many], span):
                 some = marks[start - span[0] :][: hashes.size]
-                runtime_filter_loops.mark_known(hashes, known, some)
+                mark_members(hashes, words_of_all, some)
                 if missing is not None:
                     some &= missing ^ 1
 
@@ -139,16 +136,12 @@ class RuntimeFilter:
 
     def _ends(self, values: Array, pool: ThreadPoolExecutor | None) -> tuple[int, int]:
         """The least and the greatest value."""
-        from merge_bench.merge import runtime_filter_loops
-
         spans = row_spans(0, values.size, self._shape.threads)
-        found = list(_run(pool, lambda span: runtime_filter_loops.ends(values[slice(*span)]), spans))
-        return min(low for low, _ in found), max(high for _, high in found)
+        ranges = list(_run(pool, lambda span: key_range(values[slice(*span)]), spans))
+        return min(low for low, _ in ranges), max(high for _, high in ranges)
 
     def _kept(self, side: Side, frame: Frame, mark: Mark, pool: ThreadPoolExecutor | None) -> Frame:
         """The rows that `mark` marks, or all if they are more than half."""
-        from merge_bench.merge import runtime_filter_loops
-
         if frame.rows > MOST_ROWS:
             return frame
         most = frame.rows // 2
@@ -163,7 +156,7 @@ class RuntimeFilter:
         if kept > most:
             return frame
         rows = self._scratch.take(4 * (kept + 1)).view(np.int32)
-        runtime_filter_loops.marked(marks, rows)
+        marked_rows(marks, rows)
         columns = _run(
             pool, lambda column, out: take_rows([(column, rows[:kept])], out), frame.columns, self._pools[side]
         )
@@ -194,3 +187,66 @@ def _signed(field: Field) -> np.dtype[Any]:
 
 def _bytes(values: npt.NDArray[Any]) -> Bytes:
     return values.view(np.uint8).reshape(-1)
+
+
+BIT = np.uint64(1)
+LOW = np.uint64(63)
+
+
+@compiled
+def key_range(values: Any) -> tuple[Any, Any]:
+    """The least and the greatest value as int64; of no values the greatest and the least number of 64 bits."""
+    least, greatest = np.int64(2**63 - 1), np.int64(-(2**63))
+    for i in range(values.size):
+        least = min(least, np.int64(values[i]))
+        greatest = max(greatest, np.int64(values[i]))
+    return least, greatest
+
+
+@compiled
+def mark_within(values: Any, least: Any, greatest: Any, marks: Any) -> None:
+    """Remove the marks of rows whose value is not one of least…greatest."""
+    for i in range(values.size):
+        value = np.int64(values[i])
+        marks[i] &= np.uint8((value >= least) & (value <= greatest))
+
+
+@inlined
+def _bits(x: Any) -> Any:
+    """Two bits of a word, by the upper 12 bits of a hash."""
+    return (BIT << (x >> np.uint64(58))) | (BIT << ((x >> np.uint64(52)) & LOW))
+
+
+@compiled
+def insert_keys(hashes: Any, words: Any) -> None:
+    """Enter rows into a Bloom filter whose bits of a key are in one word.
+
+    The word is that of Putze, Sanders and Singler, "Cache-, Hash- and Space-Efficient Bloom Filters" (2007), section 3:
+    one access for a key. Its number, a power of two, is in the lower bits of the hash.
+    """
+    last = np.uint64(words.size - 1)
+    for i in range(hashes.size):
+        words[hashes[i] & last] |= _bits(hashes[i])
+
+
+@compiled
+def mark_members(hashes: Any, words: Any, marks: Any) -> None:
+    """Mark the rows that may have been entered, with 1; others with 0."""
+    last = np.uint64(words.size - 1)
+    for i in range(hashes.size):
+        bits = _bits(hashes[i])
+        marks[i] = np.uint8((words[hashes[i] & last] & bits) == bits)
+
+
+@compiled
+def marked_rows(marks: Any, rows: Any) -> None:
+    """The numbers of the marked rows; `rows` has room for one more."""
+    count, whole = np.uint64(0), marks.size // 8 * 8
+    for start in range(0, whole, 8):
+        if load_word(marks, np.uint64(start)) != 0:  # often none of eight is marked
+            for i in range(start, start + 8):
+                rows[count] = i
+                count += np.uint64(marks[i])
+    for i in range(whole, marks.size):
+        rows[count] = i
+        count += np.uint64(marks[i])

@@ -39,12 +39,10 @@ class TimeNotes:
         self._batches[key][1] = now
 
     def add(self, key: Key, begin: float, end: float, size: int) -> None:
-        """Note a whole batch."""
         self.count += 1
         self._batches[key] = [begin, end, size]
 
     def span(self, name: str, begin: float, end: float) -> None:
-        """Note a phase or a barrier."""
         self.count += 1
         self.spans.append((name, begin, end))
 
@@ -98,14 +96,13 @@ class KeptTimelines:
         """Whether it would keep the iteration `index`."""
         return index % self.stride == 0
 
-    def keep(self, index: int, found: WorkerTimeline) -> None:
-        """Keep an iteration."""
-        self.iterations[index] = found
+    def keep(self, index: int, timeline: WorkerTimeline) -> None:
+        self.iterations[index] = timeline
         self._trim()
 
-    def keep_round(self, found: WorkerTimeline) -> None:
+    def keep_round(self, timeline: WorkerTimeline) -> None:
         """Keep a round of the link measurement, which counts as well."""
-        self.rounds.append(found)
+        self.rounds.append(timeline)
         self._trim()
 
     def _trim(self) -> None:

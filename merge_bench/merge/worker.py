@@ -1,7 +1,7 @@
-"""The plugin that keeps a Dask worker's part of a merge between the steps that the driver submits (`steps.py`).
+"""The steps of a merge on a Dask worker, and the plugin that keeps the worker's state between them.
 
-A step runs on the worker's task thread and may wait for other workers over the data plane. Meanwhile the worker's event
-loop handles heartbeats and aborts.
+The driver submits each step to all workers at once, in the same order. A step runs on the worker's task thread and may
+wait for other workers over the data plane. Meanwhile the worker's event loop handles heartbeats and aborts.
 """
 
 from __future__ import annotations
@@ -9,31 +9,39 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
+import math
 import os
 import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
+import msgspec
 import pyarrow as pa
 from distributed import Worker, get_worker
 from distributed.diagnostics.plugin import WorkerPlugin
 
 from merge_bench.errors import RunFailed
 from merge_bench.host import affinity, cuda_context, machine
+from merge_bench.host.description import ProcessFacts
 from merge_bench.host.memory import PeakMeter, available_bytes
+from merge_bench.merge import engines
 from merge_bench.merge.copy_rate import CopyRounds
-from merge_bench.merge.exchange.abort import Abort
+from merge_bench.merge.engines import gpu_memory
+from merge_bench.merge.engines.base import CopyingEngine, JoinShape, StoringEngine
+from merge_bench.merge.exchange import exchange_class
+from merge_bench.merge.exchange.base import STALL_FACTOR, Abort, Exchange
 from merge_bench.merge.frame import Field, Frame
-from merge_bench.merge.merger import Merger
+from merge_bench.merge.merger import Measured, Merger, Transfers
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.time_notes import KeptTimelines
+from merge_bench.merge.time_notes import KeptTimelines, TimeNotes, note_seconds
 from merge_bench.merge.verification.verify import Check, check_result
-
-if TYPE_CHECKING:  # the driver imports this module to name its functions, and needs no UCX
-    from merge_bench.merge.exchange.ucx import UcxExchange
+from merge_bench.merge.workload import synthetic
+from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.records.schema import SizeRange, WorkerMemory
+from merge_bench.records.timeline import WorkerTimeline
 
 PLUGIN = "merge_bench"
 RESERVE_FRACTION = 0.03  # of the machine's memory: below this a run ends before the kernel ends it
@@ -60,7 +68,7 @@ class State:
     frames: tuple[Frame, Frame] | None
     input_bytes: int
     merger: Merger | None = None
-    exchange: UcxExchange | None = None
+    exchange: Exchange | None = None
     copied: CopyRounds | None = None
     timelines: KeptTimelines | None = None
     empty: dict[str, Any] = field(default_factory=dict)  # for each side a frame of Dask's engine without rows
@@ -107,8 +115,6 @@ class MergeWorker(WorkerPlugin):  # type: ignore[misc]
         self.children: dict[str, Child] = {}
         self.uses_gpu = False
         affinity.keep_cores()
-        # Imported here, because Dask reports what fails here, but not what fails when it reads a task.
-        import merge_bench.merge.steps  # noqa: F401
 
     def teardown(self, worker: Worker) -> None:
         """Stop whatever waits; Dask calls this when the worker closes."""
@@ -125,17 +131,14 @@ class MergeWorker(WorkerPlugin):  # type: ignore[misc]
 
     @property
     def frames(self) -> tuple[Frame, Frame]:
-        """The chunks of the left and the right frame."""
         return _present(self.launch.frames, "the merge")
 
     @property
     def merger(self) -> Merger:
-        """The connected merger."""
         return _present(self.launch.merger, "the merge")
 
     @property
-    def exchange(self) -> UcxExchange:
-        """This worker's end of the data plane."""
+    def exchange(self) -> Exchange:
         return _present(self.launch.exchange, "the data plane")
 
     def send(self, kind: str, **fields: Any) -> None:
@@ -227,3 +230,301 @@ def _guard(plugin: MergeWorker, state: State) -> None:
         time.sleep(1.0)
         if available_bytes() < reserve:
             os._exit(1)
+
+
+HELD_SECONDS = 0.1
+"""Iterations shorter than this are sent several at a time."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a worker reports about its chunks."""
+
+    rank: int
+    input_bytes: int
+    rows: int
+    fields: tuple[tuple[Field, ...], tuple[Field, ...]]
+    expected: synthetic.Expectation | None
+
+
+@dataclass(frozen=True)
+class Connected:
+    """What a worker reports after it has connected: UCX's effective settings, if it uses UCX, and seconds of a
+    barrier's round trip.
+    """
+
+    ucx_config: dict[str, str]
+    round_trip: float
+
+
+@dataclass(frozen=True)
+class NoteCost:
+    """What notes for a timeline cost a worker: how many an iteration takes at most, the seconds of one, and the seconds
+    of the shortest iteration.
+    """
+
+    notes: int
+    note_seconds: float
+    iteration_seconds: float
+
+    @property
+    def share(self) -> float:
+        """Of the shortest iteration, at most."""
+        return self.notes * self.note_seconds / self.iteration_seconds
+
+    def after(self, notes: int, seconds: float) -> NoteCost:
+        """The same after one more iteration."""
+        return NoteCost(max(self.notes, notes), self.note_seconds, min(self.iteration_seconds, seconds))
+
+
+@dataclass(frozen=True)
+class Timelines:
+    """What a worker kept of a launch, and the seconds from the epoch to the zero of its host's monotonic clock."""
+
+    unix_seconds: float
+    iterations: dict[int, WorkerTimeline]
+    rounds: list[WorkerTimeline]
+
+
+def describe(engine: str | None, exchange: str | None, variables: Sequence[str] = ()) -> ProcessFacts:
+    """Load the libraries that a launch needs; returns a description of this worker's machine and environment.
+
+    Parameters
+    ----------
+    engine
+        Name of the engine to load; None for none.
+    exchange
+        Name of the data plane to load; None for none.
+    variables
+        Environment variables to include beside those that are always included.
+    """
+    if engine is not None:
+        engines.engine_class(engine)
+    if exchange is not None:
+        exchange_class(exchange)
+    return machine.describe(variables)
+
+
+def open_device() -> None:
+    """Make the CUDA context on this worker's GPU, which takes memory there. Every later step binds it in its thread."""
+    cuda_context.bind()
+    current_plugin().uses_gpu = True
+
+
+def prepare(plan: Plan, rank: int, topic: str) -> Prepared:
+    """Generate or read this worker's chunks."""
+    import merge_bench.merge.partition_loops  # noqa: F401  # before the meter, so that numba's memory does not count
+
+    plugin = current_plugin()
+    release(plugin)
+    meter = PeakMeter()
+    expected = None
+    if isinstance(plan.workload, SyntheticSpec):
+        left, right, expected = synthetic.generate(plan.workload, rank, plan.workers, plan.how)
+    else:
+        from merge_bench.merge.workload.tables import load_chunk
+
+        left, right = load_chunk(plan.workload, rank)
+    input_bytes = left.nbytes + right.nbytes
+    plugin.state = State(rank, plan, topic, meter, (left, right), input_bytes)
+    guard_memory(plugin, plugin.state)
+    return Prepared(rank, input_bytes, left.rows + right.rows, (left.fields, right.fields), expected)
+
+
+def open_data_plane(rows: int, threads: int) -> bytes:
+    """Set up the engine and the data plane; returns its address.
+
+    `rows`: of both frames over all workers; `threads`: this worker's share of its host's cores.
+    """
+    plugin = current_plugin()
+    state, (left, right) = plugin.launch, plugin.frames
+    plan = state.plan
+    if not plan.how.pairs:
+        right = right.only(plan.keys)  # its other columns are not in the result
+    shape = JoinShape(
+        left.fields,
+        right.fields,
+        plan.keys,
+        workers=plan.workers,
+        rank=state.rank,
+        rows=rows,
+        threads=threads,
+        how=plan.how,
+        sent=plan.distribution.sent,
+        sent_rows=plan.sent_rows,
+    )
+    from merge_bench.merge.merger import make_merger
+
+    engine = engines.engine_class(plan.engine)(shape)
+    engine.load(left, right)
+    state.frames = None
+    with plugin.limited(f"opening {exchange_class(plan.exchange).title}", STALL_FACTOR * plan.timeout):
+        state.merger = make_merger(engine, state.rank, plan, plugin.abort)
+    state.exchange = state.merger.exchange
+    return state.exchange.address
+
+
+def open_bare(plan: Plan, rank: int, topic: str, *, puts: bool = False) -> bytes:
+    """Set up UCX without chunks and engine; returns the UCX address. `puts`: also for one-sided puts."""
+    plugin = current_plugin()
+    release(plugin)
+    from merge_bench.merge.exchange.ucx import UcxExchange
+
+    plugin.state = State(rank, plan, topic, PeakMeter(), None, 0)
+    with plugin.limited("opening UCX", STALL_FACTOR * plan.timeout):
+        plugin.state.exchange = UcxExchange.of_plan(plan, rank, plugin.abort, puts=puts)
+    return plugin.state.exchange.address
+
+
+def connect(addresses: Sequence[bytes]) -> Connected:
+    exchange = current_plugin().exchange
+    exchange.connect(addresses)
+    return Connected(exchange.effective_config, exchange.round_trip())
+
+
+def measure_stores() -> dict[str, float]:
+    """Nanoseconds per row of the partition, by way of writing parcels, while all workers measure; {}: no choice."""
+    plugin = current_plugin()
+    engine = plugin.merger.engine
+    if not isinstance(engine, StoringEngine):
+        return {}
+    plugin.exchange.barrier()
+    return engine.measure_stores()
+
+
+def use_stores(way: str, streams: int, l2_bytes: int | None) -> None:
+    """Write parcels this way from now on, if the engine can (`StoringEngine.use_stores`)."""
+    engine = current_plugin().merger.engine
+    if isinstance(engine, StoringEngine):
+        engine.use_stores(way, streams, l2_bytes)
+
+
+def endpoints() -> dict[int, tuple[list[str], list[SizeRange]]]:
+    return current_plugin().exchange.endpoints()
+
+
+def available_transports() -> dict[str, tuple[str, ...]]:
+    """The devices of each transport that this host's UCX offers, configured or not; {} if `ucx_info` does not run."""
+    from merge_bench.config.ucx_info import find_installed
+
+    installed = find_installed()
+    return installed.transports if installed else {}
+
+
+def swap_device_memory(size: int) -> None:
+    """Send `size` bytes of GPU memory to every other worker, so that UCX chooses protocols for GPU memory."""
+    exchange = current_plugin().exchange
+    payload, *rooms = gpu_memory.allocate([size] * exchange.workers)
+    exchange.transfer(dict.fromkeys(exchange.peers, payload), dict(zip(exchange.peers, rooms, strict=True)))
+
+
+def iterate(first: int, count: int, *, warmup: bool, verify: bool, timeline: float | None = None) -> NoteCost | None:
+    """Merge `count` times, and send an event with the measurement of each iteration.
+
+    What short iterations measured is sent every `HELD_SECONDS`, from the first one on, and in any case before this
+    returns or fails: sending it takes time of the cores on which the next iteration runs.
+
+    `verify`: also check the result of each iteration, outside the timed interval. `timeline`: also note and keep what
+    begins and ends when, until that takes more than this share of an iteration; returns what it costs.
+    """
+    plugin = current_plugin()
+    kept = plugin.launch.timelines = KeptTimelines(plugin.launch.plan.workers) if timeline else None
+    cost = NoteCost(0, note_seconds(), math.inf) if timeline else None
+    held: list[tuple[int, Measured]] = []
+    gc.collect()
+    gc.disable()
+    sent = -math.inf
+    try:
+        for index in range(first, first + count):
+            notes = plugin.merger.notes = TimeNotes() if kept and kept.wants(index) else None
+            held.append((index, plugin.merger.merge()))
+            if timeline and kept and cost and notes:
+                cost = cost.after(notes.count, held[-1][1].worker.seconds)
+                kept.keep(index, notes.timeline(plugin.launch.rank, plugin.merger.sides))
+                if cost.share > timeline:
+                    kept = plugin.launch.timelines = None
+            if verify or time.monotonic() - sent >= HELD_SECONDS:
+                _send(plugin, held, warmup)
+                sent = time.monotonic()
+            if verify:
+                check = plugin.launch.verify(plugin.merger.engine.results(), plugin.abort)
+                plugin.send("verification", index=index, warmup=warmup, check=msgspec.to_builtins(check))
+    finally:
+        plugin.merger.notes = None
+        _send(plugin, held, warmup)
+        gc.enable()
+    return cost
+
+
+def _send(plugin: MergeWorker, held: list[tuple[int, Measured]], warmup: bool) -> None:
+    """Send the measurement of each iteration in `held`, and empty it."""
+    while held:
+        index, measured = held.pop(0)
+        plugin.send("iteration", index=index, warmup=warmup, measured=msgspec.to_builtins(measured))
+
+
+def verify() -> Check:
+    plugin = current_plugin()
+    return plugin.launch.verify(plugin.merger.engine.results(), plugin.abort)
+
+
+def make_result_folder() -> None:
+    """Make the folder for the result on this worker's host."""
+    from merge_bench.merge.written_result import make_folder
+
+    folder = current_plugin().launch.plan.write_result
+    if folder is not None:
+        make_folder(folder)
+
+
+def write_result(fields: tuple[Sequence[Field], Sequence[Field]]) -> Check:
+    """Write this worker's rows of the last result, and check what can be read back; `fields`: of both frames."""
+    plugin = current_plugin()
+    return plugin.launch.write(plugin.merger.engine.results(), plugin.launch.rank, fields, plugin.abort)
+
+
+def measure_link(rounds: int) -> list[Transfers]:
+    """Repeat only the exchange of the last iteration, `rounds` times."""
+    plugin = current_plugin()
+    merger, kept, transfers = plugin.merger, plugin.launch.timelines, list[Transfers]()
+    for _ in range(rounds):
+        notes = merger.notes = TimeNotes() if kept else None
+        transfers.append(merger.exchange_only())
+        if kept and notes:
+            kept.keep_round(notes.timeline(plugin.launch.rank, merger.sides))
+    return transfers
+
+
+def timelines() -> Timelines:
+    """What was kept of the last iterations and of the link measurement."""
+    kept = current_plugin().launch.timelines
+    zero = time.time() - time.perf_counter()
+    return Timelines(zero, kept.iterations if kept else {}, kept.rounds if kept else [])
+
+
+def measure_copy() -> None:
+    """Copy this worker's chunks within its memory, while all workers do, if the engine can. The last result is lost."""
+    plugin = current_plugin()
+    engine = plugin.merger.engine
+    if isinstance(engine, CopyingEngine):
+        plugin.launch.copied = engine.measure_copy(plugin.exchange.barrier)
+
+
+def finish() -> WorkerMemory:
+    """Peak memory, and what `measure_copy` found."""
+    state = current_plugin().launch
+    merger, copied = state.merger, state.copied
+    return WorkerMemory(
+        rank=state.rank,
+        peak_bytes=state.meter.peak,
+        peak_above_imports_bytes=max(state.meter.peak - state.meter.at_start, 0),
+        device_peak_bytes=merger.engine.peak_device_bytes() if merger else None,
+        input_bytes=state.input_bytes,
+        copied_bytes=copied.bytes if copied else None,
+        copy_seconds=list(copied.seconds) if copied else [],
+    )
+
+
+def close() -> None:
+    """Free data and endpoints; needed on clusters that keep running."""
+    release(current_plugin())

@@ -13,15 +13,15 @@ import functools
 import importlib
 import pkgutil
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from merge_bench.probe.shared.base import ProbeKind
 
 
 @functools.cache
-def probes() -> Mapping[str, ProbeKind]:
+def probes() -> Mapping[str, ProbeKind[Any]]:
     """All probes by name, in alphabetical order."""
     files = (each.name for each in pkgutil.iter_modules(__path__) if not each.ispkg)
-    found: list[ProbeKind] = [importlib.import_module(f"{__name__}.{name}").PROBE for name in files]
+    found: list[ProbeKind[Any]] = [importlib.import_module(f"{__name__}.{name}").PROBE for name in files]
     return {probe.name: probe for probe in sorted(found, key=lambda probe: probe.name)}

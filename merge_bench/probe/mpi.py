@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from merge_bench.config import parsers
-from merge_bench.config.options import Option
+from merge_bench.config.option import choice, flag
+from merge_bench.config.options import RunOptions
 from merge_bench.errors import LaunchFailed, UsageError
 from merge_bench.probe.ranks.osu_rules import LARGEST_MESSAGE, OSU, PING_PONG, WINDOW
-from merge_bench.probe.shared import measures, options
+from merge_bench.probe.shared import measures
 from merge_bench.probe.shared.base import ProbeKind
+from merge_bench.probe.shared.options import MpirunOptions, PairOptions
 from merge_bench.probe.shared.over_mpi import OverMpi
 from merge_bench.probe.shared.placements import pair_count, pairs, placements_of, places
 from merge_bench.probe.shared.sizes import parse_sizes
@@ -19,7 +19,7 @@ from merge_bench.records.placements import EVERY_PAIR, ONE_HOST, TWO_HOSTS
 from merge_bench.units import format_bytes
 
 if TYPE_CHECKING:
-    from merge_bench.campaign.make_plan import Prepared
+    from merge_bench.campaign.make_plan import PlannedRun
     from merge_bench.probe.ranks.launch import RankSession
     from merge_bench.probe.ranks.rank_session import Rank
 
@@ -49,11 +49,11 @@ class MpiProbe(OverMpi):
             "mpirun": self.mpi().mpirun,
         }  # fmt: skip
 
-    def prepare(self, prepared: Prepared) -> Prepared:
+    def prepare(self, prepared: PlannedRun) -> PlannedRun:
         """Two ranks on the first host and one on the second, or the workers of every pair; checks the MPI."""
         return places(super().prepare(prepared), self.placements, both=True)
 
-    def usual_seconds(self, prepared: Prepared) -> float | None:
+    def usual_seconds(self, prepared: PlannedRun) -> float | None:
         """Measured: 474 s for 2002 rows of a ping-pong; 4.5 s for 46 rows of OSU's tests."""
         sizes = len(parse_sizes(self.sizes or SIZES[self.pattern][ONE_HOST]))
         rows = 2 * sizes + (2 if self.pattern == PING_PONG else 0)
@@ -96,7 +96,19 @@ class MpiProbe(OverMpi):
                 ping_pong_csv.append(session.writer.folder, where, line)
 
 
-def make(values: Mapping[str, Any]) -> MpiProbe:
+@dataclass(frozen=True, kw_only=True)
+class MpiOptions(MpirunOptions, PairOptions):
+    """What to send, and what to print."""
+
+    pattern: str = choice(
+        f"{PING_PONG}|{OSU}",
+        PING_PONG,
+        "Test to run. ping-pong: standard and buffered sends; osu: latency and bandwidth as in the OSU benchmarks.",
+    )
+    details: bool = flag("Print the tables of all sizes instead of a summary.")
+
+
+def make(options: MpiOptions, run: RunOptions) -> MpiProbe:
     """The measurement of these options.
 
     Raises
@@ -104,12 +116,12 @@ def make(values: Mapping[str, Any]) -> MpiProbe:
     UsageError
         If sizes or placements are wrong.
     """
-    sizes = values["sizes"]
+    sizes = options.sizes
     if sizes is not None and parse_sizes(sizes)[-1] > LARGEST_MESSAGE:
         raise UsageError(f"--sizes {sizes}: MPI allows messages of at most {LARGEST_MESSAGE} bytes")
     return MpiProbe(
-        pattern=values["pattern"], sizes=sizes, iterations=values["iterations"],
-        placements=placements_of(values["placement"]), mpirun_asked=values["mpirun"],
+        pattern=options.pattern, sizes=sizes, iterations=options.iterations,
+        placements=placements_of(options.placement), mpirun_asked=options.mpirun,
     )  # fmt: skip
 
 
@@ -123,20 +135,7 @@ def in_rank(rank: Rank) -> None:
 PROBE = ProbeKind(
     name=MpiProbe.name,
     help="MPI messages between two ranks: ping-pong (standard and buffered sends), or OSU latency and bandwidth tests.",
-    options=(
-        options.SIZES,
-        options.PLACEMENT,
-        options.ITERATIONS,
-        Option(
-            "pattern",
-            parsers.choice(PING_PONG, OSU),
-            PING_PONG,
-            "Test to run. ping-pong: standard and buffered sends; osu: latency and bandwidth as in the OSU benchmarks.",
-            f"{PING_PONG}|{OSU}",
-        ),
-        options.MPIRUN,
-        options.DETAILS,
-    ),
+    options=MpiOptions,
     make=make,
     other_tests=measures.PING_PONG,
     in_rank=in_rank,

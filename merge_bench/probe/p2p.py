@@ -6,7 +6,6 @@ the workers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,30 +13,44 @@ from merge_bench.cluster.launchers import launchers
 from merge_bench.config import parsers
 from merge_bench.config.allowed_transports import requested
 from merge_bench.config.old_names import UCXX_OVERRIDES
-from merge_bench.config.options import Option
-from merge_bench.probe.shared import options
+from merge_bench.config.option import choice, option
+from merge_bench.config.options import RunOptions
 from merge_bench.probe.shared.base import Probe, ProbeKind
+from merge_bench.probe.shared.options import PairOptions
 from merge_bench.probe.shared.placements import as_requested, pair_count, pairs, placements_of, places
 from merge_bench.probe.shared.sizes import parse_names, parse_sizes
 from merge_bench.records.placements import ONE_HOST
 
 if TYPE_CHECKING:
     from merge_bench.campaign.cluster_session import Session
-    from merge_bench.campaign.make_plan import Prepared
+    from merge_bench.campaign.make_plan import PlannedRun
     from merge_bench.cluster.ucx_perftest import Kind
 
 SIZES = "1..4M"
 
 
-def make(values: Mapping[str, Any]) -> P2P:
+@dataclass(frozen=True, kw_only=True)
+class P2POptions(PairOptions):
+    """What to test."""
+
+    tests: str = option(
+        parsers.text,
+        "tag",
+        "Types of UCX messages to test, separated by commas: tag, am (active messages), stream.",
+        "KIND[,KIND]",
+    )
+    memory: str = choice("host|cuda", "host", "Memory of the message buffers: host, or cuda (GPU memory).")
+
+
+def make(options: P2POptions, run: RunOptions) -> P2P:
     """The measurement of these options."""
     from merge_bench.cluster.ucx_perftest import BANDWIDTH, KINDS, LATENCY, Kind
 
-    kinds = parse_names("--tests", values["tests"], KINDS)
+    kinds = parse_names("--tests", options.tests, KINDS)
     tests = tuple(Kind(kind, measures) for kind in kinds for measures in (LATENCY, BANDWIDTH))
     return P2P(
-        tests, parse_sizes(values["sizes"] or SIZES), placements_of(values["placement"]), values["memory"],
-        values["iterations"],
+        tests, parse_sizes(options.sizes or SIZES), placements_of(options.placement), options.memory,
+        options.iterations,
     )  # fmt: skip
 
 
@@ -66,7 +79,7 @@ class P2P(Probe):
             "placements": list(self.placements or ()), "iterations": self.count, "window": ucx_perftest.WINDOW,
         }  # fmt: skip
 
-    def prepare(self, prepared: Prepared) -> Prepared:
+    def prepare(self, prepared: PlannedRun) -> PlannedRun:
         """The workers that `placements` needs; checks that the tool is there."""
         from merge_bench.cluster import ucx_perftest
 
@@ -74,7 +87,7 @@ class P2P(Probe):
             ucx_perftest.find()
         return places(prepared, self.placements)
 
-    def usual_seconds(self, prepared: Prepared) -> float | None:
+    def usual_seconds(self, prepared: PlannedRun) -> float | None:
         """Measured: 24.7 s for 2 tests at 23 sizes."""
         rows = len(self.tests) * len(self.sizes) * pair_count(prepared, self.placements)
         return None if self.count else 2.0 + 0.5 * rows
@@ -150,24 +163,6 @@ def cores_of(client: str, server: str, *, placement: str) -> tuple[int, int] | t
 PROBE = ProbeKind(
     name=P2P.name,
     help="Latency and bandwidth between two workers for each message size, measured with ucx_perftest of UCX.",
-    options=(
-        options.SIZES,
-        options.PLACEMENT,
-        options.ITERATIONS,
-        Option(
-            "tests",
-            parsers.text,
-            "tag",
-            "Types of UCX messages to test, separated by commas: tag, am (active messages), stream.",
-            "KIND[,KIND]",
-        ),
-        Option(
-            "memory",
-            parsers.choice("host", "cuda"),
-            "host",
-            "Memory of the message buffers: host, or cuda (GPU memory).",
-            "host|cuda",
-        ),
-    ),
+    options=P2POptions,
     make=make,
 )

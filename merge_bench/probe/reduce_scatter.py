@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from merge_bench.config import parsers
-from merge_bench.config.options import Option
+from merge_bench.config.option import option
+from merge_bench.config.options import RunOptions
 from merge_bench.errors import Caution, LaunchFailed, UsageError, WrongResult
 from merge_bench.probe.ranks.osu_rules import (
     ELEMENT,
@@ -19,15 +19,15 @@ from merge_bench.probe.ranks.osu_rules import (
     collective,
     loops_of_count,
 )
-from merge_bench.probe.shared import options
 from merge_bench.probe.shared.base import ProbeKind
 from merge_bench.probe.shared.measures import COLLECTIVE
+from merge_bench.probe.shared.options import IterationOptions, MpirunOptions
 from merge_bench.probe.shared.over_mpi import OverMpi
 from merge_bench.probe.shared.sizes import parse_counts, parse_names
 from merge_bench.units import format_count
 
 if TYPE_CHECKING:
-    from merge_bench.campaign.make_plan import Prepared
+    from merge_bench.campaign.make_plan import PlannedRun
     from merge_bench.probe.ranks.launch import RankSession
     from merge_bench.probe.ranks.rank_session import Rank
 
@@ -52,7 +52,7 @@ class ReduceScatterProbe(OverMpi):
             "mpirun": self.mpi().mpirun,
         }  # fmt: skip
 
-    def usual_seconds(self, prepared: Prepared) -> float | None:
+    def usual_seconds(self, prepared: PlannedRun) -> float | None:
         """Measured: 107 s for two algorithms at 16Ki to 128Mi elements, 7 ns for an element and operation."""
         work = sum(
             n * ((self.iterations or loops_of_count(n, OPERATIONS)) + loops_of_count(n, OPERATIONS_SKIPPED))
@@ -66,7 +66,7 @@ class ReduceScatterProbe(OverMpi):
 
         return ucc.find_tool().libmpi if self.with_ucc else None
 
-    def prepare(self, prepared: Prepared) -> Prepared:
+    def prepare(self, prepared: PlannedRun) -> PlannedRun:
         """At least two ranks; checks the MPI and the tools that the algorithms need."""
         super().prepare(prepared)
         ranks = prepared.plan.workers
@@ -119,7 +119,26 @@ class ReduceScatterProbe(OverMpi):
             raise LaunchFailed(f"{ucc.TOOL}: {problems[0]}{more}")
 
 
-def make(values: Mapping[str, Any]) -> ReduceScatterProbe:
+@dataclass(frozen=True, kw_only=True)
+class ReduceScatterOptions(MpirunOptions, IterationOptions):
+    """What to reduce, and how."""
+
+    counts: str | None = option(
+        parsers.text,
+        None,
+        f"Vector lengths in float32 elements: a list (1e6,3e6) or a doubling range (1Ki..1Mi). [default: {COUNTS}]",
+        "COUNTS",
+    )
+    algorithms: str = option(
+        parsers.text,
+        "mpi,reduces",
+        "Algorithms to measure, separated by commas: mpi (MPI_Reduce_scatter_block), reduces (one MPI_Ireduce"
+        " per rank), ucc-ucp (ucc_perftest over UCP), ucc-sharp (ucc_perftest over SHARP).",
+        "NAME[,NAME]",
+    )
+
+
+def make(options: ReduceScatterOptions, run: RunOptions) -> ReduceScatterProbe:
     """The measurement of these options.
 
     Raises
@@ -129,11 +148,11 @@ def make(values: Mapping[str, Any]) -> ReduceScatterProbe:
     """
     from merge_bench.probe.ranks.ucc import ENVIRONMENT
 
-    algorithms = parse_names("--algorithms", values["algorithms"], (*MPI_CALLS, *ENVIRONMENT))
+    algorithms = parse_names("--algorithms", options.algorithms, (*MPI_CALLS, *ENVIRONMENT))
     return ReduceScatterProbe(
-        counts=parse_counts(values["counts"] or COUNTS), algorithms=algorithms,
-        with_ucc=tuple(name for name in algorithms if name in ENVIRONMENT), iterations=values["iterations"],
-        workers=values.get("workers"), mpirun_asked=values["mpirun"],
+        counts=parse_counts(options.counts or COUNTS), algorithms=algorithms,
+        with_ucc=tuple(name for name in algorithms if name in ENVIRONMENT), iterations=options.iterations,
+        workers=run.workers, mpirun_asked=options.mpirun,
     )  # fmt: skip
 
 
@@ -147,25 +166,7 @@ def in_rank(rank: Rank) -> None:
 PROBE = ProbeKind(
     name=REDUCE_SCATTER,
     help="Time and bus bandwidth of reduce-scatter for each vector length, with verified results.",
-    options=(
-        Option(
-            "counts",
-            parsers.text,
-            None,
-            f"Vector lengths in float32 elements: a list (1e6,3e6) or a doubling range (1Ki..1Mi). [default: {COUNTS}]",
-            "COUNTS",
-        ),
-        options.ITERATIONS,
-        Option(
-            "algorithms",
-            parsers.text,
-            "mpi,reduces",
-            "Algorithms to measure, separated by commas: mpi (MPI_Reduce_scatter_block), reduces (one MPI_Ireduce"
-            " per rank), ucc-ucp (ucc_perftest over UCP), ucc-sharp (ucc_perftest over SHARP).",
-            "NAME[,NAME]",
-        ),
-        options.MPIRUN,
-    ),
+    options=ReduceScatterOptions,
     make=make,
     other_tests=COLLECTIVE,
     in_rank=in_rank,

@@ -6,21 +6,21 @@ the UCX, the context and the endpoints of the data plane.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from merge_bench.config.allowed_transports import requested
+from merge_bench.config.options import RunOptions
 from merge_bench.errors import LaunchFailed, WrongResult
-from merge_bench.probe.shared import options
 from merge_bench.probe.shared.base import Probe, ProbeKind
 from merge_bench.probe.shared.measures import TIME
+from merge_bench.probe.shared.options import PairOptions
 from merge_bench.probe.shared.placements import as_requested, pair_count, pairs, placements_of, places
 from merge_bench.probe.shared.sizes import parse_sizes
 
 if TYPE_CHECKING:
     from merge_bench.campaign.cluster_session import Session
-    from merge_bench.campaign.make_plan import Prepared
+    from merge_bench.campaign.make_plan import PlannedRun
 
 SIZES = "8..8M"
 PUTS = 1000
@@ -28,9 +28,9 @@ MOST_BYTES = 1 << 29
 FEWEST = 20
 
 
-def make(values: Mapping[str, Any]) -> Rma:
+def make(options: PairOptions, run: RunOptions) -> Rma:
     """The measurement of these options."""
-    return Rma(parse_sizes(values["sizes"] or SIZES), placements_of(values["placement"]), values["iterations"])
+    return Rma(parse_sizes(options.sizes or SIZES), placements_of(options.placement), options.iterations)
 
 
 @dataclass(frozen=True)
@@ -41,17 +41,17 @@ class Rma(Probe):
     placements: tuple[str, ...] | None
     count: int | None = None
     name = "rma"
-    data_plane = True
+    exchange = "ucx"
 
     def describe(self) -> dict[str, Any]:
         """The plan in the records."""
         return {"sizes": list(self.sizes), "placements": list(self.placements or ()), "iterations": self.count}
 
-    def prepare(self, prepared: Prepared) -> Prepared:
+    def prepare(self, prepared: PlannedRun) -> PlannedRun:
         """The workers that `placements` needs."""
         return places(prepared, self.placements)
 
-    def usual_seconds(self, prepared: Prepared) -> float | None:
+    def usual_seconds(self, prepared: PlannedRun) -> float | None:
         """Measured: 4.9 s for 21 sizes."""
         rows = 2 * len(self.sizes) * pair_count(prepared, self.placements)
         return None if self.count else 2.5 + 0.06 * rows
@@ -62,23 +62,23 @@ class Rma(Probe):
 
     def measure(self, session: Session) -> None:
         """Connect the workers as for a merge, and measure every pair."""
-        from merge_bench.campaign.launch_record import record_connections
-        from merge_bench.merge import steps
+        from merge_bench.campaign.recording import record_connections
+        from merge_bench.merge import worker
 
         workers = session.workers
         session.progress.phase("connecting")
-        session.connect(workers.on_all(steps.open_bare, session.plan, ranked=True, after=(session.topic,), puts=True))
+        session.connect(workers.on_all(worker.open_bare, session.plan, ranked=True, after=(session.topic,), puts=True))
         session.record_launch()
         record_connections(session)
         hosts = [member.host for member in session.members]
         for pair, placement in pairs(session.job.prepared, self.placements, hosts):
             session.progress.phase(f"puts, {placement}, from rank {pair[0]} to rank {pair[1]}")
             self._pair(session, pair, placement)
-        workers.on_all(steps.close)
+        workers.on_all(worker.close)
 
     def _pair(self, session: Session, ranks: tuple[int, int], placement: str) -> None:
         """Measure and record one pair; wrong bytes are recorded too, and then end the launch."""
-        from merge_bench.merge import steps
+        from merge_bench.merge import worker
         from merge_bench.probe.workers import putting
         from merge_bench.records.schema import ProbeLine
 
@@ -90,7 +90,7 @@ class Rma(Probe):
             {source: (putting.put, target, window, sizes), target: (putting.drive, source, sizes)}
         )
         workers.on_one(target, putting.release, putting.TARGET)
-        lanes = workers.on_one(source, steps.endpoints)[target][0]
+        lanes = workers.on_one(source, worker.endpoints)[target][0]
         version = fact.ucx.version
         if version is None:
             host = session.members[source].host
@@ -123,7 +123,7 @@ class Rma(Probe):
 PROBE = ProbeKind(
     name=Rma.name,
     help="Mean time of a UCX put for each message size: with one flush after 1000 puts, or a flush after each put.",
-    options=(options.SIZES, options.PLACEMENT, options.ITERATIONS),
+    options=PairOptions,
     make=make,
     latency=TIME,
 )

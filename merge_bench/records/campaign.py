@@ -10,7 +10,7 @@ from typing import Any
 
 from merge_bench.errors import Caution
 from merge_bench.records import schema as s
-from merge_bench.records.recorded_plan import Plan, unreadable
+from merge_bench.records.recorded_plan import RecordedPlan, unreadable
 
 INTERRUPTED = "interrupted"
 """The code of a failure that a signal or the end of the driver caused."""
@@ -90,24 +90,24 @@ WAYS = ("engine", "exchange", "shuffle")
 def labels(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
     """What tells each of `runs`, the name of a config with the options of a plan, from the others.
 
-    That is its config and, where runs of the config differ in `WAYS`, these: ``tcp with polars``. They suffice if there
-    is only one config: ``polars``, ``pandas over dask``.
+    That is its config and, where runs of the config differ in `WAYS` (in the shuffle: those of one exchange), these:
+    ``tcp with polars``. They suffice if there is only one config: ``polars``, ``pandas over dask``.
     """
     alone = len({config for config, _ in runs}) < 2
-    found = []
+    names = []
     for config, options in runs:
         alike = [each for name, each in runs if name == config]
-        apart = [way for way in WAYS if len({each.get(way) for each in alike if _has(way, each)}) > 1]
-        ways = {way: str(options[way]) for way in apart if _has(way, options)}
+        same = [each for each in alike if each.get("exchange") == options.get("exchange")]
+        apart = [way for way in WAYS if _differs(way, same if way == "shuffle" else alike)]
+        ways = {way: str(options[way]) for way in apart if options.get(way) is not None}
         shuffle = ways.pop("shuffle", "")
         way = " ".join(filter(None, (" over ".join(ways.values()), shuffle)))
-        found.append(config if not way else way if alone else f"{config} with {way}")
-    return found
+        names.append(config if not way else way if alone else f"{config} with {way}")
+    return names
 
 
-def _has(way: str, options: Mapping[str, Any]) -> bool:
-    """Whether a way is in use: only Dask's exchange has a shuffle."""
-    return options.get(way) is not None and (way != "shuffle" or options.get("exchange") == "dask")
+def _differs(way: str, options: Sequence[Mapping[str, Any]]) -> bool:
+    return len({each[way] for each in options if each.get(way) is not None}) > 1
 
 
 def planned_labels(head: s.CampaignLine) -> dict[tuple[str, int], str]:
@@ -126,7 +126,7 @@ class Run:
 
     config: s.Config
     plan_index: int
-    plan: Plan
+    plan: RecordedPlan
     options: Mapping[str, Any]
     launches: tuple[Launch, ...]
 
@@ -164,7 +164,7 @@ class Campaign:
 
     records: Path
     head: s.CampaignLine
-    plans: tuple[Plan, ...]
+    plans: tuple[RecordedPlan, ...]
     launches: tuple[Launch, ...]
     truncated: bool
     skipped: Mapping[str, int]
@@ -188,14 +188,13 @@ class Campaign:
     @property
     def of_a_job(self) -> bool:
         """Whether a service made it."""
-        environment = (self.head.surroundings or {}).get("environment")
-        return isinstance(environment, dict) and JOB in environment
+        return self.head.variable(JOB) is not None
 
     @property
     def cautions(self) -> tuple[Caution, ...]:
         """Every warning in the records, each once; first those that belong to no launch."""
-        found = [*self.warnings, *(warning for launch in self.standing for warning in launch.warnings)]
-        return tuple(dict.fromkeys(line.caution for line in found))
+        warnings = [*self.warnings, *(warning for launch in self.standing for warning in launch.warnings)]
+        return tuple(dict.fromkeys(line.caution for line in warnings))
 
     @property
     def unattributed_failures(self) -> tuple[s.FailureLine, ...]:

@@ -28,10 +28,7 @@ _TOO_DEEP = "it is nested too deeply"
 def encode(record: Record) -> bytes:
     """One line for `record`, without the newline.
 
-    Raises
-    ------
-    ValueError
-        If a field has a wrong type, a value out of range, or NaN where null is not allowed.
+    Raises ValueError if a field has a wrong type, a value out of range, or NaN where null is not allowed.
     """
     line = _ENCODER.encode(record)
     try:
@@ -46,10 +43,7 @@ def decode(line: bytes | str) -> Record:
 
     The description of a machine, a UCX or a repository counts as missing if it has another form, as in older lines.
 
-    Raises
-    ------
-    ValueError
-        If `line` is not JSON, or lacks a field, or a field has a wrong type.
+    Raises ValueError if `line` is not JSON, or lacks a field, or a field has a wrong type.
     """
     try:
         try:
@@ -75,10 +69,7 @@ def _without(line: Any, *names: str) -> Any:
 def decode_head(line: bytes | str) -> Head:
     """Only ``schema`` and ``kind`` of a line.
 
-    Raises
-    ------
-    ValueError
-        If `line` is not a JSON object with both.
+    Raises ValueError if `line` is not a JSON object with both.
     """
     try:
         return _HEAD_DECODER.decode(line)
@@ -109,10 +100,10 @@ def unknown_fields(raw: Any, read: msgspec.Struct) -> list[str]:
     return _unknown(raw, msgspec.to_builtins(read), "")
 
 
-def _unknown(raw: Any, known: Any, path: str) -> list[str]:
-    if isinstance(raw, list) and isinstance(known, list):
-        raw, known = dict(enumerate(raw)), dict(enumerate(known))
-    if not (isinstance(raw, dict) and isinstance(known, dict)):
+def _unknown(raw: Any, read: Any, path: str) -> list[str]:
+    if isinstance(raw, list) and isinstance(read, list):
+        raw, read = dict(enumerate(raw)), dict(enumerate(read))
+    if not (isinstance(raw, dict) and isinstance(read, dict)):
         return []
-    missing = [f"{path}{key}" for key in raw if key not in known]
-    return missing + [p for key in raw if key in known for p in _unknown(raw[key], known[key], f"{path}{key}.")]
+    missing = [f"{path}{key}" for key in raw if key not in read]
+    return missing + [p for key in raw if key in read for p in _unknown(raw[key], read[key], f"{path}{key}.")]

@@ -87,15 +87,15 @@ class Follower:
             return []
 
     def _read(self, descriptor: int) -> list[Record]:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             self._unreadable = f"{self.records} is not a regular file"
             return []
-        identity = found.st_dev, found.st_ino
-        if self._identity is not None and (identity != self._identity or found.st_size < self.offset):
+        identity = status.st_dev, status.st_ino
+        if self._identity is not None and (identity != self._identity or status.st_size < self.offset):
             self._begin()
         self._identity = identity
-        self.size = found.st_size
+        self.size = status.st_size
         if self._stopped is not None or self.offset >= self.size:
             return []
         data = os.pread(descriptor, self._block * self._blocks, self.offset)

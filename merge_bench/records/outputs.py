@@ -20,10 +20,7 @@ from merge_bench.errors import UsageError
 def check_writable(option: str, path: Path) -> None:
     """Check that `path` can be written, without changing it.
 
-    Raises
-    ------
-    UsageError
-        If it cannot; the message names `option`.
+    Raises UsageError if it cannot; the message names `option`.
     """
     try:
         if path.is_dir():

@@ -117,15 +117,27 @@ def _row(config: str, lines: Sequence[ProbeLine]) -> Row:
     bandwidth, bandwidth_range = over([line.bandwidth_bytes_per_second for line in lines])
     doubts = [line.as_requested for line in lines]
     return Row(
-        probe=last.probe, test=last.test, method=last.method, config=config, placement=last.placement, size=last.size,
-        ranks=tuple(last.ranks), hosts=tuple(last.hosts), memory=last.memory, count=last.count, launches=len(lines),
-        seconds_median=seconds, seconds_range=seconds_range,
+        probe=last.probe,
+        test=last.test,
+        method=last.method,
+        config=config,
+        placement=last.placement,
+        size=last.size,
+        ranks=tuple(last.ranks),
+        hosts=tuple(last.hosts),
+        memory=last.memory,
+        count=last.count,
+        launches=len(lines),
+        seconds_median=seconds,
+        seconds_range=seconds_range,
         seconds_ranks=(_extreme(lines, "seconds_min", min), _extreme(lines, "seconds_max", max)),
-        bandwidth_median=bandwidth, bandwidth_range=bandwidth_range,
+        bandwidth_median=bandwidth,
+        bandwidth_range=bandwidth_range,
         bandwidth_ranks=(_extreme(lines, "bandwidth_min", min), _extreme(lines, "bandwidth_max", max)),
         seconds_mean=over([line.seconds_mean for line in lines])[0],
         bus_bandwidth=over([line.bus_bandwidth_bytes_per_second for line in lines])[0],
-        link_limit=over([line.limit_bytes_per_second for line in lines])[0], link_limit_from=last.limit_from,
+        link_limit=over([line.limit_bytes_per_second for line in lines])[0],
+        link_limit_from=last.limit_from,
         link_share=over([_link_share(line) for line in lines])[0],
         messages_per_second=over([line.messages_per_second for line in lines])[0],
         wrong=None if all(line.wrong is None for line in lines) else sum(line.wrong or 0 for line in lines),
@@ -133,7 +145,7 @@ def _row(config: str, lines: Sequence[ProbeLine]) -> Row:
         selected=tuple(dict.fromkeys(lane for line in lines for lane in line.selected)),
         protocol=" / ".join(dict.fromkeys(line.protocol for line in lines if line.protocol)) or None,
         as_requested=False if False in doubts else None if None in doubts else True,
-    )  # fmt: skip
+    )
 
 
 def _link_share(line: ProbeLine) -> float | None:
@@ -145,8 +157,8 @@ def _link_share(line: ProbeLine) -> float | None:
 
 def over(values: Sequence[float | None]) -> tuple[float | None, tuple[float, float] | None]:
     """Median and range of the known values."""
-    known = [value for value in values if value is not None]
-    return (median(known), (min(known), max(known))) if known else (None, None)
+    measured = [value for value in values if value is not None]
+    return (median(measured), (min(measured), max(measured))) if measured else (None, None)
 
 
 def _spread(middle: float | None, ends: tuple[float, float] | None) -> Range | None:
@@ -154,5 +166,5 @@ def _spread(middle: float | None, ends: tuple[float, float] | None) -> Range | N
 
 
 def _extreme(lines: Sequence[ProbeLine], name: str, pick: Callable[[Sequence[float]], float]) -> float | None:
-    known = [value for line in lines if (value := getattr(line, name)) is not None]
-    return pick(known) if known else None
+    measured = [value for line in lines if (value := getattr(line, name)) is not None]
+    return pick(measured) if measured else None

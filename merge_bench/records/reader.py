@@ -19,7 +19,7 @@ from merge_bench.errors import UsageError
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch
 from merge_bench.records.codec import KINDS, decode, decode_head
-from merge_bench.records.recorded_plan import Plan
+from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.writer import RECORDS
 
 LONGEST_LINE = 256 << 20
@@ -29,11 +29,8 @@ LONGEST_LINE = 256 << 20
 def read_campaign(result: str | os.PathLike[str]) -> Campaign:
     """Read `result`: a campaign's folder, or its ``records.jsonl``.
 
-    Raises
-    ------
-    UsageError
-        If there is no such file, or it is not a campaign, or it is damaged before its last line, or a newer merge_bench
-        wrote it. The message names the file and, if possible, the line.
+    Raises UsageError if there is no such file, or it is not a campaign, or it is damaged before its last line, or a
+    newer merge_bench wrote it. The message names the file and, if possible, the line.
     """
     path = Path(result)
     records, folder = path, False
@@ -61,10 +58,10 @@ def read_campaign(result: str | os.PathLike[str]) -> Campaign:
     return assembly.build()
 
 
-def read_head(records: Path) -> s.CampaignLine | None:
-    """The first line of `records`; None if this version cannot read it."""
+def read_head(folder: Path) -> s.CampaignLine | None:
+    """The first line of a result; None if this version cannot read it."""
     try:
-        with open_regular(records) as stream:
+        with open_regular(folder / RECORDS) as stream:
             record = _decode(stream.readline(LONGEST_LINE))
     except (OSError, ValueError, UsageError):
         return None
@@ -106,10 +103,8 @@ class Assembly:
     def add(self, line: bytes) -> s.Record | None:
         """Add the next line; None if its kind is unknown to this version.
 
-        Raises
-        ------
-        UsageError
-            If it is damaged, or has a newer schema, or the first line is not a campaign's. Then nothing was added.
+        Raises UsageError if it is damaged, or has a newer schema, or the first line is not a campaign's. Then nothing
+        was added.
         """
         number = self.number + 1
         try:
@@ -135,7 +130,7 @@ class Assembly:
             raise ValueError("it does not begin with a campaign line")
         for run in record.runs:
             self._check_run(record, run.config, run.plan)
-        self._head, self._fields["plans"] = record, [Plan.of(plan) for plan in record.plans]
+        self._head, self._fields["plans"] = record, [RecordedPlan.of(plan) for plan in record.plans]
 
     def _check(self, head: s.CampaignLine, record: s.Record) -> None:
         """Raise ValueError for a line that does not fit those before."""
@@ -163,8 +158,8 @@ class Assembly:
                 raise ValueError("a pair refers to protocols that are not in this line")
 
     def _check_run(self, head: s.CampaignLine, config: str, plan: int) -> None:
-        known = {each.name for each in (*head.configs, *(line.config for line in self._fields.get("added", ())))}
-        if plan >= len(head.plans) or config not in known:
+        names = {each.name for each in (*head.configs, *(line.config for line in self._fields.get("added", ())))}
+        if plan >= len(head.plans) or config not in names:
             raise ValueError(f"config {config!r} with plan {plan} is not in the campaign's first line")
 
     def _keep(self, record: s.Record) -> None:
@@ -186,10 +181,7 @@ class Assembly:
     def build(self, *, truncated: bool = False) -> Campaign:
         """The campaign as far as it was added.
 
-        Raises
-        ------
-        UsageError
-            If there is no first line.
+        Raises UsageError if there is no first line.
         """
         if self._head is None:
             raise UsageError(f"{self.path} is empty; no campaign was recorded")
@@ -197,8 +189,8 @@ class Assembly:
         head, fields = self._head, _tuples(self._fields)
         for line in fields.get("extensions", ())[-1:]:
             plans = [{**plan, "launches": line.launches} for plan in head.plans]
-            head = msgspec.structs.replace(head, plans=plans, argv=line.argv)
-            fields["plans"] = tuple(map(Plan.of, head.plans))
+            head = msgspec.structs.replace(head, plans=plans, argv=line.argv, options=line.options)
+            fields["plans"] = tuple(map(RecordedPlan.of, head.plans))
         return Campaign(self.path, head, launches=launches, truncated=truncated, skipped=dict(self._skipped), **fields)
 
 
@@ -212,15 +204,15 @@ class NewerSchema(UsageError):
 
 def _decode(line: bytes) -> s.Record | str:
     """The record of `line`, or the name of its kind if this version does not know it."""
-    found: s.Record | str
+    record: s.Record | str
     try:
-        found = decode(line)
-        schema = found.schema
+        record = decode(line)
+        schema = record.schema
     except ValueError:
         head = decode_head(line)
-        found, schema = head.kind, head.schema
+        record, schema = head.kind, head.schema
         if schema <= s.SCHEMA and head.kind in KINDS:
             raise
     if schema > s.SCHEMA:
         raise NewerSchema(f"has schema {schema}, but this merge_bench reads only {s.SCHEMA}; use a newer merge_bench")
-    return found
+    return record

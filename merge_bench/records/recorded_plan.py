@@ -6,7 +6,7 @@ The records keep each plan as its command wrote it (`Run.options`). An option th
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
@@ -83,7 +83,7 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True):
     budget: list[float | None] = []
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The options that readers use; `probe`: the network measurement, None for merges."""
 
     rows_per_chunk: Number | None = None
@@ -124,9 +124,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return " ".join(filter(None, (work.benchmark, work.question))) if work is not None else ""
 
     @classmethod
-    def of(cls, options: Mapping[str, Any]) -> Plan:
+    def of(cls, options: Mapping[str, Any]) -> RecordedPlan:
         """Read a plan of a campaign line; an option with a value of another type counts as missing (`unreadable`)."""
         return _read(cls, options)[0]
+
+
+def is_tuning(plans: Sequence[RecordedPlan]) -> bool:
+    """Whether these are the plans of a tuning."""
+    return any(plan.tune is not None for plan in plans)
 
 
 def without_names(plan: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,15 +139,15 @@ def without_names(plan: Mapping[str, Any]) -> dict[str, Any]:
 
     Tables of older records have no fingerprint, and keep their paths.
     """
-    found, workload = dict(plan), plan.get("workload")
+    kept_plan, workload = dict(plan), plan.get("workload")
     if isinstance(workload, Mapping):
-        found["workload"] = {name: value for name, value in workload.items() if name != "warnings"}
+        kept_plan["workload"] = {name: value for name, value in workload.items() if name != "warnings"}
         for side in ("left", "right"):
             table = workload.get(side)
             if isinstance(table, Mapping) and table.get("fingerprint"):
                 kept = {name: value for name, value in table.items() if name not in _OF_NAMES}
-                found["workload"][side] = kept
-    return found
+                kept_plan["workload"][side] = kept
+    return kept_plan
 
 
 _OF_NAMES = frozenset(("path", "files", "chunks", "left_out"))
@@ -151,8 +156,8 @@ _Structure = TypeVar("_Structure", bound=msgspec.Struct)
 
 
 def unreadable(options: Mapping[str, Any]) -> dict[str, str]:
-    """The options whose values `Plan.of` cannot read: name, such as ``workload left rows``, and value as JSON."""
-    return {name: msgspec.json.encode(value).decode() for name, value in _read(Plan, options)[1].items()}
+    """The options whose values `RecordedPlan.of` cannot read: names such as ``workload left rows``, values as JSON."""
+    return {name: msgspec.json.encode(value).decode() for name, value in _read(RecordedPlan, options)[1].items()}
 
 
 def _read(kind: type[_Structure], options: Mapping[str, Any]) -> tuple[_Structure, dict[str, Any]]:
@@ -174,5 +179,5 @@ def _read(kind: type[_Structure], options: Mapping[str, Any]) -> tuple[_Structur
     return kind(**values), odd
 
 
-PlanOptions: TypeAlias = Annotated[dict[str, Any], msgspec.Meta(extra_json_schema={"$ref": "#/$defs/Plan"})]
-"""A plan in records and documents, with all options that its command wrote. Readers use the fields of `Plan`."""
+PlanOptions: TypeAlias = Annotated[dict[str, Any], msgspec.Meta(extra_json_schema={"$ref": "#/$defs/RecordedPlan"})]
+"""A plan in records and documents, with all options that its command wrote."""

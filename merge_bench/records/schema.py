@@ -14,7 +14,6 @@ import msgspec
 
 from merge_bench.errors import Caution
 from merge_bench.host.description import Hardware, ProcessFacts, Ucx
-from merge_bench.records.imported import ImportedFrom, ImportedIteration
 from merge_bench.records.recorded_plan import PlanOptions
 
 SCHEMA = 1
@@ -24,6 +23,7 @@ SCHEMA = 1
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 Rate: TypeAlias = Annotated[float, msgspec.Meta(ge=1e-21, le=1e21)]
+NotNegative: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
@@ -56,6 +56,41 @@ class Git(msgspec.Struct, frozen=True, kw_only=True):
     host: str | None = None
 
 
+class Headline(msgspec.Struct, frozen=True, kw_only=True):
+    """Totals that the other program printed: throughput is all bytes ÷ the whole wall-clock, no median."""
+
+    wall_seconds: NotNegative
+    wall_resolution_seconds: NotNegative
+    bandwidth_bytes_per_second: NotNegative
+    throughput_bytes_per_second: NotNegative
+
+
+class ImportedFrom(msgspec.Struct, frozen=True, kw_only=True):
+    """The source of an imported campaign: the output of another program. merge_bench did not measure or verify it."""
+
+    program: str
+    file: str
+    sha256: str
+    command: str | None = None
+    fraction: float | None = None
+    headline: Headline
+
+
+class ImportedIteration(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The figures that the other program printed for an iteration: of all workers together."""
+
+    bandwidth_bytes_per_second: NotNegative
+    throughput_bytes_per_second: NotNegative
+    wall_resolution_seconds: NotNegative
+
+
+GivenOptions: TypeAlias = dict[str, str | bool | list[str]]
+"""Options of a command by key, each as it was typed: a text, several if it was repeated, true for a flag.
+
+A config or a baseline that the command names without an option is `config`.
+"""
+
+
 class CampaignLine(Line, tag="campaign", frozen=True, kw_only=True):
     """The first line of the records. Config names are unique in it.
 
@@ -65,6 +100,7 @@ class CampaignLine(Line, tag="campaign", frozen=True, kw_only=True):
 
     campaign_id: str
     argv: list[str]
+    options: GivenOptions | None = None
     version: str
     git: Git | None = None
     configs: list[Config]
@@ -73,6 +109,16 @@ class CampaignLine(Line, tag="campaign", frozen=True, kw_only=True):
     runs: list[RunKey]
     surroundings: dict[str, Any] | None = None
     imported_from: ImportedFrom | None = None
+
+    @property
+    def host(self) -> str | None:
+        """The host that made it, if that is recorded."""
+        return (self.surroundings or {}).get("host")
+
+    def variable(self, name: str) -> str | None:
+        """A recorded variable of its environment."""
+        environment = (self.surroundings or {}).get("environment")
+        return environment.get(name) if isinstance(environment, dict) else None
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
@@ -443,6 +489,7 @@ class ExtensionLine(Line, tag="extension", frozen=True, kw_only=True):
 
     launches: Count
     argv: list[str] = []
+    options: GivenOptions | None = None
 
 
 class EndLine(Line, tag="end", frozen=True, kw_only=True):

@@ -118,10 +118,7 @@ def encode(timeline: Timeline) -> bytes:
 def read_timeline(file: Path) -> Timeline | None:
     """What a file contains; None if there is none.
 
-    Raises
-    ------
-    UsageError
-        If it is damaged, or a newer merge_bench wrote it; the message names the file.
+    Raises UsageError if it is damaged, or a newer merge_bench wrote it; the message names the file.
     """
     try:
         lines = [_DECODER.decode(line) for line in read_regular(file, LARGEST).splitlines()]

@@ -54,10 +54,7 @@ class CampaignWriter:
     def create(cls, results_dir: str | os.PathLike[str], config_name: str) -> Self:
         """Make ``<results_dir>/<YYYYMMDDTHHMMSSZ>-<config>-<id>/`` with ``logs/`` and an empty ``records.jsonl``.
 
-        Raises
-        ------
-        UsageError
-            If the folder cannot be made; the message names it.
+        Raises UsageError if the folder cannot be made; the message names it.
         """
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         results = Path(results_dir)
@@ -84,11 +81,8 @@ class CampaignWriter:
     def resume(cls, folder: Path) -> Self:
         """Append to an unfinished campaign; a half-written last line is removed.
 
-        Raises
-        ------
-        RunFailed
-            If another process writes it, or that is unknown, or it cannot be written; the message is the end of a
-            sentence.
+        Raises RunFailed if another process writes it, or that is unknown, or it cannot be written; the message is the
+        end of a sentence.
         """
         descriptor = None
         try:
@@ -118,12 +112,8 @@ class CampaignWriter:
 
         A line that was written only in part is removed, so that the lines after it stay readable.
 
-        Raises
-        ------
-        NotRecorded
-            If the disk is full or gone; the message names the folder.
-        ValueError
-            If `record` does not fit the schema, or the writer is closed.
+        Raises NotRecorded if the disk is full or gone; the message names the folder; ValueError if `record` does not
+        fit the schema, or the writer is closed.
         """
         line = encode(record) + b"\n"
         with self._lock:
@@ -148,10 +138,7 @@ class CampaignWriter:
     def write_beside(self, name: str, contents: bytes) -> None:
         """Write a file into the campaign's folder, wholly or not at all, and wait until it is on the disk.
 
-        Raises
-        ------
-        NotRecorded
-            If the disk is full or gone; the message names the folder.
+        Raises NotRecorded if the disk is full or gone; the message names the folder.
         """
         try:
             with replacing(self.folder / name) as stream:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 import time
 from asyncio import Semaphore
@@ -20,14 +21,15 @@ from merge_bench.analysis.history.document import history
 from merge_bench.cluster.supervisor import last_bytes
 from merge_bench.config.version import __version__
 from merge_bench.errors import UsageError
+from merge_bench.records.results_folder import YOURS, Entry, ResultsFolder, is_result
 from merge_bench.records.writer import RECORDS
 from merge_bench.service import documents as d
-from merge_bench.service import openapi, schedules
+from merge_bench.service import schedules
 from merge_bench.service.rules import Rules, as_typed
 from merge_bench.service.runner import LOG, Runner
 from merge_bench.service.sessions import Sessions
 from merge_bench.service.store import LOCAL, NAME, Refused, Store, Token
-from merge_bench.view.dashboard.campaign_index import YOURS, Entry
+from merge_bench.view.titles import title_of_entry
 
 _LOG_BYTES = 16 << 10
 
@@ -46,9 +48,9 @@ class Limits:
 class Service:
     """What requests are about.
 
-    `hosts`: the values of ``Host`` that are its own; `scheme`: http or https; `results`: gives the stored results, the
-    newest first; `waiting`: limits the requests for results that wait for each other; `read_only`: why a page that may
-    only read starts nothing; `only_pages`: of the session without a cookie; nothing else is answered.
+    `hosts`: the values of ``Host`` that are its own; `scheme`: http or https; `waiting`: limits the requests for
+    results that wait for each other; `read_only`: why a page that may only read starts nothing; `only_pages`: of the
+    session without a cookie; nothing else is answered.
     """
 
     store: Store
@@ -57,7 +59,7 @@ class Service:
     limits: Limits
     hosts: Collection[str]
     scheme: str
-    results: Callable[[], Sequence[Entry]]
+    results: ResultsFolder
     read_only: str = "This token can only read; log in with one that has the role run to start runs."
     only_pages: bool = False
     counts: Counter[object] = field(default_factory=Counter)
@@ -121,9 +123,9 @@ def show_job(service: Service, asked: AuthorizedRequest) -> d.Job:
 def show_records(service: Service, asked: AuthorizedRequest) -> Path:
     """Send the records of a job's campaign, as far as they are written: one JSON document a line."""
     name = show_job(service, asked).result
-    if name is None or not (file := service.rules.results / name / RECORDS).is_file():
+    if name is None or not is_result(folder := service.results.path / name):
         raise Refused(404, "no-records", "this job has no records")
-    return file
+    return folder / RECORDS
 
 
 def cancel_job(service: Service, asked: AuthorizedRequest) -> d.Job:
@@ -155,7 +157,7 @@ def remove_schedule(service: Service, asked: AuthorizedRequest) -> d.Schedules:
 
 def list_results(service: Service, asked: AuthorizedRequest) -> d.Results:
     """List stored results, the newest first."""
-    every = [entry for entry in service.results() if entry.origin == YOURS and entry.head is not None]
+    every = [entry for entry in service.results.entries() if entry.origin == YOURS and entry.head is not None]
     shown = every[asked.value.offset :][: asked.value.limit]
     return d.Results(results=list(map(_result, shown)), total=len(every))
 
@@ -163,7 +165,7 @@ def list_results(service: Service, asked: AuthorizedRequest) -> d.Results:
 def show_history(service: Service, asked: AuthorizedRequest) -> HistoryDocument:
     """Show the levels and shifts of repeated merges."""
     query = msgspec.structs.asdict(asked.value)
-    return history([service.rules.results], most=query.pop("limit"), **query)
+    return history([service.results.path], most=query.pop("limit"), **query)
 
 
 def health(service: Service, asked: AuthorizedRequest) -> d.Health:
@@ -180,7 +182,7 @@ def prove(service: Service, asked: AuthorizedRequest) -> d.Proof:
 
 def describe(service: Service, asked: AuthorizedRequest) -> dict[str, Any]:
     """Describe this interface as an OpenAPI document."""
-    return openapi.document(ROUTES, __version__)
+    return openapi_document(ROUTES, __version__)
 
 
 @dataclass(frozen=True)
@@ -242,6 +244,61 @@ def _job(service: Service, row: d.Row, asked: AuthorizedRequest) -> d.Job:
 
 def _result(entry: Entry) -> d.ResultRow:
     return d.ResultRow(
-        name=entry.folder.name, kind=entry.kind, title=entry.title, status=entry.status, started=entry.started,
+        name=entry.folder.name,
+        kind=entry.kind,
+        title=title_of_entry(entry),
+        status=entry.status,
+        started=entry.started,
         configs=list(entry.configs),
-    )  # fmt: skip
+    )
+
+
+_REFERENCE = "#/components/schemas/{name}"
+_IN_PATHS: dict[str, dict[str, Any]] = {
+    "id": {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}, "name": {"type": "string", "maxLength": 60},
+}  # fmt: skip
+
+
+def openapi_document(routes: Sequence[Route], version: str) -> dict[str, Any]:
+    """The OpenAPI document of these routes, made of the structures that validate requests."""
+    types = [each for route in routes for each in (route.takes, route.gives) if each is not None]
+    _, schemas = msgspec.json.schema_components([*types, d.Refusal], ref_template=_REFERENCE)
+    for schema in schemas.values():
+        schema["description"] = inspect.cleandoc(schema["description"])
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "merge_bench", "version": version},
+        "paths": paths,
+        "components": {"schemas": schemas, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+    }
+
+
+def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
+    described = inspect.getdoc(route.answer)
+    given = _content(route.gives.__name__) if route.gives else {route.content: {}}
+    operation: dict[str, Any] = {
+        "operationId": route.answer.__name__,
+        "summary": described,
+        "security": [{"token": []}] if route.role else [],
+        "responses": {
+            str(route.status): {"description": described, "content": given},
+            "default": {"description": "The request was refused.", "content": _content(d.Refusal.__name__)},
+        },
+    }
+    parameters = [
+        {"name": name, "in": "path", "required": True, "schema": schema}
+        for name, schema in _IN_PATHS.items() if f"{{{name}}}" in route.path
+    ]  # fmt: skip
+    if route.takes is not None and route.method == "POST":
+        operation["requestBody"] = {"required": True, "content": _content(route.takes.__name__)}
+    elif route.takes is not None:
+        fields = schemas[route.takes.__name__]["properties"].items()
+        parameters += [{"name": name, "in": "query", "schema": schema} for name, schema in fields]
+    return {**operation, "parameters": parameters}
+
+
+def _content(name: str) -> dict[str, Any]:
+    return {"application/json": {"schema": {"$ref": _REFERENCE.format(name=name)}}}

@@ -58,7 +58,7 @@ class Client:
     ) -> None:  # fmt: skip
         match = re.fullmatch(r"(https?)://(\[[0-9a-fA-F:.]+\]|[\w.-]+)(:\d{1,5})?/?", url)
         if match is None:
-            raise UsageError("--on needs the address of one service, such as https://bench.example:5007")
+            raise UsageError("--service needs the address of one service, such as https://bench.example:5007")
         self.url, self._wait, local = url.rstrip("/"), wait, is_loopback(match[2].strip("[]"))
         token = token or _token(results / ".service/token" if local else None)
         if match[1] == "http" and not local and not insecure:

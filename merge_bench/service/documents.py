@@ -11,7 +11,7 @@ from merge_bench.errors import GateNotMet
 Text = Annotated[str, Meta(max_length=1000)]
 Name = Annotated[str, Meta(max_length=100)]
 Value = Text | int | float | bool | None
-State = Literal["queued", "running", "done", "failed", "cancelled", "interrupted"]
+JobState = Literal["queued", "running", "done", "failed", "cancelled", "interrupted"]
 Role = Literal["read", "run"]
 
 
@@ -47,7 +47,7 @@ class Row(Struct, frozen=True, kw_only=True):
     resume: bool
     attempts: int
     cancelled: bool
-    state: State
+    state: JobState
     status: int | None
     result: str | None
     message: str | None

@@ -18,7 +18,9 @@ from tornado.httputil import HTTPMessageDelegate, HTTPServerRequest
 from tornado.routing import Router
 from tornado.web import Application
 
+from merge_bench.analysis.published import beside
 from merge_bench.errors import UsageError
+from merge_bench.records.results_folder import Entry, ResultsFolder
 from merge_bench.service import api
 from merge_bench.service import documents as d
 from merge_bench.service.api import AuthorizedRequest, Service
@@ -26,7 +28,6 @@ from merge_bench.service.handler import Api, check_place
 from merge_bench.service.rules import commands
 from merge_bench.service.runner import Runner
 from merge_bench.service.store import Refused, Token
-from merge_bench.view.dashboard.campaign_index import Entry, Index
 
 if TYPE_CHECKING:
     from bokeh.server.tornado import BokehTornado
@@ -44,19 +45,19 @@ _FORM = (resources.files("merge_bench.service") / "login.html").read_text(encodi
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 
 
-class QuietIndex(Index):
+class QuietResults(ResultsFolder):
     """The results of the service. While a job runs, only its campaign is looked at, and that of the job before."""
 
     def __init__(self, results: Path, runner: Runner) -> None:
-        super().__init__(results, hold_seconds=HOLD_SECONDS)
+        super().__init__(results, also=beside(results), hold_seconds=HOLD_SECONDS)
         self._runner = runner
         self._names: list[str] = []
 
-    def scan(self) -> tuple[Entry, ...]:
-        """Every campaign, the newest first."""
+    def entries(self) -> tuple[Entry, ...]:
+        """Every result, the newest first."""
         job = self._runner.current
         if job is None:
-            return super().scan()
+            return super().entries()
         if (name := self._runner.result_of(job)) is not None and name not in self._names:
             self._names = [*self._names[-1:], name]
         return self.look_at(self._names)
@@ -111,7 +112,7 @@ class PageMaker(Protocol):
     """Makes what answers the requests of pages; `queue`: of a session, by its name."""
 
     def __call__(
-        self, index: Index, hosts: Sequence[str], queue: Callable[[str], Queue], pace: Callable[[], float]
+        self, results: ResultsFolder, hosts: Sequence[str], queue: Callable[[str], Queue], pace: Callable[[], float]
     ) -> BokehTornado: ...
 
 
@@ -161,7 +162,7 @@ def cookie_name(request: HTTPServerRequest) -> str:
 class Gate(Router):
     """Decides who answers a request, before any of it is read but its headers."""
 
-    def __init__(self, service: Service, index: Index, make: PageMaker, *, pace: Callable[[], float]) -> None:
+    def __init__(self, service: Service, make: PageMaker, *, pace: Callable[[], float]) -> None:
         self._service = service
         self._application = Application(log_function=lambda handler: None)
         hosts = [host if ":" in host else f"{host}:80" for host in service.hosts]
@@ -170,7 +171,7 @@ class Gate(Router):
             sessions = service.sessions
             return Queue(service, partial(sessions.token, name), logged_in=not sessions.is_own(name))
 
-        self.pages = make(index, hosts, queue, pace)
+        self.pages = make(service.results, hosts, queue, pace)
 
     def find_handler(self, request: HTTPServerRequest, **_: Any) -> HTTPMessageDelegate | None:
         """Called by tornado with the headers of each request."""

@@ -40,12 +40,7 @@ def proof(kept: str, nonce: str, host: str) -> str:
 class _Proven(HTTPConnection):
     """A connection whose other end has shown that it knows `token`.
 
-    Raises
-    ------
-    UsageError
-        If it does not.
-    OSError, HTTPException
-        If it cannot be asked now.
+    Raises UsageError if it does not; OSError, HTTPException if it cannot be asked now.
     """
 
     auto_open = 0  # a second connection would not be proven

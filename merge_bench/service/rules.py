@@ -20,17 +20,18 @@ from merge_bench.campaign.registry_options import complete
 from merge_bench.config import parsers
 from merge_bench.config.catalogue import shipped_names
 from merge_bench.config.old_names import translate_config
-from merge_bench.config.options import BY_VARIABLE, OPTIONS, PROBE_OPTIONS, TUNE_OPTIONS, Option, as_text, parse_text
+from merge_bench.config.option import Option, as_text, by_key, parse_text
+from merge_bench.config.options import BY_VARIABLE, OPTIONS, PROBE_OPTIONS, TUNE_OPTIONS
 from merge_bench.config.parsers import did_you_mean
 from merge_bench.config.reader import read_config
 from merge_bench.config.shipped import FOLDER, SUFFIX, config_names, find_shipped
 from merge_bench.config.trust import SETTING, judge, refuse_code
 from merge_bench.errors import UsageError
 from merge_bench.probe import probes
-from merge_bench.records.writer import RECORDS
+from merge_bench.records.results_folder import is_result
 from merge_bench.service.documents import JobRequest
 from merge_bench.service.store import NAME, NAME_RULE
-from merge_bench.tune.options import OPTIONS as OF_TUNE
+from merge_bench.tune.options import TuneOptions
 
 TEXT = frozenset((
     "on", "left_on", "right_on", "columns", "question", "require_transport", "sizes", "counts", "placement", "tests",
@@ -49,12 +50,13 @@ REFUSED: Mapping[str, str] = {
     ),
     **dict.fromkeys(("trust_config", "allow_unknown"), "a job contains only known, safe settings"),
     **dict.fromkeys(("config", "configs", "baseline"), 'name shipped configs in "configs"'),
+    "service": "it runs here, and cannot queue another one elsewhere",
     "space": "it names a file",
     "mpirun": "it names a program",
 }
 _MOST = {
     "workers": 256,
-    **dict.fromkeys(("launches", "blocks", "repetitions", "most_blocks", "confirm", "max_launches"), 10_000),
+    **dict.fromkeys(("launches", "most_blocks", "confirm", "max_launches"), 10_000),
 }
 _SETTING_VALUE = re.compile(r"[A-Za-z0-9_.,:;=+*^?@%~()\[\] -]*")
 """Values of settings contain no slash, so no path, and nothing that a shell expands."""
@@ -103,7 +105,7 @@ class Rules:
         raise UsageError(f"{key} must be in one of the service's folders of tables{allowed}")
 
     def _result(self, text: str) -> Path:
-        if RESULT_NAME.fullmatch(text) and (self.results / text / RECORDS).is_file():
+        if RESULT_NAME.fullmatch(text) and is_result(self.results / text):
             return self.results / text
         raise UsageError(f"against must be {HISTORY}, or the name of a result as /api/results lists them")
 
@@ -187,9 +189,9 @@ def settings_text(settings: Mapping[str, str]) -> str:
 
 def commands() -> Mapping[str, Mapping[str, Option]]:
     """The commands of jobs, with their options by key."""
-    every = {"run": OPTIONS, "tune": (*TUNE_OPTIONS, *OF_TUNE)}
-    every |= {f"probe {name}": (*PROBE_OPTIONS, *kind.options) for name, kind in probes().items()}
-    return {command: {option.key: option for option in options} for command, options in every.items()}
+    every = {"run": OPTIONS, "tune": (*TUNE_OPTIONS, *TuneOptions.table())}
+    every |= {f"probe {name}": (*PROBE_OPTIONS, *kind.options.table()) for name, kind in probes().items()}
+    return {command: by_key(options) for command, options in every.items()}
 
 
 def _options(command: str) -> Mapping[str, Option]:

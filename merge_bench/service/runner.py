@@ -1,7 +1,12 @@
-"""Runs queued jobs, one at a time: the next one starts when no process of the last one is left."""
+"""Runs queued jobs, one at a time: the next one starts when no process of the last one is left.
+
+Processes of jobs are found by a variable of their environment, which every process of a job inherits. So they are
+found by a service that did not start them, whatever sessions they lead, and nobody else's is touched.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -11,20 +16,22 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import psutil
+
 from merge_bench.cluster.supervisor import Child
 from merge_bench.config.options import BY_KEY
 from merge_bench.errors import MergeBenchError, RunFailed
+from merge_bench.records.campaign import JOB
 from merge_bench.records.outputs import replacing
-from merge_bench.records.reader import read_campaign, read_head
-from merge_bench.records.writer import RECORDS
-from merge_bench.service import processes
+from merge_bench.records.reader import read_campaign
+from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.service.documents import Row
 from merge_bench.service.rules import own_config, settings_text
 from merge_bench.service.store import Store
 from merge_bench.units import format_duration
 
 LOG = "log"
-_POLL_SECONDS = 0.2
+_POLL_SECONDS, _END_POLL_SECONDS = 0.2, 0.05
 _RETRY_SECONDS = 2.0
 _CLOCK_SECONDS = 86400.0
 """So far the clock may have been set back since a job was queued."""
@@ -32,6 +39,33 @@ _SERVICE_ENDED = "the service ended during this job"
 _LONGEST_LOG = 256 << 20
 _ENVIRONMENT = {"PYTHONUNBUFFERED": "1", "COLUMNS": "110", "NO_COLOR": "1"}
 _LOGGER = logging.getLogger(__name__)
+
+
+def job_mark(instance: str, number: int) -> str:
+    """The value of the variable in processes of that job."""
+    return f"{instance}-{number}"
+
+
+def job_processes(instance: str) -> list[int]:
+    """Processes on this machine that belong to a job of the service named `instance`."""
+    wanted = f"{JOB}={instance}-".encode()
+    pids = []
+    for pid in psutil.pids():
+        with contextlib.suppress(OSError):
+            if b"\0" + wanted in b"\0" + Path(f"/proc/{pid}/environ").read_bytes():
+                pids.append(pid)
+    return pids
+
+
+def end_job_processes(instance: str, seconds: float) -> None:
+    """Return when no process of a job is left; after `seconds` they are killed, as often as it takes."""
+    deadline = time.monotonic() + seconds
+    while left := job_processes(instance):
+        if time.monotonic() >= deadline:
+            for pid in left:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+        time.sleep(_END_POLL_SECONDS)
 
 
 def _command(words: Sequence[str], results: Path) -> list[str]:
@@ -88,17 +122,12 @@ class Runner:
         if (known := self._found.get((job.id, job.attempts))) is not None:
             return known
         since = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(job.created - _CLOCK_SECONDS))
-        mark = processes.mark(self._store.instance, job.id)
-        try:
-            names = sorted((each for each in os.listdir(self._results) if each >= since), reverse=True)
-        except OSError:
-            return None
-        for name in names:
-            head = read_head(self._results / name / RECORDS)
-            surroundings = (head and head.surroundings) or {}
-            if surroundings.get("environment", {}).get(processes.VARIABLE) == mark:
-                self._found = {(job.id, job.attempts): name}  # for those who ask again while it runs
-                return name
+        mark = job_mark(self._store.instance, job.id)
+        results = ResultsFolder(self._results)
+        own = results.newest(lambda head: head.variable(JOB) == mark, names=lambda name: name >= since)
+        for folder, _ in own:
+            self._found = {(job.id, job.attempts): folder.name}  # for those who ask again while it runs
+            return folder.name
         return None
 
     def _loop(self) -> None:
@@ -121,7 +150,7 @@ class Runner:
 
     def _recover(self) -> None:
         """End what is left of a job whose service was killed, or could not store its end."""
-        processes.end(self._store.instance, self._grace)
+        end_job_processes(self._store.instance, self._grace)
         if (job := self._store.running()) is not None:
             found = self.result_of(job)
             status = self._recorded_status(found)
@@ -131,7 +160,7 @@ class Runner:
     def _recorded_status(self, result: str | None) -> int | None:
         """The exit status of a job that was over when its service was killed; None if it was not, or had failed."""
         try:
-            end = read_campaign(self._results / result / RECORDS).end if result else None
+            end = read_campaign(self._results / result).end if result else None
         except MergeBenchError:
             return None
         return end.status if end is not None and end.status != RunFailed.exit_status else None
@@ -148,7 +177,7 @@ class Runner:
             message = self._wait(job, child)
         finally:
             status = child.end(signal.SIGINT, self._grace)
-            processes.end(self._store.instance, 0.0)
+            end_job_processes(self._store.instance, 0.0)
         interrupted = self._stopping and message is not None
         self._found.clear()  # an earlier attempt may have left another campaign
         self._store.finish(job.id, status, result=self.result_of(job), message=message, interrupted=interrupted)
@@ -159,9 +188,10 @@ class Runner:
         if (config := own_config(job.words)) is not None:
             with replacing(folder / config) as stream:
                 stream.write(settings_text(job.settings).encode("ascii"))
-        mark = processes.mark(self._store.instance, job.id)
-        environment = {**os.environ, processes.VARIABLE: mark, **_ENVIRONMENT}
-        environment.pop(BY_KEY["on"].variable, None)  # a job runs here, and does not queue another one
+        mark = job_mark(self._store.instance, job.id)
+        environment = {**os.environ, JOB: mark, **_ENVIRONMENT}
+        for key in ("service", "on"):  # a job runs here, and does not queue another one
+            environment.pop(BY_KEY[key].variable, None)
         # SIGTERM, so that a job whose service is killed ends its own processes. The kernel sends it when this thread
         # ends.
         return Child(

@@ -26,18 +26,19 @@ from tornado.ioloop import IOLoop, PeriodicCallback
 from tornado.iostream import IOStream
 from tornado.netutil import bind_unix_socket
 
+from merge_bench.analysis.published import beside
 from merge_bench.cluster import scratch, signals
 from merge_bench.config.files import open_regular
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.host.addresses import free_port, in_url, is_loopback, origins
 from merge_bench.host.files import make_cache_folder
+from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.service.api import Limits, Service
-from merge_bench.service.pages import HOLD_SECONDS, JOB_SECONDS, Gate, PageMaker, Queue, QuietIndex
+from merge_bench.service.pages import HOLD_SECONDS, JOB_SECONDS, Gate, PageMaker, Queue, QuietResults
 from merge_bench.service.rules import Rules
 from merge_bench.service.runner import Runner
 from merge_bench.service.schedules import LOOK_SECONDS, queue_due
 from merge_bench.service.store import FOLDER, LOCAL, Store, Token, is_served, open_store
-from merge_bench.view.dashboard.campaign_index import Index
 
 TOKEN_FILE, SOCKET = "token", "socket"
 _NO_LIMIT = 1e9
@@ -102,10 +103,10 @@ def serve(settings: Settings, make_pages: PageMaker) -> int:
     with contextlib.ExitStack() as stack:
         port = free_port(settings.address, settings.port)
         scheme = "https" if context else "http"
-        service, index = begin(stack, settings, hosts=_hosts(settings, port), scheme=scheme)
+        service = begin(stack, settings, hosts=_hosts(settings, port), scheme=scheme)
         logging.getLogger("tornado.general").setLevel(logging.ERROR)  # what it says about malformed requests
         pace = JOB_SECONDS if person is None else 0.0
-        gate = Gate(service, index, make_pages, pace=lambda: pace if service.runner.current else 0.0)
+        gate = Gate(service, make_pages, pace=lambda: pace if service.runner.current else 0.0)
         server = _Server(
             gate, ssl_options=context, max_body_size=settings.limits.body_bytes,
             max_header_size=_HEADER_BYTES, idle_connection_timeout=_IDLE_SECONDS, body_timeout=_BODY_SECONDS,
@@ -126,7 +127,7 @@ def serve(settings: Settings, make_pages: PageMaker) -> int:
         else:
             said = _sentences(settings, service, url)
             url += f"{service.sessions.begin_own(own_token(service))}/"
-            loop.run_in_executor(None, index.scan)  # so that the first page does not wait for it
+            loop.run_in_executor(None, service.results.entries)  # so that the first page does not wait for it
             if person.open_browser:
                 loop.call_later(0.1, webbrowser.open, _way_to(url, stack))
         for number in signals.ending_signals():
@@ -143,14 +144,12 @@ def own_queue(results: Path) -> Queue:
     """The queue of `results` for who runs this process, which runs its jobs until it ends."""
     stack, settings = contextlib.ExitStack(), Settings(results, 0, "127.0.0.1", person=Person())
     atexit.register(stack.close)
-    service, _ = begin(stack, settings, hosts=(), scheme="")
+    service = begin(stack, settings, hosts=(), scheme="")
     token = own_token(service)
     return Queue(service, lambda: token)
 
 
-def begin(
-    stack: contextlib.ExitStack, settings: Settings, *, hosts: Collection[str], scheme: str
-) -> tuple[Service, Index]:
+def begin(stack: contextlib.ExitStack, settings: Settings, *, hosts: Collection[str], scheme: str) -> Service:
     """Open the folder and run its jobs until `stack` is closed.
 
     A person's dashboard shows results all the same if another service runs their jobs, or jobs cannot be stored there.
@@ -169,11 +168,15 @@ def begin(
         _local_token(store, results / FOLDER / TOKEN_FILE)
     seconds = settings.limits.job_seconds if person is None else _NO_LIMIT
     runner = Runner(store, results / FOLDER / "jobs", results, job_seconds=seconds)
-    index = QuietIndex(results, runner) if person is None else Index(settings.results, hold_seconds=HOLD_SECONDS)
+    shown = settings.results
+    found = (
+        QuietResults(results, runner) if person is None
+        else ResultsFolder(shown, also=beside(shown), hold_seconds=HOLD_SECONDS)
+    )  # fmt: skip
     tables = settings.tables if person is None else (Path.cwd(), Path("/"))
     service = Service(
         store=store, runner=runner, rules=Rules(results, tables), limits=settings.limits, hosts=hosts, scheme=scheme,
-        results=index.scan,
+        results=found,
     )  # fmt: skip
     if person is not None:
         only_pages = bool(problem) or not (is_loopback(settings.address) or person.allow_run)
@@ -183,7 +186,7 @@ def begin(
     if not problem:
         runner.start()
         stack.callback(runner.close)
-    return service, index
+    return service
 
 
 def _refusal(settings: Settings, person: Person) -> str:

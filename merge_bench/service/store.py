@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from merge_bench.errors import MergeBenchError, UsageError
-from merge_bench.service.documents import Row, Schedule, State
+from merge_bench.service.documents import JobState, Row, Schedule
 from merge_bench.service.proof import hashed, name_of, proof
 
 FOLDER = ".service"
@@ -169,7 +169,7 @@ class Store:
     def finish(
         self, number: int, status: int | None, *, result: str | None = None, message: str | None = None,
         interrupted: bool = False,
-    ) -> State:  # fmt: skip
+    ) -> JobState:  # fmt: skip
         """End the running job, whose processes are gone; gives its new state.
 
         `result`: the name of its campaign; `interrupted`: because the service ended; then a job that asked for it is
@@ -177,7 +177,7 @@ class Store:
         """
         with self.change():
             (job,) = self._jobs("SELECT * FROM jobs WHERE id = ? AND state = 'running'", number)
-            state: State = "done" if status == 0 else "failed"
+            state: JobState = "done" if status == 0 else "failed"
             if job.cancelled and status != 0:
                 state = "cancelled"
             elif interrupted:

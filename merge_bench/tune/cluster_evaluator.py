@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from merge_bench.campaign.make_plan import Prepared
+from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.cluster import signals
 from merge_bench.errors import NotRecorded, RunFailed, UsageError, WrongResult, say
@@ -39,7 +39,7 @@ LATEST = 6
 MARGIN = 1.1
 """What launches may take longer than those so far before a candidate that waits for its turn no longer fits."""
 RESUME = "run the same command to resume"
-Load = Callable[[Path], list[Prepared]]
+Load = Callable[[Path], list[PlannedRun]]
 """Reads a config file; returns a plan for each size."""
 MakeLaunch = Callable[[Job, int], int]
 Key = tuple[str, int, int]
@@ -84,7 +84,7 @@ class ClusterEvaluator:
     writer: CampaignWriter
     baseline: str
     text: str
-    prepared: Sequence[Prepared]
+    prepared: Sequence[PlannedRun]
     load: Load
     launch: MakeLaunch
     metric: str
@@ -104,7 +104,7 @@ class ClusterEvaluator:
 
     def __post_init__(self) -> None:
         self._records = Follower(self.writer.folder, limit=sys.maxsize)
-        self._configs: dict[str, Sequence[Prepared] | str] = {self.baseline: self.prepared}
+        self._configs: dict[str, Sequence[PlannedRun] | str] = {self.baseline: self.prepared}
         campaign = self._read()
         self._added = {line.config.name for line in campaign.added}
         self._noted = [msgspec.structs.replace(line, time=0.0) for line in campaign.tuning]
@@ -259,7 +259,7 @@ class ClusterEvaluator:
             if key not in self._made:
                 self._made[key] = (sample_of(launch, self.metric), launch.end.seconds or 0.0 if launch.end else 0.0)
 
-    def _prepare(self, candidate: Candidate, name: str) -> Sequence[Prepared] | str:
+    def _prepare(self, candidate: Candidate, name: str) -> Sequence[PlannedRun] | str:
         """The candidate's plans, or why its config cannot be used; its config is written before its first launch."""
         if name in self._configs:
             return self._configs[name]

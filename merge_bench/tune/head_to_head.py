@@ -10,6 +10,7 @@ from enum import Enum
 from merge_bench.analysis.statistics.effect import Effect, paired
 from merge_bench.records.schema import TuneLine
 from merge_bench.tune.evaluator import CONFIRM, NO_GAIN, UNDECIDED, Candidate, Evaluator, Options, Sample
+from merge_bench.units import plural
 
 MOST_FAILURES = 2
 WHOLE_LEVEL = 6
@@ -166,7 +167,7 @@ def reason_of(state: State, contest: Contest, bar: Bar, ended: str = "") -> str:
     if state is State.FAILED:
         times = "once" if len(contest.failures) == 1 else f"{len(contest.failures)} times"
         return f"failed {times}: {contest.failures[-1]}"
-    n = f"{len(contest.ratios)} block{'s' * (len(contest.ratios) != 1)}"
+    n = plural(len(contest.ratios), "block")
     threshold = f"{bar.threshold:.1%}"
     if state is not State.OPEN:
         found = {State.GAIN: f"at least {threshold} faster", State.LOSS: f"at least {threshold} slower"}

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from merge_bench.analysis.documents.tune import PrunedValue
-from merge_bench.campaign.make_plan import Prepared
+from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.config import allowed_transports
 from merge_bench.config.old_names import PREFIX
-from merge_bench.config.options import BY_KEY, BY_VARIABLE, OPTIONS
+from merge_bench.config.options import BY_KEY, BY_VARIABLE, RunOptions
 from merge_bench.config.ucx_info import find_installed
 from merge_bench.merge.workload.synthetic import SyntheticSpec
 from merge_bench.tune.space import Setting, Space, Value, allows
@@ -52,8 +52,8 @@ class Context:
     chunk_bytes: int | None = None
 
 
-def context_of(prepared: Prepared, given: Mapping[str, object]) -> Context:
-    """The context of a baseline; `given`: options of the command line by key, None for those that were not given."""
+def context_of(prepared: PlannedRun, given: RunOptions) -> Context:
+    """The context of a baseline; `given`: options of the command line, of which ``--chunk`` fixes nothing."""
     plan, settings = prepared.plan, prepared.settings
     surroundings = {name: text for name, text in os.environ.items() if name.startswith(("UCX", PREFIX, "RAPIDS_"))}
     variables = {**surroundings, **settings.environment}
@@ -61,7 +61,7 @@ def context_of(prepared: Prepared, given: Mapping[str, object]) -> Context:
     if installed := find_installed(variables.get("MERGE_BENCH_UCX", "auto"), variables):
         inherited = {name for setting in installed.settings.values() for name in setting.inherits}
         known, version = frozenset({*installed.settings, *inherited}), installed.version
-    over_ucx = plan.exchange == "dask" and plan.protocol == "ucx"
+    over_ucx = not plan.data_plane.by_workers and plan.protocol == "ucx"
     peer = plan.error_handling or over_ucx
     several = len(settings.hosts) > 1
     devices = len(list(INFINIBAND.iterdir())) if INFINIBAND.is_dir() else 0
@@ -69,7 +69,7 @@ def context_of(prepared: Prepared, given: Mapping[str, object]) -> Context:
     holds = {
         "one-host": not several, "several-hosts": several, "gpu": settings.gpus > 0, "no-gpu": settings.gpus == 0,
         "infiniband": devices > 0, "several-devices": devices > 1, "tcp": several or peer or not shared,
-        "data-plane": plan.exchange == "ucx", "dask-over-ucx": over_ucx, "peer-error-handling": peer,
+        "data-plane": plan.data_plane.endpoints, "dask-over-ucx": over_ucx, "peer-error-handling": peer,
     }  # fmt: skip
     options = {
         "error_handling": "peer" if plan.error_handling else "none", "rmm_pool_size": settings.rmm_pool_bytes,
@@ -79,7 +79,7 @@ def context_of(prepared: Prepared, given: Mapping[str, object]) -> Context:
     return Context(
         conditions=frozenset(name for name, so in holds.items() if so), ucx=version, known=known, baseline=variables,
         options={BY_KEY[key].variable: value for key, value in options.items()},
-        fixed=frozenset(option.variable for option in OPTIONS if given.get(option.key) is not None),
+        fixed=frozenset(BY_KEY[key].variable for key in given.sources if key != "chunk"),
         chunk_bytes=(
             plan.rows_per_chunk * plan.workload.bytes_per_row
             if isinstance(plan.workload, SyntheticSpec) and plan.rows_per_chunk is not None else None

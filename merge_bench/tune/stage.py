@@ -14,7 +14,7 @@ from merge_bench.records.schema import TuneLine
 from merge_bench.tune.evaluator import ABLATE, AGAIN, COMBINE, CONFIRM, SCREEN, Candidate, Options, sample_of
 from merge_bench.tune.head_to_head import Contest
 from merge_bench.tune.result import LEFT_OUT, STOPPED
-from merge_bench.units import format_duration
+from merge_bench.units import format_duration, plural
 
 OPEN = "not decided yet"
 """The decision of a line of what is compared now; such a line is in no records."""
@@ -119,7 +119,7 @@ class _Reading:
         if limit is not None:
             slow = max(min(slow, int(limit) - len(self.made)), 0)
         few = str(self.most) if exhaustive or self.most <= Options.least else f"{Options.least} to {self.most}"
-        what = f"{len(alive)} {'combination' if exhaustive else 'candidate'}{'s' * (len(alive) != 1)}"
+        what = plural(len(alive), "combination" if exhaustive else "candidate")
         doing = f"comparing each of {what} alone with {self.baseline}, block {min(number, self.most)} of {few}"
         left = self._left(
             quick * self._seconds(0), slow * self._seconds(0) + self._confirming,
@@ -186,7 +186,7 @@ class _Reading:
             setting=differing.pop() if len(differing) == 1 and phase != CONFIRM else None,
             ratio=math.exp(contest.effect.estimate), low=None if low is None else math.exp(low),
             high=None if high is None else math.exp(high), launches=count, decision=OPEN,
-            reason=f"{count} block{'s' * (count != 1)} so far",
+            reason=f"{plural(count, 'block')} so far",
         )  # fmt: skip
 
     @property

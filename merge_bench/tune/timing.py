@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
-from merge_bench.campaign.expected_time import ExpectedTime, merge_seconds
+from merge_bench.analysis.statistics import median
+from merge_bench.campaign.expected_time import ExpectedTime, merge_seconds, rule_of_thumb
 from merge_bench.campaign.planned_launches import Job
-from merge_bench.errors import say
+from merge_bench.config.shipped import SPACE
+from merge_bench.errors import UsageError, say
+from merge_bench.host.memory import usable_cores
+from merge_bench.merge.exchange import recorded_plane
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import TuneLine
 from merge_bench.tune.budget import Costs, Fitting, fit
 from merge_bench.tune.evaluator import Options
 from merge_bench.tune.result import LEFT_OUT
+from merge_bench.tune.space import read_space
 from merge_bench.tune.strategies import strategies
 from merge_bench.tune.tuning_plan import Task
-from merge_bench.units import format_duration
+from merge_bench.units import format_duration, plural
 
 MARGIN = 1.2
 """What a launch may take longer than expected before settings that were to be tried no longer fit the budget."""
@@ -23,13 +30,12 @@ MARGIN = 1.2
 
 @dataclass
 class Timing:
-    """`values`: options by key; `expected`: how long a launch takes; `jobs`: one of each size.
+    """`expected`: how long a launch takes; `jobs`: one of each size.
 
     `measured`: seconds of a launch at the first sizes, once they are measured.
     """
 
     task: Task
-    values: Mapping[str, Any]
     expected: ExpectedTime
     jobs: list[Job]
     noted: bool = False
@@ -37,11 +43,11 @@ class Timing:
     measured: Sequence[float] = ()
 
     @classmethod
-    def of(cls, task: Task, values: Mapping[str, Any]) -> Timing:
+    def of(cls, task: Task) -> Timing:
         """The timing of a tuning before its first launch."""
         jobs = [Job(each, task.baseline, plan) for plan, each in enumerate(task.prepared)]
         results = task.prepared[0].settings.results
-        return cls(task, values, ExpectedTime(results, task.head.plans, merge_seconds), jobs)
+        return cls(task, ExpectedTime(results, task.head.plans, merge_seconds), jobs)
 
     @property
     def weights(self) -> tuple[float, ...]:
@@ -64,7 +70,7 @@ class Timing:
         UsageError
             If the budget is too short for one setting.
         """
-        costs, budget = self._costs(MARGIN, launch), self.values["budget"]
+        costs, budget = self._costs(MARGIN, launch), self.task.options.budget
         if costs is None or budget is None:
             return Fitting(self.task.values, len(self.jobs))
         return fit(self.task.values, costs, budget)
@@ -75,7 +81,7 @@ class Timing:
         self.expected.note(known, seconds)
         if not self.noted:
             self.noted = True
-            if self.values["budget"] is None:
+            if self.task.options.budget is None:
                 self.say(Fitting(self.task.values, len(self.jobs)))
 
     def say(self, fitting: Fitting) -> None:
@@ -87,22 +93,22 @@ class Timing:
 
     def sentences(self, fitting: Fitting) -> list[str]:
         """How long it takes, and what was left out."""
-        costs, budget = self._costs(), self.values["budget"]
+        costs, budget = self._costs(), self.task.options.budget
         limit = "" if budget is None else f"this ends within the budget of {format_duration(budget)}"
         if costs is None:
             unknown = "how long a launch takes is not known before the first has ended"
             return [f"{limit}; {unknown}" if limit else unknown]
         first = costs.first_block(fitting.values)
         quick, confirming = Options.least * first, 2 * costs.confirm * fitting.sizes
-        most = self.values["most_blocks"] * first
+        most = self.task.options.most_blocks * first
         slow = most / quick * costs.search(fitting.values) + costs.confirmation(fitting.sizes)
         source = "as the first launches took" if self.noted else self.expected.source(self.jobs)
         count = len(fitting.values)
-        candidates = f"{count} candidates have" if count != 1 else "1 candidate has"
+        candidates = f"{plural(count, 'candidate')} {'has' if count == 1 else 'have'}"
         found = [
             f"this takes about {format_duration(costs.search(fitting.values))} ({quick} launches) if each candidate is"
             f" decided after {Options.least} blocks and none gains, about {format_duration(slow)} ({most + confirming})"
-            f" if they need {self.values['most_blocks']} blocks and one is confirmed ({source})"
+            f" if they need {self.task.options.most_blocks} blocks and one is confirmed ({source})"
             if budget is None else
             f"{limit}: about {format_duration(costs.search(fitting.values))} ({quick} launches) until"
             f" {candidates} {Options.least} blocks, about {format_duration(costs.confirmation(fitting.sizes))}"
@@ -124,10 +130,10 @@ class Timing:
         if launch is not None:
             seconds = [launch * weight for weight in self.weights]
         known = [margin * each for each in seconds if each is not None]
-        strategy, space = strategies()[self.values["strategy"]], self.task.space
+        strategy, space = strategies()[self.task.options.strategy], self.task.space
         if len(known) < len(seconds):
             return None
-        return Costs(known, lambda values: strategy.first_block(space, values), self.values["confirm"])
+        return Costs(known, lambda values: strategy.first_block(space, values), self.task.options.confirm)
 
 
 def left_out(task: Task, fitting: Fitting, budget: float | None) -> list[TuneLine]:
@@ -144,3 +150,34 @@ def left_out(task: Task, fitting: Fitting, budget: float | None) -> list[TuneLin
                  reason=reason)
         for plan in sizes
     ]  # fmt: skip
+
+
+def time_to_decide_all(campaign: Campaign, space: Path | None = None) -> float | None:
+    """Seconds in which each candidate can have all its blocks, and one be confirmed, from the records of a tuning.
+
+    None if that is not known: without a launch of the baseline, or with another `space` than the one that was tuned.
+    """
+    asked, baseline = campaign.plans[0].tune, campaign.head.configs[0].name
+    lengths = [each.end.seconds for each in campaign.launches if each.end is not None and each.key == (baseline, 0)]
+    known = [seconds for seconds in lengths if seconds is not None]
+    strategy = strategies().get(asked.strategy or "") if asked is not None else None
+    if asked is None or strategy is None or asked.blocks is None or asked.confirm is None or not known:
+        return None
+    try:
+        found = read_space(space or SPACE)
+    except UsageError:
+        return None
+    values = [value for value in found.values if value.id in asked.values]
+    if found.sha256 != asked.space or len(values) < len(asked.values):
+        return None
+    usual = [_usual(plan) for plan in campaign.plans]
+    launch = [MARGIN * median(known) * (each or 1.0) / (usual[0] or each or 1.0) for each in usual]
+    costs = Costs(launch, lambda some: strategy.first_block(found, some), asked.confirm)
+    return asked.blocks / Options.least * costs.search(values) + costs.confirmation()
+
+
+def _usual(plan: RecordedPlan) -> float | None:
+    """Seconds of a launch by the rule of thumb, for the ratio of two sizes; None for tables."""
+    if plan.rows_per_chunk is None or plan.iterations is None or not recorded_plane(plan.exchange).by_workers:
+        return None
+    return rule_of_thumb(plan.rows_per_chunk * max((plan.workers or 1) / usable_cores(), 1.0), plan.iterations)

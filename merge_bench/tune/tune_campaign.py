@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from merge_bench.campaign.calling_program import Caller
 from merge_bench.campaign.campaign import begin, first_line, write_interruption
 from merge_bench.campaign.host_load import check_host
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.progress import Labelled, Progress
-from merge_bench.campaign.resume import go_on
+from merge_bench.campaign.resume import reopen_newest
 from merge_bench.campaign.run import launch_merge
 from merge_bench.cluster import signals
 from merge_bench.errors import RunFailed, UsageError, WrongResult, say
@@ -44,19 +43,17 @@ from merge_bench.tune.tuned_config import tuned_text
 from merge_bench.tune.tuning_plan import Task, load
 
 
-def run(
-    task: Task, values: Mapping[str, Any], output: Path, progress: Progress, caller: Caller
-) -> tuple[Campaign, int, str]:
-    """Search, confirm, and write the config that was found to `output`; `values`: options by key.
+def run(task: Task, output: Path, progress: Progress, caller: Caller) -> tuple[Campaign, int, str]:
+    """Search, confirm, and write the config that was found to `output`.
 
     Returns the campaign, the exit status (3 also if the budget was too short to try anything), and what went wrong.
     The config is written before the campaign counts as finished.
     """
     results = task.prepared[0].settings.results
     jobs = [Job(each, task.baseline, plan) for plan, each in enumerate(task.prepared)]
-    line = first_line(task.head, jobs, caller.argv)
-    found = None if values["fresh"] else go_on(results, line, lambda campaign: campaign.end is None)
-    timing = Timing.of(task, values)
+    line = first_line(task.head, jobs, caller)
+    found = None if task.run.fresh else reopen_newest(results, line, lambda campaign: campaign.end is None)
+    timing = Timing.of(task)
     fitting = None if found else timing.fit()
     status, problem, untried = 0, "", False
     with (
@@ -74,10 +71,10 @@ def run(
         with caller.surround(writer.logs / "driver.log"):
             try:
                 with signals.interruptible():
-                    check_host(jobs[0].prepared.settings, writer, wait=values["wait_for_quiet"], first=caller.look)
-                    _search(task, timing, values, writer, progress)
+                    check_host(jobs[0].prepared.settings, writer, wait=task.run.wait_for_quiet, first=caller.look)
+                    _search(task, timing, writer, progress)
                     whole = read_campaign(writer.folder)
-                    write_config(whole, task.space, task.text, task.sizes, values["metric"], output)
+                    write_config(whole, task.space, task.text, task.sizes, task.options.metric, output)
                     untried = result_of(whole).untried
                     status = RunFailed.exit_status if untried else 0
             except (RunFailed, WrongResult) as error:
@@ -99,8 +96,7 @@ def _recorded_interruption(writer: CampaignWriter) -> bool:
 
 
 def _search(
-    task: Task, timing: Timing, values: Mapping[str, Any], writer: CampaignWriter,
-    progress: Progress,
+    task: Task, timing: Timing, writer: CampaignWriter, progress: Progress
 ) -> None:  # fmt: skip
     def launch(job: Job, index: int) -> int:
         began = time.monotonic()
@@ -111,17 +107,17 @@ def _search(
 
     evaluator = ClusterEvaluator(
         writer=writer, baseline=task.baseline, text=task.text, prepared=task.prepared,
-        load=lambda path: load(path, values)[0],
-        launch=launch, metric=values["metric"], seed=task.head.seed,
+        load=lambda path: load(path, task.run),
+        launch=launch, metric=task.options.metric, seed=task.head.seed,
         budget=Budget(
-            values["max_launches"], values["budget"], timing.weights, values["confirm"]
+            task.options.max_launches, task.options.budget, timing.weights, task.options.confirm
         ),
     )  # fmt: skip
-    options = Options(threshold=values["threshold"], most=values["most_blocks"], confirm=values["confirm"])
+    options = Options(threshold=task.options.threshold, most=task.options.most_blocks, confirm=task.options.confirm)
     found, spent = Candidate(), None
     try:
         fitting = _fit_recorded(task, timing, evaluator)
-        found = strategies()[values["strategy"]].tune(task.space, fitting.values, evaluator, options)
+        found = strategies()[task.options.strategy].tune(task.space, fitting.values, evaluator, options)
     except BudgetSpent as ended:
         spent = ended
     candidates = best_so_far(read_campaign(writer.folder), task.values, found)

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from merge_bench.analysis.documents.tune import PrunedValue
+from merge_bench.campaign import load as loading
 from merge_bench.campaign.campaign import config_line
-from merge_bench.campaign.make_plan import Prepared
+from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import Head
-from merge_bench.campaign.run import load_sweep
 from merge_bench.cluster.launchers import launchers
 from merge_bench.config.files import read_regular
-from merge_bench.config.reader import ConfigFile
+from merge_bench.config.options import RunOptions
 from merge_bench.config.shipped import SPACE
 from merge_bench.errors import UsageError
 from merge_bench.records.schema import RunKey
 from merge_bench.tune.confirmation import least_blocks
 from merge_bench.tune.evaluator import Options
+from merge_bench.tune.options import TuneOptions
 from merge_bench.tune.pruning import context_of, prune
 from merge_bench.tune.space import Space, Value, read_space
 from merge_bench.tune.strategies import strategies
@@ -45,33 +44,38 @@ class Task:
         The tuning space, the values of it that are tried, and those that are not.
     sizes
         The name of each size: ``1,000,000 rows per chunk``.
+    options, run
+        What the command line gave: options of `tune`, and those of `run`.
     """
 
     head: Head
     baseline: str
     text: str
-    prepared: list[Prepared]
+    prepared: list[PlannedRun]
     space: Space
     values: tuple[Value, ...]
     pruned: tuple[PrunedValue, ...]
     sizes: list[str]
+    options: TuneOptions
+    run: RunOptions
 
 
-def make_task(values: Mapping[str, Any]) -> Task:
-    """Read baseline and space, plan the sizes, leave out values that make no sense here; `values`: options by key.
+def make_task(baseline: str | None, options: TuneOptions, run: RunOptions) -> Task:
+    """Read baseline and space, plan the sizes, leave out values that make no sense here.
 
     Raises
     ------
     UsageError
         If an option, the baseline or the space is wrong, or the launches that are allowed cannot decide anything.
     """
-    space = read_space(Path(values["space"] or SPACE), trusted=bool(values["trust_config"]))
-    if values["only"]:
-        space = space.only(values["only"])
-    prepared, config = load(values["baseline"], values)
-    _refuse(prepared[0], values)
-    line = config_line(prepared[0], config)
-    kept, pruned = prune(space, context_of(prepared[0], {**values, "chunk": None}))
+    space = read_space(Path(options.space or SPACE), trusted=run.trust_config)
+    if options.only:
+        space = space.only(options.only)
+    prepared = load(baseline, run)
+    config = prepared[0].config
+    _refuse(prepared[0], options)
+    line = config_line(prepared[0])
+    kept, pruned = prune(space, context_of(prepared[0], run))
     if not kept:
         reasons = "; ".join(f"{each.value}: {each.reason}" for each in pruned)
         raise UsageError(f"this run cannot try any of the tuning settings: {reasons}")
@@ -79,11 +83,11 @@ def make_task(values: Mapping[str, Any]) -> Task:
         raise UsageError(
             f"the baseline has the same name as a setting that `tune` tries: {line.name}; rename the baseline's file"
         )
-    _refuse_few(values, strategies()[values["strategy"]].first_block(space, kept), len(prepared))
+    _refuse_few(options, strategies()[options.strategy].first_block(space, kept), len(prepared))
     about = {
-        "strategy": values["strategy"], "space": space.sha256, "values": [value.id for value in kept],
-        "metric": values["metric"], "threshold": values["threshold"], "blocks": values["most_blocks"],
-        "confirm": values["confirm"], "budget": [values["max_launches"], values["budget"]],
+        "strategy": options.strategy, "space": space.sha256, "values": [value.id for value in kept],
+        "metric": options.metric, "threshold": options.threshold, "blocks": options.most_blocks,
+        "confirm": options.confirm, "budget": [options.max_launches, options.budget],
     }  # fmt: skip
     plans = [{**each.plan.to_json(), "tune": about} for each in prepared]
     keys = [RunKey(config=line.name, plan=number) for number in range(len(plans))]
@@ -95,26 +99,25 @@ def make_task(values: Mapping[str, Any]) -> Task:
     ]
     head = Head([line], plans, keys, prepared[0].plan.seed)
     text = read_regular(config.path).decode() if config is not None else ""
-    return Task(head, line.name, text, prepared, space, kept, pruned, sizes)
+    return Task(head, line.name, text, prepared, space, kept, pruned, sizes, options, run)
 
 
-def load(name: str | Path | None, values: Mapping[str, Any]) -> tuple[list[Prepared], ConfigFile | None]:
+def load(name: str | Path | None, run: RunOptions) -> list[PlannedRun]:
     """The plans of a config: the sizes of ``--chunk``, few iterations, and no measurement of the link."""
-    tables = values["left"] is not None or values["workload"] not in (None, "auto", "synthetic")
-    asked = {**values, "chunk": values["chunk"] or (None if tables else SIZES), "configs": None, "config": None}
-    found, config = load_sweep(None if name is None else str(name), asked)
-    ready: list[Prepared] = []
-    for each in found:
+    tables = run.left is not None or run.workload not in ("auto", "synthetic")
+    given = run if tables or "chunk" in run.sources else run.given(chunk=SIZES)
+    ready: list[PlannedRun] = []
+    for each in loading.load(None if name is None else str(name), given):
         plan = replace(each.plan, launches=1, link_rounds=0, check_link=False, timeline="off")
-        if values["iterations"] is None:
+        if run.iterations is None:
             rows = plan.rows_per_chunk or SMALL_ROWS
             plan = replace(plan, iterations=SMALL_ITERATIONS if rows <= SMALL_ROWS else LARGE_ITERATIONS)
         if all(plan != other.plan for other in ready):  # sizes of --chunk do not apply to tables that a config names
             ready.append(replace(each, plan=plan))
-    return ready, config
+    return ready
 
 
-def _refuse(prepared: Prepared, values: Mapping[str, Any]) -> None:
+def _refuse(prepared: PlannedRun, options: TuneOptions) -> None:
     """Refuse what cannot be tuned, whatever the space."""
     if not launchers()[prepared.settings.launcher].owns_processes:
         raise UsageError(
@@ -123,18 +126,18 @@ def _refuse(prepared: Prepared, values: Mapping[str, Any]) -> None:
         )
     if prepared.plan.verify == "off":
         raise UsageError("tune does not accept --verify off, because a config with wrong results could win")
-    if values["metric"] == "bandwidth" and (prepared.plan.exchange == "dask" or prepared.plan.workers < 2):
+    if options.metric == "bandwidth" and (not prepared.plan.data_plane.by_workers or prepared.plan.workers < 2):
         raise UsageError("--metric bandwidth needs --exchange ucx and at least 2 workers")
 
 
-def _refuse_few(values: Mapping[str, Any], first_block: int, sizes: int) -> None:
+def _refuse_few(options: TuneOptions, first_block: int, sizes: int) -> None:
     """Refuse limits with which nothing could be judged or confirmed."""
     needed = first_block * Options.least
-    if values["max_launches"] is not None and values["max_launches"] < needed:
+    if options.max_launches is not None and options.max_launches < needed:
         raise UsageError(
-            f"--max-launches {values['max_launches']} is too few: these settings need at least {needed}; raise it,"
+            f"--max-launches {options.max_launches} is too few: these settings need at least {needed}; raise it,"
             " or try fewer settings with --only"
         )
     least = least_blocks(Options(), sizes)
-    if values["confirm"] < least:
-        raise UsageError(f"--confirm {values['confirm']} is too low; use at least {least}")
+    if options.confirm < least:
+        raise UsageError(f"--confirm {options.confirm} is too low; use at least {least}")

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TextIO
 
 from merge_bench.errors import UsageError
+from merge_bench.records.results_folder import Entry, ResultsFolder
 from merge_bench.view.dashboard.campaign_cache import CampaignCache, Figures, status_of
-from merge_bench.view.dashboard.campaign_index import YOURS, Entry, Index
 from merge_bench.view.numbers import number
-from merge_bench.view.report.layout import page_on
+from merge_bench.view.report.terminal import page_on
 from merge_bench.view.text import visible
-from merge_bench.view.titles import short_time, unusual_engines
+from merge_bench.view.titles import short_time, title_of_entry, unusual_engines
 
 _EMPTY = "No results yet. This command makes one: python -m merge_bench --chunk 1e6"
 
@@ -25,10 +25,10 @@ def print_results(folder: Path, file: TextIO | None = None) -> None:
     UsageError
         If the folder cannot be read.
     """
-    index, cache = Index(folder), CampaignCache()
-    entries = [entry for entry in reversed(index.scan()) if entry.origin == YOURS]
-    if index.problem:
-        raise UsageError(index.problem)
+    results, cache = ResultsFolder(folder), CampaignCache()
+    entries = results.entries()[::-1]
+    if results.problem:
+        raise UsageError(results.problem)
     while cache.read_small(entries):
         pass
     with page_on(file) as page:
@@ -46,5 +46,5 @@ def print_results(folder: Path, file: TextIO | None = None) -> None:
 
 def _what(entry: Entry, known: Figures) -> str:
     """What it measured: by which engines, if one is not the usual one; of a tuning with its outcome."""
-    what = ", ".join(filter(None, (entry.title_with(known.measured), unusual_engines(entry.plans))))
+    what = ", ".join(filter(None, (title_of_entry(entry, known.measured), unusual_engines(entry.plans))))
     return f"{what}. {known.outcome}" if known.outcome else what

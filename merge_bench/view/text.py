@@ -6,6 +6,7 @@ import re
 from html import escape
 
 from merge_bench.errors import visible as visible
+from merge_bench.units import plural as plural
 
 LETTERS = 600
 """The longest text in a cell."""
@@ -48,8 +49,3 @@ def capitalized(text: str) -> str:
 def uncapitalized(text: str) -> str:
     """`text` with a small letter at its beginning."""
     return text[:1].lower() + text[1:]
-
-
-def plural(count: int, what: str, many: str = "s") -> str:
-    """``1 launch``, ``2 launches``, ``1,000 launches``."""
-    return f"{count:,} {what}{'' if count == 1 else many}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import PurePath
 
@@ -10,16 +11,19 @@ from msgspec.structs import replace
 
 from merge_bench.config.parsers import quoted
 from merge_bench.merge import engines
+from merge_bench.merge.exchange import recorded_plane
 from merge_bench.records.campaign import Campaign
-from merge_bench.records.recorded_plan import Plan, Table, Workload
+from merge_bench.records.recorded_plan import RecordedPlan, Table, Workload, is_tuning
+from merge_bench.records.results_folder import Entry
 from merge_bench.records.schema import CampaignLine
+from merge_bench.units import plural, plural_noun
 from merge_bench.view.numbers import rows
-from merge_bench.view.text import plural, short, visible
+from merge_bench.view.text import short, visible
 
 _MOST = 3
 
 
-def title_of(head: CampaignLine, plans: Sequence[Plan], measured: Collection[int] = ()) -> str:
+def title_of(head: CampaignLine, plans: Sequence[RecordedPlan], measured: Collection[int] = ()) -> str:
     """``default and tcp: 1,000,000 rows per chunk, 2 workers``; of tunings and network measurements, what they are.
 
     `measured`: as in `measured_problem`.
@@ -32,9 +36,9 @@ def title_of(head: CampaignLine, plans: Sequence[Plan], measured: Collection[int
     return f"{first}: {measured_problem(plans, measured)}" + (" (imported)" if head.imported_from is not None else "")
 
 
-def is_tuning(plans: Sequence[Plan]) -> bool:
-    """Whether these are the plans of a tuning."""
-    return any(plan.tune is not None for plan in plans)
+def title_of_entry(entry: Entry, measured: Collection[int] = ()) -> str:
+    """The same of a result in a list; the folder's name if its first line cannot be read."""
+    return entry.folder.name if entry.head is None else title_of(entry.head, entry.plans, measured)
 
 
 def tunes(campaign: Campaign) -> bool:
@@ -42,7 +46,7 @@ def tunes(campaign: Campaign) -> bool:
     return bool(campaign.tuning) or is_tuning(campaign.plans)
 
 
-def measured_problem(plans: Sequence[Plan], measured: Collection[int]) -> str:
+def measured_problem(plans: Sequence[RecordedPlan], measured: Collection[int]) -> str:
     """`problem_of` all plans; of a tuning, which may never get to some sizes, without those that are not `measured`.
 
     `measured`: indexes of plans.
@@ -53,7 +57,7 @@ def measured_problem(plans: Sequence[Plan], measured: Collection[int]) -> str:
     return problem_of(found or [replace(plan, rows_per_chunk=None, workload=None) for plan in plans])
 
 
-def problem_of(plans: Sequence[Plan]) -> str:
+def problem_of(plans: Sequence[RecordedPlan]) -> str:
     """What is merged, and by how many workers."""
     questions = _questions(plans)
     tables = questions or dict.fromkeys(tables_of(plan) for plan in plans)
@@ -63,11 +67,11 @@ def problem_of(plans: Sequence[Plan]) -> str:
     parts = [listed(joins)] if joins and not questions else []
     parts += [f"{listed(map(rows, sizes))} rows per chunk"] if sizes else []
     parts += [text for text in tables if text]
-    parts += [f"{listed(map(str, workers))} worker{'s' * (workers != [1])}"] if workers else []
+    parts += [f"{listed(map(str, workers))} {'worker' if workers == [1] else 'workers'}"] if workers else []
     return ", ".join(parts) or "problem not recorded"
 
 
-def _questions(plans: Sequence[Plan]) -> list[str]:
+def _questions(plans: Sequence[RecordedPlan]) -> list[str]:
     """``h2o q1, q2, q3, q4 and q5 (10,000,000 rows)``, where several questions of one benchmark are merged."""
     found = dict.fromkeys(plan.question for plan in plans)
     benchmarks = {each.partition(" ")[0] for each in found}
@@ -78,25 +82,26 @@ def _questions(plans: Sequence[Plan]) -> list[str]:
     return [f"{benchmarks.pop()} {', '.join(others)} and {last} ({rows(largest)} rows)"]
 
 
-def _most_rows(plan: Plan) -> int:
+def _most_rows(plan: RecordedPlan) -> int:
     work = plan.workload
     return max(((table and table.rows) or 0 for table in (work and work.left, work and work.right)), default=0)
 
 
-def unusual_engines(plans: Sequence[Plan]) -> str:
+def unusual_engines(plans: Sequence[RecordedPlan]) -> str:
     """``engine duckdb``, or all engines of `plans`, if one is not what ``auto`` means; else empty."""
     known = [plan for plan in plans if plan.engine]
     if all(plan.engine in _usual_engines(plan) for plan in known):
         return ""
     used = dict.fromkeys(str(plan.engine) for plan in known)
-    return f"engine{'s' * (len(used) > 1)} {listed(used)}"
+    return f"{plural_noun(len(used), 'engine')} {listed(used)}"
 
 
-def _usual_engines(plan: Plan) -> list[str]:
-    return [engines.first(device_memory=device, dask=plan.exchange == "dask").name for device in (False, True)]
+def _usual_engines(plan: RecordedPlan) -> list[str]:
+    dask = not recorded_plane(plan.exchange).by_workers
+    return [engines.first(device_memory=device, dask=dask).name for device in (False, True)]
 
 
-def tables_of(plan: Plan) -> str:
+def tables_of(plan: RecordedPlan) -> str:
     """``orders.parquet ⋈ lines.parquet on o_key = l_key (15,000 / 60,000 rows)``; empty without files.
 
     The question of a benchmark stands before it, with a colon.
@@ -112,7 +117,7 @@ def tables_of(plan: Plan) -> str:
 
 def size_of(campaign: Campaign, plan: int) -> str:
     """What tells a plan of `campaign` from its others: the rows per chunk, the question or the tables."""
-    found = campaign.plans[plan] if plan < len(campaign.plans) else Plan()
+    found = campaign.plans[plan] if plan < len(campaign.plans) else RecordedPlan()
     work = found.workload
     if found.rows_per_chunk is not None:
         return f"{rows(found.rows_per_chunk)} rows per chunk"
@@ -164,6 +169,27 @@ def short_times(moments: Iterable[float | None], *, clock: bool = False) -> list
     several = len({year for _, year, _ in found if year}) > 1
     clock = clock or len({each[:2] for each in found}) == 1
     return [" ".join(filter(None, (day, year * several, time * clock))) for day, year, time in found]
+
+
+def _offer(entry: Entry) -> str:
+    """Its title, its engines if one is not the usual one, and its status."""
+    return " · ".join(filter(None, (short(title_of_entry(entry), 60), unusual_engines(entry.plans), entry.status)))
+
+
+def offered(entries: Sequence[Entry], name: Callable[[Entry], str] = _offer) -> dict[str, str]:
+    """The id of each of `entries` by when it began and its `name`: ``25 Nov 14:02 · tcp: … · done``.
+
+    The folder's name is added where two have the same label, and the year where there are several.
+    """
+    began = short_times((entry.started for entry in entries), clock=True)
+    labels = [
+        " · ".join(filter(None, (time, visible(name(entry))))) for time, entry in zip(began, entries, strict=True)
+    ]
+    counts = Counter(labels)
+    return {
+        label + f" ({visible(entry.folder.name)})" * (counts[label] > 1): entry.id
+        for label, entry in zip(labels, entries, strict=True)
+    }
 
 
 def moment(seconds: float | None) -> datetime | None:

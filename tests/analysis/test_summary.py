@@ -28,7 +28,7 @@ def test_the_document_of_one_run(tmp_path: Path) -> None:
         "throughput_bytes_per_second", "bandwidth_bytes_per_second", "phases_seconds", "bottleneck", "link",
         "memory_rate",
         "lanes", "requested_transports", "protocols", "traffic", "peak_memory_bytes", "imported", "warnings",
-        "error",
+        "error", "measured", "verification",
     ]  # fmt: skip
     assert found["schema"] == 1
     assert found["run_id"] == folder.name
@@ -48,19 +48,38 @@ def test_the_document_of_one_run(tmp_path: Path) -> None:
 def test_wall_and_throughput(tmp_path: Path) -> None:
     found = document(write_campaign(tmp_path))
     # Walls 0.10, 0.11, 0.12 s; the warm-up's 0.5 s does not count. Data: 2 workers × 2 frames × 16 MB = 64 MB.
+    few = {"ci95": None, "ci95_ranks": None, "ci95_coverage": None}
     assert found["wall_seconds"] == {
         "median": 0.11,
-        "ci95": None,
         "quartiles": pytest.approx([0.105, 0.115]),
         "min": 0.10,
         "max": 0.12,
+        **few,
     }
     # 640, 581.8 and 533.3 MB/s; quartiles half-way between neighbours.
     assert found["throughput_bytes_per_second"] == {
         "median": pytest.approx(64e6 / 0.11),
-        "ci95": None,
         "quartiles": pytest.approx([(64e6 / 0.12 + 64e6 / 0.11) / 2, (64e6 / 0.11 + 64e6 / 0.10) / 2]),
+        "min": pytest.approx(64e6 / 0.12),
+        "max": pytest.approx(64e6 / 0.10),
+        **few,
     }
+
+
+def test_what_was_measured_and_how_it_was_verified(tmp_path: Path) -> None:
+    found = document(write_campaign(tmp_path))
+    assert found["measured"] == {
+        "launches": 1, "planned_launches": 1, "iterations": 3, "warmup": [1], "data_bytes": 64_000_000,
+        "protocol": "tcp",
+    }  # fmt: skip
+    checked = {name: found["verification"][name] for name in ("state", "checks", "rows", "message", "folders")}
+    assert checked == {"state": "verified", "checks": 2, "rows": 600_000, "message": None, "folders": []}
+
+
+def test_the_interval_of_six_launches_has_its_ranks_and_its_confidence(tmp_path: Path) -> None:
+    wall = document(write_campaign(tmp_path, *launches(6)))["wall_seconds"]
+    assert (wall["ci95_ranks"], wall["ci95"]) == ([1, 6], pytest.approx([0.11, 0.16]))
+    assert wall["ci95_coverage"] == pytest.approx(1 - 2 / 2**6)
 
 
 def test_bandwidth_per_worker(tmp_path: Path) -> None:
@@ -145,6 +164,8 @@ def test_link_lanes_and_memory(tmp_path: Path) -> None:
         "not_checked": "not checked against ucx_perftest; use --check-link",
         "wall_ratio": pytest.approx(0.110 / 0.025),
         "transports": ["sysv/memory", "tcp/lo"],
+        "bytes_per_second": pytest.approx(400e6),
+        "silent_ranks": [],
     }
     assert found["lanes"] == [
         {"from": 0, "to": 1, "placement": "same host", "transports": ["sysv/memory", "tcp/lo"]},

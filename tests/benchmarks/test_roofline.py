@@ -20,7 +20,7 @@ from merge_bench.errors import RunFailed, UsageError
 from merge_bench.merge.engines.base import JoinShape, Side
 from merge_bench.merge.engines.native import NativeEngine
 from merge_bench.merge.frame import Field
-from merge_bench.merge.stores import WAYS, most_streams
+from merge_bench.merge.partition import WAYS, most_streams
 from merge_bench.records import schema as s
 from tests.helpers.benchmark_commands import refusal
 

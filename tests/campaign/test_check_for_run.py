@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.campaign.run import check_for_run, load_sweep
+from merge_bench.campaign.load import check_for_run, load
 from merge_bench.config.check import CheckResult
 from merge_bench.config.reader import read_config
 from merge_bench.config.ucx_choice import restored
 from merge_bench.errors import UsageError
 from tests.conftest import gpu_present
+from tests.helpers.plans import given
 from tests.helpers.runs import command
 
 
@@ -20,7 +21,7 @@ def both(path: Path, text: str, *, trusted: bool = False, other_hosts: bool = Fa
     path.write_text(text)
     checked = check_for_run(read_config(path, {}), "wheel", trusted=trusted, other_hosts=other_hosts)
     with restored(), pytest.raises(UsageError) as refused:
-        load_sweep(str(path), {"trust_config": trusted})
+        load(str(path), given(trust_config=trusted or None))
     return checked, str(refused.value)
 
 
@@ -129,7 +130,7 @@ def test_a_run_warns_of_conflicts_by_the_codes_of_check(tmp_path: Path) -> None:
     path.write_text("UCX_TLS=tcp,self\n")
     checked = check_for_run(read_config(path, {}), "wheel")
     with restored():
-        (prepared,), _ = load_sweep(str(path), {"ucx": "wheel"})
+        (prepared,) = load(str(path), given(ucx="wheel"))
     codes = [each.code for each in checked.conflicts]
     assert "no-shared-memory" in codes
     assert [each.code for each in prepared.warnings if each.code in codes] == codes

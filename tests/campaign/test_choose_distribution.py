@@ -13,22 +13,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merge_bench.campaign import count_tables, make_plan
-from merge_bench.config.resolve import expand, resolve
+from merge_bench.campaign.machine_checks import count_tables
 from merge_bench.errors import UsageError
 from merge_bench.merge.distribution import SHUFFLED, choose, crossing, sendable
-from merge_bench.merge.engines.base import Side
-from merge_bench.merge.how import How
+from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.plan import PROCESS_BYTES, Plan, synthetic_worker_bytes
-from merge_bench.records.recorded_plan import Plan as RecordedPlan
-from merge_bench.records.recorded_plan import unreadable
+from merge_bench.merge.workload.tables import TableSpec
+from merge_bench.records.recorded_plan import RecordedPlan, unreadable
+from tests.helpers.plans import plan_of
 
 
 def planned(**options: Any) -> Plan:
     size = {} if "left" in options else {"chunk": (1000,)}
-    (made,) = expand(resolve({**size, "workers": (2,), **options}, None, {}))
-    make_plan.check_options(made)
-    return make_plan.prepare(made, None).plan
+    return plan_of(**{**size, "workers": 2, **options})
 
 
 @pytest.fixture
@@ -123,16 +120,17 @@ def test_equal_tables_are_shuffled_where_a_broadcast_sends_as_much() -> None:
     assert planned(distribution="auto", how="semi", payload_columns=8).distribution.sent is Side.RIGHT
 
 
-def test_a_table_that_does_not_fit_on_every_worker_is_refused(
-    tables: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_that_does_not_fit_on_every_worker_is_refused(tables: dict[str, Any]) -> None:
     """The left table of 0.2 MB on 16 workers, where the 3 copies of a shuffle would fit."""
-    for module in (make_plan, count_tables):
-        monkeypatch.setattr(module, "available_bytes", lambda: 16 * PROCESS_BYTES + 2_000_000)
-    options = {**tables, "workers": (16,), "how": "right"}
-    assert planned(distribution="shuffle", **options).distribution == SHUFFLED
-    with pytest.raises(UsageError, match="does not copy the left table to all 16 workers"):
-        planned(distribution="broadcast", **options)
+    memory = 16 * PROCESS_BYTES + 2_000_000
+    for distribution in ("shuffle", "broadcast"):
+        plan = planned(distribution=distribution, workers=16, how="right", **tables)
+        assert isinstance(plan.workload, TableSpec)
+        if distribution == "shuffle":
+            count_tables(plan.workload, 16, memory, plan.how, plan.distribution.sent)
+            continue
+        with pytest.raises(UsageError, match="does not copy the left table to all 16 workers"):
+            count_tables(plan.workload, 16, memory, plan.how, plan.distribution.sent)
 
 
 @given(st.integers(2, 64), st.floats(0, 1), st.integers(1, 8), st.sampled_from(Side))

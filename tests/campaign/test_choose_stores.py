@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from merge_bench.campaign import choose_stores
-from merge_bench.campaign.choose_stores import keep_known, read_known
+from merge_bench.campaign import measure_launch
+from merge_bench.campaign.measure_launch import keep_known, read_known
 from merge_bench.host.description import Hardware
-from merge_bench.merge import steps
+from merge_bench.merge import worker
+from merge_bench.merge.partition import PlainStores, WholeLines
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.stores import PlainStores, WholeLines
 from merge_bench.merge.workload.synthetic import SyntheticSpec
 from merge_bench.records.schema import Stores, Worker
 
 PLAN = Plan(
-    workload=SyntheticSpec(rows=2000, fraction=0.3, seed=0), workers=3, iterations=1, warmup=0, launches=1,
-    engine="native", exchange="ucx", protocol="tcp", verify="ends", timeout=9.0, seed=0, rows_per_chunk=1000,
+    workload=SyntheticSpec(rows=3000, fraction=0.3, seed=0), workers=3, iterations=1, warmup=0, launches=1,
+    engine="native", exchange="ucx", protocol="tcp", verify="ends", timeout=9.0, seed=0,
 )  # fmt: skip
 SLOW_LINES, FAST_LINES = {"plain": 3.0, "lines": 4.0}, {"plain": 9.0, "lines": 5.0}
 
@@ -33,12 +33,12 @@ class Workers:
         self.l2: int | None = None
 
     def on_all(self, step: Any) -> list[dict[str, float]]:
-        assert step is steps.measure_stores
+        assert step is worker.measure_stores
         self.asked += 1
         return list(self.measured)
 
     def submit(self, step: Any, each: list[tuple[str, int, int | None]]) -> list[Any]:
-        assert step is steps.use_stores
+        assert step is worker.use_stores
         self.used = [way for way, _, _ in each]
         ((self.streams, self.l2),) = {(streams, l2) for _, streams, l2 in each}
         return []
@@ -60,7 +60,7 @@ def choose(
         for rank, model in enumerate(models)
     ]  # fmt: skip
     session: Any = SimpleNamespace(plan=plan, workers=workers, descriptions=described)
-    choose_stores.choose_stores(session)
+    measure_launch.choose_stores(session)
     chosen = [each.stores for each in session.descriptions]
     assert workers.used == [each.way if each else "plain" for each in chosen]
     return chosen
@@ -139,7 +139,7 @@ def test_another_problem_is_measured_anew(changed: dict[str, int]) -> None:
 def test_other_code_is_measured_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     workers = Workers(FAST_LINES, FAST_LINES, FAST_LINES)
     choose(workers, "a", "a", "a")
-    monkeypatch.setattr(choose_stores, "_code", lambda: "newer")
+    monkeypatch.setattr(measure_launch, "_code", lambda: "newer")
     choose(workers, "a", "a", "a")
     assert workers.asked == 2
 
@@ -189,7 +189,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
 
 
 def test_the_oldest_go_when_the_cache_is_full(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choose_stores, "MOST_KEPT", 2)
+    monkeypatch.setattr(measure_launch, "MOST_KEPT", 2)
     for key in "abc":
         keep_known(cache, {key: FAST_LINES})
     assert list(read_known(cache)) == ["b", "c"]

@@ -8,15 +8,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from merge_bench.campaign.count_tables import count_tables
-from merge_bench.campaign.run import load_sweep
+from merge_bench.campaign.load import load
+from merge_bench.campaign.machine_checks import count_tables
 from merge_bench.merge.verification import duckdb_reference
+from tests.helpers.plans import given
 from tests.merge.workload.parquet_samples import NAN, plan, write
 
 
 def warnings(folder: Path, left: pa.Array, right: pa.Array) -> list[tuple[str, str]]:
     paths = [write(folder / f"{name}.parquet", pa.table({"k": keys}), 2) for name, keys in (("l", left), ("r", right))]
-    return [(each.code, each.message) for each in count_tables(plan(*paths, "k"), 2)]
+    return [(each.code, each.message) for each in count_tables(plan(*paths, "k"), 2, 1 << 40)]
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,7 @@ def test_a_sweep_over_engines_reads_the_keys_once(tmp_path: Path, monkeypatch: p
         return count(*given)
 
     monkeypatch.setattr(duckdb_reference, "count_rows", counting)
-    options = {"left": str(left), "right": str(right), "on": ("k",), "workers": 2, "engine": ("native", "polars")}
-    found, _ = load_sweep(None, options)
+    options = given(left=str(left), right=str(right), on=("k",), workers=2, engine=("native", "polars"))
+    found = load(None, options)
     assert [[each.code for each in prepared.warnings].count("null-keys") for prepared in found] == [1, 1]
     assert len(counted) == 1

@@ -8,8 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 import merge_bench
-from merge_bench.campaign.run import load_sweep
+from merge_bench.campaign.load import load
 from merge_bench.cli import cli
+from merge_bench.config.options import RunOptions
 from merge_bench.errors import UsageError
 from merge_bench.merge.engines import choices
 
@@ -20,14 +21,14 @@ def test_in_a_config(tmp_path: Path) -> None:
     file = tmp_path / "a.cfg"
     file.write_text("\nMERGE_BENCH_ENGINE=spark\n")
     with pytest.raises(UsageError) as caught:
-        load_sweep(str(file), {})
+        load(str(file), RunOptions())
     assert str(caught.value) == f"{file}:2: MERGE_BENCH_ENGINE: {SENTENCE}"
 
 
 def test_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MERGE_BENCH_ENGINE", "spark")
     with pytest.raises(UsageError) as caught:
-        load_sweep(None, {})
+        load(None, RunOptions())
     assert str(caught.value) == f"environment variable MERGE_BENCH_ENGINE: {SENTENCE}"
 
 

@@ -10,15 +10,15 @@ from typing import Any, cast
 import pytest
 
 from merge_bench.campaign.campaign import make_campaign
-from merge_bench.campaign.expected_time import Earlier, ExpectedTime
-from merge_bench.campaign.make_plan import Prepared
+from merge_bench.campaign.expected_time import ExpectedTime, earlier_seconds
+from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.records import schema as s
 from merge_bench.records.writer import CampaignWriter
 from tests.helpers.interruptions import WELL, sweep
 from tests.helpers.synthetic_campaigns import Script, plan, write_launch
 
-NOTHING = cast("Prepared", None)
+NOTHING = cast("PlannedRun", None)
 
 
 def earlier(
@@ -46,33 +46,33 @@ def wanted(**changes: Any) -> Mapping[str, Any]:
 
 def test_an_earlier_launch_is_scaled_to_the_iterations(tmp_path: Path) -> None:
     earlier(tmp_path, 6.0, (0.5, 0.5))
-    assert Earlier(tmp_path).seconds(wanted(iterations=10), "default") == [pytest.approx(5.0 + 10 * 0.5)]
+    assert earlier_seconds(tmp_path, wanted(iterations=10), "default") == [pytest.approx(5.0 + 10 * 0.5)]
 
 
 def test_other_hosts_and_other_problems_do_not_count(tmp_path: Path) -> None:
     earlier(tmp_path, 6.0, (0.5,), host="elsewhere")
     earlier(tmp_path, 60.0, (0.5,), rows=25_000_000)
-    assert Earlier(tmp_path).seconds(wanted(iterations=1), "default") == []
+    assert earlier_seconds(tmp_path, wanted(iterations=1), "default") == []
 
 
 def test_a_plan_of_a_time_with_one_kind_of_join_is_the_same_problem(tmp_path: Path) -> None:
     earlier(tmp_path, 6.0, (0.5,))
-    assert Earlier(tmp_path).seconds({**wanted(iterations=1), "how": "inner"}, "default") == [pytest.approx(6.0)]
-    assert Earlier(tmp_path).seconds({**wanted(iterations=1), "how": "left"}, "default") == []
+    assert earlier_seconds(tmp_path, {**wanted(iterations=1), "how": "inner"}, "default") == [pytest.approx(6.0)]
+    assert earlier_seconds(tmp_path, {**wanted(iterations=1), "how": "left"}, "default") == []
 
 
 def test_the_same_config_comes_first(tmp_path: Path) -> None:
     earlier(tmp_path, 9.0, (0.001,), config="tcp")
-    assert Earlier(tmp_path).seconds(wanted(iterations=0), "default") == [pytest.approx(9.0, abs=0.01)]
+    assert earlier_seconds(tmp_path, wanted(iterations=0), "default") == [pytest.approx(9.0, abs=0.01)]
     earlier(tmp_path, 6.0, (0.001,))
-    assert Earlier(tmp_path).seconds(wanted(iterations=0), "default") == [pytest.approx(6.0, abs=0.01)]
+    assert earlier_seconds(tmp_path, wanted(iterations=0), "default") == [pytest.approx(6.0, abs=0.01)]
 
 
 def test_launches_on_a_busy_host_count_only_as_long_as_there_are_no_others(tmp_path: Path) -> None:
     earlier(tmp_path, 49.0, (0.5,), busy=True)
-    assert Earlier(tmp_path).seconds(wanted(iterations=1), "default") == [pytest.approx(49.0)]
+    assert earlier_seconds(tmp_path, wanted(iterations=1), "default") == [pytest.approx(49.0)]
     earlier(tmp_path, 6.0, (0.5,))
-    assert Earlier(tmp_path).seconds(wanted(iterations=1), "default") == [pytest.approx(6.0)]
+    assert earlier_seconds(tmp_path, wanted(iterations=1), "default") == [pytest.approx(6.0)]
 
 
 def test_of_two_earlier_launches_the_shorter_counts_because_the_first_of_all_compiles(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import json
 import msgspec
 from msgspec.structs import replace
 
-from merge_bench.campaign.iteration_record import IterationAssembler
+from merge_bench.campaign.recording import IterationAssembler
 from merge_bench.merge.merger import Measured
 from merge_bench.records.codec import encode, validate
 from merge_bench.records.schema import Flight, FrameCounts, PairTraffic, Phases, WorkerIteration

@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.campaign import require_transport
+from merge_bench.campaign import machine_checks
+from merge_bench.campaign.machine_checks import check_transports
+from merge_bench.campaign.recording import check_pairs
+from merge_bench.campaign.run_options import runs_of
 from merge_bench.config.ucx_info import Installed, UcxInfo
 from merge_bench.errors import GateNotMet, UsageError
 from merge_bench.records.schema import LanePair
+from tests.helpers.plans import given
 
 
 def pair(a: int, b: int, *transports: str, placement: str | None = "same host") -> LanePair:
@@ -23,27 +27,27 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[str, ...]]:
     transports: dict[str, tuple[str, ...]] = {}
     info = UcxInfo(Path("ucx_info"), "wheel")
     installed = Installed(info, "1.21.0", {}, transports)
-    monkeypatch.setattr(require_transport, "find_installed", lambda origin, environ: installed)
+    monkeypatch.setattr(machine_checks, "find_installed", lambda origin, environ: installed)
     return transports
 
 
 @pytest.mark.parametrize("names", [["sysv"], ["rc", "cuda_ipc"], ["sm"], ["ib"], []])
 def test_names_and_aliases_of_transports(names: list[str]) -> None:
-    require_transport.check_names(names)
+    runs_of(given(require_transport=tuple(names)), {})
 
 
 def test_an_unknown_name_is_wrong_usage_with_the_nearest_names() -> None:
     with pytest.raises(UsageError, match=r"sysvv.*no release of UCX.*did you mean.*sysv"):
-        require_transport.check_names(["tcp", "sysvv"])
+        runs_of(given(require_transport=("tcp", "sysvv")), {})
 
 
 def test_what_the_machine_cannot_have_is_told_before(machine: dict[str, tuple[str, ...]]) -> None:
     machine.update(tcp=("lo",), sysv=("memory",), self=("memory",))
-    require_transport.check_machine([], {})
-    require_transport.check_machine(["rc", "tcp"], {})
-    require_transport.check_machine(["sm"], {})
+    check_transports([], {}, 2)
+    check_transports(["rc", "tcp"], {}, 2)
+    check_transports(["sm"], {}, 2)
     with pytest.raises(GateNotMet, match=r"rc,cuda_ipc cannot be met: UCX 1\.21\.0 \(wheel\).*only self, sysv, tcp"):
-        require_transport.check_machine(["rc", "cuda_ipc"], {})
+        check_transports(["rc", "cuda_ipc"], {}, 2)
 
 
 @pytest.mark.parametrize("value", ["rc", "ib,cuda_ipc", "self", "cuda_copy,self", "^tcp,sm"])
@@ -52,13 +56,13 @@ def test_a_list_that_leaves_nothing_between_two_workers_is_wrong_usage(
 ) -> None:
     machine.update(tcp=("lo",), sysv=("memory",), self=("memory",), cuda_copy=("cuda",))
     with pytest.raises(UsageError, match="leaves no transport for two workers"):
-        require_transport.check_machine([], {"UCX_TLS": value})
+        check_transports([], {"UCX_TLS": value}, 2)
 
 
 @pytest.mark.parametrize("value", ["tcp,rc", "all", "^sm", "sm", "\\sysv"])
 def test_a_list_that_leaves_something(machine: dict[str, tuple[str, ...]], value: str) -> None:
     machine.update(tcp=("lo",), sysv=("memory",), self=("memory",))
-    require_transport.check_machine([], {"UCX_TLS": value})
+    check_transports([], {"UCX_TLS": value}, 2)
 
 
 @pytest.mark.parametrize(
@@ -78,10 +82,10 @@ def test_a_list_that_leaves_something(machine: dict[str, tuple[str, ...]], value
 def test_ucx_itself_opens_the_lists(lists: dict[str, str], fits: bool) -> None:
     environment = {"MERGE_BENCH_UCX": "wheel", **lists}
     if fits:
-        require_transport.check_machine([], environment)
+        check_transports([], environment, 2)
         return
     with pytest.raises(UsageError, match="leaves no transport for two workers") as caught:
-        require_transport.check_machine([], environment)
+        check_transports([], environment, 2)
     assert all(f"{name}={value}" in str(caught.value) for name, value in lists.items())
 
 
@@ -98,56 +102,56 @@ def test_a_small_dev_shm_is_named_before(
     free = os.statvfs_result((4096, 4096, mebibytes << 8, mebibytes << 8, mebibytes << 8, 0, 0, 0, 0, 255))
     monkeypatch.setattr("merge_bench.host.memory.os.statvfs", lambda folder: free)
     if fits:
-        require_transport.check_machine([], {"UCX_TLS": tls}, workers)
+        check_transports([], {"UCX_TLS": tls}, workers)
         return
     with pytest.raises(UsageError, match=rf"/dev/shm has {mebibytes}\.00 MiB free.*UCX_TLS=\^posix"):
-        require_transport.check_machine([], {"UCX_TLS": tls}, workers)
+        check_transports([], {"UCX_TLS": tls}, workers)
 
 
 def test_where_ucx_leaves_posix_out_and_nothing_else_is_allowed_dev_shm_is_named(
     machine: dict[str, tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.update(sysv=("memory",), tcp=("lo",), self=("memory",))
-    monkeypatch.setattr(require_transport, "usable_transports", lambda installed, values: frozenset({"self"}))
-    monkeypatch.setattr(require_transport, "shared_memory_problem", lambda folder, workers: "too small")
+    monkeypatch.setattr(machine_checks, "usable_transports", lambda installed, values: frozenset({"self"}))
+    monkeypatch.setattr(machine_checks, "shared_memory_problem", lambda folder, workers: "too small")
     with pytest.raises(UsageError, match="too small"):
-        require_transport.check_machine([], {"UCX_TLS": "posix,self"})
+        check_transports([], {"UCX_TLS": "posix,self"}, 2)
 
 
 def test_where_ucx_does_not_offer_posix_a_small_dev_shm_does_no_harm(
     machine: dict[str, tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.update(sysv=("memory",), tcp=("lo",))
-    monkeypatch.setattr(require_transport, "shared_memory_problem", lambda folder, workers: "too small")
-    require_transport.check_machine([], {})
+    monkeypatch.setattr(machine_checks, "shared_memory_problem", lambda folder, workers: "too small")
+    check_transports([], {}, 2)
 
 
 def test_a_ucx_that_tells_nothing_stops_nothing(
     machine: dict[str, tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    require_transport.check_machine(["rc"], {"UCX_TLS": "rc"})
-    monkeypatch.setattr(require_transport, "find_installed", lambda origin, environ: None)
-    require_transport.check_machine(["rc"], {"UCX_TLS": "rc"})
+    check_transports(["rc"], {"UCX_TLS": "rc"}, 2)
+    monkeypatch.setattr(machine_checks, "find_installed", lambda origin, environ: None)
+    check_transports(["rc"], {"UCX_TLS": "rc"}, 2)
 
 
 def test_every_pair_needs_one_of_them() -> None:
     pairs = [pair(0, 1, "sysv/memory", "cma/memory"), pair(1, 0, "tcp/lo")]
-    require_transport.check_pairs([], pairs)
-    require_transport.check_pairs(["sysv", "tcp"], pairs)
-    require_transport.check_pairs(["sm", "tcp"], pairs)
+    check_pairs([], pairs)
+    check_pairs(["sysv", "tcp"], pairs)
+    check_pairs(["sm", "tcp"], pairs)
     with pytest.raises(
         GateNotMet,
         match=r"sm is not met: the connection from rank 1 to rank 0 \(same host\) uses tcp/lo \(1 of 2 pairs fail\)",
     ):
-        require_transport.check_pairs(["sm"], pairs)
+        check_pairs(["sm"], pairs)
 
 
 def test_a_transport_is_its_whole_name() -> None:
     with pytest.raises(GateNotMet, match=r"rank 0 to rank 1 \(placement unknown\) uses tcp/sysv0"):
-        require_transport.check_pairs(["sysv"], [pair(0, 1, "tcp/sysv0", placement=None)])
-    require_transport.check_pairs(["rc"], [pair(0, 1, "rc_mlx5/mlx5_0:1")])
+        check_pairs(["sysv"], [pair(0, 1, "tcp/sysv0", placement=None)])
+    check_pairs(["rc"], [pair(0, 1, "rc_mlx5/mlx5_0:1")])
 
 
 def test_a_pair_that_tells_nothing_does_not_pass() -> None:
     with pytest.raises(GateNotMet, match="no transport that UCX reports"):
-        require_transport.check_pairs(["tcp"], [pair(0, 1)])
+        check_pairs(["tcp"], [pair(0, 1)])

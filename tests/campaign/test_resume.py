@@ -18,8 +18,8 @@ from merge_bench.errors import GateNotMet, LaunchFailed, MergeBenchError, UsageE
 from merge_bench.records import schema as s
 from merge_bench.records.probe_rows import rows_of
 from merge_bench.records.reader import read_campaign
+from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.view.dashboard.campaign_index import Index
 from merge_bench.view.dashboard.progress import progress_of
 from tests.helpers.documents import summarized
 from tests.helpers.interruptions import (
@@ -98,7 +98,8 @@ def test_a_signal_outside_of_a_launch_is_recorded_until_the_command_is_repeated(
         campaign = the(tmp_path)
         (*_, run) = summarized(campaign)["runs"]
         assert (run["error"]["code"], run["error"]["message"]) == ("interrupted", message)
-        assert [entry.status for entry in Index(tmp_path).scan() if entry.folder == campaign.folder] == ["interrupted"]
+        entries = ResultsFolder(tmp_path).look_at([campaign.folder.name])
+        assert [entry.status for entry in entries if entry.folder == campaign.folder] == ["interrupted"]
         assert progress_of(campaign, running=False).doing == "interrupted"
     assert make(tmp_path, made, [])[0] == 0
     assert the(tmp_path).failures == ()

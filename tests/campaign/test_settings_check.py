@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.campaign.settings_check import Canonical, Difference, differences
+from merge_bench.campaign.recording import Canonical, Difference, differences
 from merge_bench.config.ucx_info import Installed, Setting, UcxInfo, effective, locate, read_installed
 from merge_bench.errors import UsageError
 

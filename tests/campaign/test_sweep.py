@@ -9,33 +9,31 @@ import pytest
 
 from merge_bench.analysis.compare.document import compare
 from merge_bench.analysis.compare.judging import least_blocks
-from merge_bench.campaign import make_plan
 from merge_bench.campaign import run as run_module
-from merge_bench.campaign.make_plan import Prepared
+from merge_bench.campaign.load import load
+from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import Sweep, add_config, in_blocks
 from merge_bench.campaign.progress import Progress
-from merge_bench.campaign.questions import runs_of
-from merge_bench.campaign.run import dry_run, label, load_sweep, too_few_blocks
+from merge_bench.campaign.run import dry_run, label, too_few_blocks
+from merge_bench.campaign.run_options import runs_of
 from merge_bench.config.reader import read_config
-from merge_bench.config.resolve import expand, resolve
 from merge_bench.errors import UsageError
 from merge_bench.probe.p2p import P2P
 from merge_bench.probe.shared import probe_campaign as probes
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.schema import Config
+from tests.helpers import plans
+from tests.helpers.plans import given, settled
 from tests.helpers.synthetic_campaigns import interleaved, write_campaign
 
 
-def prepared(**options: Any) -> list[Prepared]:
+def prepared(**options: Any) -> list[PlannedRun]:
     """A plan for every combination of these options, by their keys, on the command line."""
-    runs = runs_of(resolve({"workers": 1, **options}, None, {}))
-    for each in runs:
-        make_plan.check_options(each)
-    return [make_plan.prepare(each, None) for each in runs]
+    return plans.prepared(**{"workers": 1, **options})
 
 
 def sweep(*configs: str, **options: Any) -> Sweep:
-    made = Sweep([], [], {}, {})
+    made = Sweep()
     for name in configs:
         made.add(prepared(**options), Config(name=name, path=f"{name}.cfg"))
     return made
@@ -46,7 +44,7 @@ def places(made: Sweep) -> list[tuple[int, str, int]]:
 
 
 def test_each_block_holds_every_config_with_every_size_once() -> None:
-    made = sweep("a", "b", "c", chunk=(1000, 2000), workers=(1, 2), blocks=4)
+    made = sweep("a", "b", "c", chunk=(1000, 2000), workers=(1, 2), launches=4)
     everything = {(config, plan) for config in "abc" for plan in range(4)}
     found = places(made)
     assert [block for block, _, _ in found] == sorted(block for block, _, _ in found)
@@ -61,7 +59,7 @@ def test_each_block_holds_every_config_with_every_size_once() -> None:
 
 
 def test_the_order_is_random_from_block_to_block_and_the_same_for_a_seed() -> None:
-    one, same, other = (sweep("a", "b", "c", "d", blocks=6, seed=seed) for seed in (3, 3, 4))
+    one, same, other = (sweep("a", "b", "c", "d", launches=6, seed=seed) for seed in (3, 3, 4))
     assert places(one) == places(same)
     assert places(one) != places(other)
     orders = {tuple(config for block, config, _ in places(one) if block == at) for at in range(6)}
@@ -85,29 +83,27 @@ def test_every_first_place_is_taken_about_equally_often() -> None:
 
 @pytest.mark.parametrize(("chunk", "iterations"), [((1000, 4_000_000), [100, 10]), ((1000, 2000), [100, 100])])
 def test_each_size_has_the_iterations_of_its_own(chunk: tuple[int, int], iterations: list[int]) -> None:
-    options = resolve({"chunk": chunk, "workers": 1}, None, {})
-    assert [each.values["iterations"] for each in expand(options)] == iterations
-    asked = resolve({"chunk": chunk, "iterations": 7}, None, {})
-    assert [each.values["iterations"] for each in expand(asked)] == [7, 7]
+    options = settled({"chunk": chunk, "workers": 1})
+    assert [each.timed_iterations for each in runs_of(options, {})] == iterations
+    asked = settled({"chunk": chunk, "iterations": 7})
+    assert [each.timed_iterations for each in runs_of(asked, {})] == [7, 7]
 
 
 def test_a_config_may_name_several_sizes(tmp_path: Path) -> None:
     path = tmp_path / "a.cfg"
     path.write_text("MERGE_BENCH_CHUNK=1e3,2e3\nMERGE_BENCH_WORKERS=1,2\n")
     config = read_config(path, {})
-    found = [(each.values["chunk"], each.values["workers"]) for each in expand(resolve({}, config, {}))]
+    found = [(each.chunk, each.workers) for each in runs_of(settled({}, config), {})]
     assert found == [(1000, 1), (1000, 2), (2000, 1), (2000, 2)]
-    (one,) = expand(resolve({"chunk": 5, "workers": 3}, config, {}))
-    assert (one.values["chunk"], one.values["workers"]) == (5, 3)
+    (one,) = runs_of(settled({"chunk": 5, "workers": 3}, config), {})
+    assert (one.chunk, one.workers) == (5, 3)
 
 
 @pytest.mark.parametrize(
     ("given", "text", "environ", "launches"),
     [
-        ({"blocks": 4}, "", {}, 4),
         ({"launches": 3}, "", {}, 3),
         ({"launches": 2}, "MERGE_BENCH_BLOCKS=10\n", {}, 2),
-        ({"blocks": 2}, "MERGE_BENCH_LAUNCHES=10\n", {}, 2),
         ({}, "MERGE_BENCH_BLOCKS=5\n", {"MERGE_BENCH_LAUNCHES": "9"}, 5),
         ({}, "MERGE_BENCH_LAUNCHES=5\n", {"MERGE_BENCH_BLOCKS": "9"}, 5),
     ],
@@ -117,17 +113,18 @@ def test_blocks_and_launches_are_one_option(
 ) -> None:
     path = tmp_path / "a.cfg"
     path.write_text(text)
-    assert resolve(given, read_config(path, {}), environ).values["launches"] == launches
+    assert settled(given, read_config(path, {}), environ).launches == launches
 
 
 def test_blocks_and_launches_from_one_place_exclude_each_other() -> None:
-    with pytest.raises(UsageError, match="--launches and --blocks cannot be combined"):
-        resolve({"launches": 2, "blocks": 3}, None, {})
+    both = {"MERGE_BENCH_LAUNCHES": "2", "MERGE_BENCH_BLOCKS": "3"}
+    with pytest.raises(UsageError, match="MERGE_BENCH_LAUNCHES and MERGE_BENCH_BLOCKS are one option"):
+        settled({}, None, both)
 
 
 def test_the_environment_does_not_name_configs() -> None:
-    found = resolve({"configs": ("a", "b")}, None, {"MERGE_BENCH_CONFIG": "c", "MERGE_BENCH_FRESH": "1"})
-    assert (found.values["config"], found.values["fresh"]) == (None, False)
+    found = settled({"configs": ("a", "b")}, None, {"MERGE_BENCH_CONFIG": "c", "MERGE_BENCH_FRESH": "1"})
+    assert (found.config, found.fresh) == (None, False)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +154,7 @@ def test_several_sizes_of_real_tables_are_refused() -> None:
 
 def test_each_question_of_a_benchmark_is_a_problem_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    made = sweep("a", workload="h2o", rows=1000, question=("5", "1", "4"), workers=(1, 2), blocks=2)
+    made = sweep("a", workload="h2o", rows=1000, question=("5", "1", "4"), workers=(1, 2), launches=2)
     workloads = [plan["workload"] for plan in made.head().plans]
     assert [(each["benchmark"], each["question"]) for each in workloads] == [
         ("h2o", name) for name in ("q5", "q1", "q4", "q5", "q1", "q4")
@@ -173,10 +170,10 @@ def test_each_question_of_a_benchmark_is_a_problem_of_its_own(tmp_path: Path, mo
 
 
 def test_a_question_says_which_join_it_is() -> None:
-    runs = runs_of(resolve({"workload": "h2o"}, None, {}))
-    assert [each.values["how"] for each in runs] == ["inner", "inner", "left", "inner", "inner"]
-    (run,) = runs_of(resolve({"workload": "tpch", "how": "left"}, None, {}))
-    assert (run.values["how"], run.values["question"]) == ("left", "orders-lineitem")
+    runs = runs_of(settled({"workload": "h2o"}), {})
+    assert [each.how for each in runs] == ["inner", "inner", "left", "inner", "inner"]
+    (run,) = runs_of(settled({"workload": "tpch", "how": "left"}), {})
+    assert (run.how, run.question) == ("left", "orders-lineitem")
 
 
 @pytest.mark.parametrize(
@@ -194,37 +191,37 @@ def test_options_of_benchmarks_are_refused_elsewhere(options: dict[str, Any], sa
         prepared(**options)
 
 
-def running(**options: Any) -> list[Prepared]:
+def running(**options: Any) -> list[PlannedRun]:
     return prepared(scheduler_address="tcp://127.0.0.1:1", workers=options.pop("workers", 2), **options)
 
 
-@pytest.mark.parametrize("options", [{"chunk": (1000, 2000)}, {"workers": (1, 2)}, {"blocks": 2}, {"launches": 2}])
+@pytest.mark.parametrize("options", [{"chunk": (1000, 2000)}, {"workers": (1, 2)}, {"launches": 2}])
 def test_a_running_cluster_makes_one_launch(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="use one config and one size"):
-        Sweep([], [], {}, {}).add(running(**options), Config(name="a"))
+        Sweep().add(running(**options), Config(name="a"))
 
 
 def test_a_running_cluster_takes_one_config() -> None:
-    made = Sweep([], [], {}, {})
+    made = Sweep()
     made.add(running(), Config(name="a"))
     with pytest.raises(UsageError, match="use one config"):
         made.add(running(), Config(name="b"))
 
 
 def test_probes_of_a_running_cluster_make_one_launch_unless_more_are_asked_for() -> None:
-    values = {"scheduler_address": "tcp://127.0.0.1:1", "workers": 2}
+    running = given(scheduler_address="tcp://127.0.0.1:1", workers=2)
     probe = P2P((), (8,), None)
-    _, jobs = probes.prepare(probe, [None], values, blocks=None)
+    _, jobs = probes.prepare(probe, [None], running)
     assert len(jobs) == 1
-    with pytest.raises(UsageError, match="--repetitions"):
-        probes.prepare(probe, [None], values, blocks=2)
-    _, jobs = probes.prepare(probe, [None], {"workers": 2}, blocks=None)
+    with pytest.raises(UsageError, match="omit --launches"):
+        probes.prepare(probe, [None], running.given(launches=2))
+    _, jobs = probes.prepare(probe, [None], given(workers=2))
     assert [job.block for job in jobs] == [0, 1, 2]
 
 
 def test_several_values_are_for_run_alone() -> None:
     with pytest.raises(UsageError, match="only `run` accepts"):
-        probes.prepare(P2P((), (8,), None), [None], {"workers": (1, 2)}, blocks=1)
+        probes.prepare(P2P((), (8,), None), [None], given(workers=(1, 2)))
 
 
 @pytest.mark.parametrize(
@@ -234,14 +231,14 @@ def test_several_values_are_for_run_alone() -> None:
 def test_too_few_blocks_for_any_verdict_are_said_before_the_run(
     configs: str, chunk: tuple[int, ...], blocks: int, least: int | None
 ) -> None:
-    few = too_few_blocks(sweep(*configs, chunk=chunk, blocks=blocks))
+    few = too_few_blocks(sweep(*configs, chunk=chunk, launches=blocks))
     expected = f"{blocks} blocks cannot show a difference between {len(configs)} configs; use --blocks {least} or more"
     assert few == (None if least is None else expected)
 
 
 def test_too_few_blocks_are_a_warning(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(run_module, "make_campaign", lambda *words, **more: (Path(), 0))
-    run_module.run(sweep("a", "b", "c", blocks=6), Progress())
+    run_module.run(sweep("a", "b", "c", launches=6), Progress())
     assert capsys.readouterr().err.startswith("merge_bench: warning: few-blocks: 6 blocks cannot show a difference")
 
 
@@ -255,7 +252,7 @@ def test_what_is_said_to_be_too_few_is_what_gives_no_verdict(tmp_path: Path) -> 
 
 
 def test_a_dry_run_names_each_run_and_the_order_of_launches() -> None:
-    lines = dry_run(sweep("a", "b", chunk=(1000, 2000), blocks=2)).splitlines()
+    lines = dry_run(sweep("a", "b", chunk=(1000, 2000), launches=2)).splitlines()
     titles = [line for line in lines if line.startswith("## ")]
     assert titles[:4] == [
         "## a/0: 1 worker, 1,000 rows per chunk, 2 launches", "## a/1: 1 worker, 2,000 rows per chunk, 2 launches",
@@ -269,13 +266,13 @@ def test_a_dry_run_names_each_run_and_the_order_of_launches() -> None:
 
 
 def test_engines_are_one_campaign_and_give_names(tmp_path: Path) -> None:
-    made = sweep("a", chunk=(1000, 2000), engine=("native", "polars"), blocks=6)
+    made = sweep("a", chunk=(1000, 2000), engine=("native", "polars"), launches=6)
     plans = [(plan["rows_per_chunk"], plan["engine"]) for plan in made.head().plans]
     assert plans == [(1000, "native"), (1000, "polars"), (2000, "native"), (2000, "polars")]
     assert made.labels == ["native", "polars"]
     assert {label(job, made.jobs()).split(": ")[1].split(",")[0] for job in made.jobs()} == {"native", "polars"}
     assert "## a/1 (polars): 1 worker, 1,000 rows per chunk, 6 launches" in dry_run(made)
-    assert too_few_blocks(sweep("a", engine=("native", "polars"), blocks=1)) is not None
+    assert too_few_blocks(sweep("a", engine=("native", "polars"), launches=1)) is not None
     assert sweep("a", "b", engine=("native", "polars")).labels == [
         "a with native", "a with polars", "b with native", "b with polars"
     ]  # fmt: skip
@@ -292,4 +289,4 @@ def test_exchanges_and_shuffles_that_mean_something_are_swept() -> None:
 
 def test_two_values_that_mean_the_same_are_refused() -> None:
     with pytest.raises(UsageError, match=r"--engine auto and native mean the same here \(native\)"):
-        load_sweep(None, {"engine": ("auto", "native"), "chunk": 1000})
+        load(None, given(engine=("auto", "native"), chunk=1000))

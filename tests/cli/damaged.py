@@ -12,9 +12,9 @@ from merge_bench.analysis.summary import summarize
 from merge_bench.cli import cli
 from merge_bench.errors import UsageError
 from merge_bench.records.reader import read_campaign
+from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.view.dashboard import live_data, network_tab, results_data, tuning_tab
 from merge_bench.view.dashboard.campaign_cache import CampaignCache
-from merge_bench.view.dashboard.campaign_index import Index
 from merge_bench.view.document import encoded
 from merge_bench.view.report.run import print_report
 
@@ -56,8 +56,8 @@ def words_of(command: str) -> Callable[[Path, Path], int]:
 
 def _dashboard(folder: Path, whole: Path) -> int:
     """The data of the dashboard's tabs, without a page."""
-    index = Index(folder.parent)
-    entries, cache = index.scan(), CampaignCache()
+    index = ResultsFolder(folder.parent)
+    entries, cache = index.entries(), CampaignCache()
     loaded = cache.load(entries)
     results_data.campaign_table(entries, cache.figures)
     results_data.content_of(loaded, metric="Throughput", axis=results_data.ABSOLUTE, datasets=())

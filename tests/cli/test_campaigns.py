@@ -1,12 +1,15 @@
-"""Failures on standard error: always for a pipe, and for a terminal unless the page beside it has them."""
+"""What commands have in common: failures on standard error, and the options that the records keep."""
 
 from __future__ import annotations
 
 import sys
 
 import pytest
+from click import Command
 
-from merge_bench.cli.campaigns import say_failures
+from merge_bench.cli.campaigns import given_options, say_failures
+from merge_bench.cli.clusters import run
+from merge_bench.cli.tune import tune
 from merge_bench.records.schema import FailureLine
 from tests.view.report.test_text import Terminal
 
@@ -27,3 +30,22 @@ def test_a_terminal_gets_a_failure_once(
     say_failures([FAILURE], printed=printed)
     assert errors.getvalue().count(FAILURE.message) == times
     assert "last words" in errors.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "options"),
+    [
+        (
+            run,
+            ["mine.cfg", "--chunk=1e6", "--fresh", "--on", "a", "--on", "b", "--timeout", "5s"],
+            {"config": "mine.cfg", "chunk": "1e6", "fresh": True, "on": ["a", "b"], "timeout": "5s"},
+        ),
+        (tune, ["mine.cfg", "--budget", "10m"], {"config": "mine.cfg", "budget": "10m"}),
+        (run, [], {}),
+    ],
+)
+def test_options_are_recorded_as_they_were_typed(
+    command: Command, words: list[str], options: dict[str, object]
+) -> None:
+    with command.make_context(str(command.name), list(words)):
+        assert given_options() == options

@@ -93,9 +93,9 @@ BEFORE = {
     ("predict",): ["--workers", "4"],
     ("serve",): ["--check"],
     ("import",): [],
-    ("jobs", "list"): ["--on", "http://127.0.0.1:1"],
-    ("jobs", "show"): ["1", "--on", "http://127.0.0.1:1"],
-    ("jobs", "cancel"): ["1", "--on", "http://127.0.0.1:1"],
+    ("jobs", "list"): ["--service", "http://127.0.0.1:1"],
+    ("jobs", "show"): ["1", "--service", "http://127.0.0.1:1"],
+    ("jobs", "cancel"): ["1", "--service", "http://127.0.0.1:1"],
     ("dashboard",): ["--no-open", "--port", "0"],
     ("configs", "copy"): ["default.cfg"],
 }

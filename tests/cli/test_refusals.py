@@ -162,7 +162,6 @@ def test_error_as_json(tmp_path: Path, options: tuple[str, ...]) -> None:
         (("--configs", "tcp,one/tcp.cfg"), ("two configs have the name tcp", "one/tcp.cfg")),
         (("--configs", "tcp,no-such"), ("no-such",)),
         (("--configs", "tcp", "--config", "tcp"), ("--config", "--configs", "cannot be combined")),
-        (("--blocks", "2", "--launches", "2"), ("--blocks", "--launches", "cannot be combined")),
         (("--blocks", "0"), ("--blocks", "at least 1")),
         (("--chunk", "1e3,1000"), ("--chunk", "twice")),
         (("--chunk", "1e3,1e12"), ("1,000,000,000,000", "the largest --chunk")),

@@ -54,7 +54,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     """Variables that lead to a service with a job."""
     with running(tmp_path_factory.mktemp("service"), Limits()) as found:
         assert found.ask("POST", "/api/jobs", {"command": "run", "options": {"chunk": "1e4"}})[0] == 201
-        yield {"MERGE_BENCH_ON": f"http://127.0.0.1:{found.port}", "MERGE_BENCH_TOKEN": found.tokens["ci"]}
+        yield {"MERGE_BENCH_SERVICE": f"http://127.0.0.1:{found.port}", "MERGE_BENCH_TOKEN": found.tokens["ci"]}
 
 
 def merge_bench(

@@ -12,7 +12,7 @@ from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.host_check import check_gpus
 from merge_bench.cluster.hosts import HostSpec, place
 from merge_bench.cluster.start_on_hosts import RemoteLauncher
-from merge_bench.config.resolve import COMMAND_LINE, DEFAULT
+from merge_bench.config.option import COMMAND_LINE, DEFAULT
 from merge_bench.errors import UsageError
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload.synthetic import SyntheticSpec

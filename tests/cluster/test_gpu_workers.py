@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from merge_bench.campaign import make_plan
+from merge_bench.campaign.machine_checks import check_engine, check_gpus
 from merge_bench.cluster import dask_commands
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.dask_commands import Place
@@ -22,6 +22,7 @@ from merge_bench.errors import UsageError
 from merge_bench.host import gpu, machine, pinning
 from merge_bench.host.description import Host
 from merge_bench.host.pinning import Pin
+from merge_bench.merge.engines import describe
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload.synthetic import SyntheticSpec
 from merge_bench.records.schema import LaunchLine
@@ -84,10 +85,11 @@ def test_what_a_gpu_has_of_its_own_decides_by_its_name(monkeypatch: pytest.Monke
 
 
 def test_another_order_of_gpus_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = describe("cudf")
     for fine in ({}, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}):
-        make_plan._check_order(fine)
+        check_engine(engine, fine, 2, here=False)
     with pytest.raises(UsageError, match=r"CUDA_DEVICE_ORDER=FASTEST_FIRST, GPU numbers differ .*; unset it"):
-        make_plan._check_order({"CUDA_DEVICE_ORDER": "FASTEST_FIRST"})
+        check_engine(engine, {"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, 2, here=False)
 
 
 def test_workers_share_the_gpus_that_this_process_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,16 +102,15 @@ def test_workers_share_the_gpus_that_this_process_was_given(monkeypatch: pytest.
 def test_more_workers_than_gpus_are_refused_with_what_would_help() -> None:
     with pytest.raises(UsageError, match="--workers 5 with --workers-per-gpu 1 needs 5 GPUs, but only 2 can be used;"
                                          " use --workers-per-gpu 3 to share GPUs"):  # fmt: skip
-        make_plan._check_gpus(5, 2, 1)
-    make_plan._check_gpus(4, 2, 2)
-    make_plan._check_gpus(4, 0, 1)
+        check_gpus(5, 2, 1)
+    check_gpus(4, 2, 2)
+    check_gpus(4, 0, 1)
 
 
 def test_only_workers_on_this_machine_need_its_gpu() -> None:
-    values = {"engine": "cudf", "exchange": "ucx"}
-    assert make_plan._engine(values, 0, here=False).name == "cudf"
+    check_engine(describe("cudf"), {}, 0, here=False)
     with pytest.raises(UsageError, match="need an NVIDIA GPU, but none is visible on this host"):
-        make_plan._engine(values, 0, here=True)
+        check_engine(describe("cudf"), {}, 0, here=True)
 
 
 @pytest.fixture

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from merge_bench.cluster.launcher_choice import choose, leftovers
 from merge_bench.cluster.launchers import slurm
+from merge_bench.config.options import ClusterOptions
 from merge_bench.errors import UsageError
 
-OPTIONS: dict[str, Any] = dict.fromkeys(("hosts", "scheduler_address", "scheduler_file"))
-AUTO = {**OPTIONS, "launcher": "auto"}
+AUTO = ClusterOptions()
 JOB = {
     "SLURM_JOB_ID": "4711", "SLURM_JOB_NUM_NODES": "2", "SLURM_NNODES": "2", "SLURM_JOB_NODELIST": "node[01-02]",
     "SLURM_NODELIST": "node[01-02]", "SLURM_TASKS_PER_NODE": "4(x2)", "SLURM_GPUS_PER_NODE": "",
@@ -52,7 +51,7 @@ def test_every_variable_of_slurm(scontrol: Path, name: str, value: str) -> None:
         assert left is not None
         assert "unset SLURM_JOB_NUM_NODES" in str(left.remedy)
         with pytest.raises(UsageError, match=r"^--launcher slurm: "):
-            choose({**AUTO, "launcher": "slurm"}, environ)
+            choose(ClusterOptions(launcher="slurm"), environ)
 
 
 @pytest.mark.parametrize("value", ["two", "2-4", "2 ", "0"])
@@ -103,7 +102,7 @@ def test_a_node_file_that_is_stale_or_damaged(tmp_path: Path, contents: bytes | 
     assert str(file) in left.message
     assert "unset PBS_NODEFILE" in str(left.remedy)
     with pytest.raises(UsageError, match=why):
-        choose({**AUTO, "launcher": "pbs"}, environ)
+        choose(ClusterOptions(launcher="pbs"), environ)
 
 
 def test_a_node_file_that_is_a_folder_or_a_device(tmp_path: Path) -> None:

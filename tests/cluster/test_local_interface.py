@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from click.testing import CliRunner
 
-from merge_bench.campaign import make_plan
-from merge_bench.campaign import run as running
+from merge_bench.campaign import load
 from merge_bench.cli import cli
 from merge_bench.cluster.base import ClusterSettings, Command
 from merge_bench.cluster.start_locally import LocalLauncher
-from merge_bench.config.resolve import resolve
 from merge_bench.errors import LaunchFailed, UsageError
 from merge_bench.host import network
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload.synthetic import SyntheticSpec
 from merge_bench.records.schema import LanesLine, LaunchLine
+from tests.helpers.plans import plan_of, prepared, settled
 from tests.helpers.runs import SMALL, run, start
 
 ADDRESSES = {"lo": "127.0.0.1", "ib0": "10.0.0.7", "eth1": "fe80::1%eth1"}
@@ -83,8 +83,7 @@ def test_without_an_interface_it_stays_loopback() -> None:
 def test_dask_s_messages_are_encrypted_unless_something_else_is_asked_for(
     options: dict[str, object], protocol: str
 ) -> None:
-    found = resolve({"workers": 2, **options}, None, {})
-    assert make_plan.prepare(found, None).plan.protocol == protocol
+    assert plan_of(workers=2, **options).protocol == protocol
 
 
 @pytest.mark.usefixtures("machine")
@@ -98,13 +97,13 @@ def test_dask_s_messages_are_encrypted_unless_something_else_is_asked_for(
 )
 def test_what_cannot_be_is_refused_before_the_start(options: dict[str, object], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        make_plan.prepare(resolve({"workers": 2, **options}, None, {}), None)
+        prepared(workers=2, **options)
 
 
 @pytest.mark.usefixtures("machine")
 @pytest.mark.parametrize(("interface", "devices"), [(None, "lo"), ("ib0", "mlx5_0:1,ib0")])
 def test_a_config_is_checked_with_what_ucx_will_be_given(interface: str | None, devices: str) -> None:
-    found = running._launcher_settings(resolve({"interface": interface}, None, {}), {})
+    found = load._launcher_settings(settled({"interface": interface}), {})
     assert found == {"UCX_NET_DEVICES": devices, "UCX_TLS": "^tcp"}
 
 
@@ -135,11 +134,11 @@ def test_shared_memory_that_ucx_prefers_to_the_interface_gives_a_warning(
 
 
 def test_a_running_cluster_takes_no_interface() -> None:
-    asked = {"scheduler_address": "tcp://127.0.0.1:1", "workers": 2}
+    asked: dict[str, Any] = {"scheduler_address": "tcp://127.0.0.1:1", "workers": 2}
     with pytest.raises(UsageError, match="cannot be used with a running cluster"):
-        make_plan.check_options(resolve({**asked, "interface": "lo"}, None, {}))
-    prepared = make_plan.prepare(resolve(asked, None, {"MERGE_BENCH_INTERFACE": "lo"}), None)
-    assert prepared.settings.interface is None
+        prepared(interface="lo", **asked)
+    (found,) = prepared({"MERGE_BENCH_INTERFACE": "lo"}, **asked)
+    assert found.settings.interface is None
 
 
 @pytest.mark.usefixtures("machine")

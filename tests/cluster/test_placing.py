@@ -14,6 +14,7 @@ from merge_bench.cluster import host_agent, host_check
 from merge_bench.cluster.hosts import HostSpec, count_workers, place
 from merge_bench.cluster.launcher_choice import choose
 from merge_bench.cluster.launchers import pbs, slurm
+from merge_bench.config.options import ClusterOptions
 from merge_bench.errors import UsageError
 from merge_bench.host import network
 from merge_bench.host.description import Node, Project
@@ -89,11 +90,8 @@ def test_numa_nodes(tmp_path: Path) -> None:
     assert network.node_cores(9, root) == frozenset()
 
 
-OPTIONS = {"launcher": "auto", "hosts": None, "scheduler_address": None, "scheduler_file": None}
-
-
-def chosen(values: dict[str, Any], environ: dict[str, str]) -> tuple[str, tuple[HostSpec, ...]]:
-    kind, hosts = choose(values, environ)
+def chosen(environ: dict[str, str]) -> tuple[str, tuple[HostSpec, ...]]:
+    kind, hosts = choose(ClusterOptions(), environ)
     return kind.name, hosts
 
 
@@ -108,7 +106,7 @@ def test_slurm_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [host.slots for host in slurm.allocated_hosts(tasks)] == [4, 4, 1]
     assert [host.gpus for host in slurm.allocated_hosts({**tasks, "SLURM_GPUS_PER_NODE": "a100:4"})] == [4, 4, 4]
     assert [host.slots for host in slurm.allocated_hosts(job)] == [None, None, None]
-    assert chosen(OPTIONS, job)[0] == "slurm"
+    assert chosen(job)[0] == "slurm"
     with pytest.raises(UsageError, match="inside a SLURM allocation"):
         slurm.allocated_hosts({})
 
@@ -118,7 +116,7 @@ def test_pbs_allocation(tmp_path: Path) -> None:
     file.write_text("p1\np1\np2\np2\n")
     job = {"PBS_NODEFILE": str(file)}
     assert pbs.allocated_hosts(job) == (HostSpec("p1", slots=2), HostSpec("p2", slots=2))
-    assert chosen(OPTIONS, job) == ("pbs", pbs.allocated_hosts(job))
+    assert chosen(job) == ("pbs", pbs.allocated_hosts(job))
     with pytest.raises(UsageError, match="inside a PBS job"):
         pbs.allocated_hosts({})
     with pytest.raises(UsageError, match="No such file"):
@@ -134,14 +132,14 @@ def test_pbs_allocation(tmp_path: Path) -> None:
         ({"launcher": "ssh", "scheduler_file": "x"}, "--scheduler-file use a running cluster"),
     ],
 )
-def test_contradictions(changed: dict[str, str], words: str) -> None:
+def test_contradictions(changed: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        choose({**OPTIONS, **changed}, {})
+        choose(ClusterOptions(**changed), {})
 
 
 def test_local_is_the_default() -> None:
-    assert chosen(OPTIONS, {}) == ("local", ())
-    assert chosen(OPTIONS, {"SLURM_JOB_ID": "1", "SLURM_JOB_NUM_NODES": "1"}) == ("local", ())
+    assert chosen({}) == ("local", ())
+    assert chosen({"SLURM_JOB_ID": "1", "SLURM_JOB_NUM_NODES": "1"}) == ("local", ())
 
 
 def test_hosts_that_differ_are_refused_by_name() -> None:

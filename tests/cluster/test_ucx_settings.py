@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from merge_bench.campaign import make_plan
-from merge_bench.campaign.run import check_for_run, load_sweep
+from merge_bench.campaign.load import check_for_run, load
 from merge_bench.cluster import environment
 from merge_bench.cluster.environment import open_port, process_environment, ucx_settings
 from merge_bench.config.allowed_transports import UCX_PORTS
 from merge_bench.config.reader import read_config
-from merge_bench.config.resolve import resolve
 from merge_bench.config.ucx_choice import restored
+from tests.helpers.plans import given, prepared
 
 ONE_HOST: Mapping[str, Any] = {"hosts": 0, "exchange": "ucx", "protocol": "auto", "error_handling": False}
 NO_TCP = {"UCX_TLS": "^tcp"}
@@ -87,7 +86,7 @@ def test_check_and_run_say_the_same(text: str, source: str, value: str, warned: 
     assert (shown.source, shown.value) == (source, value)
     assert ("ucx-port" in {each.code for each in checked.conflicts}) is warned
     with restored():
-        (prepared,), _ = load_sweep(str(path), {"ucx": "wheel"})
+        (prepared,) = load(str(path), given(ucx="wheel"))
     assert ("ucx-port" in {each.code for each in prepared.warnings}) is warned
     assert prepared.settings.ucx.get("UCX_TLS") == (None if "peer" in text else "^tcp")
 
@@ -96,17 +95,17 @@ def test_a_variable_of_the_environment_counts_as_well_and_a_running_cluster_is_l
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("UCX_TLS", "tcp,self")
-    found = make_plan.prepare(resolve({"workers": 2}, None, {}), None)
+    (found,) = prepared(workers=2)
     assert "ucx-port" in {each.code for each in found.warnings}
-    running = resolve({"workers": 2, "scheduler_address": "tcp://127.0.0.1:1"}, None, {})
-    found = make_plan.prepare(running, None)
+    (running,) = prepared(workers=2, scheduler_address="tcp://127.0.0.1:1")
+    found = running
     assert found.settings.ucx == {}
     assert found.plan.protocol == "tcp"
     assert {each.code for each in found.warnings}.isdisjoint({"ucx-port", "dask-ports"})
 
 
 @pytest.mark.parametrize(
-    ("given", "protocol", "warned"),
+    ("options", "protocol", "warned"),
     [
         ({}, "tls", False),
         ({"insecure": True}, "tls", False),
@@ -116,7 +115,7 @@ def test_a_variable_of_the_environment_counts_as_well_and_a_running_cluster_is_l
         ({"exchange": "dask", "protocol": "tls"}, "tls", False),
     ],
 )
-def test_dask_asks_for_a_certificate_on_loopback_too(given: dict[str, object], protocol: str, warned: bool) -> None:
-    found = make_plan.prepare(resolve({"workers": 2, **given}, None, {}), None)
+def test_dask_asks_for_a_certificate_on_loopback_too(options: dict[str, object], protocol: str, warned: bool) -> None:
+    (found,) = prepared(workers=2, **options)
     assert found.plan.protocol == protocol
     assert ("dask-ports" in {each.code for each in found.warnings}) is warned

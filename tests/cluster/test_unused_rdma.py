@@ -16,6 +16,7 @@ from merge_bench.cluster.openssh import ssh
 from merge_bench.cluster.start_on_hosts import RemoteLauncher
 from merge_bench.host import network
 from merge_bench.host.description import Node
+from merge_bench.merge.exchange import data_plane
 from merge_bench.probe.ranks import launch as ranks
 from merge_bench.probe.ranks.messages import RankDescription
 from merge_bench.records.schema import Worker
@@ -85,7 +86,7 @@ def test_it_becomes_a_warning_in_the_records_where_something_goes_over_ucx(
     monkeypatch.delenv("UCX_TLS", raising=False)
     launcher = RemoteLauncher("ssh", ssh)
     launcher._hosts = dict.fromkeys(("n1", "n2"), host(sys, "eth0"))
-    plan: Any = SimpleNamespace(exchange=exchange, protocol=protocol)
+    plan: Any = SimpleNamespace(data_plane=data_plane(exchange), protocol=protocol)
     found = cautions(launcher, plan, ClusterSettings({}, Path("results")))
     assert [(each.code, each.remedy) for each in found] == told * [("rdma-unused", "use --interface ib0")]
     assert all(each.message.startswith("UCX on n1, n2 cannot use ") for each in found)

@@ -11,8 +11,8 @@ from merge_bench.campaign import make_plan
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.launchers.existing import ExistingCluster
 from merge_bench.cluster.scheduler_client import Workers, wait_for_workers
-from merge_bench.config.resolve import resolve
 from merge_bench.errors import UsageError
+from tests.helpers import plans
 
 SETTINGS = ClusterSettings({}, Path("results"), launcher="existing", scheduler_file="s.json", start_timeout=60.0)
 LATER = float("inf")
@@ -55,6 +55,5 @@ def test_workers_are_counted_if_their_number_is_not_given(
     monkeypatch: pytest.MonkeyPatch, asked: dict[str, int], counted: int | None
 ) -> None:
     monkeypatch.setattr(make_plan, "count_running", lambda *_: 3)
-    options = resolve({"scheduler_file": "s.json", "chunk": 1000, **asked}, None, {})
-    prepared = make_plan.prepare(options, None)
+    (prepared,) = plans.prepared(scheduler_file="s.json", chunk=1000, **asked)
     assert (prepared.plan.workers, prepared.settings.counted) == (3, counted)

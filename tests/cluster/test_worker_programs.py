@@ -18,7 +18,7 @@ from merge_bench.cluster import ucx_perftest, worker_programs
 from merge_bench.cluster.ucx_perftest import Kind
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.merge import worker
-from merge_bench.merge.exchange.abort import Abort
+from merge_bench.merge.exchange.base import Abort
 from tests.conftest import QUICK_HOOKS
 
 SIZES = [8, 65536]

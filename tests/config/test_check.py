@@ -8,18 +8,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from merge_bench.campaign.registry_options import options
 from merge_bench.config import conflicts
 from merge_bench.config.catalogue import build_catalogue
 from merge_bench.config.check import CheckResult, check_config
 from merge_bench.config.old_names import UCXX_OVERRIDES
+from merge_bench.config.options import RunOptions
 from merge_bench.config.reader import ConfigFile, read_config
 from merge_bench.config.shipped import find_config
 from merge_bench.config.ucx_info import Installed
 from merge_bench.config.variable_states import STATES
-from merge_bench.view.report.check import print_check, show_check
+from merge_bench.view.report.check import show_check
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 Make = Callable[[str], ConfigFile]
@@ -194,7 +194,7 @@ def test_options_of_the_command_line_and_devices_of_the_launcher(config_of: Make
     chosen = {"UCX_NET_DEVICES": "lo"}
     file = config_of("MERGE_BENCH_ERROR_HANDLING=none")
     assert codes(check_config(file, {}, ucx="wheel", launcher=chosen)) == set()
-    found = check_config(file, {}, ucx="wheel", options={"error_handling": "peer", "protocol": "ucx"})
+    found = check_config(file, {}, ucx="wheel", options=RunOptions(error_handling="peer", protocol="ucx"))
     assert codes(found) == {"error-handling-drops-shared-memory", "dask-comm-without-shared-memory"}
 
 
@@ -338,7 +338,7 @@ def test_a_misspelt_name_is_an_error_with_a_suggestion(config_of: Make, capsys: 
 )
 def test_the_last_line_says_that_a_config_is_fine(config_of: Make, text: str, last: str) -> None:
     shown = io.StringIO()
-    print_check(check_config(config_of(text), {}, ucx="wheel"), Console(file=shown, width=100))
+    show_check(check_config(config_of(text), {}, ucx="wheel"), file=shown)
     assert shown.getvalue().splitlines()[-1] == last
 
 
@@ -350,6 +350,6 @@ def test_a_config_with_an_error_is_not_called_fine(config_of: Make, capsys: pyte
 def test_the_table_shows_text_as_it_is(config_of: Make) -> None:
     shown = io.StringIO()
     result = check_config(config_of("MY_HELPER='[red]x[/red]'\nUCX_TLS=tcp"), {}, ucx="wheel")
-    print_check(result, Console(file=shown, width=100))
+    show_check(result, file=shown)
     assert "MY_HELPER=[red]x[/red]" in shown.getvalue()
     assert "no-shared-memory" in shown.getvalue()

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from merge_bench.campaign import campaign, run
+from merge_bench.campaign import campaign
+from merge_bench.campaign.load import load
 from merge_bench.cli import cli
 from merge_bench.config import installation
 from merge_bench.config.installation import checkout, how_to_set_up, search_path
+from merge_bench.config.options import RunOptions
 from merge_bench.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,9 +71,9 @@ def test_without_ucxx_a_run_is_refused_before_it_starts(monkeypatch: pytest.Monk
         return None if name == "ucxx" else real(name, package)
 
     monkeypatch.setattr(importlib.util, "find_spec", find_spec)
-    with pytest.raises(UsageError, match=r"UCXX.* is not installed .*run-cluster\.sh --setup-only"):
-        run.load(None, {})
-    run.load(None, {"exchange": "dask"})
+    with pytest.raises(UsageError, match=r"package ucxx, which is not installed .*run-cluster\.sh --setup-only"):
+        load(None, RunOptions())
+    load(None, RunOptions().given(exchange="dask"))
 
 
 def test_within_dask_a_mistake_is_a_sentence_and_status_2() -> None:

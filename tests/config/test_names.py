@@ -10,7 +10,8 @@ from click.testing import CliRunner
 
 from merge_bench.cli.parameters import add_options
 from merge_bench.config import parsers
-from merge_bench.config.options import BY_KEY, as_text, as_words, parse_options
+from merge_bench.config.option import as_text, as_words, from_python
+from merge_bench.config.options import BY_KEY, OPTIONS, RunOptions
 
 
 @pytest.mark.parametrize(
@@ -37,9 +38,9 @@ def test_empty_names_and_names_that_are_there_twice_are_refused(text: str) -> No
 
 
 def test_a_list_of_a_program_means_its_names_as_they_are() -> None:
-    values = parse_options({"on": ["a,b", " id"], "columns": ["x"], "left_on": "a,b"})
-    assert (values["on"], values["columns"], values["left_on"]) == (("a,b", " id"), ("x",), ("a", "b"))
-    assert as_words({"on": ["a,b", " id"]}) == ["--on", '"a,b"," id"']
+    found = from_python(RunOptions, {"on": ["a,b", " id"], "columns": ["x"], "left_on": "a,b"}, OPTIONS)
+    assert (found.on, found.columns, found.left_on) == (("a,b", " id"), ("x",), ("a", "b"))
+    assert as_words({"on": ["a,b", " id"]}, OPTIONS) == ["--on", '"a,b"," id"']
 
 
 @pytest.mark.parametrize(
@@ -55,9 +56,9 @@ def test_each_value_of_a_repeated_option_is_one_name(words: list[str], on: tuple
     found: dict[str, Any] = {}
 
     @click.command()
-    @add_options([BY_KEY["on"]])
-    def command(**values: Any) -> None:
-        found.update(values)
+    @add_options("options", RunOptions, [BY_KEY["on"]])
+    def command(options: RunOptions) -> None:
+        found["on"] = options.on
 
     assert CliRunner().invoke(command, words).exit_code == 0
     assert found["on"] == on

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from merge_bench.campaign.registry_options import options
 from merge_bench.cli.parameters import SectionedCommand, add_options
-from merge_bench.config.options import OPTIONS
+from merge_bench.config.options import OPTIONS, RunOptions
 from merge_bench.config.reader import ConfigFile, read_config
-from merge_bench.config.resolve import Resolved, resolve
+from merge_bench.config.resolve import resolve
 from merge_bench.errors import UsageError
 
 
@@ -25,18 +25,18 @@ def config(folder: Path, text: str) -> ConfigFile:
     return read_config(path, {})
 
 
-def on_the_command_line(*arguments: str) -> dict[str, Any]:
-    """What click hands over for `arguments`."""
-    given: dict[str, Any] = {}
+def on_the_command_line(*arguments: str) -> RunOptions:
+    """What a command gets for `arguments`."""
+    given: list[RunOptions] = []
 
     @click.command(cls=SectionedCommand)
-    @add_options(OPTIONS)
-    def run(**options: Any) -> None:
-        given.update(options)
+    @add_options("options", RunOptions)
+    def run(options: RunOptions) -> None:
+        given.append(options)
 
     result = CliRunner().invoke(run, list(arguments))
     assert result.exit_code == 0, result.output
-    return given
+    return given[0]
 
 
 def test_each_place_outranks_the_next(tmp_path: Path) -> None:
@@ -48,22 +48,22 @@ def test_each_place_outranks_the_next(tmp_path: Path) -> None:
         "MERGE_BENCH_WARMUP": "",
     }
     found = resolve(on_the_command_line("--chunk", "1_000"), file, environ)
-    assert (found.values["chunk"], found.sources["chunk"]) == (1000, "command line")
-    assert (found.values["workers"], found.sources["workers"]) == (3, f"config {tmp_path}/a.cfg:2")
-    assert (found.values["seed"], found.sources["seed"]) == (5, "environment MERGE_BENCH_SEED")
-    assert (found.values["warmup"], found.sources["warmup"]) == (1, "default")
+    assert (found.chunk, found.source("chunk")) == (1000, "command line")
+    assert (found.workers, found.source("workers")) == (3, f"config {tmp_path}/a.cfg:2")
+    assert (found.seed, found.source("seed")) == (5, "environment MERGE_BENCH_SEED")
+    assert (found.warmup, found.source("warmup")) == (1, "default")
 
 
 def test_every_option_has_a_value_and_a_source() -> None:
-    found = resolve({}, None, {})
-    assert set(found.values) == set(found.sources) == {option.key for option in OPTIONS}
-    assert set(found.sources.values()) == {"default"}
+    found = resolve(RunOptions(), None, {})
+    assert {found.source(option.key) for option in OPTIONS} == {"default"}
+    assert all(getattr(found, option.key) == option.default for option in OPTIONS if option.key != "workload")
 
 
 def test_a_default_given_on_the_command_line_outranks_the_config(tmp_path: Path) -> None:
     file = config(tmp_path, "MERGE_BENCH_SKEW=zipf:1.2\nMERGE_BENCH_WORKLOAD=tpch\n")
     found = resolve(on_the_command_line("--skew", "none", "--workload", "auto"), file, {})
-    assert (found.values["skew"], found.values["workload"]) == (0.0, "synthetic")
+    assert (found.skew, found.workload) == (0.0, "synthetic")
 
 
 @pytest.mark.parametrize(
@@ -77,12 +77,12 @@ def test_a_default_given_on_the_command_line_outranks_the_config(tmp_path: Path)
     ],
 )
 def test_the_rule_for_iterations(arguments: tuple[str, ...], iterations: int) -> None:
-    assert resolve(on_the_command_line(*arguments), None, {}).values["iterations"] == iterations
+    assert resolve(on_the_command_line(*arguments), None, {}).timed_iterations == iterations
 
 
 def test_tables_are_the_workload_where_tables_are_given() -> None:
     found = resolve(on_the_command_line("--left", "a", "--right", "b", "--on", "k,l"), None, {})
-    assert (found.values["workload"], found.values["on"]) == ("tables", ("k", "l"))
+    assert (found.workload, found.on) == ("tables", ("k", "l"))
 
 
 @pytest.mark.parametrize(
@@ -98,12 +98,12 @@ def test_tables_are_the_workload_where_tables_are_given() -> None:
 )
 def test_a_wrong_config_names_file_and_line(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        resolve({}, config(tmp_path, text), {})
+        resolve(RunOptions(), config(tmp_path, text), {})
 
 
 def test_a_wrong_environment_names_the_variable() -> None:
     with pytest.raises(UsageError, match="environment variable MERGE_BENCH_VERIFY: 'x' is not one of every, ends"):
-        resolve({}, None, {"MERGE_BENCH_VERIFY": "x"})
+        resolve(RunOptions(), None, {"MERGE_BENCH_VERIFY": "x"})
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_wrong_environment_names_the_variable() -> None:
         ("--left a --right b", "--left needs --on"),
         ("--left a --right b --on k --workload tpch", "--left cannot be combined with --workload tpch"),
         ("--workload tables", "--workload tables needs --left and --right"),
-        ("--on https://bench.example", "only the commands run, probe and tune can use a service"),
+        ("--on https://bench.example", "take the address of a service as --service"),
     ],
 )
 def test_options_that_contradict_each_other(arguments: str, words: str) -> None:
@@ -124,7 +124,7 @@ def test_options_that_contradict_each_other(arguments: str, words: str) -> None:
 
 
 def test_a_service_in_the_environment_is_not_in_the_way_of_other_commands() -> None:
-    assert resolve({}, None, {"MERGE_BENCH_ON": "https://bench.example"}).values["left"] is None
+    assert resolve(RunOptions(), None, {"MERGE_BENCH_ON": "https://bench.example"}).left is None
 
 
 @pytest.mark.parametrize(
@@ -155,8 +155,8 @@ def test_values_as_people_write_them(name: str, good: str, value: object, bad: s
 
 def test_click_refuses_a_wrong_value_with_the_options_own_sentence() -> None:
     @click.command()
-    @add_options(OPTIONS)
-    def run(**options: Any) -> None:
+    @add_options("options", RunOptions)
+    def run(options: RunOptions) -> None:
         pass
 
     result = CliRunner().invoke(run, ["--chunk", "lots"])
@@ -166,8 +166,8 @@ def test_click_refuses_a_wrong_value_with_the_options_own_sentence() -> None:
 
 def test_the_help_lists_every_option_by_section() -> None:
     @click.command(cls=SectionedCommand)
-    @add_options(OPTIONS)
-    def run(**options: Any) -> None:
+    @add_options("options", RunOptions)
+    def run(options: RunOptions) -> None:
         pass
 
     text = CliRunner().invoke(run, ["--help"]).output
@@ -179,7 +179,7 @@ def test_the_help_lists_every_option_by_section() -> None:
 @given(st.sampled_from(OPTIONS), st.text(max_size=12))
 def test_any_text_is_read_or_refused_with_a_sentence(option: Any, text: str) -> None:
     try:
-        found: object = resolve({}, None, {option.variable: text})
+        found: object = resolve(RunOptions(), None, {option.variable: text})
     except UsageError as error:
         found = str(error)
-    assert isinstance(found, Resolved | str)
+    assert isinstance(found, RunOptions | str)

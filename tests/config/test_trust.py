@@ -12,7 +12,7 @@ from numba.core import config as numba_config
 
 from merge_bench.cluster.environment import DASK, THREAD_COUNTS
 from merge_bench.config.catalogue import shipped_names
-from merge_bench.config.options import OPTIONS
+from merge_bench.config.options import OPTIONS, RunOptions
 from merge_bench.config.reader import ConfigFile, read_config
 from merge_bench.config.resolve import resolve
 from merge_bench.config.trust import code_in, judge, process_environment
@@ -20,7 +20,7 @@ from merge_bench.config.ucx_info import Installed
 from merge_bench.errors import UsageError
 from tests.config.test_check import CONFIGS
 
-TRUSTED = {"trust_config": True}
+TRUSTED = RunOptions().given(trust_config=True)
 
 
 def kind(line: str) -> str:
@@ -253,7 +253,7 @@ def test_no_generated_config_brings_code(software: str, count: int, tmp_path: Pa
         if software == "nobody knows" and name in config.used:
             continue
         with pytest.raises(UsageError) as caught:
-            resolve({}, config, {"MERGE_BENCH_TRUST_CONFIG": "1"})
+            resolve(RunOptions(), config, {"MERGE_BENCH_TRUST_CONFIG": "1"})
         assert str(caught.value).startswith(f"{config.where(variable.line)}: {name} ")
         assert "\n" not in str(caught.value)
         assert name not in process_environment(config, trusted=False)
@@ -271,7 +271,7 @@ def test_of_allowed_configs_just_the_settings_reach_processes(count: int, tmp_pa
         return given[-1]
 
     for config in _generated(count, tmp_path, names):
-        resolve({}, config, {})
+        resolve(RunOptions(), config, {})
         assert code_in(config) == []
         expected = {name: config.environment[name] for name in given[-1] if name in SETTINGS}
         assert process_environment(config, trusted=False) == expected
@@ -284,7 +284,7 @@ def test_old_names_reach_processes_by_their_new_ones_alone(tmp_path: Path) -> No
         "CHUNK_SIZE=1e6\nUCXPY_NON_BLOCKING_MODE=1\nJOB_DIR=/scratch\nRAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY=1\n"
     )
     config = read_config(path, {})
-    assert resolve({}, config, {}).values["chunk"] == 1_000_000
+    assert resolve(RunOptions(), config, {}).chunk == 1_000_000
     assert process_environment(config, trusted=False) == {"UCXPY_PROGRESS_MODE": "polling"}
 
 
@@ -292,7 +292,7 @@ def test_all_that_brings_code_is_counted_and_the_first_is_named(tmp_path: Path) 
     path = tmp_path / "a.cfg"
     path.write_text("UCX_TLS=tcp\nLD_PRELOAD=./x.so\nPYTHONPATH=/x BASH_ENV=/x\n")
     with pytest.raises(UsageError) as caught:
-        resolve({}, read_config(path, {}), {})
+        resolve(RunOptions(), read_config(path, {}), {})
     assert str(caught.value) == (
         f"{path}:2: LD_PRELOAD loads a library into every process (2 more variables can also load or run code);"
         " add --trust-config if you trust this file"
@@ -305,4 +305,4 @@ def test_the_shipped_configs_bring_no_code() -> None:
     for path in paths:
         config = read_config(path, {})
         assert code_in(config) == []
-        resolve({}, config, {})
+        resolve(RunOptions(), config, {})

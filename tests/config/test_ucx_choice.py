@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.campaign.run import load
+from merge_bench.campaign.load import load
 from merge_bench.config import ucx_choice
 from merge_bench.config.ucx_choice import CODE, PREFER, VARIABLE, Choice, Loaded, probe_ucx, use_ucx
 from merge_bench.config.ucx_info import wheel_folder
 from merge_bench.errors import UsageError
+from tests.helpers.plans import given
 
 
 @pytest.fixture(scope="module")
@@ -145,4 +146,4 @@ def test_a_choice_is_undone_for_callers_whose_process_goes_on(wheel: Path) -> No
 
 def test_a_running_cluster_has_chosen_already() -> None:
     with pytest.raises(UsageError, match="--ucx cannot be used with a running cluster"):
-        load(None, {"ucx": "wheel", "scheduler_address": "tcp://127.0.0.1:9"})
+        load(None, given(ucx="wheel", scheduler_address="tcp://127.0.0.1:9"))

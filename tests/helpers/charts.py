@@ -7,7 +7,7 @@ from merge_bench.view.plot.marks import Boxes, Chart
 
 def bars_of(chart: Chart) -> dict[tuple[str, str], float]:
     """Where each bar of a chart of `bars` ends, by its row and its series."""
-    found = [mark for _, mark in chart.picture.marks if isinstance(mark, Boxes)]
+    found = [mark for _, mark in chart.marks if isinstance(mark, Boxes)]
     return {
         (row, series): end
         for boxes in found
@@ -17,4 +17,4 @@ def bars_of(chart: Chart) -> dict[tuple[str, str], float]:
 
 def rows_of(chart: Chart) -> list[str]:
     """The names of rows, from the top down."""
-    return list((chart.picture.y.ticks or {}).values())
+    return list((chart.y.ticks or {}).values())

@@ -7,8 +7,8 @@ numba keeps them beside their files, so there is nothing to compile the next tim
 
 from __future__ import annotations
 
-from merge_bench.merge.how import How
-from merge_bench.merge.stores import LINES, PLAIN
+from merge_bench.merge.engines.base import How
+from merge_bench.merge.partition import LINES, PLAIN
 from merge_bench.merge.workload.synthetic import SyntheticSpec, check, generate
 from tests.helpers.merge_cases import CASES, canonical, chunks
 from tests.merge.in_process import simulate

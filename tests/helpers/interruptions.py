@@ -8,13 +8,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from merge_bench.campaign import make_plan
 from merge_bench.campaign.calling_program import Caller
 from merge_bench.campaign.campaign import make_campaign
-from merge_bench.campaign.launch import recorded
+from merge_bench.campaign.launch import record_outcome
 from merge_bench.campaign.planned_launches import Job, Sweep
 from merge_bench.cluster import signals
-from merge_bench.config.resolve import expand, resolve
 from merge_bench.errors import LaunchFailed, MergeBenchError
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign
@@ -22,6 +20,7 @@ from merge_bench.records.codec import encode
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
 from tests.helpers import synthetic_campaigns as synthetic
+from tests.helpers.plans import prepared
 
 
 class Killed(BaseException):
@@ -29,11 +28,10 @@ class Killed(BaseException):
 
 
 def sweep(*, blocks: int = 2, configs: Sequence[str] = "ab", **options: Any) -> Sweep:
-    made = Sweep([], [], {}, {})
-    values = {"chunk": 1000, "workers": 2, "iterations": 1, "warmup": 0, "verify": "off", "blocks": blocks, **options}
+    made = Sweep()
+    values = {"chunk": 1000, "workers": 2, "iterations": 1, "warmup": 0, "verify": "off", "launches": blocks, **options}
     for name in configs:
-        found = [make_plan.prepare(each, None) for each in expand(resolve(values, None, {}))]
-        made.add(found, s.Config(name=name, path=f"{name}.cfg"))
+        made.add(prepared(**values), s.Config(name=name, path=f"{name}.cfg"))
     return made
 
 
@@ -82,7 +80,7 @@ class Nothing:
 
 def launched(work: Callable[[Job, CampaignWriter, int], None], started: Nothing | None = None) -> Event:
     def event(job: Job, writer: CampaignWriter, index: int) -> int:
-        with recorded(job, writer, index, started or Nothing()) as outcome:
+        with record_outcome(job, writer, index, started or Nothing()) as outcome:
             work(job, writer, index)
         return outcome.status
 

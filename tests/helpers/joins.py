@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from hypothesis import strategies as st
 
-from merge_bench.merge.how import How
+from merge_bench.merge.engines.base import How
 from tests.helpers.frames import random_table, seeds
 from tests.helpers.merge_cases import CASES, Tables, canonical, rows_of
 

@@ -12,10 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from merge_bench.merge.engines import engine_class
-from merge_bench.merge.engines.base import Engine, JoinShape, Side
+from merge_bench.merge.engines.base import Engine, How, JoinShape, Side
 from merge_bench.merge.frame import Frame, canonical_type
-from merge_bench.merge.how import How
-from merge_bench.merge.parcel_layout import runs_of
+from merge_bench.merge.partition import runs_of
 
 Tables = tuple[pa.Table, pa.Table]
 NAN, INF = float("nan"), float("inf")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from merge_bench.merge.how import How
+from merge_bench.merge.engines.base import How
 from tests.helpers.merge_cases import Tables, canonical, moments
 
 MOST, LEAST = 2**63 - 1, -(2**63) + 1

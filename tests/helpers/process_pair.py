@@ -81,7 +81,7 @@ def _merge_rank(
     if prepare is not None:
         prepare()
     from merge_bench.merge.engines.gpu_memory import set_up_pool
-    from merge_bench.merge.exchange.abort import Abort
+    from merge_bench.merge.exchange.base import Abort
 
     set_up_pool(POOL)
     engine = engine_class("cudf")(merge_cases.shapes(left, right, keys, 2)[rank])

@@ -23,8 +23,8 @@ import pyarrow.dataset as ds
 
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.merge import hashing
+from merge_bench.merge.engines.base import How
 from merge_bench.merge.frame import Frame
-from merge_bench.merge.how import How
 from merge_bench.merge.verification import duckdb_reference
 from merge_bench.merge.workload.tables import TableSide, TableSpec, plan_tables
 from tests.helpers.table_layouts import KEYS, PARTITIONS, Layout, make_table

@@ -12,7 +12,7 @@ import pytest
 
 from merge_bench.errors import MergeBenchError, RunFailed, UsageError
 from merge_bench.host import cuda_context
-from merge_bench.merge import steps, worker
+from merge_bench.merge import worker
 from merge_bench.merge.engines import gpu_memory
 from tests.helpers import fake_cuda, fake_rapids
 from tests.helpers.fake_cuda import CUresult, Driver
@@ -129,7 +129,7 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> worker.MergeWorker:
 @pytest.mark.usefixtures("plugin")
 def test_each_step_on_a_gpu_binds_the_context_in_the_thread_that_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = install(monkeypatch, Driver())
-    in_a_thread(steps.open_device)
+    in_a_thread(worker.open_device)
     in_a_thread(lambda: gpu_memory.set_up_pool(None))
     assert driver.current == 0
     for _ in range(2):
@@ -149,5 +149,5 @@ def test_a_worker_whose_gpu_failed_can_still_run_steps(
 ) -> None:
     install(monkeypatch, Driver(installed=False))
     with pytest.raises(UsageError):
-        steps.open_device()
+        worker.open_device()
     assert worker.current_plugin() is plugin

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from merge_bench.analysis.timelines import read_aligned
-from merge_bench.campaign.settings_check import CODE
+from merge_bench.campaign.recording import CODE
 from merge_bench.view.export import exporters
 from tests.helpers.timelines import check_trace
 from tests.hosts.conftest import HOST_COUNT, Run

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.campaign.settings_check import CODE
+from merge_bench.campaign.recording import CODE
 from tests.hosts.conftest import Run
 from tests.hosts.make_hosts import Hosts
 

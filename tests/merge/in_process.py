@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from merge_bench.merge.engines import engine_class
-from merge_bench.merge.engines.base import Engine, JoinShape, Side, StoringEngine
+from merge_bench.merge.engines.base import Engine, How, JoinShape, Side, StoringEngine
 from merge_bench.merge.frame import Frame
-from merge_bench.merge.how import How
 
 
 def engines_of(

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from merge_bench.merge.distribution import sendable
 from merge_bench.merge.engines import descriptions, engine_class
-from merge_bench.merge.engines.base import Side
+from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.frame import Frame
-from merge_bench.merge.how import How
 from tests.helpers.examples import examples
 from tests.helpers.frames import random_table, seeds
 from tests.helpers.joins import KEY_KINDS, by_duckdb, tidy

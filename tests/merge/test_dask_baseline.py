@@ -13,11 +13,10 @@ import pytest
 from distributed import Client, Future
 
 from merge_bench.cluster import dask_scheduler_functions
-from merge_bench.merge import dask_baseline_steps
 from merge_bench.merge.distribution import SHUFFLED
-from merge_bench.merge.engines.base import Side
+from merge_bench.merge.engines.base import How, Side
+from merge_bench.merge.exchange import dask as dask_steps
 from merge_bench.merge.frame import Frame
-from merge_bench.merge.how import How
 from merge_bench.merge.plan import Plan
 from tests.helpers.clusters import scheduler_alone
 from tests.helpers.runs import LIMIT
@@ -44,11 +43,9 @@ def test_the_merge_is_planned_without_waiting_for_a_partition(client: Client) ->
     found: list[list[Future]] = []
 
     def submit() -> None:
-        empty = dask_baseline_steps.empty_pandas((fields, fields), plan)
+        empty = dask_steps.empty_pandas((fields, fields), plan)
         with client.as_current():
-            found.append(
-                dask_baseline_steps.futures_of(client, client.persist(dask_baseline_steps.merged(parts, empty, plan)))
-            )
+            found.append(dask_steps.futures_of(client, client.persist(dask_steps.merged(parts, empty, plan))))
 
     thread = threading.Thread(target=submit, daemon=True)
     thread.start()
@@ -88,8 +85,8 @@ def test_an_empty_frame_has_the_types_of_the_chunks() -> None:
     """With nulls or without: a worker whose share of a nullable column has none gives the same types as the others."""
     fields = Frame.from_arrow(TABLE).fields
     plan = planned(How.INNER)
-    empty, _ = dask_baseline_steps.empty_pandas((fields, fields), plan)
+    empty, _ = dask_steps.empty_pandas((fields, fields), plan)
     assert len(empty) == 0
     for table in (TABLE, TABLE.slice(0, 1)):
         chunk = Frame.from_arrow(table).with_nullable({field.name: field.nullable for field in fields})
-        assert list(dask_baseline_steps.dask_frame((chunk, chunk), Side.LEFT, plan).dtypes) == list(empty.dtypes)
+        assert list(dask_steps.dask_frame((chunk, chunk), Side.LEFT, plan).dtypes) == list(empty.dtypes)

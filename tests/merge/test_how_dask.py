@@ -11,17 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merge_bench.merge import dask_baseline_steps as dask_steps
 from merge_bench.merge.distribution import Distribution, sendable
-from merge_bench.merge.engines.base import Side
+from merge_bench.merge.engines.base import How, Side
+from merge_bench.merge.exchange import dask as dask_steps
+from merge_bench.merge.exchange import data_plane
 from merge_bench.merge.frame import Frame
-from merge_bench.merge.how import DASK_JOINS, How
 from tests.helpers.examples import examples
 from tests.helpers.joins import SOME_TABLES, by_duckdb, random_tables, tidy
 from tests.helpers.merge_cases import CASES, Tables, canonical, chunks, rows_of
 
+JOINS = tuple(how for how in How if data_plane("dask").supports_join(how.value))
+
 SEVERAL = ("duplicates", "strings", "nulls and NaN", "several keys", "every type", "no rows")
-WAYS: list[tuple[How, Side | None]] = [(how, sent) for how in DASK_JOINS for sent in (None, *sendable(how))]
+WAYS: list[tuple[How, Side | None]] = [(how, sent) for how in JOINS for sent in (None, *sendable(how))]
 """Kinds of join, and the side that is sent whole; None: a shuffle."""
 FOR_DASK = {
     **{name: each for name, each in SOME_TABLES.items() if name not in ("how", "parts")},

@@ -8,14 +8,12 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from merge_bench.merge import nvtx_ranges
+from merge_bench.merge import merger as merger_module
 from merge_bench.merge.engines import engine_class
 from merge_bench.merge.engines.base import JoinShape
-from merge_bench.merge.exchange.abort import Abort
-from merge_bench.merge.exchange.in_flight import Flight
+from merge_bench.merge.exchange.base import Abort, Flight
 from merge_bench.merge.frame import Frame
-from merge_bench.merge.merger import Merger
-from merge_bench.merge.nvtx_ranges import ranges_of
+from merge_bench.merge.merger import Merger, ranges_of
 from tests.helpers import fake_nvtx
 from tests.merge.test_pipelined_merger import plan
 
@@ -48,7 +46,7 @@ def merger() -> Merger:
 
 
 def test_each_phase_of_each_iteration_on_a_gpu_is_a_range(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvtx_ranges, "describe", lambda name: SimpleNamespace(device_memory=True))
+    monkeypatch.setattr(merger_module, "describe", lambda name: SimpleNamespace(device_memory=True))
     made = merger()
     for _ in range(2):
         assert made.merge().worker.result_rows == 3
@@ -62,6 +60,6 @@ def test_without_a_gpu_there_is_none_and_without_the_package_either(
     merger().merge()
     assert seen == []
     monkeypatch.delitem(sys.modules, "nvtx")
-    monkeypatch.setattr(nvtx_ranges.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(merger_module.importlib.util, "find_spec", lambda name: None)
     with ranges_of("cudf")("join"):
         assert "nvtx" not in sys.modules

@@ -9,14 +9,16 @@ import dask
 import pytest
 from distributed import Client, LocalCluster
 
-from merge_bench.merge import dask_baseline_steps as dask_steps
 from merge_bench.merge.distribution import sendable
-from merge_bench.merge.engines.base import Side
-from merge_bench.merge.how import DASK_JOINS, How
+from merge_bench.merge.engines.base import How, Side
+from merge_bench.merge.exchange import dask as dask_steps
+from merge_bench.merge.exchange import data_plane
 from tests.helpers.merge_cases import Tables
 from tests.helpers.odd_tables import NAMED, VALUES, by_python, every_value, found_rows, of_names, of_values
 from tests.merge.engines.test_odd_tables import cells
 from tests.merge.test_how_dask import pieces
+
+JOINS = tuple(how for how in How if data_plane("dask").supports_join(how.value))
 
 SHUFFLES = ("tasks", "p2p")
 pytestmark = pytest.mark.slow
@@ -39,14 +41,14 @@ def check(tables: Tables, how: How, shuffle: str, sent: Side | None = None) -> N
 
 
 @pytest.mark.parametrize("shuffle", SHUFFLES)
-@pytest.mark.parametrize("how", DASK_JOINS)
+@pytest.mark.parametrize("how", JOINS)
 def test_every_type_beside_the_key(how: How, shuffle: str) -> None:
     check(every_value(), how, shuffle)
 
 
 @pytest.mark.parametrize("shuffle", [pytest.param("tasks", marks=pytest.mark.soak), "p2p"])
 def test_every_type_as_a_key(shuffle: str) -> None:
-    for number, (make, how) in enumerate(zip(VALUES.values(), itertools.cycle(DASK_JOINS), strict=False)):
+    for number, (make, how) in enumerate(zip(VALUES.values(), itertools.cycle(JOINS), strict=False)):
         check(of_values(make(), nulls=number % 3 > 0), how, shuffle)
 
 
@@ -57,14 +59,14 @@ def test_decimals_with_missing_values(kind: str, how: How) -> None:
 
 
 def test_every_name() -> None:
-    ways = [(how, sent) for how in DASK_JOINS for sent in (None, *sendable(how))]
+    ways = [(how, sent) for how in JOINS for sent in (None, *sendable(how))]
     for first, (how, sent) in zip(NAMED, itertools.cycle(ways), strict=False):
         check(of_names(first), how, SHUFFLES[first % 2], sent)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("shuffle", SHUFFLES)
-@pytest.mark.parametrize("how", DASK_JOINS)
+@pytest.mark.parametrize("how", JOINS)
 def test_the_whole_matrix(how: How, shuffle: str) -> None:
     for (_, tables), sent in itertools.product(cells(), (None, *sendable(how))):
         check(tables, how, shuffle, sent)

@@ -13,14 +13,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merge_bench.merge import stores as way_of_storing
+from merge_bench.merge import partition as way_of_storing
 from merge_bench.merge.buffer_pool import ALIGN, BufferPool
 from merge_bench.merge.frame import Bytes, Frame
 from merge_bench.merge.hashing import BLOCK
-from merge_bench.merge.parcel_layout import Layout, Parcel, header_shape
-from merge_bench.merge.partition import BucketReader, Partitioner, bucket_groups
+from merge_bench.merge.partition import (
+    LINES,
+    PLAIN,
+    WAYS,
+    BucketReader,
+    Layout,
+    Parcel,
+    Partitioner,
+    bucket_groups,
+    header_shape,
+)
 from merge_bench.merge.partition_loops import ASSIGNED
-from merge_bench.merge.stores import LINES, PLAIN, WAYS
 from tests.helpers.examples import examples
 from tests.helpers.frames import KINDS, as_value, bits, frame, kinds, multiset, random_table, seeds
 

@@ -7,24 +7,22 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from merge_bench.campaign import make_plan
-from merge_bench.config.resolve import expand, resolve
+from merge_bench.campaign.machine_checks import Machine
 from merge_bench.errors import UsageError
-from merge_bench.merge import pipelined_merger
+from merge_bench.merge import merger as merger_module
 from merge_bench.merge.engines import Description, engine_class
 from merge_bench.merge.engines.base import JoinShape, Side
 from merge_bench.merge.engines.cpu_base import HostEngine
-from merge_bench.merge.exchange.abort import Abort
+from merge_bench.merge.exchange.base import Abort
 from merge_bench.merge.frame import Frame
-from merge_bench.merge.merger import Merger
-from merge_bench.merge.pipelined_merger import PipelinedMerger, make_merger
+from merge_bench.merge.merger import Merger, PipelinedMerger, make_merger
+from merge_bench.merge.partition import LINES, most_streams
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.stores import LINES, most_streams
+from tests.helpers.plans import plan_of
 
 
 def plan(**options: Any) -> Plan:
-    (made,) = expand(resolve({"chunk": (1000,), "workers": (2,), **options}, None, {}))
-    return make_plan.prepare(made, None).plan
+    return plan_of(**{"chunk": 1000, "workers": 2, **options})
 
 
 def test_phases_are_apart_unless_asked_for() -> None:
@@ -43,11 +41,11 @@ def test_dask_orders_its_steps_itself() -> None:
 
 
 def test_an_engine_that_joins_all_at_once_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(make_plan.gpu, "gpu_count", lambda: 2)
+    machine = Machine(gpus=2)
     monkeypatch.setattr(Description, "missing", None)
-    assert plan(engine="cudf").engine == "cudf"
+    assert plan(engine="cudf", machine=machine).engine == "cudf"
     with pytest.raises(UsageError, match="--engine cudf cannot overlap phases"):
-        plan(engine="cudf", pipeline="on")
+        plan(engine="cudf", pipeline="on", machine=machine)
 
 
 def test_the_merger_is_the_one_of_the_plan() -> None:
@@ -75,7 +73,7 @@ def test_headers_have_the_buckets_that_the_engine_has_by_then(monkeypatch: pytes
     before = engine.header_bytes(Side.LEFT)
     engine.use_stores(LINES, most_streams([LINES]))
     told: list[int] = []
-    monkeypatch.setattr(pipelined_merger, "PipelinedExchange", lambda *given: told.append(given[2]))
+    monkeypatch.setattr(merger_module, "PipelinedExchange", lambda *given: told.append(given[2]))
     merger._open(None)
     assert told == [engine.header_bytes(Side.LEFT)]
     assert told[0] > before

@@ -15,8 +15,7 @@ from merge_bench.campaign.cluster_session import check_memory
 from merge_bench.errors import UsageError
 from merge_bench.host.description import Hardware
 from merge_bench.merge.engines import descriptions
-from merge_bench.merge.engines.base import Side
-from merge_bench.merge.how import How
+from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.partition import SLACK
 from merge_bench.merge.plan import PROCESS_BYTES, Plan, check_fits, synthetic_worker_bytes
 from merge_bench.merge.workload.synthetic import SyntheticSpec, generate
@@ -123,8 +122,14 @@ def test_the_most_frequent_key_has_the_part_that_is_told(zipf: float) -> None:
 
 PLAN = Plan(
     workload=SyntheticSpec(2 * 10**9, 0.3, 0), workers=2, iterations=1, warmup=1, launches=1, engine="native",
-    exchange="ucx", protocol="tcp", verify="ends", timeout=60, seed=0, rows_per_chunk=10**9,
+    exchange="ucx", protocol="tcp", verify="ends", timeout=60, seed=0,
 )  # fmt: skip
+
+
+def sized(plan: Plan, rows: int) -> Plan:
+    """The plan with so many rows per chunk."""
+    assert isinstance(plan.workload, SyntheticSpec)
+    return dataclasses.replace(plan, workload=dataclasses.replace(plan.workload, rows=rows * plan.workers))
 
 
 SKEWED = SyntheticSpec(2 * 10**9, 0.3, 0, zipf=1.5)
@@ -142,13 +147,13 @@ def test_a_chunk_that_cannot_fit_is_refused_with_the_largest_that_can(changes: d
     assert caught.value.exit_status == 2
     (found,) = re.findall(r"the largest --chunk that fits is ([\d_]+)", str(caught.value))
     largest = parse_count(found)
-    check_fits(dataclasses.replace(plan, rows_per_chunk=largest), 16 << 30, 2, "here")
+    check_fits(sized(plan, largest), 16 << 30, 2, "here")
     with pytest.raises(UsageError):
-        check_fits(dataclasses.replace(plan, rows_per_chunk=largest + 2000), 16 << 30, 2, "here")
+        check_fits(sized(plan, largest + 2000), 16 << 30, 2, "here")
 
 
 def test_what_is_refused_follows_the_engine_and_whether_phases_overlap() -> None:
-    plan = dataclasses.replace(PLAN, rows_per_chunk=25_000_000)
+    plan = sized(PLAN, 25_000_000)
     memory = 2 * need(25_000_000)
     check_fits(plan, memory, 2, "here")
     for changes in (
@@ -158,14 +163,13 @@ def test_what_is_refused_follows_the_engine_and_whether_phases_overlap() -> None
         {"workload": SKEWED},
     ):
         with pytest.raises(UsageError):
-            check_fits(dataclasses.replace(plan, **changes), memory, 2, "here")
+            check_fits(sized(dataclasses.replace(plan, **changes), 25_000_000), memory, 2, "here")
 
 
 @pytest.mark.parametrize("changes", [{}, {"pipeline": True}, {"exchange": "dask"}, {"workload": SKEWED}])
 def test_workers_whose_processes_do_not_fit_are_refused_with_how_many_do(changes: dict[str, Any]) -> None:
     def with_workers(workers: int) -> Plan:
-        plan = dataclasses.replace(PLAN, workers=workers, rows_per_chunk=100_000, **changes)
-        return dataclasses.replace(plan, workload=dataclasses.replace(plan.workload, rows=100_000 * workers))
+        return sized(dataclasses.replace(PLAN, workers=workers, **changes), 100_000)
 
     memory = 50 * PROCESS_BYTES - 1
     with pytest.raises(UsageError, match=r"the 50 workers on here have .* each; use --workers \d+ or fewer") as caught:
@@ -178,7 +182,7 @@ def test_workers_whose_processes_do_not_fit_are_refused_with_how_many_do(changes
 
 def test_workers_of_tables_need_their_processes_too() -> None:
     side = TableSide("", (), (), ((),) * 3, (0,) * 3)
-    plan = dataclasses.replace(PLAN, workload=TableSpec(side, side, ("id",)), rows_per_chunk=None)
+    plan = dataclasses.replace(PLAN, workload=TableSpec(side, side, ("id",)))
     check_fits(plan, 3 * PROCESS_BYTES, 3, "here")
     with pytest.raises(UsageError, match=r"the merge needs about .* at most 2 workers would fit there"):
         check_fits(plan, 3 * PROCESS_BYTES - 1, 3, "here")
@@ -194,7 +198,7 @@ def test_started_workers_need_memory_for_their_data_only() -> None:
         each = Hardware(available_bytes=available)
         return [Worker(rank=rank, host="here", pid=1, name="", hardware=each) for rank in range(2)]
 
-    plan, data = dataclasses.replace(PLAN, rows_per_chunk=25_000_000), need(25_000_000) - PROCESS_BYTES
+    plan, data = sized(PLAN, 25_000_000), need(25_000_000) - PROCESS_BYTES
     check_memory(plan, started(2 * data))
     with pytest.raises(UsageError, match="the largest --chunk that fits"):
         check_memory(plan, started(2 * data - 2_000_000))

@@ -15,21 +15,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merge_bench.campaign import make_plan
-from merge_bench.config.resolve import expand, resolve
 from merge_bench.errors import UsageError
-from merge_bench.merge import runtime_filter, runtime_filter_loops
+from merge_bench.merge import runtime_filter
 from merge_bench.merge.buffer_pool import BufferPool
-from merge_bench.merge.engines import Description, descriptions
-from merge_bench.merge.engines.base import Engine, FilteringEngine, JoinShape, Share, Side
+from merge_bench.merge.engines import descriptions
+from merge_bench.merge.engines.base import Engine, FilteringEngine, How, JoinShape, Share, Side
 from merge_bench.merge.engines.cpu_base import HostEngine
 from merge_bench.merge.frame import Bytes, Frame
 from merge_bench.merge.hashing import BLOCK
-from merge_bench.merge.how import How
 from merge_bench.merge.runtime_filter import RuntimeFilter
 from tests.helpers.examples import examples
 from tests.helpers.frames import KINDS, multiset, random_table, seeds
 from tests.helpers.merge_cases import chunks
+from tests.helpers.plans import plan_of
 from tests.merge.in_process import engines_of, result, run_once, simulate
 
 ENGINES = [engine.name for engine in descriptions() if not engine.device_memory]
@@ -265,24 +263,21 @@ def test_few_other_keys_pass_the_bloom_filter() -> None:
     rng = np.random.default_rng(7)
     hashes = rng.integers(0, 2**64, 1 << 17, np.uint64)
     words = np.zeros((1 << 17) * runtime_filter.KEY_BITS // 64, np.uint64)
-    runtime_filter_loops.enter(hashes, words)
+    runtime_filter.insert_keys(hashes, words)
     marks = np.empty(1 << 17, np.uint8)
-    runtime_filter_loops.mark_known(hashes, words, marks)
+    runtime_filter.mark_members(hashes, words, marks)
     assert marks.all()
-    runtime_filter_loops.mark_known(rng.integers(0, 2**64, 1 << 17, np.uint64), words, marks)
+    runtime_filter.mark_members(rng.integers(0, 2**64, 1 << 17, np.uint64), words, marks)
     assert 0 < marks.mean() < 0.025
 
 
-def test_the_option(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_option() -> None:
     def filters(**options: Any) -> bool:
-        (made,) = expand(resolve({"chunk": (1000,), "workers": (2,), **options}, None, {}))
-        return make_plan.prepare(made, None).plan.runtime_filter
+        return plan_of(chunk=1000, workers=2, **options).runtime_filter
 
     assert not filters()
     assert filters(runtime_filter="on")
     with pytest.raises(UsageError, match="--exchange dask has no runtime filter"):
         filters(runtime_filter="on", exchange="dask")
-    monkeypatch.setattr(make_plan.gpu, "gpu_count", lambda: 2)
-    monkeypatch.setattr(Description, "missing", None)
     with pytest.raises(UsageError, match="--engine cudf has no runtime filter"):
         filters(runtime_filter="on", engine="cudf")

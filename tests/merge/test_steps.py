@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from merge_bench.errors import RunFailed
-from merge_bench.merge import steps
+from merge_bench.merge import worker
 from merge_bench.merge.merger import Measured
 from merge_bench.records.schema import Flight, FrameCounts, Phases, WorkerIteration
 
@@ -49,25 +49,25 @@ class Plugin:
 def happened(
     plugin: Plugin, count: int, monkeypatch: pytest.MonkeyPatch, *, verify: bool = False, fails: bool = False
 ) -> list[str]:
-    monkeypatch.setattr(steps, "current_plugin", lambda: plugin)
-    monkeypatch.setattr(steps, "time", SimpleNamespace(monotonic=lambda: plugin.now))
+    monkeypatch.setattr(worker, "current_plugin", lambda: plugin)
+    monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic=lambda: plugin.now))
     if fails:
         with pytest.raises(RunFailed):
-            steps.iterate(0, count, warmup=False, verify=verify)
+            worker.iterate(0, count, warmup=False, verify=verify)
     else:
-        steps.iterate(0, count, warmup=False, verify=verify)
+        worker.iterate(0, count, warmup=False, verify=verify)
     return plugin.happened
 
 
 def test_a_long_iteration_is_sent_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    long = 1.5 * steps.HELD_SECONDS
+    long = 1.5 * worker.HELD_SECONDS
     assert happened(Plugin(long), 2, monkeypatch) == ["merge 0", "iteration 0", "merge 1", "iteration 1"]
 
 
 def test_short_iterations_are_sent_several_at_a_time_so_that_sending_disturbs_few(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found = happened(Plugin(steps.HELD_SECONDS / 2.5), 5, monkeypatch)
+    found = happened(Plugin(worker.HELD_SECONDS / 2.5), 5, monkeypatch)
     assert found == [
         "merge 0", "iteration 0",
         "merge 1", "merge 2", "merge 3", "iteration 1", "iteration 2", "iteration 3",
@@ -76,11 +76,11 @@ def test_short_iterations_are_sent_several_at_a_time_so_that_sending_disturbs_fe
 
 
 def test_what_was_measured_before_a_failure_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = happened(Plugin(steps.HELD_SECONDS / 10, failing=2), 5, monkeypatch, fails=True)
+    found = happened(Plugin(worker.HELD_SECONDS / 10, failing=2), 5, monkeypatch, fails=True)
     assert found == ["merge 0", "iteration 0", "merge 1", "merge 2", "iteration 1"]
 
 
 def test_each_iteration_is_sent_before_its_result_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = happened(Plugin(steps.HELD_SECONDS / 10), 2, monkeypatch, verify=True)
+    found = happened(Plugin(worker.HELD_SECONDS / 10), 2, monkeypatch, verify=True)
     one = ["merge 0", "iteration 0", "verify", "verification 0"]
     assert found == [*one, *(each.replace("0", "1") for each in one)]

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from merge_bench.campaign import record_timeline
-from merge_bench.campaign.record_timeline import MOST_SHARE, decide, most_share
+from merge_bench.campaign import recording
+from merge_bench.campaign.recording import MOST_SHARE, decide, most_share
 from merge_bench.errors import UsageError
-from merge_bench.merge import steps, time_notes
-from merge_bench.merge.steps import NoteCost
+from merge_bench.merge import time_notes, worker
 from merge_bench.merge.time_notes import KeptTimelines, TimeNotes, note_seconds
+from merge_bench.merge.worker import NoteCost
 from merge_bench.records.schema import TimelineLine
 from merge_bench.records.timeline import Batch, Span, Timeline, TimelineHead, TimelineIteration, WorkerTimeline
 from tests.merge.test_pipelined_merger import plan
@@ -83,12 +83,12 @@ def test_rounds_of_the_link_measurement_count_as_events() -> None:
 def test_no_timeline_is_recorded_where_no_iteration_was_kept(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
     iterations = [TimelineIteration(index=index, workers=[spans(3)]) for index in range(kept)]
     found = Timeline(head=TimelineHead(launch=0, clocks=[]), iterations=iterations, rounds=[])
-    monkeypatch.setattr(record_timeline, "gathered", lambda *_: found)
+    monkeypatch.setattr(recording, "gathered", lambda *_: found)
     lines: list[TimelineLine] = []
     files: list[str] = []
     writer = SimpleNamespace(write=lines.append, write_beside=lambda name, _: files.append(name))
     session: Any = SimpleNamespace(launch=0, plan=plan(timeline="on"), writer=writer)
-    record_timeline.record_timeline(session, decide(session.plan, []), None)
+    recording.record_timeline(session, decide(session.plan, []), None)
     (line,) = lines
     assert (line.recorded, line.because) == ((True, "asked for") if kept else (False, "too many events"))
     assert files == [line.file] * kept
@@ -145,10 +145,10 @@ def test_a_worker_stops_to_note_once_that_takes_too_much(
 
     plugin.merger.merge, plugin.merger.sides = merge, []
     plugin.launch = SimpleNamespace(rank=0, plan=SimpleNamespace(workers=1), timelines=None)
-    monkeypatch.setattr(steps, "current_plugin", lambda: plugin)
-    monkeypatch.setattr(steps, "note_seconds", lambda: 1e-6)
+    monkeypatch.setattr(worker, "current_plugin", lambda: plugin)
+    monkeypatch.setattr(worker, "note_seconds", lambda: 1e-6)
     monkeypatch.setattr(plugin, "send", lambda *_, **__: None)
-    found = steps.iterate(0, 3, warmup=False, verify=False, timeline=most)
+    found = worker.iterate(0, 3, warmup=False, verify=False, timeline=most)
     assert found == NoteCost(99, 1e-6, 0.005)
     assert noted == [True, True, kept is not None]
     assert (plugin.launch.timelines and list(plugin.launch.timelines.iterations)) == kept

@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from merge_bench.merge import parcel_sizes
 from merge_bench.merge.buffer_pool import BufferPool
-from merge_bench.merge.parcel_sizes import parcel_bytes
 from merge_bench.merge.partition import Partitioner
 from merge_bench.merge.workload import synthetic
-from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.merge.workload.synthetic import SyntheticSpec, parcel_bytes
 from merge_bench.probe.shared.exchange_matrix import (
     BLANK,
     PERIOD,
@@ -50,7 +48,7 @@ def test_parcels_have_the_sizes_that_a_partition_makes(rows: int, workers: int, 
 def test_keys_in_blocks_are_those_of_the_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = SyntheticSpec(30_001, 0.3, 1)
     whole = [parcel_bytes(spec, rank, 3) for rank in range(3)]
-    monkeypatch.setattr(parcel_sizes, "BLOCK_ROWS", 1000)
+    monkeypatch.setattr(synthetic, "BLOCK_ROWS", 1000)
     assert [parcel_bytes(spec, rank, 3) for rank in range(3)] == whole
 
 
@@ -155,7 +153,7 @@ def test_without_a_limit_two_ranks_are_told_why_and_what_to_give(tmp_path: Path)
 def test_a_drawing_has_a_line_for_each_backend_over_size(tmp_path: Path) -> None:
     (panel,) = panels_of(stored(tmp_path))
     assert "Bandwidth of a rank" in panel.title
-    assert "Message size" in panel.picture.x.title
+    assert "Message size" in panel.x.title
 
 
 def test_wrong_bytes_are_marked(tmp_path: Path) -> None:

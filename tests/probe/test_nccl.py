@@ -16,7 +16,7 @@ from merge_bench.errors import RunFailed, UsageError
 from merge_bench.host import cuda_context
 from merge_bench.merge.engines import gpu_memory
 from merge_bench.merge.engines.gpu_memory import DeviceBytes
-from merge_bench.merge.exchange.abort import Abort
+from merge_bench.merge.exchange.base import Abort
 from merge_bench.probe.shared.exchange_matrix import equal
 from merge_bench.probe.shared.exchange_rows import Pattern
 from merge_bench.probe.shared.over_nccl import OverNccl

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -21,7 +22,9 @@ from tests.helpers.members import run_with
 DOCS = Path(__file__).parents[2] / "docs"
 CLOCK = """
 from merge_bench.config import parsers
-from merge_bench.config.options import Option
+from dataclasses import dataclass
+
+from merge_bench.config.option import Options, option
 from merge_bench.probe.shared.base import Probe, ProbeKind
 from merge_bench.probe.shared.measures import TIME
 
@@ -39,10 +42,10 @@ class Clock(Probe):
         return prepared
 
     def launch(self, job, writer, progress, index):
-        from merge_bench.campaign.launch import recorded
+        from merge_bench.campaign.launch import record_outcome
         from merge_bench.records.schema import Cluster, LaunchLine, ProbeLine, Worker
 
-        with recorded(job, writer, index, self) as outcome:
+        with record_outcome(job, writer, index, self) as outcome:
             workers = [Worker(rank=rank, host="h", pid=1, name=f"w-{rank}") for rank in range(2)]
             writer.write(
                 LaunchLine(
@@ -66,11 +69,16 @@ class Clock(Probe):
         pass
 
 
+@dataclass(frozen=True, kw_only=True)
+class ClockOptions(Options):
+    times: int | None = option(parsers.count(1), None, "How often.", "N")
+
+
 PROBE = ProbeKind(
     name="clock",
     help="Mean time of reading a clock.",
-    options=(Option("times", parsers.count(1), None, "How often.", "N"),),
-    make=lambda values: Clock(values["times"]),
+    options=ClockOptions,
+    make=lambda options, run: Clock(options.times),
     latency=TIME,
 )
 """
@@ -112,7 +120,7 @@ def test_one_file_more_is_one_probe_more(clock: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("probe", probes().values(), ids=lambda probe: probe.name)
-def test_every_probe_and_option_is_described(probe: ProbeKind) -> None:
+def test_every_probe_and_option_is_described(probe: ProbeKind[Any]) -> None:
     text = (DOCS / "probe.md").read_text(encoding="utf-8")
     assert f"| `probe {probe.name}` | " in text
-    assert [option.name for option in probe.options if f"`--{option.name}" not in text] == []
+    assert [option.name for option in probe.options.table() if f"`--{option.name}" not in text] == []

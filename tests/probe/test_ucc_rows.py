@@ -18,10 +18,11 @@ from unittest.mock import patch
 
 import pytest
 
+from merge_bench.config.options import RunOptions
 from merge_bench.errors import Caution, LaunchFailed
 from merge_bench.probe.ranks.launch import RankSession
 from merge_bench.probe.ranks.mpirun import OPEN_MPI, Mpi
-from merge_bench.probe.reduce_scatter import make
+from merge_bench.probe.reduce_scatter import ReduceScatterOptions, make
 from merge_bench.records.schema import ProbeLine, Worker
 from tests.probe.fake_ucc import fake_ucc
 
@@ -66,7 +67,7 @@ def session(monkeypatch: pytest.MonkeyPatch) -> FirstRank:
 def measure(session: FirstRank, monkeypatch: pytest.MonkeyPatch, folder: Path, asked: dict[str, str], **fake: Any):  # type: ignore[no-untyped-def]
     """Measure on two ranks with an ucc_perftest as of `fake_ucc`."""
     monkeypatch.setenv("PATH", fake_ucc(folder / "bin", **fake)["PATH"])
-    probe = make({"counts": None, "algorithms": "ucc-ucp", "iterations": 7, "mpirun": None, **asked})
+    probe = make(ReduceScatterOptions(**{"algorithms": "ucc-ucp", "iterations": 7, **asked}), RunOptions())
     probe.measure(session)
 
 

@@ -19,9 +19,9 @@ from click.testing import CliRunner
 from merge_bench import api
 from merge_bench.cli import cli
 from merge_bench.records.reader import read_campaign
-from merge_bench.view.report.full import markdown_report
-from merge_bench.view.report.full.build import References, build
-from merge_bench.view.report.full.write import ucx_defaults
+from merge_bench.view.html_report.build import References, build
+from merge_bench.view.html_report.write import ucx_defaults
+from merge_bench.view.report import markdown
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "campaigns"
 MERGES = ("run", "baseline", "sweep", "tables", "one-sender", "gpu", "import", "failed", "interrupted")
@@ -55,9 +55,9 @@ def made(kind: str, name: str) -> str:
             for each in ("iterations", "workers", "pairs", "launches", "probes")
         }
         return json.dumps(frames, default=str)
-    if name == "report.md" and kind in MERGES:  # without the page: tests/view/report/full has those of merges
+    if name == "report.md" and kind in MERGES:  # without the page: tests/view/html_report has those of merges
         campaigns = [read_campaign(kind)]
-        return markdown_report.render(build(campaigns, References(), ucx_defaults(campaigns)), {})
+        return markdown.render_report(build(campaigns, References(), ucx_defaults(campaigns)), {})
     if name == "report.md":
         with tempfile.TemporaryDirectory() as folder:
             page, text = Path(folder) / "report.html", Path(folder) / "report.md"

@@ -22,7 +22,7 @@ from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 
 SYNTHETIC = made.Plan(
     workload=SyntheticSpec(2000, 0.3, 7), workers=2, iterations=3, warmup=1, launches=4, engine="native",
-    exchange="ucx", protocol="tcp", verify="ends", timeout=15.0, seed=7, rows_per_chunk=1000, pipeline=True,
+    exchange="ucx", protocol="tcp", verify="ends", timeout=15.0, seed=7, pipeline=True,
     require_transport=("tcp",),
 )  # fmt: skip
 
@@ -34,8 +34,8 @@ def recorded(plan: made.Plan) -> dict[str, object]:
 
 def test_readers_know_every_option_of_a_merge() -> None:
     options = recorded(SYNTHETIC)
-    assert unknown_fields(options, read.Plan.of(options)) == []
-    found = read.Plan.of(options)
+    assert unknown_fields(options, read.RecordedPlan.of(options)) == []
+    found = read.RecordedPlan.of(options)
     assert (found.workers, found.rows_per_chunk, found.pipeline, found.require_transport) == (2, 1000, True, ["tcp"])
     assert found.workload is not None
     assert (found.workload.name, found.workload.fraction, found.workload.zipf) == ("synthetic", 0.3, 0.0)
@@ -45,8 +45,8 @@ def test_readers_know_everything_that_is_recorded_of_tables(tmp_path: Path) -> N
     file = str(tmp_path / "t.parquet")
     pq.write_table(pa.table({"id": [1, 2, 3], "v": [1.0, None, 2.0]}), file)
     spec = plan_tables(file, file, ["id"], ["id"], 2, "native")
-    options = recorded(replace(SYNTHETIC, workload=spec, rows_per_chunk=None))
-    found = read.Plan.of(options)
+    options = recorded(replace(SYNTHETIC, workload=spec))
+    found = read.RecordedPlan.of(options)
     assert unknown_fields(options, found) == []
     assert found.rows_per_chunk is None
     assert found.workload is not None
@@ -56,7 +56,7 @@ def test_readers_know_everything_that_is_recorded_of_tables(tmp_path: Path) -> N
 
 
 def test_an_option_of_another_type_counts_as_missing_and_the_others_are_read() -> None:
-    found = read.Plan.of({**recorded(SYNTHETIC), "workers": "many", "workload": 5, "colour": "blue"})
+    found = read.RecordedPlan.of({**recorded(SYNTHETIC), "workers": "many", "workload": 5, "colour": "blue"})
     assert (found.workers, found.workload, found.iterations, found.engine) == (None, None, 3, "native")
 
 
@@ -70,7 +70,7 @@ def tables(left: object = TABLE, **others: object) -> dict[str, Any]:
 
 def test_of_a_workload_only_the_field_of_another_type_is_missing() -> None:
     options = tables({**TABLE, "rows": "3"}, keys=7)
-    found = read.Plan.of(options)
+    found = read.RecordedPlan.of(options)
     assert found.workers == 2
     assert found.workload is not None
     assert (found.workload.name, found.workload.rows, found.workload.keys) == ("tables", 6, None)
@@ -102,5 +102,5 @@ def test_a_value_of_another_type_makes_another_problem(tmp_path: Path, other: di
 
 
 def test_a_plan_of_something_else_has_no_such_options() -> None:
-    found = read.Plan.of({"probe": "p2p", "launches": 3, "sizes": [1024], "iterations": None})
+    found = read.RecordedPlan.of({"probe": "p2p", "launches": 3, "sizes": [1024], "iterations": None})
     assert (found.probe, found.launches, found.iterations, found.workers) == ("p2p", 3, None, None)

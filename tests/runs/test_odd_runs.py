@@ -15,12 +15,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from merge_bench.merge.engines import descriptions
-from merge_bench.merge.how import DASK_JOINS, How
+from merge_bench.merge.engines.base import How
+from merge_bench.merge.exchange import data_plane
 from merge_bench.records.schema import VerificationLine
 from tests.helpers.clusters import dask_cluster
 from tests.helpers.merge_cases import Tables, canonical
 from tests.helpers.odd_tables import NAMED, NAMES, VALUES, by_python, every_value, found_rows, of_names, of_values
 from tests.helpers.runs import Finished, command
+
+JOINS = tuple(how for how in How if data_plane("dask").supports_join(how.value))
 
 ONCE = ("--iterations", "1", "--warmup", "0", "--link-rounds", "0", "--workers", "2")
 WAYS = [
@@ -149,6 +152,6 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path, options: tuple[str, .
 def test_every_way_on_one_cluster(tmp_path: Path, scheduler_file: Path, options: tuple[str, ...]) -> None:
     every = [odd_tables(), *(of_names(first) for first in NAMED if NAMES[first].isidentifier())]
     every += [of_values(make()) for name, make in VALUES.items() if not name.startswith("timestamp[s")]
-    hows = itertools.cycle(DASK_JOINS if "dask" in options else How)
+    hows = itertools.cycle(JOINS if "dask" in options else How)
     for number, (tables, how) in enumerate(zip(every, hows, strict=False)):
         check_written(tmp_path / str(number), scheduler_file, tables, how, *options)

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from merge_bench.merge.engines.base import Side
-from merge_bench.merge.how import How
+from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.plan import sent_row_bytes
 from merge_bench.records.schema import FailureLine, IterationLine, VerificationLine
 from tests.helpers.clusters import dask_cluster

@@ -21,7 +21,7 @@ from tornado.testing import bind_unused_port
 
 from merge_bench.host.addresses import origins
 from merge_bench.service.api import LOCAL, Limits, Service
-from merge_bench.service.pages import Gate, QuietIndex
+from merge_bench.service.pages import Gate, QuietResults
 from merge_bench.service.rules import Rules
 from merge_bench.service.runner import Runner
 from merge_bench.service.store import Store
@@ -106,13 +106,13 @@ def running(folder: Path, limits: Limits) -> Iterator[Running]:
 
     async def main() -> None:
         listening, port = bind_unused_port(address="127.0.0.1")
-        index = QuietIndex(folder / "results", runner)
+        index = QuietResults(folder / "results", runner)
         service = Service(
             store=store, runner=runner, rules=Rules(folder / "results", (folder / "tables",)), limits=limits,
-            hosts=frozenset(origins("127.0.0.1", port)), scheme="http", results=index.scan,
+            hosts=frozenset(origins("127.0.0.1", port)), scheme="http", results=index,
         )  # fmt: skip
         services.append(service)
-        gate = Gate(service, index, make_pages, pace=lambda: 0.0)
+        gate = Gate(service, make_pages, pace=lambda: 0.0)
         server = HTTPServer(gate, max_body_size=limits.body_bytes)
         server.add_sockets([listening])
         pages = BaseServer(IOLoop.current(), gate.pages, server)

@@ -20,14 +20,13 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from merge_bench.service.api import LOCAL, ROUTES, Limits, Service
-from merge_bench.service.openapi import document
+from merge_bench.service.api import LOCAL, ROUTES, Limits, Service, openapi_document
 from tests.analysis.history.made_up import Nights, write
 from tests.helpers.examples import examples
 from tests.service.in_process import Running, running
 from tests.service.schemas import ANYTHING, HOSTILE, values
 
-DOCUMENT = document(ROUTES, "0")
+DOCUMENT = openapi_document(ROUTES, "0")
 RUN = {"command": "run", "options": {"chunk": "1e4"}}
 
 

@@ -124,7 +124,7 @@ def test_a_token_is_sought_in_the_environment_then_in_a_file_that_only_its_owner
     ["ftp://x", "https://", "https://me:token@x", "https://x/path", "https://x?y", "https://x,key", "https://x y"],
 )
 def test_the_address_of_a_service_is_checked(url: str) -> None:
-    with pytest.raises(UsageError, match="--on"):
+    with pytest.raises(UsageError, match="--service"):
         Client(url, "token")
 
 

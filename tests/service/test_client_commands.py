@@ -27,7 +27,7 @@ def on_fake(server: Fake, folder: Path, *words: str, **surroundings: str) -> Any
     environ = {"MERGE_BENCH_TOKEN": TOKEN, **surroundings}
     verb = ("tune",) if words[:1] == ("tune",) else ("run",)
     return command(
-        folder, *words[words[:1] == verb :], "--on", server.url, environ=environ, json_output=False, verb=verb
+        folder, *words[words[:1] == verb :], "--service", server.url, environ=environ, json_output=False, verb=verb
     )
 
 
@@ -58,7 +58,18 @@ def test_exactly_the_options_that_were_given_are_sent_as_they_were_typed(
     pretends.check_refused("is a shipped config with other settings")
     on_fake(server, tmp_path / "3", "--configs", f"{config},tcp").check_refused("shipped configs")
     on_fake(server, tmp_path / "4", "--dry-run").check_refused("--dry-run")
-    on_fake(server, tmp_path / "5", "--on", "key").check_refused("address of one service")
+    on_fake(server, tmp_path / "5", "--left", "a", "--right", "b", "--on", "key")
+    assert server.asked[-3][2]["options"]["on"] == ["key"]
+    assert on_fake(server, tmp_path / "6", "--service", "key", MERGE_BENCH_SERVICE="http://127.0.0.1:1").status != 2
+
+
+def test_the_old_form_of_the_address_works_with_a_warning(fake: Callable[..., Fake], tmp_path: Path) -> None:
+    server = fake(records=(write_campaign(tmp_path) / RECORDS).read_bytes())
+    for number, (words, more) in enumerate([(("--on", server.url), {}), ((), {"MERGE_BENCH_ON": server.url})]):
+        environ = {"MERGE_BENCH_TOKEN": TOKEN, **more}
+        done = command(tmp_path / str(number), *words, environ=environ, json_output=False, verb=("run",))
+        assert (done.status, done.errors.count("--service")) == (0, 1)
+        assert "on" not in server.asked[-3][2]["options"]
 
 
 @pytest.mark.parametrize(
@@ -105,7 +116,7 @@ def test_a_second_ctrl_c_leaves_at_once_and_names_the_command_that_cancels(
     server = fake({"state": "running"})
     (tmp_path / "tmp").mkdir()
     surroundings = environment(tmp_path / "tmp", {"MERGE_BENCH_TOKEN": TOKEN})
-    words = [sys.executable, "-P", "-m", "merge_bench", "run", "--on", server.url]
+    words = [sys.executable, "-P", "-m", "merge_bench", "run", "--service", server.url]
     process = subprocess.Popen(words, env=surroundings, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + LIMIT
     for asked in ("GET /api/jobs/7", "DELETE /api/jobs/7"):
@@ -174,7 +185,7 @@ def test_only_a_command_that_follows_a_job_waits_for_a_service_that_is_away(
 
 
 def typed(server: Fake | RealService, folder: Path, verb: str, *words: str, token: str = TOKEN) -> Finished:
-    words = (*words, "--on", server.url)
+    words = (*words, "--service", server.url)
     return command(folder, *words, environ={"MERGE_BENCH_TOKEN": token}, json_output=False, verb=verb.split())
 
 

@@ -28,12 +28,12 @@ LONG = ("--chunk", "1e4", "--iterations", "1_000_000", "--workers", "1", "--veri
 
 
 class OnService:
-    """`merge-bench VERB … --on URL`, started in a folder of its own, with the token of `service`."""
+    """`merge-bench VERB … --service URL`, started in a folder of its own, with the token of `service`."""
 
     def __init__(self, folder: Path, service: RealService, *words: str, stderr: int = subprocess.PIPE) -> None:
         self.results, self.output, temp = folder / "home", "", folder / "client"
         temp.mkdir(parents=True, exist_ok=True)
-        surroundings = environment(temp, {"MERGE_BENCH_TOKEN": service.token, "MERGE_BENCH_ON": service.url})
+        surroundings = environment(temp, {"MERGE_BENCH_TOKEN": service.token, "MERGE_BENCH_SERVICE": service.url})
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "merge_bench", *words, "--results", str(self.results)], cwd=folder, text=True,
             env=surroundings, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True,

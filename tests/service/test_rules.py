@@ -52,7 +52,7 @@ def test_options_become_one_word_each(rules: Rules) -> None:
         "run", "--chunk=1e4,20000", "--iterations=1", "--verify=full", "--check-link",
     ]  # fmt: skip
     assert words(rules, "probe p2p", options={"sizes": "8,1M", "repetitions": 2}, configs=["tcp"]) == [
-        "probe", "p2p", f"--config={FOLDER}/tcp.cfg", "--sizes=8,1M", "--repetitions=2",
+        "probe", "p2p", f"--config={FOLDER}/tcp.cfg", "--sizes=8,1M", "--launches=2",
     ]  # fmt: skip
     assert words(rules, "tune", configs=["tcp.cfg"], options={"budget": "5m"})[1:] == [
         f"{FOLDER}/tcp.cfg", "--budget=5m",
@@ -100,7 +100,7 @@ def test_options_that_reach_beyond_the_job_are_refused(rules: Rules, command: st
 def test_every_option_with_free_text_was_decided_about(rules: Rules) -> None:
     """A new option that takes any text is refused until it is listed."""
     every = [("run", option) for option in OPTIONS]
-    every += [(f"probe {name}", option) for name, kind in probes().items() for option in kind.options]
+    every += [(f"probe {name}", option) for name, kind in probes().items() for option in kind.options.table()]
     accepted = set()
     for command, option in every:
         try:

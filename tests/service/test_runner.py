@@ -14,19 +14,20 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from merge_bench.records.campaign import JOB
 from merge_bench.records.schema import CampaignLine, EndLine
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.service import processes
-from merge_bench.service.runner import LOG, Runner
+from merge_bench.service.runner import LOG, Runner, end_job_processes, job_mark, job_processes
 from merge_bench.service.store import Row, Store
 
 POLITE = "import signal, sys, time; signal.signal(2, lambda *_: sys.exit(3)); print(1, flush=True); time.sleep(600)"
 DEAF = "import signal, time; [signal.signal(n, signal.SIG_IGN) for n in (2, 15)]; print(1, flush=True); time.sleep(600)"
 PARENT = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {DEAF!r}], start_new_session=True); print(1)"
 """Ends at once, and leaves a process in a session of its own."""
-ALONE = (
-    "import os, sys; from merge_bench.service import processes as p; sys.exit(p.members(sys.argv[1]) != [os.getpid()])"
-)
+ALONE = """import os, sys
+from merge_bench.service.runner import job_processes
+sys.exit(job_processes(sys.argv[1]) != [os.getpid()])
+"""
 """Fails if another process of a job is there."""
 TIMED = "import sys, time; open(sys.argv[1], 'a').write('('); time.sleep(0.05); open(sys.argv[1], 'a').write(')')"
 
@@ -66,7 +67,7 @@ class Service:
         return self.job(number).state == "running" and log.exists() and log.read_text() != ""
 
     def members(self) -> list[int]:
-        return processes.members(self.store.instance)
+        return job_processes(self.store.instance)
 
 
 @pytest.fixture
@@ -96,7 +97,7 @@ def test_the_exit_status_is_kept_and_the_output(service: Service) -> None:
 
 
 def test_a_client_s_token_and_service_do_not_reach_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("MERGE_BENCH_TOKEN", "MERGE_BENCH_TOKEN_FILE", "MERGE_BENCH_ON"):
+    for name in ("MERGE_BENCH_TOKEN", "MERGE_BENCH_TOKEN_FILE", "MERGE_BENCH_ON", "MERGE_BENCH_SERVICE"):
         monkeypatch.setenv(name, "secret")
     service = Service(tmp_path)
     service.runner.start()
@@ -185,12 +186,12 @@ def test_a_service_that_is_started_again_ends_what_a_killed_one_left(
 
 
 def test_processes_of_another_service_are_left_alone(tmp_path: Path) -> None:
-    mark = {**os.environ, processes.VARIABLE: processes.mark("another", 1)}
+    mark = {**os.environ, JOB: job_mark("another", 1)}
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env=mark) as other:
-        until(lambda: processes.members("another") == [other.pid])
-        processes.end("anothe", 0.0)
+        until(lambda: job_processes("another") == [other.pid])
+        end_job_processes("anothe", 0.0)
         assert other.poll() is None
-        processes.end("another", 0.0)
+        end_job_processes("another", 0.0)
         assert other.wait() == -signal.SIGKILL
 
 
@@ -201,8 +202,8 @@ def test_a_job_that_was_over_when_its_service_was_killed_does_not_run_again(
     service = Service(tmp_path)
     number = service.add("pass", resume=True)
     service.store.take()
-    mark = processes.mark(service.store.instance, number)
-    with_mark = {"environment": {processes.VARIABLE: mark}}
+    mark = job_mark(service.store.instance, number)
+    with_mark = {"environment": {JOB: mark}}
     head = CampaignLine(campaign_id="x", argv=[], version="0", configs=[], plans=[], runs=[], surroundings=with_mark)
     writer = CampaignWriter.create(tmp_path / "results", "x")
     writer.write(head)
@@ -234,11 +235,11 @@ def test_a_job_that_cannot_be_started_stays_in_the_queue(service: Service, monke
 def test_the_campaign_of_a_job_is_found_though_the_clock_was_set_back(tmp_path: Path) -> None:
     service = Service(tmp_path)
     job = service.job(service.add("print(1)"))
-    mark = processes.mark(service.store.instance, job.id)
+    mark = job_mark(service.store.instance, job.id)
     with CampaignWriter.create(tmp_path / "results", "tcp") as writer:
         head = CampaignLine(
             campaign_id="x", argv=[], version="0", configs=[], plans=[], runs=[],
-            surroundings={"environment": {processes.VARIABLE: mark}},
+            surroundings={"environment": {JOB: mark}},
         )  # fmt: skip
         writer.write(head)
     queued_later = msgspec.structs.replace(job, created=job.created + 3600)

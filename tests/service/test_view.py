@@ -22,11 +22,11 @@ from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from merge_bench.errors import MergeBenchError
+from merge_bench.records.results_folder import YOURS
 from merge_bench.records.writer import RECORDS
 from merge_bench.service.api import ROUTES, Limits
-from merge_bench.service.pages import Queue, QuietIndex
+from merge_bench.service.pages import Queue, QuietResults
 from merge_bench.service.sessions import SESSION_SECONDS, Sessions
-from merge_bench.view.dashboard.campaign_index import YOURS, Index
 from tests.helpers.synthetic_campaigns import write_campaign
 from tests.service.in_process import Running, running
 from tests.service.test_api import RUN
@@ -230,19 +230,17 @@ def test_while_a_job_runs_no_result_but_that_of_the_job_and_of_the_one_before_is
         return types.SimpleNamespace(id=number, attempts=1, result=result)
 
     def listed() -> dict[str, str]:
-        return {entry.folder.name: entry.status for entry in index.scan() if entry.origin == YOURS}
+        return {entry.folder.name: entry.status for entry in index.entries() if entry.origin == YOURS}
 
     old, first, second, foreign = (write_campaign(tmp_path, end=None) for _ in range(4))
     moved = [folder.rename(tmp_path / f"later-{folder.name}") for folder in (first, second, foreign)]
     runner = FakeRunner()
-    index = QuietIndex(tmp_path, runner)
+    index = QuietResults(tmp_path, runner)
     monkeypatch.setattr("merge_bench.service.pages.HOLD_SECONDS", 0.0)
     assert len(listed()) == 4
     for folder in moved:
         folder.rename(tmp_path / folder.name.removeprefix("later-"))
     runner.current = job(1, None)
-    scans = []
-    monkeypatch.setattr(Index, "_scan", lambda index: scans.append(index))
     assert first.name not in listed()
     runner.current = job(1, first.name)
     assert listed()[first.name] == "unfinished"
@@ -253,7 +251,6 @@ def test_while_a_job_runs_no_result_but_that_of_the_job_and_of_the_one_before_is
     assert (found[first.name], found[second.name]) == ("done", "unfinished")
     assert old.name in found
     assert foreign.name not in found
-    assert scans == []
 
 
 def test_a_token_that_only_reads_sees_jobs_and_cancels_none_and_one_that_was_removed_sees_nothing(

@@ -24,7 +24,7 @@ FILES = {
     "merge_bench/merge/plan.py": """\
 from __future__ import annotations
 from typing import TYPE_CHECKING
-from merge_bench.merge import steps
+from merge_bench.merge import worker
 if TYPE_CHECKING:
     from merge_bench.merge.exchange.dask import D
 
@@ -41,7 +41,7 @@ def choose(values, plan, other, found, known=lambda one: one):
     if (made := any((asked := x) for x in other)):
         return values[other], other["chunk"]
 """,
-    "merge_bench/merge/steps.py": "def step():\n    from . import plan\n",
+    "merge_bench/merge/worker.py": "def step():\n    from . import plan\n",
     "merge_bench/merge/exchange/dask.py": 'from ..plan import choose\nplan.exchange == "dask"\n',
     "tests/test_plan.py": """\
 from merge_bench.merge.plan import choose, _hidden
@@ -98,9 +98,9 @@ def test_each_figure(name: str, value: int, figures: dict[str, Any]) -> None:
 
 
 def test_places_are_those_that_were_counted(figures: dict[str, Any]) -> None:
-    assert figures["circles of files"]["where"] == ["merge_bench.merge.plan merge_bench.merge.steps"]
+    assert figures["circles of files"]["where"] == ["merge_bench.merge.plan merge_bench.merge.worker"]
     assert figures["circles with types"]["where"] == [
-        "merge_bench.merge.exchange.dask merge_bench.merge.plan merge_bench.merge.steps"
+        "merge_bench.merge.exchange.dask merge_bench.merge.plan merge_bench.merge.worker"
     ]
     assert figures["readers of a results folder"]["where"] == ["merge_bench/history.py: stat"]
     assert figures["longest line of these pages"]["where"] == [f"{DOCS}/page.md:3"]

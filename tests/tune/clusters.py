@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import msgspec
 
-from merge_bench.campaign.make_plan import Prepared
+from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import Head, Job
-from merge_bench.campaign.resume import _end
+from merge_bench.campaign.resume import end_killed_launches
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
@@ -50,7 +50,7 @@ class _Prepared:
     settings: _Settings = field(default_factory=_Settings)
 
 
-PREPARED = cast("list[Prepared]", [_Prepared(_Plan(1_000_000)), _Prepared(_Plan(25_000_000))])
+PREPARED = cast("list[PlannedRun]", [_Prepared(_Plan(1_000_000)), _Prepared(_Plan(25_000_000))])
 
 
 def begin(folder: Path, *words: str, **asked: Any) -> CampaignWriter:
@@ -69,12 +69,9 @@ def begin(folder: Path, *words: str, **asked: Any) -> CampaignWriter:
 
 
 def reopened(folder: Path) -> CampaignWriter:
-    """As `resuming.go_on` does."""
+    """As `reopen_newest` does."""
     writer = CampaignWriter.resume(folder)
-    assert writer is not None
-    for launch in read_campaign(folder).launches:
-        if launch.end is None:
-            _end(writer, launch)
+    end_killed_launches(writer, read_campaign(folder))
     return writer
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.campaign.make_plan import Prepared
+from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.cluster.signals import Interrupted
 from merge_bench.errors import NotRecorded, RunFailed, UsageError, WrongResult
@@ -156,7 +156,7 @@ def test_seconds_of_the_budget_are_those_of_the_records(tmp_path: Path) -> None:
 
 
 def test_an_interruption_while_a_config_is_read_is_no_failure_of_it(tmp_path: Path) -> None:
-    def load(path: Path) -> list[Prepared]:
+    def load(path: Path) -> list[PlannedRun]:
         raise Interrupted("interrupted by SIGINT")
 
     with begin(tmp_path) as writer, pytest.raises(Interrupted):
@@ -164,7 +164,7 @@ def test_an_interruption_while_a_config_is_read_is_no_failure_of_it(tmp_path: Pa
 
 
 def test_a_config_that_is_refused_costs_no_launch_and_does_not_win(tmp_path: Path) -> None:
-    def load(path: Path) -> list[Prepared]:
+    def load(path: Path) -> list[PlannedRun]:
         if "UCX_A=" in path.read_text():
             raise UsageError("UCX_A is unknown")
         return PREPARED

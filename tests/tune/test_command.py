@@ -13,6 +13,7 @@ from merge_bench import cli
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.cli.tune import tune
 from merge_bench.cluster.signals import Interrupted
+from merge_bench.errors import UsageError
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.schema import Config, ConfigLine, TuneLine
 from merge_bench.records.writer import CampaignWriter
@@ -149,19 +150,12 @@ def test_errors_are_a_document_with_json(ended, capsys) -> None:  # type: ignore
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "usage"
 
 
-def test_the_default_output_is_a_config_of_this_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Path] = []
-
-    def look(plots: object, outputs: Sequence[tuple[str, Path]]) -> None:
-        seen.extend(path for _, path in outputs)
-        raise KeyError
-
-    monkeypatch.setattr("merge_bench.view.plot.draw.check_plots", look)
+def test_the_default_output_is_a_config_of_this_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_CLUSTER_NAME", "my cluster")
-    assert tune.callback is not None
-    with pytest.raises(KeyError):
-        tune.callback(output=None, plots=())
-    assert seen == [Path("tuned-my-cluster.cfg")]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tuned-my-cluster.cfg").mkdir()
+    with pytest.raises(UsageError, match=r"tuned-my-cluster\.cfg is a folder"):
+        tune.main([], standalone_mode=False)
 
 
 def test_the_best_so_far_is_what_the_steps_have_left(tmp_path: Path) -> None:

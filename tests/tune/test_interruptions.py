@@ -15,10 +15,10 @@ from merge_bench.campaign.planned_launches import Job
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
+from merge_bench.records.results_folder import TUNE, ResultsFolder
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.tune import tune_campaign
 from merge_bench.tune.timing import Timing
-from merge_bench.view.dashboard.campaign_index import TUNE, Index
 from tests.helpers.synthetic_campaigns import Script, plan, write_launch, write_start
 
 Moment = Callable[[pytest.MonkeyPatch], None]
@@ -86,7 +86,7 @@ def run(monkeypatch: pytest.MonkeyPatch, folder: Path, *moments: Moment) -> tupl
 
 def listed(folder: Path) -> list[str]:
     """What the list of results calls them."""
-    return [entry.status for entry in Index(folder / "results").scan() if entry.kind == TUNE]
+    return [entry.status for entry in ResultsFolder(folder / "results").entries() if entry.kind == TUNE]
 
 
 @pytest.mark.slow

@@ -13,17 +13,16 @@ from merge_bench.config.reader import read_config
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
-from merge_bench.records.schema import EndLine
+from merge_bench.records.schema import EndLine, TuneLine
 from merge_bench.tune.confirmation import settle
 from merge_bench.tune.evaluator import Candidate, Options
 from merge_bench.tune.result import result_of
 from merge_bench.tune.strategies import strategies
 from merge_bench.tune.tuned_config import tuned_text
 from merge_bench.view.plot.draw import check_plots, draw
-from merge_bench.view.plot.forest import Estimate, forest
 from merge_bench.view.plot.marks import Boxes, Whiskers
+from merge_bench.view.plot.tuning import Estimate, draw_figures, forest, forest_of
 from merge_bench.view.report.tuning import print_tuning
-from merge_bench.view.tune_figures import draw_figures, forest_of
 from tests.helpers.charts import rows_of
 from tests.tune.clusters import SPEED, TRUTH, Cluster, begin, evaluator_of, search
 from tests.tune.factorials import space_of
@@ -150,7 +149,7 @@ def test_the_forest_has_every_single_the_combination_and_every_size(campaign: Ca
     assert rows[:together] == ["EACH ALONE", "a=y", "b=y", "c=y"]
     assert set(rows[together + 1 : confirmed]) == {"a=y", "b=y"}
     assert rows[confirmed + 1 :] == ["a=y+b=y, 1,000,000 rows", "a=y+b=y, 25,000,000 rows"]
-    noise, gained, kept, dropped = chart.picture.groups
+    noise, gained, kept, dropped = chart.groups
     assert isinstance(noise.marks[0], Boxes)
     assert (*noise.marks[0].start, *noise.marks[0].end) == (1.0, 1.0)
     assert (gained.label, kept.label, dropped.label) == ("gained", "kept", "dropped")
@@ -180,9 +179,10 @@ def test_figures_lie_in_the_campaigns_folder_and_where_asked_for(campaign: Campa
 
 
 def test_a_failed_setting_is_drawn_too(tmp_path: Path) -> None:
-    failed = Estimate("x=$y$", "failed", None, None, None, "it failed 2 times: <b>")
+    step = TuneLine(phase="screen", config="x", against="a", decision="failed", reason="it failed 2 times: <b>")
+    failed = Estimate("x=$y$", "failed", step)
     with_failure = forest({"$a$": [failed]}, title="Speed-up", axis="ratio", kinds=("failed",), noise=None)
-    assert list(with_failure.picture.y.beside.values()) == ["not measured"]
+    assert list(with_failure.y.beside.values()) == ["not measured"]
     for name in ("a.png", "a.svg", "a.html"):
         draw([with_failure], tmp_path / name)
         assert (tmp_path / name).stat().st_size > 1000

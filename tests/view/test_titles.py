@@ -8,10 +8,20 @@ from typing import Any
 import pytest
 
 from merge_bench.records.reader import read_campaign
-from merge_bench.records.recorded_plan import Plan
-from merge_bench.view.report.full.results import by_problem, sources_of
+from merge_bench.records.recorded_plan import RecordedPlan
+from merge_bench.records.results_folder import ResultsFolder
+from merge_bench.view.html_report.results import by_problem, sources_of
 from merge_bench.view.report.run import print_report
-from merge_bench.view.titles import measured_problem, option_of, problem_of, short_times, size_of, tables_of, title_of
+from merge_bench.view.titles import (
+    measured_problem,
+    offered,
+    option_of,
+    problem_of,
+    short_times,
+    size_of,
+    tables_of,
+    title_of,
+)
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 
 
@@ -28,11 +38,11 @@ def asked(
 
 
 def test_the_question_stands_before_the_tables() -> None:
-    one = Plan.of(asked("q1"))
+    one = RecordedPlan.of(asked("q1"))
     assert one.question == "h2o q1"
     assert tables_of(one) == "h2o q1: x.parquet ⋈ small.parquet on id1 (1,000 / 10 rows)"
     assert problem_of([one]) == f"{tables_of(one)}, 2 workers"
-    other = Plan.of(asked(None, benchmark=None))
+    other = RecordedPlan.of(asked(None, benchmark=None))
     assert (other.question, tables_of(other)) == ("", "x.parquet ⋈ small.parquet on id1 (1,000 / 10 rows)")
 
 
@@ -48,17 +58,17 @@ def test_a_plan_is_named_by_what_tells_it_from_the_others(tmp_path: Path) -> Non
 
 def test_a_tuning_is_named_by_the_sizes_that_it_measured() -> None:
     """The first line has all sizes; an early end, or a small budget, leaves some of them out."""
-    plans = [Plan.of(plan(rows_per_chunk=rows, tune={"strategy": "race"})) for rows in (1_000_000, 25_000_000)]
+    plans = [RecordedPlan.of(plan(rows_per_chunk=rows, tune={"strategy": "race"})) for rows in (1_000_000, 25_000_000)]
     assert measured_problem(plans, {0}) == "1,000,000 rows per chunk, 2 workers"
     assert measured_problem(plans, {0, 1}) == "1,000,000 and 25,000,000 rows per chunk, 2 workers"
     assert measured_problem(plans, ()) == "2 workers"
-    assert measured_problem([Plan.of(plan())], ()) == "1,000,000 rows per chunk, 2 workers"
+    assert measured_problem([RecordedPlan.of(plan())], ()) == "1,000,000 rows per chunk, 2 workers"
 
 
 def test_several_questions_of_a_benchmark_are_one_problem() -> None:
-    plans = [Plan.of(asked(f"q{at}")) for at in (1, 2, 3, 4, 5)]
+    plans = [RecordedPlan.of(asked(f"q{at}")) for at in (1, 2, 3, 4, 5)]
     assert problem_of(plans) == "h2o q1, q2, q3, q4 and q5 (1,000 rows), 2 workers"
-    mixed = [plans[0], Plan.of(asked("orders-lineitem", benchmark="tpch"))]
+    mixed = [plans[0], RecordedPlan.of(asked("orders-lineitem", benchmark="tpch"))]
     assert problem_of(mixed).count("⋈") == 2
 
 
@@ -94,3 +104,11 @@ def test_times_have_what_tells_them_apart() -> None:
     assert short_times([0.0, year]) == ["1 Jan 1970", "1 Jan 1971"]
     assert short_times([0.0, 60.0]) == ["1 Jan 00:00", "1 Jan 00:01"]
     assert short_times([0.0, year], clock=True) == ["1 Jan 1970 00:00", "1 Jan 1971 00:00"]
+
+
+def test_campaigns_are_offered_with_their_engine_if_it_is_not_the_usual_one(tmp_path: Path) -> None:
+    for engine in ("native", "duckdb"):
+        write_campaign(tmp_path, Script(config="a" * 100, plan=plan(engine=engine))).rename(tmp_path / f"of-{engine}")
+    labels = {Path(folder).name: label for label, folder in offered(ResultsFolder(tmp_path).entries()).items()}
+    assert labels["of-duckdb"].endswith(" workers · engine duckdb · done")
+    assert labels["of-native"].endswith(" workers · done")

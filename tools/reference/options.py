@@ -8,7 +8,7 @@ import click
 
 from merge_bench.campaign.registry_options import options as run_options
 from merge_bench.cli import cli
-from merge_bench.config.options import Option
+from merge_bench.config.option import Option
 from tools.reference import page, table
 
 _INTRO = """\
@@ -64,7 +64,8 @@ def _of_run() -> Iterator[str]:
 
 
 def _shown(option: Option) -> str:
-    return f"`--{option.name}`" if option.flag else f"`--{option.name} {option.placeholder}`"
+    value = "" if option.flag else f" {option.placeholder}"
+    return ", ".join(f"`--{key.replace('_', '-')}{value}`" for key in option.keys)
 
 
 def _default(option: Option) -> str:

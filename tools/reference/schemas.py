@@ -15,17 +15,14 @@ from typing import Any
 
 import msgspec
 
-from merge_bench.analysis.documents.check import CheckDocument
 from merge_bench.analysis.documents.compare import CompareDocument
-from merge_bench.analysis.documents.configs import ConfigsDocument
-from merge_bench.analysis.documents.doctor import DoctorDocument
 from merge_bench.analysis.documents.history import HistoryDocument
 from merge_bench.analysis.documents.predict import PredictDocument
 from merge_bench.analysis.documents.probe import ProbeDocument, ReferencesDocument
 from merge_bench.analysis.documents.run import RunDocument, SweepDocument
-from merge_bench.analysis.documents.transports import TransportsDocument
+from merge_bench.analysis.documents.setup import CheckDocument, ConfigsDocument, DoctorDocument, TransportsDocument
 from merge_bench.analysis.documents.tune import TuneDocument
-from merge_bench.records.recorded_plan import Plan
+from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import Record
 from merge_bench.records.timeline import TimelineHead, TimelineIteration, TimelineRound
 from merge_bench.service.documents import Job, Jobs
@@ -65,7 +62,7 @@ def schemas() -> dict[str, str]:
     """The text of each file, by name. What the structures are made of stands once, in ``definitions``."""
     kinds = [kind for described in FILES.values() for kind in described.kinds]
     # A plan stands in others as plain data, so that its schema has to be asked for.
-    found, definitions = msgspec.json.schema_components([*kinds, Plan], ref_template="#/$defs/{name}")
+    found, definitions = msgspec.json.schema_components([*kinds, RecordedPlan], ref_template="#/$defs/{name}")
     roots = iter(found)
     _describe(definitions)
     files = {

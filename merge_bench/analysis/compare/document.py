@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from merge_bench.analysis.compare import properties
-from merge_bench.analysis.compare.judging import Judged, judge_metric
-from merge_bench.analysis.compare.samples import METRICS, Side
+from merge_bench.analysis.compare.judging import METRICS, Judged, Side, judge_metric
 from merge_bench.analysis.compare.select import Pair, Source, letter, select
 from merge_bench.analysis.documents import compare as documents
 from merge_bench.analysis.host_load import busy_host
@@ -30,9 +29,12 @@ ONE_NIGHT = (
 
 
 def compare(
-    campaigns: Sequence[Campaign], *, threshold: float = 0.02, anyway: bool = False,
+    campaigns: Sequence[Campaign],
+    *,
+    threshold: float = 0.02,
+    anyway: bool = False,
     level: Mapping[str, Side] | None = None,
-) -> documents.CompareDocument:  # fmt: skip
+) -> documents.CompareDocument:
     """Compare every run with its baseline, in every metric.
 
     Parameters
@@ -64,10 +66,10 @@ def compare(
     judged: dict[Pair, list[Judged]] = {pair: [] for pair in selection.pairs}
     for metric in METRICS:
         earlier = (level or {}).get(metric.name)
-        found, absent = judge_metric(selection.pairs, metric, threshold=threshold, earlier=earlier)
+        verdicts, absent = judge_metric(selection.pairs, metric, threshold=threshold, earlier=earlier)
         notes += absent
-        for each in found:
-            judged[each.row.pair].append(each)
+        for verdict in verdicts:
+            judged[verdict.row.pair].append(verdict)
     for pair, its in judged.items():
         notes += _notes(pair, its)
     varying = _varying(selection.pairs)
@@ -79,9 +81,9 @@ def compare(
         threshold=threshold,
         alpha=ALPHA,
         comparisons=[
-            _comparison(index, each, varying, threshold, busy)
+            _comparison(index, verdict, varying, threshold, busy)
             for index, its in enumerate(judged.values())
-            for each in its
+            for verdict in its
         ],
         differences=[
             documents.Difference(pair=index, baseline=pair.baseline.label, candidate=pair.candidate.label, **vars(each))
@@ -114,13 +116,13 @@ def _caveats(judged: Judged, busy: Mapping[Path, str]) -> list[str]:
     pair = judged.row.pair
     folders = dict.fromkeys(source.campaign.folder for source in (pair.baseline, pair.candidate))
     names = [busy[folder] for folder in folders if folder in busy]
-    found = []
+    caveats = []
     if not pair.one_campaign and judged.verdict in (Verdict.FASTER, Verdict.SLOWER) and not judged.row.baseline.nights:
-        found.append(ONE_NIGHT)
+        caveats.append(ONE_NIGHT)
     if not names or judged.verdict not in _DOUBTS:
-        return found
+        return caveats
     were = f"{' and '.join(names)} {'was' if len(names) == 1 else 'were'}"
-    return [*found, f"{were} measured while other processes kept the host's cores busy, so {_DOUBTS[judged.verdict]}"]
+    return [*caveats, f"{were} measured while other processes kept the host's cores busy, so {_DOUBTS[judged.verdict]}"]
 
 
 def _comparison(
@@ -193,9 +195,9 @@ def _points(judged: Judged) -> list[documents.Point]:
 def _notes(pair: Pair, judged: Sequence[Judged]) -> Iterator[str]:
     """What limits the meaning of the ratios."""
     both = (pair.baseline, pair.candidate)
-    for each in both:
-        if each.measured and not each.verified:
-            yield f"{each.label} is not verified; its merge result may be wrong"
+    for side in both:
+        if side.measured and not side.verified:
+            yield f"{side.label} is not verified; its merge result may be wrong"
     if pair.baseline.failed:
         launches = len(pair.baseline.run.launches)
         yield f"{pair.baseline.label}: {pair.baseline.failed} of {launches} launches failed"

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Self
 
 import msgspec
 
 from merge_bench.analysis.compare.document import compare
+from merge_bench.analysis.compare.judging import METRIC
 from merge_bench.analysis.compare.select import NothingToCompare
 from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.analysis.documents.error import Failure
 from merge_bench.analysis.statistics.power import can_differ, least_launches
 from merge_bench.analysis.statistics.verdict import ALPHA
+from merge_bench.config.options import RunOptions
 from merge_bench.errors import GateNotMet, NothingCompared, UsageError, WrongResult, require
 from merge_bench.records.campaign import Campaign
-from merge_bench.records.reader import read_campaign, read_head
-from merge_bench.records.writer import RECORDS
+from merge_bench.records.reader import read_campaign
+from merge_bench.records.results_folder import ResultsFolder, is_result
+from merge_bench.units import plural
 
-METRIC = "throughput"
 HISTORY = "history"
 """The value of ``--against`` that means the present level of all earlier results."""
 GATES = {
@@ -36,7 +38,7 @@ GATES = {
 class Gate:
     """`against`: the earlier result, or the folder of the results whose present level a campaign is held against.
 
-    None where a campaign's configs are held against its first. `allow_no_baseline`: as in `judged`.
+    None where a campaign's configs are held against its first. `allow_no_baseline`: as in `with_gate_error`.
     """
 
     against: Campaign | Path | None
@@ -44,7 +46,30 @@ class Gate:
     threshold: float
     allow_no_baseline: bool = False
 
-    def doubt(self, launches: int) -> str | None:
+    @classmethod
+    def from_options(cls, options: RunOptions, *, compared: int, runs: int) -> Self | None:
+        """The gate that the options of `run` ask for; the earlier result is read before anything is launched.
+
+        `compared`: how many configs, engines or exchanges there are; `runs`: with how many sizes in all.
+
+        Raises UsageError if there is nothing to compare with, or the earlier result cannot be read.
+        """
+        against, fail_on, allowed = options.against, options.fail_on, options.allow_no_baseline
+        if fail_on and not against and compared < 2:
+            raise UsageError(
+                "--fail-on needs a comparison; use --against RESULT, or name several configs with --configs"
+            )
+        if not against and not fail_on:
+            return None
+        if against == HISTORY:
+            require("scipy", "history", f"--against {HISTORY}")
+            if runs > 1:
+                raise UsageError(f"--against {HISTORY} takes one config and one size; run each by itself")
+            return cls(Path(options.results), fail_on, options.threshold, allowed)
+        earlier = read_campaign(_result(str(against))) if against else None
+        return cls(earlier, fail_on, options.threshold, allowed)
+
+    def power_warning(self, launches: int) -> str | None:
         """Why the gate is decided before anything is measured, where a run of `launches` can have no verdict."""
         if not isinstance(self.against, Campaign):
             return None
@@ -52,87 +77,59 @@ class Gate:
         if not has or can_differ(has, launches, alpha=ALPHA):
             return None
         least = least_launches(alpha=ALPHA, paired=False)
-        found = (
-            f"the baseline {self.against.folder} has {has:,} launch{'es' * (has > 1)}, and this run makes {launches:,}:"
+        warning = (
+            f"the baseline {self.against.folder} has {plural(has, 'launch')}, and this run makes {launches:,}:"
             f" a verdict needs at least {least} of each, so it can only be INCONCLUSIVE"
         )
         names = "--fail-on " + ",".join(self.fail_on)
         if not self.fail_on:
-            return found
+            return warning
         if any("INCONCLUSIVE" in GATES[gate] for gate in self.fail_on):
-            return f"{found}, and {names} ends with status {GateNotMet.exit_status}"
-        return f"{found}, and {names} cannot fail; with {names},inconclusive it ends with status 5"
+            return f"{warning}, and {names} ends with status {GateNotMet.exit_status}"
+        return f"{warning}, and {names} cannot fail; with {names},inconclusive it ends with status 5"
 
-    def hold(self, campaign: Campaign) -> tuple[CompareDocument, int]:
-        """The comparison's document, its ``error`` filled, and the exit status: 4, 5 or 0, as by `judged`.
+    def evaluate(self, campaign: Campaign) -> tuple[CompareDocument, int]:
+        """The comparison's document, its ``error`` filled, and the exit status: 4, 5 or 0, as by `with_gate_error`.
 
-        Raises
-        ------
-        NothingToCompare
-            If the two cannot be compared and no verdict was to fail; what was measured is kept.
+        Raises NothingToCompare if the two cannot be compared and no verdict was to fail; what was measured is kept.
         """
-        allowed = self.allow_no_baseline
-        if isinstance(self.against, Path):
-            from merge_bench.analysis.history.level import compare_with_level
+        from merge_bench.analysis.history.level import compare_with_level, compare_with_result
 
-            document = compare_with_level(campaign, self.against, self.threshold)
-            return judged(document, metric=METRIC, fail_on=self.fail_on, needed=True, allow_no_baseline=allowed)
+        against = self.against
 
         def compared() -> CompareDocument:
-            if self.against is None:
-                return compare([campaign], threshold=self.threshold)
-            from merge_bench.analysis.history.level import compare_with_result
+            if isinstance(against, Campaign):
+                return compare_with_result(campaign, against, self.threshold)
+            return compare([campaign], threshold=self.threshold)
 
-            assert not isinstance(self.against, Path)
-            return compare_with_result(campaign, self.against, self.threshold)
-
-        document = compare_for(self.fail_on, compared, threshold=self.threshold)
-        return judged(document, metric=METRIC, fail_on=self.fail_on, allow_no_baseline=allowed)
-
-
-def asked_for(values: Mapping[str, Any], *, compared: int, runs: int) -> Gate | None:
-    """The gate that the options of `run` ask for; the earlier result is read before anything is launched.
-
-    `compared`: how many configs, engines or exchanges there are; `runs`: with how many sizes in all.
-
-    Raises
-    ------
-    UsageError
-        If there is nothing to compare with, or the earlier result cannot be read.
-    """
-    against, fail_on, allowed = values["against"], tuple(values["fail_on"]), bool(values["allow_no_baseline"])
-    if fail_on and not against and compared < 2:
-        raise UsageError("--fail-on needs a comparison; use --against RESULT, or name several configs with --configs")
-    if not against and not fail_on:
-        return None
-    if against == HISTORY:
-        require("scipy", "history", f"--against {HISTORY}")
-        if runs > 1:
-            raise UsageError(f"--against {HISTORY} takes one config and one size; run each by itself")
-        return Gate(Path(values["results"]), fail_on, float(values["threshold"]), allowed)
-    earlier = read_campaign(_result(str(against))) if against else None
-    return Gate(earlier, fail_on, float(values["threshold"]), allowed)
+        if isinstance(against, Path):
+            document = compare_with_level(campaign, against, self.threshold)
+        else:
+            document = compare_for(self.fail_on, compared, threshold=self.threshold)
+        return with_gate_error(
+            document,
+            metric=METRIC,
+            fail_on=self.fail_on,
+            needed=isinstance(against, Path),
+            allow_no_baseline=self.allow_no_baseline,
+        )
 
 
 def _result(against: str) -> str:
     """The result that ``--against`` names: a campaign, or the only one of a folder of results.
 
-    Raises
-    ------
-    UsageError
-        If the folder has several; the message names the newest.
+    Raises UsageError if the folder has several; the message names the newest.
     """
     folder = Path(against)
-    if not folder.is_dir() or (folder / RECORDS).is_file():
+    if not folder.is_dir() or is_result(folder):
         return against
-    found = sorted(path.parent for path in folder.glob(f"*/{RECORDS}"))
-    if len(found) > 1:
-        newest = max(found, key=lambda path: head.time if (head := read_head(path / RECORDS)) else 0.0)
+    results = ResultsFolder(folder).entries()
+    if len(results) > 1:
         raise UsageError(
-            f"--against takes one result, but the folder {against} contains {len(found)}; name one of them, such as"
-            f" the newest: --against {shlex.quote(str(newest))}"
+            f"--against takes one result, but the folder {against} contains {len(results)}; name one of them, such as"
+            f" the newest: --against {shlex.quote(results[0].id)}"
         )
-    return str(found[0]) if found else against
+    return results[0].id if results else against
 
 
 def compare_for(
@@ -140,10 +137,7 @@ def compare_for(
 ) -> CompareDocument:
     """What `compared` gives; if nothing can be compared, gates get a document without comparisons, with a note of why.
 
-    Raises
-    ------
-    NothingToCompare
-        If nothing can be compared and there are no gates.
+    Raises NothingToCompare if nothing can be compared and there are no gates.
     """
     try:
         return compared()
@@ -156,7 +150,7 @@ def compare_for(
         )  # fmt: skip
 
 
-def judged(
+def with_gate_error(
     document: CompareDocument, *, metric: str, fail_on: Sequence[str], needed: bool = False,
     allow_no_baseline: bool = False,
 ) -> tuple[CompareDocument, int]:  # fmt: skip
@@ -184,7 +178,7 @@ def judged(
     return msgspec.structs.replace(document, error=Failure(kind.code, message)), kind.exit_status
 
 
-def passed(document: CompareDocument, *, metric: str, fail_on: Sequence[str]) -> str:
+def gate_summary(document: CompareDocument, *, metric: str, fail_on: Sequence[str]) -> str:
     """Which gates did not fail, by which verdicts, and what may explain them; empty if one failed, or none was asked.
 
     A gate that did not fail only because nothing was decided is not called passed.

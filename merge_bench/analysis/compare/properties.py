@@ -64,7 +64,7 @@ def properties_of(campaign: Campaign, run: Run) -> Properties:
     """Everything about `run` that may explain a difference; values that vary within it are joined by `` / ``."""
     lines = [launch.line for launch in run.launches if launch.line is not None]
     workers = [worker for line in lines for worker in line.workers]
-    found: dict[str, dict[str, str]] = {
+    properties: dict[str, dict[str, str]] = {
         CONFIG: dict(run.config.variables),
         UCX_SETTING: gathered(worker.ucx.config for worker in workers),
         UCX: gathered({"version": worker.ucx.version, "origin": worker.ucx.origin} for worker in workers),
@@ -76,9 +76,9 @@ def properties_of(campaign: Campaign, run: Run) -> Properties:
         PROGRAM: _program(campaign),
     }
     for name in OF_A_PROCESS:
-        found[ENVIRONMENT].pop(name, None)
-        found[UCX_SETTING].pop(name, None)
-    return {kind: values for kind, values in found.items() if values or kind in (CONFIG, OPTION)}
+        properties[ENVIRONMENT].pop(name, None)
+        properties[UCX_SETTING].pop(name, None)
+    return {kind: values for kind, values in properties.items() if values or kind in (CONFIG, OPTION)}
 
 
 def problem(run: Run) -> dict[str, str]:
@@ -92,18 +92,18 @@ def problem(run: Run) -> dict[str, str]:
 def problem_values(run: Run) -> dict[str, object]:
     """The same, with numbers as they are."""
     plan = run.plan
-    found: dict[str, object] = {name: getattr(plan, name) for name in SIZE}
+    values: dict[str, object] = {name: getattr(plan, name) for name in SIZE}
     if plan.workload is not None:
         of_workload = msgspec.structs.asdict(plan.workload).items()
-        found |= {f"workload {name}": value for name, value in of_workload if name not in _NO_PROBLEM}
+        values |= {f"workload {name}": value for name, value in of_workload if name not in _NO_PROBLEM}
     if plan.how not in (None, "inner"):
-        found["how"] = plan.how
+        values["how"] = plan.how
     for name, text in run.unreadable_options.items():
         if _belongs_to_problem(name):
-            found["workload name" if name == "workload" else name] = f"unreadable: {text}"
-    for name in [name for name, value in found.items() if isinstance(value, Table)]:
-        found |= _table(name, found[name])
-    return {name: value for name, value in found.items() if value is not None}
+            values["workload name" if name == "workload" else name] = f"unreadable: {text}"
+    for name in [name for name, value in values.items() if isinstance(value, Table)]:
+        values |= _table(name, values[name])
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _belongs_to_problem(name: str) -> bool:
@@ -118,7 +118,7 @@ def _belongs_to_problem(name: str) -> bool:
 
 def differences(baseline: Properties, candidate: Properties) -> tuple[Difference, ...]:
     """In what two runs differ, of the kinds known of both; the same name and values of two kinds count once."""
-    found: dict[tuple[str, str | None, str | None], Difference] = {}
+    different: dict[tuple[str, str | None, str | None], Difference] = {}
     for kind in (kind for kind in baseline if kind in candidate):
         before, after = baseline[kind], candidate[kind]
         if kind == PROBLEM:
@@ -126,8 +126,8 @@ def differences(baseline: Properties, candidate: Properties) -> tuple[Difference
         for name in sorted({*before, *after}):
             old, new = before.get(name), after.get(name)
             if old != new:
-                found.setdefault((name, old, new), Difference(kind, name, old, new))
-    return tuple(found.values())
+                different.setdefault((name, old, new), Difference(kind, name, old, new))
+    return tuple(different.values())
 
 
 def unknown(properties: Properties) -> tuple[str, ...]:
@@ -147,9 +147,9 @@ def incomparable(baseline: Properties, candidate: Properties, *, one_campaign: b
     )
 
 
-def same_problem(one: Run, other: Run) -> bool:
+def same_problem(run: Run, other: Run) -> bool:
     """Whether nothing that is known of both problems differs."""
-    old, new = problem(one), problem(other)
+    old, new = problem(run), problem(other)
     old, new = told(old, new), told(new, old)
     return all(old[name] == new[name] for name in old.keys() & new.keys())
 
@@ -166,10 +166,10 @@ def gathered(mappings: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 def _machine(workers: Sequence[Worker]) -> dict[str, str]:
     plain = (msgspec.to_builtins(worker.hardware) for worker in workers)
-    found = gathered({name: value for name, value in each.items() if name not in _CHANGING} for each in plain)
-    found |= gathered({"stores in use": worker.stores.way} for worker in workers if worker.stores is not None)
+    properties = gathered({name: value for name, value in each.items() if name not in _CHANGING} for each in plain)
+    properties |= gathered({"stores in use": worker.stores.way} for worker in workers if worker.stores is not None)
     hosts = ", ".join(sorted({worker.host for worker in workers}))
-    return found | ({"hosts": hosts} if hosts else {})
+    return properties | ({"hosts": hosts} if hosts else {})
 
 
 def _program(campaign: Campaign) -> dict[str, str]:

@@ -68,8 +68,8 @@ class Pair:
     @property
     def same_config(self) -> bool:
         """Whether it is an A/A comparison: of one campaign, and different only in the name of the config."""
-        one, other = self.baseline.run, self.candidate.run
-        return self.one_campaign and one.config.variables == other.config.variables and one.options == other.options
+        old, new = self.baseline.run, self.candidate.run
+        return self.one_campaign and old.config.variables == new.config.variables and old.options == new.options
 
     @property
     def incomparable(self) -> tuple[Difference, ...]:
@@ -92,14 +92,9 @@ def select(campaigns: Sequence[Campaign], *, anyway: bool) -> Selection:
     One campaign: the runs of its first config, each for the runs of the same problem. Several: the first campaign's
     run of the same problem and config, or of its first config if it has no such config.
 
-    Raises
-    ------
-    NothingToCompare
-        If there is nothing to compare, or runs are not comparable and `anyway` is False; the message says why.
-    UsageError
-        If a result contains no merges, or is named twice.
-    WrongResult
-        If the merge's result was wrong in a baseline.
+    Raises NothingToCompare if there is nothing to compare, or runs are not comparable and `anyway` is False; the
+    message says why; UsageError if a result contains no merges, or is named twice; WrongResult if the merge's result
+    was wrong in a baseline.
     """
     _check_campaigns(campaigns)
     sources = _sources(campaigns)
@@ -159,7 +154,7 @@ def lettered(campaigns: Sequence[Campaign]) -> list[list[str]]:
 
 def _sources(campaigns: Sequence[Campaign]) -> list[list[Source]]:
     """The runs of each campaign."""
-    found = []
+    by_campaign = []
     for campaign, names in zip(campaigns, lettered(campaigns), strict=True):
         named = list(zip(names, campaign.runs, strict=True))
         sources = []
@@ -167,8 +162,8 @@ def _sources(campaigns: Sequence[Campaign]) -> list[list[Source]]:
             twins = [each for other, each in named if other == name and properties.same_problem(run, each)]
             label = name + _distinguishing_options(run, twins)
             sources.append(Source(campaign, run, label, properties.properties_of(campaign, run)))
-        found.append(sources)
-    return found
+        by_campaign.append(sources)
+    return by_campaign
 
 
 def _distinguishing_options(run: Run, twins: Sequence[Run]) -> str:
@@ -264,9 +259,9 @@ def _named(difference: Difference) -> str:
 def _missing(source: Source, *, alone: bool) -> Iterator[str]:
     """What is missing or unknown about a run, as sentences; runs of one campaign had the same machine."""
     run = source.run
-    made = sum(launch.complete or launch.failed for launch in run.launches)
-    if made < run.planned_launches:
-        yield f"{source.label}: the records stop after {made} of {run.planned_launches} launches"
+    launches = sum(launch.complete or launch.failed for launch in run.launches)
+    if launches < run.planned_launches:
+        yield f"{source.label}: the records stop after {launches} of {run.planned_launches} launches"
     missing = properties.unknown(source.properties)
     if missing and not alone:
         yield f"{source.label}: the records do not describe {', '.join(missing)}; these may differ"

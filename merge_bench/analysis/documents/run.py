@@ -10,26 +10,22 @@ import msgspec
 from merge_bench.analysis.documents.compare import Comparison
 from merge_bench.analysis.documents.error import Failure
 from merge_bench.errors import Caution
-from merge_bench.records.imported import ImportedFrom
 from merge_bench.records.recorded_plan import PlanOptions
-from merge_bench.records.schema import SCHEMA, Config, Phases, SizeRange
+from merge_bench.records.schema import SCHEMA, Config, ImportedFrom, Phases, SizeRange
 
 Interval: TypeAlias = tuple[float, float]
 
 
 class Spread(msgspec.Struct, frozen=True, kw_only=True):
-    """Median and 95 % interval over launches, null below 6 of them; quartiles over all their iterations."""
+    """Median and 95 % interval over launches, null below 6 of them; the rest over all their iterations."""
 
     median: float | None
     ci95: Interval | None
     quartiles: Interval | None
-
-
-class Wall(Spread, frozen=True, kw_only=True):
-    """Seconds of an iteration; the least and the greatest of all."""
-
-    min: float | None
-    max: float | None
+    min: float | None = None
+    max: float | None = None
+    ci95_ranks: tuple[int, int] | None = None
+    ci95_coverage: float | None = None
 
 
 class WorkerBandwidth(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,12 +42,14 @@ class Bandwidth(msgspec.Struct, frozen=True, kw_only=True):
     """Of each iteration the harmonic mean over workers, the slowest and the fastest worker; then medians of each.
 
     So min ≤ harmonic_mean ≤ max. `per_worker`: medians of each worker, another figure. Imported: the mean alone.
+    `spread`: of the harmonic mean.
     """
 
     harmonic_mean: float | None
     min: float | None
     max: float | None
     per_worker: list[WorkerBandwidth]
+    spread: Spread | None = None
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +61,8 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     not_checked: str | None
     wall_ratio: float | None
     transports: list[str]
+    bytes_per_second: float | None = None
+    silent_ranks: list[int] = []
 
 
 class MemoryRate(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,6 +142,31 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     per_worker: list[WorkerPeak]
 
 
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """What was measured: the launches that count, their timed iterations and warm-ups, the bytes of an iteration."""
+
+    launches: int = 0
+    planned_launches: int = 0
+    iterations: int = 0
+    warmup: list[int] = []
+    data_bytes: int | None = None
+    protocol: str | None = None
+
+
+class Verification(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the result is proven; of the first check that found it wrong, else of the last one, what it compared."""
+
+    state: Literal["verified", "off", "imported", "missing", "wrong"] = "missing"
+    checks: int = 0
+    how: str | None = None
+    rows: int | None = None
+    expected_rows: int | None = None
+    checksum: str | None = None
+    expected_checksum: str | None = None
+    message: str | None = None
+    folders: list[str] = []
+
+
 class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
     """One config with one plan.
 
@@ -159,7 +184,7 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
     plan: PlanOptions
     verified: bool
     result_rows: int | None
-    wall_seconds: Wall
+    wall_seconds: Spread
     throughput_bytes_per_second: Spread
     bandwidth_bytes_per_second: Bandwidth
     phases_seconds: Phases
@@ -174,6 +199,8 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
     imported: ImportedFrom | None
     warnings: list[Caution]
     error: Failure | None
+    measured: Measured = Measured()
+    verification: Verification = Verification()
     comparisons: list[Comparison] | msgspec.UnsetType = msgspec.UNSET
 
 

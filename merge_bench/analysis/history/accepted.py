@@ -34,7 +34,7 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_accepted(roots: Sequence[str]) -> tuple[list[Accepted], list[str]]:
     """What was accepted in these results folders, the oldest first, and sentences about what could not be read."""
-    found: list[Accepted] = []
+    accepted: list[Accepted] = []
     problems = []
     decode = msgspec.json.Decoder(Accepted).decode
     for root in roots:
@@ -48,21 +48,16 @@ def read_accepted(roots: Sequence[str]) -> tuple[list[Accepted], list[str]]:
             continue
         for number, line in enumerate(lines, 1):
             try:
-                found.append(decode(line))
+                accepted.append(decode(line))
             except msgspec.MsgspecError:
                 problems.append(f"{path}, line {number}: no accepted level; it is left out")
-    return sorted(found, key=lambda each: each.time), problems
+    return sorted(accepted, key=lambda each: each.time), problems
 
 
-def accept(
-    root: str, *, series: Series, newest: float, metric: str, level: float, by: str, reason: str
-) -> Accepted:  # fmt: skip
+def accept(root: str, *, series: Series, newest: float, metric: str, level: float, by: str, reason: str) -> Accepted:
     """Add a line, and wait until it is on the disk; follows no link.
 
-    Raises
-    ------
-    UsageError
-        If the file cannot be written; what it had stays.
+    Raises UsageError if the file cannot be written; what it had stays.
     """
     line = Accepted(
         series=dict(series), newest=newest, metric=metric, level=level, by=by, reason=reason, time=time.time()

@@ -10,14 +10,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from merge_bench.analysis.compare.fail_on import METRIC
+from merge_bench.analysis.compare.judging import METRIC, METRICS, Metric
 from merge_bench.analysis.compare.properties import differences
-from merge_bench.analysis.compare.samples import METRICS, Metric
 from merge_bench.analysis.documents import history as documents
 from merge_bench.analysis.history.accepted import Series, accept
-from merge_bench.analysis.history.findings import findings, gradual
-from merge_bench.analysis.history.index import Entry, Index
-from merge_bench.analysis.history.shifts import AFTER, FIRST, Shift, find_shifts
+from merge_bench.analysis.history.index import HistoryIndex, RunFigures
+from merge_bench.analysis.history.shifts import AFTER, FIRST, Shift, find_shifts, findings, gradual
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError
 
@@ -30,42 +28,40 @@ LEAST = FIRST + AFTER
 
 
 def history(
-    folders: Sequence[str | os.PathLike[str]], *, metric: str = "throughput", threshold: float = 0.02,
-    most: int | None = None, **only: Any,
-) -> documents.HistoryDocument:  # fmt: skip
+    folders: Sequence[str | os.PathLike[str]],
+    *,
+    metric: str = "throughput",
+    threshold: float = 0.02,
+    most: int | None = None,
+    **only: Any,
+) -> documents.HistoryDocument:
     """The series in `folders`, or `only` those with this ``config``, ``chunk``, …, and their shifts in one metric.
 
     `threshold`: the least change of the level that matters, 0.02 for 2 %; `most`: series at most, those with the newest
     results.
 
-    Raises
-    ------
-    UsageError
-        If a folder cannot be read, or there is no such series.
+    Raises UsageError if a folder cannot be read, or there is no such series.
     """
     for name in only.keys() - {"config", "chunk", "workers", "hosts", "engine", "exchange"}:
         raise UsageError(f"history has no option {name}")
-    index = Index(folders)
+    index = HistoryIndex(folders)
     only["rows_per_chunk"] = only.pop("chunk", None)
     wanted = {name: value for name, value in only.items() if value is not None}
     series = (each for each in index.series() if wanted.items() <= each.items())
-    found = document_of(index, series, metric, threshold, most)
-    if not found.series:
+    document = document_of(index, series, metric, threshold, most)
+    if not document.series:
         texts = {name.replace("_", " "): str(value).removesuffix(".0") for name, value in wanted.items()}
         described = ", ".join(map(" ".join, texts.items()))
         having = f" with {described}" if described else ""
         raise UsageError(f"no result in {', '.join(map(str, folders))}{having} has a {metric}")
-    return found
+    return document
 
 
 def accept_level(document: documents.HistoryDocument, *, by: str | None, reason: str) -> None:
     """Let ``--against history`` compare with the present level of the document's only series, though it is worse.
 
-    Raises
-    ------
-    UsageError
-        If that is not one series or not the metric that is compared, if it is compared with that level anyway, or if
-        nobody and nothing is named.
+    Raises UsageError if that is not one series or not the metric that is compared, if it is compared with that level
+    anyway, or if nobody and nothing is named.
     """
     if document.metric != METRIC:
         raise UsageError(f"--against history compares the {METRIC}; accept a level without --metric {document.metric}")
@@ -85,41 +81,51 @@ def accept_level(document: documents.HistoryDocument, *, by: str | None, reason:
         raise UsageError("this user has no name here; say who accepts with --by NAME") from None
     newest = series.results[-1]
     accept(
-        os.path.dirname(newest.path), series=series.series, newest=newest.started, metric=document.metric,
-        level=series.level, by=by, reason=reason,
-    )  # fmt: skip
+        os.path.dirname(newest.path),
+        series=series.series,
+        newest=newest.started,
+        metric=document.metric,
+        level=series.level,
+        by=by,
+        reason=reason,
+    )
 
 
 def document_of(
-    index: Index, series: Iterable[Series], metric: str, threshold: float = 0.02, most: int | None = None
+    index: HistoryIndex, series: Iterable[Series], metric: str, threshold: float = 0.02, most: int | None = None
 ) -> documents.HistoryDocument:
     """The first `most` of these `series` that have the metric."""
     if metric not in BY_NAME:
         raise UsageError(f"metric {metric!r} is none of {', '.join(BY_NAME)}")
-    found = filter(None, (series_of(index, each, BY_NAME[metric], threshold) for each in series))
+    histories = filter(None, (series_of(index, each, BY_NAME[metric], threshold) for each in series))
     return documents.HistoryDocument(
-        folders=index.roots, metric=metric, unit=BY_NAME[metric].unit, threshold=threshold,
-        series=list(islice(found, most)), notes=index.problems,
-    )  # fmt: skip
+        folders=index.roots,
+        metric=metric,
+        unit=BY_NAME[metric].unit,
+        threshold=threshold,
+        series=list(islice(histories, most)),
+        notes=index.problems,
+    )
 
 
 def series_of(
-    index: Index, series: Series, metric: Metric, threshold: float, *, without: str = ""
+    index: HistoryIndex, series: Series, metric: Metric, threshold: float, *, without: str = ""
 ) -> documents.HistorySeries | None:
     """One series, None if nothing in it has the metric; `without`: the folder of a result to leave out."""
-    every = [entry for entry in index.entries(series) if entry.path != without]
+    every = [entry for entry in index.runs(series) if entry.path != without]
     entries = [entry for entry in every if entry.values.get(metric.name) and not entry.wrong]
     if not entries:
         return None
     values = [median(entry.values[metric.name]) for entry in entries]
-    found = [[entry.floors[metric.name]] if metric.name in entry.floors else [] for entry in entries]
-    known = list(accumulate(found))  # with each result, so that one that comes later changes no shift
-    shifts = find_shifts(values, (max(threshold, median(floors or [0.0])) for floors in known))
+    floors_of = [[entry.floors[metric.name]] if metric.name in entry.floors else [] for entry in entries]
+    floors_until = list(accumulate(floors_of))  # with each result, so that one that comes later changes no shift
+    shifts = find_shifts(values, (max(threshold, median(floors or [0.0])) for floors in floors_until))
     begins = [0, *(shift.at for shift in shifts), len(values)]
     numbers = [
-        number for number, (a, b) in zip([0, *(s.level for s in shifts)], pairwise(begins), strict=True)
+        number
+        for number, (a, b) in zip([0, *(s.level for s in shifts)], pairwise(begins), strict=True)
         for _ in range(a, b)
-    ]  # fmt: skip
+    ]
     middles = {number: median(_newest(values, numbers, number)) for number in set(numbers)}
     levels = [middles[number] for number in numbers]
     level, since = levels[-1], begins[-2]
@@ -131,19 +137,25 @@ def series_of(
         level=level,
         since=since,
         noise=1.4826 * median([abs(value / level - 1.0) for value in _newest(values, numbers, numbers[-1])]),
-        noise_floor=median(known[-1]) if known[-1] else None,
+        noise_floor=median(floors_until[-1]) if floors_until[-1] else None,
         judged=len(entries) >= LEAST,
         wrong_results=sum(entry.wrong for entry in every),
         results=[
             documents.HistoryResult(
-                path=entry.path, started=entry.started, value=values[at], level=levels[at],
-                launches=entry.values[metric.name], verified=entry.verified,
+                path=entry.path,
+                started=entry.started,
+                value=values[at],
+                level=levels[at],
+                launches=entry.values[metric.name],
+                verified=entry.verified,
             )
             for at, entry in enumerate(entries)
         ],
         shifts=[
             replace(
-                _shift(index, entries, shift, metric), ramp=ramps.get(at), accepted=accepted.get(at),
+                _shift(index, entries, shift, metric),
+                ramp=ramps.get(at),
+                accepted=accepted.get(at),
                 returns=any(shift.level == number for number in [0, *(each.level for each in shifts[:at])]),
                 ended=next(
                     (later.at for later in shifts[at + 1 : at + 2] if later.level == numbers[shift.at - 1]), None
@@ -157,7 +169,7 @@ def series_of(
         ],
         reference=middles[reference],
         reference_results=[at for at, number in enumerate(numbers) if number == reference],
-    )  # fmt: skip
+    )
 
 
 def _newest(values: Sequence[float], numbers: Sequence[int], number: int) -> list[float]:
@@ -165,15 +177,15 @@ def _newest(values: Sequence[float], numbers: Sequence[int], number: int) -> lis
 
 
 def _accepted(
-    index: Index, series: Series, entries: Sequence[Entry], shifts: Sequence[Shift], metric: Metric
+    index: HistoryIndex, series: Series, entries: Sequence[RunFigures], shifts: Sequence[Shift], metric: Metric
 ) -> dict[int | None, documents.AcceptedLevel]:
     """By the number of the shift, who accepted the level that begins there."""
-    found: dict[int | None, documents.AcceptedLevel] = {}
-    for each in index.accepted:
-        if each.series == series and each.metric == metric.name:
-            then = [at for at, shift in enumerate(shifts) if entries[shift.found].started <= each.newest]
-            found[max(then, default=None)] = documents.AcceptedLevel(by=each.by, reason=each.reason, time=each.time)
-    return found
+    levels: dict[int | None, documents.AcceptedLevel] = {}
+    for level in index.accepted:
+        if level.series == series and level.metric == metric.name:
+            then = [at for at, shift in enumerate(shifts) if entries[shift.found].started <= level.newest]
+            levels[max(then, default=None)] = documents.AcceptedLevel(by=level.by, reason=level.reason, time=level.time)
+    return levels
 
 
 def _reference(shifts: Sequence[Shift], accepted: Collection[int], results: int, *, higher: bool) -> int:
@@ -190,9 +202,9 @@ def _reference(shifts: Sequence[Shift], accepted: Collection[int], results: int,
     return reference
 
 
-def _shift(index: Index, entries: Sequence[Entry], shift: Shift, metric: Metric) -> documents.LevelShift:
+def _shift(index: HistoryIndex, entries: Sequence[RunFigures], shift: Shift, metric: Metric) -> documents.LevelShift:
     """With what differs across it; then what differs one result later or earlier, as noise may hide the right one."""
-    found = [
+    different = [
         documents.ShiftDifference(
             kind=each.kind, name=each.name, before=each.baseline_value, after=each.candidate_value, result=at
         )
@@ -206,7 +218,7 @@ def _shift(index: Index, entries: Sequence[Entry], shift: Shift, metric: Metric)
         change=shift.change,
         better=(shift.change > 0) == metric.higher_is_better,
         evidence=shift.evidence,
-        differences=found,
+        differences=different,
         before=shift.before,
         after=shift.after,
         level=shift.level,

@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import os
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import msgspec
 
 from merge_bench.analysis.aggregate import counted
 from merge_bench.analysis.compare import properties
-from merge_bench.analysis.compare.samples import METRICS, match, side
+from merge_bench.analysis.compare.judging import METRICS, match, side
 from merge_bench.analysis.compare.select import Pair, planned_pairs
 from merge_bench.analysis.history.accepted import Series, read_accepted
 from merge_bench.analysis.statistics.verdict import noise_floor
@@ -27,7 +27,7 @@ from merge_bench.errors import UsageError
 from merge_bench.host.files import cache_folder, make_cache_folder
 from merge_bench.records.campaign import Campaign, Run
 from merge_bench.records.reader import read_campaign
-from merge_bench.records.writer import RECORDS
+from merge_bench.records.results_folder import Change, ResultsFolder
 
 _VERSION = 4
 """Of what is kept: an index of another version is made anew."""
@@ -44,13 +44,21 @@ pragma user_version = {_VERSION};
 _INSIDE = "root in (select value from json_each(?))"
 _FILE = "history.sqlite"
 _APART = (
-    "engine", "exchange", "distribution", "pipeline", "runtime_filter", "error_handling", "message_bytes", "stores",
-    "shuffle", "threads",
-)  # fmt: skip
+    "engine",
+    "exchange",
+    "distribution",
+    "pipeline",
+    "runtime_filter",
+    "error_handling",
+    "message_bytes",
+    "stores",
+    "shuffle",
+    "threads",
+)
 """Options that make another series."""
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
     """A run of a result, in one series. `values`: one a launch, by metric; `floors`: noise floors of A/A, by metric."""
 
     path: str
@@ -62,7 +70,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     properties: str
 
 
-class Index:
+class HistoryIndex:
     """The results of `folders`, read as far as they were not known; `problems`: which could not be read, and why."""
 
     def __init__(self, folders: Sequence[str | os.PathLike[str]]) -> None:
@@ -85,67 +93,52 @@ class Index:
     def series(self, name: str | None = None) -> list[dict[str, str | int | float]]:
         """What tells each series from the others, those with the newest results first; `name`: only of this result."""
         wanted = f"{_INSIDE} and coalesce(?, name) = name group by series order by max(name) desc"
-        found = self._base.execute(f"select series from runs where {wanted}", [self._roots, name])
-        return [msgspec.json.decode(text, type=dict[str, str | int | float]) for (text,) in found]
+        rows = self._base.execute(f"select series from runs where {wanted}", [self._roots, name])
+        return [msgspec.json.decode(text, type=dict[str, str | int | float]) for (text,) in rows]
 
-    def entries(self, series: Series) -> list[Entry]:
+    def runs(self, series: Series) -> list[RunFigures]:
         """The runs of one of `series`, the oldest first."""
         wanted = [self._roots, _text(series)]
-        found = self._base.execute(f"select entry from runs where {_INSIDE} and series = ?", wanted)
-        decode = msgspec.msgpack.Decoder(Entry).decode
-        return sorted((decode(entry) for (entry,) in found), key=lambda each: (each.started, each.path))
+        rows = self._base.execute(f"select entry from runs where {_INSIDE} and series = ?", wanted)
+        decode = msgspec.msgpack.Decoder(RunFigures).decode
+        return sorted((decode(figures) for (figures,) in rows), key=lambda run: (run.started, run.path))
 
-    def properties(self, entry: Entry) -> properties.Properties:
+    def properties(self, run: RunFigures) -> properties.Properties:
         """What `compare` knows of the run."""
-        ((found,),) = self._base.execute("select found from properties where id = ?", [entry.properties])
-        return msgspec.json.decode(found, type=dict[str, dict[str, str]])
+        ((document,),) = self._base.execute("select found from properties where id = ?", [run.properties])
+        return msgspec.json.decode(document, type=dict[str, dict[str, str]])
 
     def _open(self, place: Path | str) -> None:
         self._base = _opened(place)
         self.problems: list[str] = []
         for root in self.roots:
             self._update(root)
-        self._base.commit()
         self.accepted, problems = read_accepted(self.roots)
         self.problems += problems
 
     def _update(self, root: str) -> None:
+        states = dict(self._base.execute("select name, state from results where root = ?", [root]))
         try:
-            with os.scandir(root) as items:
-                # The state of a result that has ended well, and is not looked at again until another is in its place,
-                # or its folder was changed, as by an extension.
-                names = {
-                    item.name: f"ended {item.inode()} {item.stat().st_mtime_ns}" for item in items if item.is_dir()
-                }
+            for change in ResultsFolder(root).changes(states):
+                self._base.execute("delete from results where root = ? and name = ?", [root, change.name])
+                if change.records is not None:
+                    self._read(root, change)
+                self._base.commit()  # others may use the index meanwhile
         except OSError as error:
             raise UsageError(f"cannot read the folder {root}: {error.strerror}") from error
-        known = dict(self._base.execute("select name, state from results where root = ?", [root]))
-        self._forget(root, known.keys() - names.keys())
-        for name, ended in sorted(names.items()):
-            if known.get(name) != ended:
-                with contextlib.suppress(OSError):  # no result
-                    found = os.stat(Path(root, name, RECORDS))
-                    state = f"{found.st_size} {found.st_mtime_ns}"
-                    if state != known.get(name):
-                        self._read(root, name, state, ended)
-                        self._base.commit()  # others may use the index meanwhile
 
-    def _forget(self, root: str, names: Collection[str]) -> None:
-        self._base.executemany("delete from results where root = ? and name = ?", [(root, name) for name in names])
-
-    def _read(self, root: str, name: str, state: str, ended: str) -> None:
-        self._forget(root, [name])
+    def _read(self, root: str, change: Change) -> None:
         try:
-            campaign = read_campaign(Path(root, name))
+            campaign = read_campaign(Path(root, change.name))
         except UsageError as error:
             self.problems.append(str(error))
             return
-        if campaign.end is not None and campaign.end.status == 0:  # another one may be resumed
-            state = ended
-        self._base.execute("insert into results values (?, ?, ?)", [root, name, state])
-        for series, found, entry in _runs(campaign):
-            self._base.execute("insert or ignore into properties values (?, ?)", [entry.properties, found])
-            row = [root, name, series, msgspec.msgpack.encode(entry)]
+        well = campaign.end is not None and campaign.end.status == 0  # another one may be resumed
+        result = [root, change.name, change.final if well else change.state]
+        self._base.execute("insert into results values (?, ?, ?)", result)
+        for series, document, figures in _runs(campaign):
+            self._base.execute("insert or ignore into properties values (?, ?)", [figures.properties, document])
+            row = [root, change.name, series, msgspec.msgpack.encode(figures)]
             self._base.execute("insert into runs values (?, ?, ?, ?)", row)
 
 
@@ -161,7 +154,7 @@ def _opened(place: Path | str) -> sqlite3.Connection:
     return base
 
 
-def _runs(campaign: Campaign) -> Iterator[tuple[str, bytes, Entry]]:
+def _runs(campaign: Campaign) -> Iterator[tuple[str, bytes, RunFigures]]:
     """The series, the properties and the figures of each run; none of network measurements, tunings and imports."""
     if campaign.probe is not None or campaign.head.imported_from is not None:
         return
@@ -171,24 +164,29 @@ def _runs(campaign: Campaign) -> Iterator[tuple[str, bytes, Entry]]:
         values = {metric.name: side(run, metric).values for metric in METRICS}
         if run.plan.tune is not None or not (any(values.values()) or state is State.WRONG):
             continue
-        known = {kind: dict(found) for kind, found in properties.properties_of(campaign, run).items()}
-        series = _series(run, known)
-        found = msgspec.json.encode(known, order="deterministic")
-        yield _text(series), found, Entry(
-            path=str(campaign.folder.resolve()), started=campaign.head.time, values=values,
-            floors=_floors(run, calibrations), verified=state is State.VERIFIED, wrong=state is State.WRONG,
-            properties=hashlib.blake2b(found, digest_size=16).hexdigest(),
-        )  # fmt: skip
+        described = {kind: dict(values) for kind, values in properties.properties_of(campaign, run).items()}
+        series = _series(run, described)
+        document = msgspec.json.encode(described, order="deterministic")
+        figures = RunFigures(
+            path=str(campaign.folder.resolve()),
+            started=campaign.head.time,
+            values=values,
+            floors=_floors(run, calibrations),
+            verified=state is State.VERIFIED,
+            wrong=state is State.WRONG,
+            properties=hashlib.blake2b(document, digest_size=16).hexdigest(),
+        )
+        yield _text(series), document, figures
 
 
-def _series(run: Run, known: dict[str, dict[str, str]]) -> Series:
+def _series(run: Run, described: dict[str, dict[str, str]]) -> Series:
     """What two results must have in common to belong to one series. In `known`, the drivers of GPUs get their name."""
-    machine = known.setdefault(properties.MACHINE, {})
+    machine = described.setdefault(properties.MACHINE, {})
     workers = [worker for launch in run.launches if launch.line is not None for worker in launch.line.workers]
     gpus = [gpu for worker in workers for gpu in worker.hardware.gpus or ()]
     machine.pop("gpus", None)
     machine |= properties.gathered({"GPUs": gpu.name, "GPU driver": gpu.driver_version} for gpu in gpus)
-    found: dict[str, Any] = {
+    in_common: dict[str, Any] = {
         **properties.told(values := properties.problem_values(run), values),
         "hosts": len({worker.host for worker in workers}),
         **{name: run.options.get(name) for name in _APART},
@@ -196,20 +194,20 @@ def _series(run: Run, known: dict[str, dict[str, str]]) -> Series:
     }
     return {"config": run.config.name} | {
         name: value if isinstance(value, (int, float)) and value is not True else properties.shown(value)
-        for name, value in found.items()
+        for name, value in in_common.items()
         if value not in (None, False, "shuffle")
     }
 
 
 def _floors(run: Run, calibrations: Sequence[Pair]) -> dict[str, float]:
     """By metric, the noise floor that an A/A comparison of this run shows, if there is one."""
-    found: dict[str, float] = {}
+    floors: dict[str, float] = {}
     for pair, metric in itertools.product(calibrations, METRICS):
-        one, other = pair.baseline.run, pair.candidate.run
-        if run in (one, other):
-            effect, _ = match(side(one, metric), side(other, metric), metric, one_campaign=True)
-            found |= {metric.name: noise_floor(effect)} if effect is not None else {}
-    return found
+        old, new = pair.baseline.run, pair.candidate.run
+        if run in (old, new):
+            effect, _ = match(side(old, metric), side(new, metric), metric, one_campaign=True)
+            floors |= {metric.name: noise_floor(effect)} if effect is not None else {}
+    return floors
 
 
 def _text(series: Series) -> str:

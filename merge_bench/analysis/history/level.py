@@ -12,11 +12,11 @@ from importlib.util import find_spec
 import numpy as np
 
 from merge_bench.analysis.compare.document import compare
-from merge_bench.analysis.compare.samples import METRICS, Sample, Side, side
+from merge_bench.analysis.compare.judging import METRICS, Sample, Side, side
 from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.analysis.documents.history import HistorySeries
 from merge_bench.analysis.history.document import BY_NAME, series_of
-from merge_bench.analysis.history.index import Entry, Index
+from merge_bench.analysis.history.index import HistoryIndex, RunFigures
 from merge_bench.analysis.history.noise import limited
 from merge_bench.analysis.statistics.verdict import ALPHA
 from merge_bench.records.campaign import Campaign
@@ -40,29 +40,36 @@ def compare_with_level(campaign: Campaign, results: str | os.PathLike[str], thre
 
     Without `LEAST` earlier results nothing is compared, as the only note says.
     """
-    index, own = Index([results]), campaign.folder.resolve()
+    index, own = HistoryIndex([results]), campaign.folder.resolve()
     series = next(iter(index.series(own.name)), {})
-    found = series_of(index, series, BY_NAME["throughput"], threshold, without=str(own))
-    paths = {found.results[at].path for at in found.reference_results} if found is not None else set()
+    history = series_of(index, series, BY_NAME["throughput"], threshold, without=str(own))
+    paths = {history.results[at].path for at in history.reference_results} if history is not None else set()
     if len(paths) < LEAST:
-        known = f"{LEAST} earlier results of this merge are needed, and {results} has {len(paths)}"
+        needed = f"{LEAST} earlier results of this merge are needed, and {results} has {len(paths)}"
         return CompareDocument(
-            results=[], threshold=threshold, alpha=ALPHA, comparisons=[], differences=[],
-            notes=[f"nothing was compared: {known}"], verified=True,
-        )  # fmt: skip
-    assert found is not None
-    entries = [entry for entry in index.entries(series) if entry.path in {each.path for each in found.results}]
+            results=[],
+            threshold=threshold,
+            alpha=ALPHA,
+            comparisons=[],
+            differences=[],
+            notes=[f"nothing was compared: {needed}"],
+            verified=True,
+        )
+    assert history is not None
+    entries = [entry for entry in index.runs(series) if entry.path in {each.path for each in history.results}]
     level = {}
     for metric in METRICS:
         its = [entry for entry in entries if entry.path in paths and entry.values.get(metric.name)]
         if len(its) >= LEAST:
             floors = [entry.floors[metric.name] for entry in its if metric.name in entry.floors]
-            noise, nights = _noise(found, entries, metric.name, len(its))
+            noise, nights = _noise(history, entries, metric.name, len(its))
             launches = enumerate(itertools.chain.from_iterable(entry.values[metric.name] for entry in its[-_MOST:]))
             level[metric.name] = Side(
                 tuple(Sample(at, at, value) for at, value in launches),
-                floor=max(noise, float(np.median(floors)) if floors else 0.0), level_of=len(paths), nights=nights,
-            )  # fmt: skip
+                floor=max(noise, float(np.median(floors)) if floors else 0.0),
+                level_of=len(paths),
+                nights=nights,
+            )
     newest = max(paths, key=[entry.path for entry in entries].index)
     return compare([read_campaign(newest), campaign], threshold=threshold, anyway=True, level=level)
 
@@ -76,26 +83,26 @@ def compare_with_result(campaign: Campaign, earlier: Campaign, threshold: float)
     sides = {}
     if len(campaign.runs) == len(earlier.runs) == 1 and find_spec("scipy"):
         own = campaign.folder.resolve()
-        index = Index([own.parent])
+        index = HistoryIndex([own.parent])
         series = next(iter(index.series(own.name)), {})
-        found = series_of(index, series, BY_NAME["throughput"], threshold, without=str(own)) if series else None
-        if found is not None and len(found.results) >= _NIGHTS:
-            entries = [entry for entry in index.entries(series) if entry.path in {each.path for each in found.results}]
+        history = series_of(index, series, BY_NAME["throughput"], threshold, without=str(own)) if series else None
+        if history is not None and len(history.results) >= _NIGHTS:
+            entries = [entry for entry in index.runs(series) if entry.path in {each.path for each in history.results}]
             for metric in METRICS:
-                noise, nights = _noise(found, entries, metric.name, 1)
+                noise, nights = _noise(history, entries, metric.name, 1)
                 if nights >= _NIGHTS:
                     sides[metric.name] = replace(side(earlier.runs[0], metric), floor=noise, nights=nights)
     return compare([earlier, campaign], threshold=threshold, level=sides)
 
 
-def _noise(found: HistorySeries, entries: Sequence[Entry], metric: str, results: int) -> tuple[float, int]:
+def _noise(history: HistorySeries, entries: Sequence[RunFigures], metric: str, results: int) -> tuple[float, int]:
     """How far from the median of so many results one more may lie, and how many results show that.
 
     That is half its prediction interval by Student's t, 0.03 for 3 %. All levels of the series share their noise.
     """
     from scipy.stats import t
 
-    level_of = {each.path: each.level for each in found.results}
+    level_of = {each.path: each.level for each in history.results}
     levels: dict[float, list[float]] = {}
     for entry in [entry for entry in entries if entry.values.get(metric)][-_NEWEST:]:
         levels.setdefault(level_of[entry.path], []).append(float(np.median(entry.values[metric])))

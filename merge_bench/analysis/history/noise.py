@@ -1,9 +1,16 @@
-"""What a series of results does while nothing changes: its spread, its tails and its drift."""
+"""What a series of results does while nothing changes: its spread, its tails, its drift and its memory.
+
+Nobody knows whether the noise of a series has a memory, or has just grown. Each possibility counts by how well it
+explains the results so far (Bayesian model averaging, Hoeting et al. 1999).
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from statistics import NormalDist
 from typing import TypeAlias
 
 import numpy as np
@@ -60,3 +67,146 @@ def limited(residuals: Values) -> Values:
     """Deviations from a level as they count: outliers as if they were no further away than the limit."""
     limit = _FAR * max(1.4826 * float(np.median(np.abs(residuals))), _LEAST)
     return np.clip(residuals, -limit, limit)
+
+
+_WITH = 0.35
+"""How likely a memory is before any result is seen; the kinds below share that by their last numbers."""
+
+_FADING = ((1.0, 0.3, 1.5), (1.0, 0.5, 1.5), (1.0, 0.65, 0.7), (1.0, 0.8, 0.7), (0.7, 0.9, 0.25))
+"""Memory that fades: the share of the variance that has it, and what of a deviation is left one result later."""
+
+_SHARE = 0.8
+_STATES = ((2, 1.0), (3, 1.0), (5, 1.5), (7, 1.5))
+"""So many results share one state of the host, with that share of the variance."""
+
+_FULL = 4.0
+_LAGS = 8
+_MOST = 400
+
+_GROWN = (1.5, 2.0, 3.0)
+"""How many times as large the noise may be since some results before the newest: how many, and how likely each is."""
+_SINCE = {0: 0.0002, 3: 0.0002, 5: 0.0002, 10: 0.003, 20: 0.003, 40: 0.003, 80: 0.003}
+
+
+@dataclass(frozen=True)
+class _Kinds:
+    """A row for each kind of memory, that without one first.
+
+    `prior`: how likely it is. `unexplained`: multiplied with autocorrelations of lags 0 to `_LAGS`, the share of the
+    variance that the best prediction leaves. `mean` and `newest`: variance of the mean of so many results, and of so
+    many newest ones, which may all share one state; of one result it is 1. `witnesses`: results that show the variance
+    as well as one independent result.
+    """
+
+    prior: Values
+    unexplained: Values
+    mean: Values
+    newest: Values
+    witnesses: Values
+
+
+@cache
+def _kinds() -> _Kinds:
+    lag = np.arange(_MOST)
+    rows = [np.zeros(_MOST), *(share * left**lag for share, left, _ in _FADING)]
+    rows += [_SHARE * np.maximum(0.0, 1.0 - lag / nights) for nights, _ in _STATES]
+    correlations = np.array(rows)
+    correlations[:, 0] = 1.0
+    unexplained = np.array([_unexplained(row[: _LAGS + 1]) for row in correlations])
+    sums, weighted = correlations.cumsum(axis=1), (lag * correlations).cumsum(axis=1)
+    count = lag + 1.0
+    mean = (2.0 * (sums - weighted / count) - 1.0) / count
+    newest = mean.copy()
+    for row, (nights, _) in enumerate(_STATES, 1 + len(_FADING)):
+        newest[row] = np.maximum(mean[row], _SHARE * np.minimum(1.0, nights / count) + (1.0 - _SHARE) / count)
+    weights = np.array([each[-1] for each in (*_FADING, *_STATES)])
+    prior = np.append(1.0 - _WITH, _WITH * weights / weights.sum())
+    return _Kinds(prior, unexplained, mean, newest, 2.0 * (correlations**2).sum(axis=1) - 1.0)
+
+
+def _unexplained(correlations: Values) -> Values:
+    """See `_Kinds`: of the best linear prediction from the last `_LAGS` results (Yule and Walker)."""
+    lags = np.arange(_LAGS)
+    weights = np.linalg.solve(correlations[np.abs(lags[:, None] - lags)], correlations[1:])
+    errors = np.append(1.0, -weights)
+    products = np.array([errors[: _LAGS + 1 - lag] @ errors[lag:] for lag in range(_LAGS + 1)])
+    products[1:] *= 2.0
+    return products
+
+
+@dataclass(frozen=True)
+class Memory:
+    """How likely each kind of memory is, those of `_kinds`."""
+
+    weights: Values
+
+    def variance_ratio(self, count: int) -> float:
+        """How many times as large the variance of the mean of `count` results is as it were without a memory."""
+        count = min(count, _MOST)
+        return count * float(self.weights @ _kinds().mean[:, count - 1])
+
+
+def memory_of(residuals: Values) -> Memory:
+    """The memory that these deviations from a level show."""
+    count = len(residuals)
+    values = limited(residuals)
+    kinds = _kinds()
+    autocorrelations = np.zeros(_LAGS + 1)
+    autocorrelations[0] = 1.0
+    for lag in range(1, min(_LAGS, count // 3) + 1):
+        # the level is estimated from the same results, which takes 1 / count from each
+        autocorrelations[lag] = values[lag:] @ values[:-lag] / max(float(values @ values), 1e-12) + 1.0 / count
+    likelihood = np.log(kinds.prior) - count / 2.0 * np.log(np.maximum(kinds.unexplained @ autocorrelations, 1e-3))
+    return Memory(_shares(likelihood))
+
+
+def evidence(new: Values, before: int, noise: Noise, memory: Memory, residuals: Values) -> float:
+    """How surely `new` deviations from the level of the `before` older results are those of another level.
+
+    In standard deviations of a normal distribution: 2 for a chance of 0.05 that such a series does this by itself, to
+    either side. `residuals`: the older results' deviations, which show `noise` and `memory`.
+    """
+    kinds, after, count = _kinds(), len(new), min(len(residuals), _MOST)
+    # outliers are independent: where results share a state, each counts in full
+    distances = np.full(len(kinds.prior), float(np.clip(new, -_FULL * noise.cap, _FULL * noise.cap).mean()))
+    new, residuals = (np.clip(each, -noise.cap, noise.cap) for each in (new, residuals))
+    distances[0] = new.mean()
+    factors, grown = _grown(new / noise.spread, residuals / noise.spread)
+    # an unknown level hides a part of the variance
+    hidden = np.maximum(1.0 - kinds.mean[:, count - 1], 0.2)
+    error = noise.spread * np.sqrt((kinds.newest[:, after - 1] + kinds.mean[:, before - 1]) / hidden)
+    free = np.maximum(count / kinds.witnesses - 1.0, 2.0)
+    deviates = _as_normal(np.abs(distances) / np.outer(factors, error), free)
+    chances = np.array([[math.erfc(value / math.sqrt(2.0)) for value in row] for row in deviates])
+    chance = float(grown @ chances @ memory.weights)
+    return -NormalDist().inv_cdf(min(max(chance / 2.0, 1e-300), 0.5))
+
+
+def _grown(new: Values, residuals: Values) -> tuple[Values, Values]:
+    """How many times as large the noise may be now, and how likely that is; both in standard deviations."""
+    within = float(((new - new.mean()) ** 2).sum())
+    squares_since = {
+        since: float(residuals[len(residuals) - since :] @ residuals[len(residuals) - since :])
+        for since in _SINCE
+        if 2 * len(residuals) >= 3 * since
+    }
+    certain = 1.0 - len(_GROWN) * sum(_SINCE.values())
+    likelihood, factors = [math.log(certain)], [1.0]
+    for factor in _GROWN:
+        for since, squares in squares_since.items():
+            explained = (within + squares) * (1.0 - factor**-2.0) / 2.0
+            likelihood.append(math.log(_SINCE[since]) + explained - (len(new) - 1 + since) * math.log(factor))
+            factors.append(factor)
+    return np.array(factors), _shares(np.array(likelihood))
+
+
+def _shares(likelihood: Values) -> Values:
+    """Logarithms to shares of 1."""
+    shares = np.exp(likelihood - likelihood.max())
+    return np.asarray(shares / shares.sum())
+
+
+def _as_normal(t: Values, free: Values | Sequence[float]) -> Values:
+    """Student's t as a normal deviate (Wallace 1959)."""
+    free = np.asarray(free)
+    return np.asarray((8.0 * free + 1.0) / (8.0 * free + 3.0) * np.sqrt(free * np.log1p(t * t / free)))

@@ -1,4 +1,4 @@
-"""The model: seconds of one merge on W workers of N hosts. Pure; `docs/predict.md` explains each term."""
+"""The model and its parameters: seconds of a merge on W workers of N hosts; `docs/predict.md` explains each term."""
 
 from __future__ import annotations
 
@@ -7,8 +7,48 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist
+from typing import NamedTuple
 
-from merge_bench.analysis.predict.parameters import KNOWN, Values
+MEASURED, GIVEN, ASSUMED = "measured", "given", "assumed"
+"""Where the value of a parameter is from."""
+
+Values = Mapping[str, float]
+"""The parameters' values by name, as the model takes them; one that is not known is missing."""
+
+
+@dataclass(frozen=True)
+class Definition:
+    """What a parameter is: its unit, and a few words. `default`: its value if nothing was measured; None: not known."""
+
+    unit: str
+    what: str
+    default: float | None = None
+
+
+KNOWN: Mapping[str, Definition] = {
+    "partition_rate": Definition("rows/s", "rows of both frames that one worker partitions per second"),
+    "partition_fixed": Definition("s", "fixed time of a partition, independent of the rows", 0.0),
+    "partition_spread": Definition("", "spread of the logarithm of the workers' partition times", 0.0),
+    "join_rate": Definition("rows/s", "rows of both frames that one worker joins per second"),
+    "join_fixed": Definition("s", "fixed time of a join, independent of the rows", 0.0),
+    "join_spread": Definition("", "spread of the logarithm of the workers' join times", 0.0),
+    "local_rate": Definition("B/s", "rate at which a worker receives from the other workers of its host"),
+    "local_latency": Definition("s", "latency of the first message of a frame within a host", 0.0),
+    "local_overhead": Definition("s", "time per message within a host", 0.0),
+    "nic_rate": Definition("B/s", "rate between a host and the other hosts, each way, shared by its workers"),
+    "nic_latency": Definition("s", "latency of the first message of a frame between hosts", 0.0),
+    "nic_overhead": Definition("s", "time per message between hosts", 0.0),
+    "meeting": Definition("s", "time to announce message sizes to all workers and to allocate buffers", 0.0),
+    "overlap": Definition("", "share of the shorter of exchange and computing that is hidden behind the other", 0.0),
+}
+
+
+class Given(NamedTuple):
+    """A value from the command line, and the words that gave it."""
+
+    value: float
+    origin: str
+
 
 FRAMES = 2
 
@@ -70,10 +110,7 @@ class Outcome:
 def forecast(problem: Problem, values: Values) -> Outcome:
     """One merge: wall = partition + exchange + join - hidden.
 
-    Raises
-    ------
-    Unknown
-        If it takes a parameter that `values` does not have.
+    Raises Unknown if it takes a parameter that `values` does not have.
     """
     workers, frame = problem.workers, problem.message_bytes
     partition, partition_times = _phase(PARTITION, problem, values)
@@ -126,15 +163,12 @@ def _quantile_of_largest(workers: int) -> float:
 def values_of(values: Values, name: str) -> float:
     """The value of a parameter, or its default.
 
-    Raises
-    ------
-    Unknown
-        If it is not known and has no default.
+    Raises Unknown if it is not known and has no default.
     """
-    found = values.get(name, KNOWN[name].default)
-    if found is None:
+    value = values.get(name, KNOWN[name].default)
+    if value is None:
         raise Unknown(name)
-    return found
+    return value
 
 
 def _phase(name: str, problem: Problem, values: Values) -> tuple[float, float]:
@@ -150,14 +184,14 @@ def _flight(problem: Problem, values: Values) -> tuple[float, float, str]:
     Within a host a worker receives (w - 1) messages, the others send to it at once. Between hosts a host of w workers
     receives w · (W - w) messages through its link, and sends as many the other way at the same time.
     """
-    found: list[tuple[float, float, str]] = []
-    for each in dict.fromkeys(problem.per_host):
-        far = problem.workers - each
-        if each > 1:
-            found.append((*_transfer(values, "local", each - 1, (each - 1) * problem.message_bytes), LOCAL))
-        if far and each:
-            found.append((*_transfer(values, "nic", far, each * far * problem.message_bytes), NIC))
-    return max(found)
+    flights: list[tuple[float, float, str]] = []
+    for workers in dict.fromkeys(problem.per_host):
+        far = problem.workers - workers
+        if workers > 1:
+            flights.append((*_transfer(values, "local", workers - 1, (workers - 1) * problem.message_bytes), LOCAL))
+        if far and workers:
+            flights.append((*_transfer(values, "nic", far, workers * far * problem.message_bytes), NIC))
+    return max(flights)
 
 
 def _transfer(values: Values, link: str, messages: int, size: float) -> tuple[float, float]:
@@ -172,8 +206,9 @@ def announcing(most: int, workers: int, values: Values) -> float:
     ways = (("local", most - 1), ("nic", workers - most))
     return max(
         values_of(values, f"{link}_latency") + peers * values_of(values, f"{link}_overhead")
-        for link, peers in ways if peers
-    )  # fmt: skip
+        for link, peers in ways
+        if peers
+    )
 
 
 def _limit(parts: Mapping[str, float], hidden: float, exchanging: bool) -> str:

@@ -77,7 +77,7 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"{confidence} is no confidence")
     n = len(values)
-    found: Interval | None = None
+    interval: Interval | None = None
     tail = 0  # number of the 2**n outcomes with at most k - 1 values below the median
     ordered = sorted(values)
     for k in range(1, n // 2 + 1):
@@ -85,8 +85,8 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
         coverage = 1.0 - 2 * tail / 2**n
         if coverage < confidence:
             break
-        found = Interval(ordered[k - 1], ordered[n - k], coverage, (k, n - k + 1))
-    return found
+        interval = Interval(ordered[k - 1], ordered[n - k], coverage, (k, n - k + 1))
+    return interval
 
 
 def harmonic_mean(values: Sequence[float]) -> float:

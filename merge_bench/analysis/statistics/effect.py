@@ -79,10 +79,7 @@ class Effect:
 def paired(log_ratios: Sequence[float]) -> Effect:
     """The effect of one log-ratio a block.
 
-    Raises
-    ------
-    ValueError
-        If there is none, or one is not finite.
+    Raises ValueError if there is none, or one is not finite.
     """
     points = _finite(log_ratios)
     n = len(points)
@@ -94,10 +91,7 @@ def paired(log_ratios: Sequence[float]) -> Effect:
 def unpaired(baseline: Sequence[float], candidate: Sequence[float]) -> Effect:
     """The effect of two samples of logarithms, larger ones better, that were not taken block by block.
 
-    Raises
-    ------
-    ValueError
-        If one of them is empty, or a value is not finite.
+    Raises ValueError if one of them is empty, or a value is not finite.
     """
     old, new = _finite(baseline), _finite(candidate)
     averages = sorted(b - a for a in old for b in new)

@@ -78,8 +78,8 @@ def launches_needed(
         half_width = z * spread / math.sqrt((n - small) * EFFICIENCY) if n > small else math.inf
         return _chance(effect, error, half_width, threshold) >= POWER
 
-    found = first + bisect.bisect_left(range(first, MOST + 1), True, key=enough)
-    return found + 1 if found <= MOST else None
+    launches = first + bisect.bisect_left(range(first, MOST + 1), True, key=enough)
+    return launches + 1 if launches <= MOST else None
 
 
 def half_width(interval: tuple[float, float] | None) -> float | None:
@@ -88,9 +88,14 @@ def half_width(interval: tuple[float, float] | None) -> float | None:
 
 
 def stop(
-    half_widths: Sequence[float | None], *, precision: float | None = None, launches: int = 0,
-    most_launches: int | None = None, seconds: float = 0.0, most_seconds: float | None = None,
-) -> Stop | None:  # fmt: skip
+    half_widths: Sequence[float | None],
+    *,
+    precision: float | None = None,
+    launches: int = 0,
+    most_launches: int | None = None,
+    seconds: float = 0.0,
+    most_seconds: float | None = None,
+) -> Stop | None:
     """Whether to make no more launches, and by which rule; ``None``: go on.
 
     Parameters
@@ -102,8 +107,8 @@ def stop(
     launches, most_launches, seconds, most_seconds
         What was spent, and the budget.
     """
-    known = [width for width in half_widths if width is not None]
-    if precision is not None and half_widths and len(known) == len(half_widths) and max(known) <= precision:
+    measured = [width for width in half_widths if width is not None]
+    if precision is not None and half_widths and len(measured) == len(half_widths) and max(measured) <= precision:
         return Stop.PRECISION
     if most_launches is not None and launches >= most_launches:
         return Stop.LAUNCHES

@@ -88,12 +88,12 @@ class Judgement:
         effect, size = self.effect, abs(self.effect.estimate)
         needed = least_launches(alpha=self.alpha, paired=effect.paired)
         if effect.spread is not None:
-            found = launches_needed(
+            launches = launches_needed(
                 effect=size, spread=effect.spread, threshold=self.within, alpha=self.alpha, paired=effect.paired
             )
-            if found is None:
+            if launches is None:
                 return None
-            needed = max(needed, found)
+            needed = max(needed, launches)
         if self.within <= size < self.beyond:
             needed = max(needed, math.ceil(effect.least * (self.beyond / size) ** 2))
         return max(1, needed - effect.least) if needed <= MOST else None
@@ -130,9 +130,13 @@ def holm_levels(p_values: Sequence[float], *, alpha: float = ALPHA, family: int 
 
 
 def judge(
-    effects: Sequence[Effect], *, threshold: float, floors: Sequence[float | None] | None = None, alpha: float = ALPHA,
+    effects: Sequence[Effect],
+    *,
+    threshold: float,
+    floors: Sequence[float | None] | None = None,
+    alpha: float = ALPHA,
     family: int | None = None,
-) -> tuple[Judgement, ...]:  # fmt: skip
+) -> tuple[Judgement, ...]:
     """The verdict of each effect of one family.
 
     With the threshold t and the interval of the ratio: EQUIVALENT, if it lies within 1 ÷ (1 + t) … 1 + t. FASTER, if
@@ -157,14 +161,14 @@ def judge(
     p_values = [effect.p for effect in effects]
     levels, adjusted = holm_levels(p_values, alpha=alpha, family=k), holm(p_values, family=k)
     within = math.log1p(threshold)
-    found = []
+    judgements = []
     for effect, floor, level, p_holm in zip(effects, floors or [None] * len(effects), levels, adjusted, strict=True):
         beyond = math.log1p(max(threshold, floor or 0.0))
         its_alpha = level if abs(effect.estimate) >= within else alpha / k
         interval = effect.interval(its_alpha)
         verdict, reason = _verdict(effect.estimate, interval, within, beyond)
-        found.append(Judgement(verdict, reason, interval, its_alpha, p_holm, effect, within, beyond))
-    return tuple(found)
+        judgements.append(Judgement(verdict, reason, interval, its_alpha, p_holm, effect, within, beyond))
+    return tuple(judgements)
 
 
 def noise_floor(effect: Effect) -> float:

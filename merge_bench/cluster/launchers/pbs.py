@@ -72,7 +72,7 @@ LAUNCHER = LauncherKind(
     auto="the batch system inside a job on several nodes",
     inside=_inside,
     variables=("PBS_NODEFILE",),
-    hosts=lambda values, environ: allocated_hosts(environ),
+    hosts=lambda options, environ: allocated_hosts(environ),
     reach=ssh,
     batch=Batch("PBS", "qsub", "pbs.qsub", DIRECTIVES, "PBS_O_WORKDIR", storage=True),
 )

@@ -14,6 +14,6 @@ LAUNCHER = LauncherKind(
     place=2,
     auto="ssh with --hosts",
     needs=("hosts",),
-    hosts=lambda values, environ: read_hosts(Path(str(values["hosts"]))),
+    hosts=lambda options, environ: read_hosts(Path(options.hosts or "")),
     reach=ssh,
 )

@@ -9,17 +9,15 @@ To add one: a file with such a constant and a class of the protocol in `base.py`
 
 from __future__ import annotations
 
-import ast
-import functools
 import importlib
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from merge_bench.config.installation import how_to_set_up
 from merge_bench.errors import UsageError
+from merge_bench.merge import read_members
 
 if TYPE_CHECKING:
     from merge_bench.merge.engines.base import Engine, JoinShape
@@ -78,7 +76,8 @@ class Description:
 
 def descriptions() -> tuple[Description, ...]:
     """All engines: those of host memory, then those of device memory."""
-    return _read(tuple(__path__))
+    engines = read_members(tuple(__path__), "ENGINE", Description)
+    return tuple(sorted(engines, key=lambda engine: (engine.device_memory, engine.place, engine.name)))
 
 
 def names() -> tuple[str, ...]:
@@ -123,9 +122,9 @@ def choices() -> tuple[str, ...]:
 def help_text() -> str:
     """The help of ``--engine``: the meaning of ``auto``, and a line about each engine."""
     on_gpus, elsewhere = first(device_memory=True), first(device_memory=False)
-    each = "; ".join(f"{engine.name}: {engine.help}" for engine in descriptions())
+    lines = "; ".join(f"{engine.name}: {engine.help}" for engine in descriptions())
     return (
-        f"Library that partitions and joins on a worker; auto: {on_gpus.name} on GPUs, else {elsewhere.name}; {each}."
+        f"Library that partitions and joins on a worker; auto: {on_gpus.name} on GPUs, else {elsewhere.name}; {lines}."
     )
 
 
@@ -138,29 +137,13 @@ def engine_class(name: str) -> Callable[[JoinShape], Engine]:
         If there is no engine of that name, or its library is not installed here. The class raises it, too, if the
         engine cannot work on this machine.
     """
-    found = describe(name)
-    if found.missing is not None:
-        command = how_to_set_up("cu13" if found.device_memory else None)
+    description = describe(name)
+    if description.missing is not None:
+        command = how_to_set_up("cu13" if description.device_memory else None)
         raise UsageError(
-            f"engine {name} needs the package {found.missing}, which is not installed in this environment; run:"
+            f"engine {name} needs the package {description.missing}, which is not installed in this environment; run:"
             f" {command}"
         )
-    engine: Callable[[JoinShape], Engine] = getattr(importlib.import_module(f"{__name__}.{name}"), found.attribute)
+    module = importlib.import_module(f"{__name__}.{name}")
+    engine: Callable[[JoinShape], Engine] = getattr(module, description.attribute)
     return engine
-
-
-@functools.cache
-def _read(folders: tuple[str, ...]) -> tuple[Description, ...]:
-    files = (path for folder in folders for path in Path(folder).glob("*.py"))
-    found = [engine for engine in map(_described, files) if engine is not None]
-    return tuple(sorted(found, key=lambda engine: (engine.device_memory, engine.place, engine.name)))
-
-
-def _described(file: Path) -> Description | None:
-    """The description in a file; None if the file is not an engine."""
-    text = file.read_text(encoding="utf-8")
-    for statement in ast.parse(text).body if "\nENGINE = " in text else ():
-        match statement:
-            case ast.Assign(targets=[ast.Name(id="ENGINE")], value=ast.Call(keywords=words)):
-                return Description(**{str(word.arg): ast.literal_eval(word.value) for word in words})
-    return None

@@ -1,9 +1,9 @@
-"""The protocol of engines: the steps of one merge on one worker."""
+"""The protocol of engines: the kind of join, its shape, and the steps of one merge on one worker."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from merge_bench.merge.copy_rate import CopyRounds
 from merge_bench.merge.frame import Bytes, Field, Frame
-from merge_bench.merge.how import How
 
 
 class Side(Enum):
@@ -22,8 +21,59 @@ class Side(Enum):
 
     @property
     def other(self) -> Side:
-        """The other frame."""
         return Side.RIGHT if self is Side.LEFT else Side.LEFT
+
+
+class How(Enum):
+    """The kind of join, named as in SQL; `semi` and `anti` join the left frame with the right one."""
+
+    INNER = "inner"
+    LEFT = "left"
+    RIGHT = "right"
+    OUTER = "outer"
+    SEMI = "semi"
+    ANTI = "anti"
+
+    def keeps(self, side: Side) -> bool:
+        """Whether the result has that side's rows that have no match, those with null keys included."""
+        return self.keeps_left if side is Side.LEFT else self.keeps_right
+
+    @property
+    def keeps_left(self) -> bool:
+        return self in (How.LEFT, How.OUTER, How.ANTI)
+
+    @property
+    def keeps_right(self) -> bool:
+        return self in (How.RIGHT, How.OUTER)
+
+    @property
+    def pairs(self) -> bool:
+        """Whether the result has a row for every pair of matching rows, with the right columns beside the left ones.
+
+        Otherwise it has left columns only, and every left row once at most.
+        """
+        return self not in (How.SEMI, How.ANTI)
+
+    def output(self, left: Sequence[Field], right: Sequence[Field], keys: Sequence[str]) -> tuple[Field, ...]:
+        """The fields of the result: all left ones, then the right ones that are no keys if it has `pairs`.
+
+        A side's fields are nullable where rows of the other side are kept that it has no match for. The key of a row
+        that only the right side has is the right one.
+        """
+        nullable = {field.name: field.nullable for field in right}
+        ours = (
+            replace(
+                field,
+                nullable=field.nullable or (self.keeps_right and (field.name not in keys or nullable[field.name])),
+            )
+            for field in left
+        )
+        theirs = (
+            replace(field, nullable=field.nullable or self.keeps_left)
+            for field in right
+            if field.name not in keys and self.pairs
+        )
+        return (*ours, *theirs)
 
 
 @dataclass(frozen=True)
@@ -48,7 +98,6 @@ class JoinShape:
     sent_rows: int = 0
 
     def fields(self, side: Side) -> tuple[Field, ...]:
-        """The fields of one side."""
         return self.left if side is Side.LEFT else self.right
 
     def key_places(self, side: Side) -> list[int]:
@@ -78,7 +127,6 @@ class JoinShape:
 
     @property
     def output(self) -> tuple[Field, ...]:
-        """The fields of the result."""
         return self.how.output(self.left, self.right, self.keys)
 
 
@@ -159,7 +207,7 @@ class FilteringEngine(Protocol):
 
 @runtime_checkable
 class StoringEngine(Protocol):
-    """An engine that can write rows into parcels in several ways (`merge_bench.merge.stores`)."""
+    """An engine that can write rows into parcels in several ways (`merge_bench.merge.partition`)."""
 
     def measure_stores(self) -> dict[str, float]:
         """Nanoseconds that each way takes to partition a row of the chunk, here and now."""

@@ -21,13 +21,23 @@ import pyarrow as pa
 from merge_bench.merge.buffer_pool import BufferPool
 from merge_bench.merge.copy_rate import CopyRounds, measure_copy
 from merge_bench.merge.engines.base import WHOLE, JoinShape, Outgoing, Piece, PipelinedEngine, Share, Side
+from merge_bench.merge.engines.hash_join import rows_without_key, without_match
 from merge_bench.merge.engines.library_columns import LibraryColumns
-from merge_bench.merge.engines.unmatched import rows_without_key, without_match
 from merge_bench.merge.frame import Bytes, Frame, integer_type
-from merge_bench.merge.parcel_layout import Layout, Parcel, header_shape
-from merge_bench.merge.partition import BucketReader, Partitioner, bucket_groups
-from merge_bench.merge.row_readers import BlockReader, RowReader, WholeReader
-from merge_bench.merge.stores import PLAIN, WAYS, most_streams
+from merge_bench.merge.partition import (
+    PLAIN,
+    WAYS,
+    BlockReader,
+    BucketReader,
+    Layout,
+    Parcel,
+    Partitioner,
+    RowReader,
+    WholeReader,
+    bucket_groups,
+    header_shape,
+    most_streams,
+)
 
 if TYPE_CHECKING:
     from merge_bench.merge.runtime_filter import RuntimeFilter
@@ -114,7 +124,6 @@ class HostEngine:
         self._without_key: list[Frame] = []  # result rows of this worker's own rows with a null or NaN key
 
     def load(self, left: Frame, right: Frame) -> None:
-        """Take this worker's chunks."""
         self._chunks = self._loaded = {Side.LEFT: left, Side.RIGHT: right}
 
     def measure_stores(self) -> dict[str, float]:
@@ -135,7 +144,6 @@ class HostEngine:
         return {way: 1e9 * each / rows for way, each in seconds.items()}
 
     def measure_copy(self, meet: Callable[[], object]) -> CopyRounds | None:
-        """Copy both chunks into the buffers of the parcels, whose contents are lost; `meet` waits for all workers."""
         target = self._out.kept[:0] if self._in_place else self._out.kept  # the few rows sent fit into the cache
         return measure_copy(self._loaded.values(), target, self._pool, self.shape.threads, meet)
 
@@ -154,11 +162,9 @@ class HostEngine:
         self._parcels = self._no_parcels()
 
     def header_bytes(self, side: Side) -> int:
-        """Length of every header of a side."""
         return int(np.prod(header_shape(self.shape.fields(side), self.buckets))) * 8
 
     def begin(self) -> None:
-        """Forget the last result and get the buffers ready."""
         self._results, self._without_key, self._chunks = [], [], self._loaded
         self._parcels, self._away = self._no_parcels(), {}
         for buffers in self._buffer_pools:  # all before the first reset, which allocates in their place
@@ -167,7 +173,6 @@ class HostEngine:
             buffers.reset()
 
     def filter_rows(self, share: Share) -> None:
-        """Leave out rows that can have no match, until the next `begin`."""
         from merge_bench.merge.runtime_filter import RuntimeFilter
 
         if self._filter is None:
@@ -180,10 +185,10 @@ class HostEngine:
         self._keep_without_key()
         if self.shape.sent is not None:
             return self._broadcast(self.shape.sent)
-        made = {side: self._split(side, [WHOLE])[0] for side in Side}
-        for side, parcels in made.items():
+        split = {side: self._split(side, [WHOLE])[0] for side in Side}
+        for side, parcels in split.items():
             self._away[side] = [parcel for rank, parcel in enumerate(parcels) if rank != self.shape.rank]
-        return {side: [_outgoing(parcel) for parcel in parcels] for side, parcels in made.items()}
+        return {side: [_outgoing(parcel) for parcel in parcels] for side, parcels in split.items()}
 
     def _broadcast(self, sent: Side) -> dict[Side, list[Outgoing]]:
         """Send the whole chunk of one side to every worker, and nothing of the other."""
@@ -193,7 +198,6 @@ class HostEngine:
         return {sent: [_outgoing(whole)] * self.shape.workers, sent.other: [nothing] * self.shape.workers}
 
     def inboxes(self, side: Side, headers: Mapping[int, Bytes]) -> dict[int, Bytes]:
-        """Buffers for the parcels that `headers` describe."""
         return {source: self.inbox_of(Piece(side, WHOLE), source, header) for source, header in headers.items()}
 
     def sent(self, side: Side) -> None:
@@ -217,7 +221,6 @@ class HostEngine:
 
     @property
     def parts(self) -> int:
-        """Ranges of buckets."""
         return len(self._cuts) - 1
 
     @property
@@ -227,7 +230,6 @@ class HostEngine:
         return (*heads, *(Piece(side, part) for side in Side for part in range(self.parts)))
 
     def split(self) -> Iterator[list[Outgoing]]:
-        """Partition both chunks; yields each piece as soon as it is made."""
         self._keep_without_key()
         rows = self._chunks[Side.LEFT].rows
         edges = [int(rows * share) for share in HEADS]
@@ -238,7 +240,6 @@ class HostEngine:
         yield from self._pieces(Side.RIGHT, parts)
 
     def inbox_of(self, piece: Piece, source: int, header: Bytes) -> Bytes:
-        """A buffer for the parcel of one piece."""
         fields = self.shape.fields(piece.side)
         counts = header.view(np.int64).reshape(header_shape(fields, self.buckets))
         layout = Layout.of(fields, counts)
@@ -247,7 +248,6 @@ class HostEngine:
         return parcel.data
 
     def join_part(self, part: int) -> None:
-        """Join one range of buckets."""
         held = ([*self._parcels[side][WHOLE], *self._parcels[side][part]] for side in Side)
         self.join_buckets(self._cuts[part], self._cuts[part + 1], *held)
 
@@ -273,11 +273,9 @@ class HostEngine:
             yield self.join_by_library(left.table(first, last), right.table(first, last))
 
     def join_by_library(self, left: pa.Table, right: pa.Table) -> Any:
-        """Join two tables with `join_tables`."""
         return self.join_tables(self.columns.given(Side.LEFT, left), self.columns.given(Side.RIGHT, right))
 
     def result_rows(self) -> int:
-        """Rows of the result so far."""
         return sum(len(piece) for piece in (*self._results, *self._without_key))
 
     def _keep_without_key(self) -> None:
@@ -301,13 +299,12 @@ class HostEngine:
     def _split(self, side: Side, parts: Sequence[int], rows: tuple[int, int] | None = None) -> list[list[Parcel]]:
         """Split a chunk, or its rows first…last-1: for each of `parts` a parcel per worker."""
         cuts = () if parts == [WHOLE] else self._cuts
-        made = self._partitioners[side].split(self._chunks[side], self._out, self._pool, rows=rows, cuts=cuts)
-        for part, parcels in zip(parts, made, strict=True):
+        runs = self._partitioners[side].split(self._chunks[side], self._out, self._pool, rows=rows, cuts=cuts)
+        for part, parcels in zip(parts, runs, strict=True):
             self._parcels[side][part].append(parcels[self.shape.rank if self.shape.sent is None else 0])
-        return made
+        return runs
 
     def received_rows(self) -> dict[str, int]:
-        """Rows of each side that this worker had to join, its own included."""
         held = {side: itertools.chain.from_iterable(self._parcels[side].values()) for side in Side}
         rows = {side.value: sum(parcel.rows for parcel in held[side]) for side in Side}
         if self._in_place and self.shape.staying is not None:
@@ -315,12 +312,10 @@ class HostEngine:
         return rows
 
     def results(self) -> Iterator[pa.Table]:
-        """The result in pieces, as Arrow tables."""
         for piece in (*self._results, *self._without_key):
             yield piece.to_arrow() if isinstance(piece, Frame) else self.columns.restored(self.to_arrow(piece))
 
     def peak_device_bytes(self) -> int | None:
-        """None: there is no device."""
         return None
 
     def join_tables(self, left: pa.Table, right: pa.Table) -> Any:

@@ -20,13 +20,12 @@ import pyarrow as pa
 
 from merge_bench.errors import RunFailed, UsageError, first_line
 from merge_bench.merge.engines import Description
-from merge_bench.merge.engines.base import Engine, JoinShape, Outgoing, Side
+from merge_bench.merge.engines.base import Engine, How, JoinShape, Outgoing, Side
 from merge_bench.merge.engines.gpu_memory import DeviceBytes, copy, load_rapids, own_stream
 from merge_bench.merge.engines.gpu_parcels import NOTHING, Announced, GpuLayout, GpuParcel, Received
-from merge_bench.merge.engines.unmatched import rows_without_key
+from merge_bench.merge.engines.hash_join import rows_without_key
 from merge_bench.merge.frame import Bytes, Field, Frame, arrow_schema, integer_type
-from merge_bench.merge.how import How
-from merge_bench.merge.parcel_layout import Runs
+from merge_bench.merge.partition import Runs
 
 # libcudf's Arrow import (`arrow_to_cudf_type`) maps integers, floats, booleans, decimals of up to 128 bits, strings,
 # dates (as a timestamp in days), timestamps (the zone is dropped, the instant stays) and durations.
@@ -90,7 +89,6 @@ class CudfEngine:
         self._without_key: list[Any] = []  # rows of the result for these rows
 
     def load(self, left: Frame, right: Frame) -> None:
-        """Copy this worker's chunks to the device."""
         for side, frame in ((Side.LEFT, left), (Side.RIGHT, right)):
             if frame.rows > MOST_ROWS:
                 raise UsageError(
@@ -107,11 +105,9 @@ class CudfEngine:
                 self._stream.synchronize()
 
     def header_bytes(self, side: Side) -> int:
-        """Length of every header of a side."""
         return self._layouts[side].header_bytes
 
     def begin(self) -> None:
-        """Return the memory of the last iteration to the pool."""
         self._without_key = []
         self._result = None
         self._whole, self._own, self._received = {}, {}, {}
@@ -125,7 +121,6 @@ class CudfEngine:
         return outgoing
 
     def inboxes(self, side: Side, headers: Mapping[int, Bytes]) -> dict[int, Runs]:
-        """Device memory, out of the pool, for the parcels that `headers` describe."""
         if not headers or side in self._whole:
             return {source: GpuParcel(0).data for source in headers}
         layout, own = self._layouts[side], self._own[side]
@@ -175,7 +170,6 @@ class CudfEngine:
         return left_map, right_map
 
     def _matched_or_not(self, left: Any, right: Any) -> Any:
-        """The left rows of a semi or anti join."""
         plc, stream = self._plc, self._stream
         ours, theirs = self._select(left, self._keys[Side.LEFT]), self._select(right, self._keys[Side.RIGHT])
         unequal = plc.types.NullEquality.UNEQUAL
@@ -187,10 +181,10 @@ class CudfEngine:
         """The columns of these rows of a table, null for `NO_ROW`, which `rows` has only if it `may_lack` some."""
         copying = self._plc.copying
         if may_lack:
-            found = copying.gather(table, rows, copying.OutOfBoundsPolicy.NULLIFY, stream=self._stream)
+            gathered = copying.gather(table, rows, copying.OutOfBoundsPolicy.NULLIFY, stream=self._stream)
         else:
-            found = copying.gather(table, rows, copying.OutOfBoundsPolicy.DONT_CHECK, stream=self._stream)
-        return list(found.columns())
+            gathered = copying.gather(table, rows, copying.OutOfBoundsPolicy.DONT_CHECK, stream=self._stream)
+        return list(gathered.columns())
 
     def _with_right(self, columns: list[Any], right: Any, rows: Any) -> list[Any]:
         """Left columns of pairs with the right ones behind them, and with the key of rows that only the right has."""
@@ -218,17 +212,16 @@ class CudfEngine:
         return self._plc.Table([*left, *(right[at] for at in self.shape.payload)])
 
     def received_rows(self) -> dict[str, int]:
-        """Rows of each side that this worker had to join, its own included."""
         return {side.value: rows for side, rows in self._joined.items()}
 
     def results(self) -> Iterator[pa.Table]:
         """The result in pieces of at most `RESULT_PIECE_ROWS` rows; one empty piece if there are none."""
         schema = arrow_schema(self.shape.output)
-        made = [] if self._result is None else [self._result, *self._without_key]
-        found = [table for table in made if table.num_rows()]
-        if not found:
+        whole = [] if self._result is None else [self._result, *self._without_key]
+        tables = [table for table in whole if table.num_rows()]
+        if not tables:
             yield schema.empty_table()
-        for table in found:
+        for table in tables:
             rows = int(table.num_rows())
             for start in range(0, rows, RESULT_PIECE_ROWS):
                 with self._named_errors("copying the result to the host"):
@@ -277,7 +270,6 @@ class CudfEngine:
         return [self._outgoing(side, parcel) for parcel in parcels]
 
     def _parcels(self, side: Side, table: Any, edges: Sequence[int]) -> list[GpuParcel]:
-        """The rows of a table between each two of `edges`."""
         layout, columns, spans = self._layouts[side], table.columns(), list(itertools.pairwise(edges))
         values = [self._values(self.shape.fields(side)[at], columns[at]) for at in layout.in_place]
         runs = [layout.runs(values, span) for span in spans]
@@ -290,12 +282,12 @@ class CudfEngine:
     def _values(self, field: Field, column: Any) -> DeviceBytes:
         """The memory of a column that libcudf has made."""
         values, expected = column.data(), int(column.size()) * field.width
-        found = NOTHING if values is None else DeviceBytes(values.ptr, values.size, values)
-        if found.size != expected:
+        memory = NOTHING if values is None else DeviceBytes(values.ptr, values.size, values)
+        if memory.size != expected:
             raise self._unsupported(
-                f"holds column {field.name!r} in {found.size} bytes, but engine cudf expects {expected}"
+                f"holds column {field.name!r} in {memory.size} bytes, but engine cudf expects {expected}"
             )
-        return found
+        return memory
 
     def _pack(self, part: Any, runs: tuple[DeviceBytes, ...]) -> GpuParcel:
         if part.num_rows() == 0:

@@ -7,9 +7,8 @@ import pyarrow as pa
 
 from merge_bench.errors import RunFailed, first_line
 from merge_bench.merge.engines import Description
-from merge_bench.merge.engines.base import JoinShape
+from merge_bench.merge.engines.base import How, JoinShape
 from merge_bench.merge.engines.cpu_base import HostEngine
-from merge_bench.merge.how import How
 
 ENGINE = Description(
     name="duckdb",
@@ -21,8 +20,6 @@ ENGINE = Description(
     result_copies=1.25,
     kept_bytes=2,
 )
-
-_JOINS = {How.OUTER: "FULL"}
 
 
 class DuckdbEngine(HostEngine):
@@ -51,11 +48,10 @@ class DuckdbEngine(HostEngine):
         condition = " AND ".join(f"l.{key} = r.{key}" for key in keys)
         merged = "coalesce(l.{0}, r.{0}) AS {0}" if how.keeps_right else "l.{0}"
         columns = [merged.format(each.name) if each.name in keys else each.name for each in self.columns.output]
-        join = _JOINS.get(how, how.value)
+        join = "FULL" if how is How.OUTER else how.value
         self._query = f"SELECT {', '.join(columns)} FROM left_rows l {join} JOIN right_rows r ON {condition}"
 
     def join_tables(self, left: pa.Table, right: pa.Table) -> pa.Table:
-        """Join two tables without null or NaN keys."""
         try:
             self._database.register("left_rows", left.to_reader())
             self._database.register("right_rows", right.to_reader())
@@ -66,5 +62,4 @@ class DuckdbEngine(HostEngine):
             ) from error
 
     def to_arrow(self, piece: pa.Table) -> pa.Table:
-        """One joined piece: it is a table."""
         return piece

@@ -9,7 +9,7 @@ from typing import Any
 
 from merge_bench.errors import RunFailed, UsageError, first_line
 from merge_bench.host import cuda_context
-from merge_bench.units import format_bytes
+from merge_bench.units import format_bytes, plural
 
 POOL_SHARE = 0.9  # of the GPU's memory; the rest is for CUDA contexts and UCX's staging buffers
 POOL_ALIGN = 256
@@ -36,7 +36,6 @@ class DeviceBytes:
 
     @property
     def nbytes(self) -> int:
-        """Length in bytes."""
         return self.size
 
     @property
@@ -55,9 +54,9 @@ def allocate(sizes: Iterable[int]) -> list[DeviceBytes]:
     """For each of `sizes` as many bytes of device memory out of the pool, which UCX may read and write at once."""
     _, rmm = load_rapids()
     stream = own_stream()
-    found = [rmm.DeviceBuffer(size=size, stream=stream) for size in sizes]
+    buffers = [rmm.DeviceBuffer(size=size, stream=stream) for size in sizes]
     stream.synchronize()  # until then kernels in the stream may use the same memory
-    return [DeviceBytes(memory.ptr, memory.size, memory) for memory in found]
+    return [DeviceBytes(memory.ptr, memory.size, memory) for memory in buffers]
 
 
 def copy(source: DeviceBytes, target: DeviceBytes) -> None:
@@ -69,7 +68,6 @@ def copy(source: DeviceBytes, target: DeviceBytes) -> None:
 
 
 def synchronize() -> None:
-    """Wait until all that is on the stream is done."""
     own_stream().synchronize()
 
 
@@ -103,23 +101,23 @@ def inspect() -> GpuMemory | None:
     return None if _pool(rmm) is not None else GpuMemory(*map(int, rmm.mr.available_device_memory()))
 
 
-def pool_size(asked: int | None, found: Sequence[GpuMemory]) -> int:
+def pool_size(pool_bytes: int | None, memories: Sequence[GpuMemory]) -> int:
     """The size of the pool of each worker on one GPU, in bytes.
 
-    `asked`: `--rmm-pool-size`, else `POOL_SHARE` of the GPU's memory in equal parts, or of what is free where that is
-    less. `found`: what each worker found after all had a CUDA context and before any made a pool, so that the size does
-    not depend on who is first.
+    `pool_bytes`: `--rmm-pool-size`; None: `POOL_SHARE` of the GPU's memory in equal parts, or of what is free where
+    that is less. `memories`: of each worker, after all had a CUDA context and before any made a pool, so that the size
+    does not depend on who is first.
 
     Raises
     ------
     UsageError
         If the pools do not fit what is free.
     """
-    free, total = min(each.free for each in found), max(each.total for each in found)
-    size = asked or int(POOL_SHARE * (total if POOL_SHARE * total <= free else free) / len(found))
+    free, total = min(each.free for each in memories), max(each.total for each in memories)
+    size = pool_bytes or int(POOL_SHARE * (total if POOL_SHARE * total <= free else free) / len(memories))
     size -= size % POOL_ALIGN
-    if size * len(found) > free:
-        raise _does_not_fit(size, len(found), GpuMemory(free, total))
+    if size * len(memories) > free:
+        raise _does_not_fit(size, len(memories), GpuMemory(free, total))
     return size
 
 
@@ -152,10 +150,10 @@ def set_up_pool(size: int | None = None) -> int:
 
 def _pool(rmm: Any) -> Any:
     """The pool that device memory comes from, if there is one; `UsageError` if that memory cannot be shared."""
-    resource, found = rmm.mr.get_current_device_resource(), None
+    resource, pool = rmm.mr.get_current_device_resource(), None
     while isinstance(resource, rmm.mr.UpstreamResourceAdaptor):
         if isinstance(resource, rmm.mr.PoolMemoryResource):
-            found = resource
+            pool = resource
         resource = resource.get_upstream()
     private = (rmm.mr.CudaAsyncMemoryResource, rmm.mr.CudaAsyncViewMemoryResource, rmm.mr.ManagedMemoryResource)
     if isinstance(resource, private):
@@ -163,11 +161,11 @@ def _pool(rmm: Any) -> Any:
             f"CUDA IPC cannot send device memory allocated by RMM's {type(resource).__name__}; start the workers"
             " with --rmm-pool-size, and omit --rmm-async and --rmm-managed-memory"
         )
-    return found
+    return pool
 
 
 def _does_not_fit(size: int, count: int, memory: GpuMemory) -> UsageError:
-    what = "an RMM pool" if count == 1 else f"{count} RMM pools"
+    what = "an RMM pool" if count == 1 else plural(count, "RMM pool")
     return UsageError(
         f"{what} of {format_bytes(size)} {'does' if count == 1 else 'do'} not fit on the GPU, which has"
         f" {format_bytes(memory.free)} of {format_bytes(memory.total)} free; use a smaller --rmm-pool-size, or end"

@@ -15,7 +15,7 @@ import numpy as np
 
 from merge_bench.merge.engines.gpu_memory import DeviceBytes, allocate
 from merge_bench.merge.frame import Bytes, Field
-from merge_bench.merge.parcel_layout import Runs
+from merge_bench.merge.partition import Runs
 
 NOTHING = DeviceBytes(0, 0)
 
@@ -39,7 +39,6 @@ class GpuParcel:
 
     @property
     def data(self) -> Runs:
-        """What is sent."""
         return Runs((*self.runs, self.packed))
 
 
@@ -52,7 +51,6 @@ class Received:
 
     @property
     def rows(self) -> int:
-        """Rows of all parcels together."""
         return sum(parcel.rows for parcel in self.parcels)
 
 

@@ -22,9 +22,10 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from merge_bench.merge.buffer_pool import BufferPool, aligned
-from merge_bench.merge.engines.base import JoinShape, Side
+from merge_bench.merge.engines.base import How, JoinShape, Side
 from merge_bench.merge.engines.hash_join_loops import (
     build_chains,
     find_marked,
@@ -39,10 +40,54 @@ from merge_bench.merge.engines.hash_join_loops import (
     mark_matches,
     unmarked,
 )
-from merge_bench.merge.engines.unmatched import without_match
-from merge_bench.merge.frame import Array, Bytes, Column, Field, Frame
-from merge_bench.merge.hashing import BLOCK, RowHasher
-from merge_bench.merge.how import How
+from merge_bench.merge.frame import Array, Bytes, Column, Field, Frame, storage_dtype
+from merge_bench.merge.hashing import BLOCK, RowHasher, is_plain
+
+Rows = Sequence[tuple[Frame, Array]]
+"""Chunks of one side, each with the numbers of some of its rows."""
+
+
+def rows_without_key(chunk: Frame, keys: Sequence[str]) -> npt.NDArray[np.int32]:
+    """The numbers of the rows with a null or NaN among their keys."""
+    columns = [chunk.column(key) for key in keys]
+    if all(is_plain(*column) for column in columns):
+        return np.zeros(0, np.int32)
+    hasher, parts = RowHasher(), []
+    for start in range(0, chunk.rows, BLOCK):
+        _, missing = hasher.block(columns, start, min(BLOCK, chunk.rows - start))
+        parts.append(np.flatnonzero(missing) + start)
+    return np.concatenate(parts).astype(np.int32) if parts else np.zeros(0, np.int32)
+
+
+def without_match(shape: JoinShape, side: Side, rows: Rows, out: BufferPool) -> Frame:
+    """Rows of the result for rows of `side` that have no match, in memory of `out`.
+
+    Where only left columns are in the result, these are its rows.
+    """
+    count = sum(some.size for _, some in rows)
+    names = [field.name for field in shape.fields(side)]
+
+    def column(field: Field) -> Column:
+        if field.name in names:
+            at = names.index(field.name)
+            return take_rows([(chunk.columns[at], some) for chunk, some in rows], out)
+        return nulls(field, count, out)
+
+    output = shape.output
+    return Frame(output, tuple(column(field) for field in output), count)
+
+
+def nulls(field: Field, count: int, out: BufferPool) -> Column:
+    valid = out.take(count)
+    valid[:] = 0
+    if field.variable:
+        offsets = out.take((count + 1) * 8).view(np.int64)
+        offsets[:] = 0
+        return Column(out.take(0), offsets, valid)
+    values = out.take(count * field.width)
+    values[:] = 0
+    return Column(values.view(storage_dtype(field.width)), None, valid)
+
 
 MOST_ROWS = (1 << 24) - 2
 """Most rows of a table: a head has 24 bits for the row and 8 for tags."""
@@ -104,7 +149,6 @@ class BucketJoin:
             yield from self._alone(Side.RIGHT, right, right_marks, 0, out)
 
     def _mark_left(self, left: Sequence[Frame], right: Sequence[Frame], marks: Bytes) -> None:
-        """Mark the left rows that have a match."""
         rows = sum(chunk.rows for chunk in right)
         if not rows:
             return
@@ -120,10 +164,10 @@ class BucketJoin:
                 mark_matches(words, *table, its)
             at = count = 0
             while compared and (count or at < chunk.rows):
-                found, at, count = follow_links(words, at, count, *table, theirs, ours)
+                pairs_found, at, count = follow_links(words, at, count, *table, theirs, ours)
                 for place, column in compared.items():
-                    found = keep_equal(column, chunk.columns[place], theirs[:found], ours[:found])
-                mark(ours[:found], its)
+                    pairs_found = keep_equal(column, chunk.columns[place], theirs[:pairs_found], ours[:pairs_found])
+                mark(ours[:pairs_found], its)
                 count = unmarked(self._candidates, self._entries, count, its)
             first += chunk.rows
 
@@ -142,17 +186,21 @@ class BucketJoin:
         parts, first = [], 0
         for chunk in chunks:
             rows = np.empty(chunk.rows + 1, np.int32)  # one more, because it writes before it knows
-            found = find_marked(marks[first : first + chunk.rows], wanted, rows)
+            size = find_marked(marks[first : first + chunk.rows], wanted, rows)
             first += chunk.rows
-            if found:
-                parts.append((chunk, rows[:found]))
+            if size:
+                parts.append((chunk, rows[:size]))
         if parts:
             yield without_match(self._shape, side, parts, out)
 
     def _join_pairs(
-        self, left: Sequence[Frame], right: Sequence[Frame], out: BufferPool, left_marks: Bytes | None,
+        self,
+        left: Sequence[Frame],
+        right: Sequence[Frame],
+        out: BufferPool,
+        left_marks: Bytes | None,
         right_marks: Bytes | None,
-    ) -> Iterator[Frame]:  # fmt: skip
+    ) -> Iterator[Frame]:
         """The matching rows, a piece at a time; those of a side with marks are marked."""
         rows = sum(chunk.rows for chunk in left)
         if not rows:
@@ -170,20 +218,29 @@ class BucketJoin:
                     yield self._piece(left, parts, lefts, rights, out)
                     parts, pairs = [], 0
                 ours, theirs = lefts[pairs:], rights[pairs:]
-                found, at, count = find_pairs(
-                    words, at, count, shift, self._heads, self._links, self._entered,
-                    self._candidates, self._entries, ours, theirs,
-                )  # fmt: skip
+                size, at, count = find_pairs(
+                    words,
+                    at,
+                    count,
+                    shift,
+                    self._heads,
+                    self._links,
+                    self._entered,
+                    self._candidates,
+                    self._entries,
+                    ours,
+                    theirs,
+                )
                 for place, key in zip(self._left_keys, self._right_keys, strict=True):
                     if place in compared:
-                        found = keep_equal(compared[place], chunk.columns[key], ours[:found], theirs[:found])
+                        size = keep_equal(compared[place], chunk.columns[key], ours[:size], theirs[:size])
                 if left_marks is not None:
-                    mark(ours[:found], left_marks)
+                    mark(ours[:size], left_marks)
                 if right_marks is not None:
-                    mark(theirs[:found], right_marks[first:])
-                if found:
-                    parts.append((chunk, slice(pairs, pairs + found)))
-                    pairs += found
+                    mark(theirs[:size], right_marks[first:])
+                if size:
+                    parts.append((chunk, slice(pairs, pairs + size)))
+                    pairs += size
             first += chunk.rows
         if parts:
             yield self._piece(left, parts, lefts, rights, out)
@@ -300,3 +357,23 @@ def take_rows(sources: Sequence[tuple[Column, Array]], out: BufferPool) -> Colum
     for (column, rows), (first, last) in zip(sources, spans, strict=True):
         gather(column.values, rows, values[first:last])
     return Column(values, None, valid)
+
+
+EXCHANGED = {How.INNER: How.INNER, How.LEFT: How.RIGHT}
+"""Joins that look right rows up in a table of the left ones, and what they are with the sides exchanged."""
+
+
+class FewRightRowsJoin(BucketJoin):
+    """A `BucketJoin` of `EXCHANGED` that looks left rows up in a table of the right ones."""
+
+    def __init__(self, shape: JoinShape) -> None:
+        exchanged = replace(shape, left=shape.right, right=shape.left, how=EXCHANGED[shape.how])
+        super().__init__(exchanged)
+        names = [field.name for field in exchanged.output]
+        self._fields, self._places = shape.output, [names.index(field.name) for field in shape.output]
+
+    def join(self, left: Sequence[Frame], right: Sequence[Frame], out: BufferPool) -> Iterator[Frame]:
+        """The result of a block, a piece at a time, in memory of `out`."""
+        for piece in super().join(right, left, out):
+            columns = tuple(piece.columns[at] for at in self._places)
+            yield Frame(self._fields, columns, piece.rows)

@@ -55,25 +55,34 @@ def build_chains(keys: Any, first: int, shift: Any, heads: Any, links: Any, copi
 
 @compiled
 def find_pairs(
-    keys: Any, at: Any, count: Any, shift: Any, heads: Any, links: Any, copies: Any,
-    candidates: Any, entries: Any, lefts: Any, rights: Any,
-) -> tuple[Any, Any, Any]:  # fmt: skip
+    keys: Any,
+    at: Any,
+    count: Any,
+    shift: Any,
+    heads: Any,
+    links: Any,
+    copies: Any,
+    candidates: Any,
+    entries: Any,
+    lefts: Any,
+    rights: Any,
+) -> tuple[Any, Any, Any]:
     """Find pairs of rows with equal keys, as long as there is room in `lefts` and `rights`.
 
     A block of right rows after the other, so that what is known of its candidates stays in the L1 cache. Returns the
     number of pairs, and where to go on: rows before `at` were looked up, and `count` candidates have chains left.
     """
-    found = 0
+    pairs = 0
     while count > 0 or at < keys.size:
         if count == 0:
             block = keys[at : at + candidates.size]
             count = _find_candidates(block, at, shift, heads, candidates, entries)
             at += block.size
-        if found + count > lefts.size:
+        if pairs + count > lefts.size:
             break
-        some, count = _follow_chains(keys, candidates, entries, count, links, copies, lefts[found:], rights[found:])
-        found += some
-    return found, at, count
+        some, count = _follow_chains(keys, candidates, entries, count, links, copies, lefts[pairs:], rights[pairs:])
+        pairs += some
+    return pairs, at, count
 
 
 @compiled
@@ -102,20 +111,20 @@ def _follow_chains(
     Returns the number of pairs, and of candidates whose chains continue: these are moved to the front, with their next
     entries. A pair that does not match is overwritten by the next one, so that there is no branch to predict.
     """
-    found = np.uint64(0)
-    while count > 0 and np.int64(found) + count <= lefts.size:
+    pairs = np.uint64(0)
+    while count > 0 and np.int64(pairs) + count <= lefts.size:
         kept = np.uint64(0)
         for c in range(count):
             i, entry = np.uint64(candidates[c]), np.uint64(entries[c] - 1)
-            lefts[found] = entry
-            rights[found] = i
-            found += np.uint64(copies[entry] == np.uint64(keys[i]))
+            lefts[pairs] = entry
+            rights[pairs] = i
+            pairs += np.uint64(copies[entry] == np.uint64(keys[i]))
             link = links[entry]
             candidates[kept] = i
             entries[kept] = link
             kept += np.uint64(link != 0)
         count = np.int64(kept)  # numba's int() leaves it unsigned, and both kinds together become a float
-    return np.int64(found), count
+    return np.int64(pairs), count
 
 
 @compiled
@@ -140,38 +149,47 @@ def mark_matches(
 
 @compiled
 def follow_links(
-    keys: Any, at: Any, count: Any, shift: Any, heads: Any, links: Any, copies: Any,
-    candidates: Any, entries: Any, lefts: Any, rights: Any,
-) -> tuple[Any, Any, Any]:  # fmt: skip
+    keys: Any,
+    at: Any,
+    count: Any,
+    shift: Any,
+    heads: Any,
+    links: Any,
+    copies: Any,
+    candidates: Any,
+    entries: Any,
+    lefts: Any,
+    rights: Any,
+) -> tuple[Any, Any, Any]:
     """As `find_pairs`, but return when each candidate has been followed by one link and some pairs were found.
 
     `lefts` and `rights` have room for as many pairs as there are candidates.
     """
-    found = np.int64(0)
-    while found == 0 and (count > 0 or at < keys.size):
+    pairs = np.int64(0)
+    while pairs == 0 and (count > 0 or at < keys.size):
         if count == 0:
             block = keys[at : at + candidates.size]
             count = _find_candidates(block, at, shift, heads, candidates, entries)
             at += block.size
-        found, count = _follow_once(keys, candidates, entries, count, links, copies, lefts, rights)
-    return found, at, count
+        pairs, count = _follow_once(keys, candidates, entries, count, links, copies, lefts, rights)
+    return pairs, at, count
 
 
 @compiled
 def _follow_once(
     keys: Any, candidates: Any, entries: Any, count: Any, links: Any, copies: Any, lefts: Any, rights: Any
 ) -> tuple[Any, Any]:
-    found = kept = np.uint64(0)
+    pairs = kept = np.uint64(0)
     for c in range(count):
         i, entry = np.uint64(candidates[c]), np.uint64(entries[c] - 1)
-        lefts[found] = entry
-        rights[found] = i
-        found += np.uint64(copies[entry] == np.uint64(keys[i]))
+        lefts[pairs] = entry
+        rights[pairs] = i
+        pairs += np.uint64(copies[entry] == np.uint64(keys[i]))
         link = links[entry]
         candidates[kept] = i
         entries[kept] = link
         kept += np.uint64(link != 0)
-    return np.int64(found), np.int64(kept)
+    return np.int64(pairs), np.int64(kept)
 
 
 @compiled
@@ -236,7 +254,6 @@ def _keep_bytes(left: Any, left_offsets: Any, right: Any, right_offsets: Any, le
 
 @compiled
 def mark(rows: Any, marks: Any) -> None:
-    """Mark the given rows with 1."""
     for i in range(rows.size):
         marks[np.uint64(rows[i])] = 1
 
@@ -244,16 +261,15 @@ def mark(rows: Any, marks: Any) -> None:
 @compiled
 def find_marked(marks: Any, wanted: int, rows: Any) -> int:
     """Put the numbers of the rows whose mark is `wanted` in `rows`, in order; returns how many there are."""
-    found = np.uint64(0)
+    size = np.uint64(0)
     for i in range(marks.size):
-        rows[found] = i
-        found += np.uint64(marks[i] == wanted)
-    return int(found)
+        rows[size] = i
+        size += np.uint64(marks[i] == wanted)
+    return int(size)
 
 
 @compiled
 def gather(values: Any, rows: Any, out: Any) -> None:
-    """The values of the given rows."""
     for i in range(rows.size):
         out[i] = values[np.uint64(rows[i])]
 

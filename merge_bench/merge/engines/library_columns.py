@@ -13,9 +13,8 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from merge_bench.merge.engines.base import Side
+from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.frame import Field, arrow_schema, integer_type, viewed
-from merge_bench.merge.how import How
 
 Storage: TypeAlias = Callable[[pa.DataType], pa.DataType]
 """The type under which a library is given the values of another type: of the same width, or ``large_binary``."""

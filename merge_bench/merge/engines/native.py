@@ -9,11 +9,10 @@ from typing import Any
 from merge_bench.merge.buffer_pool import ALIGN, BufferPool
 from merge_bench.merge.engines import Description
 from merge_bench.merge.engines.base import JoinShape, Side
-from merge_bench.merge.engines.broadcast_join import EXCHANGED, FewRightRowsJoin
-from merge_bench.merge.engines.hash_join import MOST_ROWS, BucketJoin
+from merge_bench.merge.engines.hash_join import EXCHANGED, MOST_ROWS, BucketJoin, FewRightRowsJoin
 from merge_bench.merge.engines.polars import PolarsEngine
 from merge_bench.merge.frame import Bytes, Frame, arrow_schema
-from merge_bench.merge.row_readers import RowReader
+from merge_bench.merge.partition import RowReader
 
 ENGINE = Description(
     name="native",
@@ -56,7 +55,6 @@ class NativeEngine(PolarsEngine):
             out.lend([room[number * size :][:size] for room, size in zip(rooms, shares, strict=True)])
 
     def join_groups(self, groups: Iterable[tuple[int, int]], left: RowReader, right: RowReader) -> Iterable[Any]:
-        """Join groups of buckets, divided among the threads."""
         if not self._joins:
             return super().join_groups(groups, left, right)
         dealt = list(groups)
@@ -65,10 +63,10 @@ class NativeEngine(PolarsEngine):
             return list(self._joined(thread, dealt[thread :: len(self._joins)], left, right))
 
         run = map if self._pool is None else self._pool.map
-        found = list(itertools.chain.from_iterable(run(some, range(len(self._joins)))))
-        if not found and not self._results:
-            found = [Frame.from_arrow(arrow_schema(self.shape.output).empty_table())]
-        return found
+        pieces = list(itertools.chain.from_iterable(run(some, range(len(self._joins)))))
+        if not pieces and not self._results:
+            pieces = [Frame.from_arrow(arrow_schema(self.shape.output).empty_table())]
+        return pieces
 
     def _joined(
         self, thread: int, groups: Sequence[tuple[int, int]], left: RowReader, right: RowReader

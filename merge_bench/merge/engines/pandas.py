@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import pandas as pd
 import pyarrow as pa
 
 from merge_bench.merge.engines import Description
+from merge_bench.merge.engines.base import How
 from merge_bench.merge.engines.cpu_base import HostEngine
 from merge_bench.merge.engines.library_columns import text_as_bytes
-from merge_bench.merge.how import How
 
 ENGINE = Description(
     name="pandas",
@@ -25,10 +25,6 @@ ENGINE = Description(
     kept_bytes=2,
 )
 
-_HOW: dict[How, Literal["inner", "left", "right", "outer"]] = {
-    How.INNER: "inner", How.LEFT: "left", How.RIGHT: "right", How.OUTER: "outer",
-}  # fmt: skip
-
 
 class PandasEngine(HostEngine):
     """Joins with `pandas.DataFrame.merge`, in groups of buckets, between which heartbeats are sent."""
@@ -38,32 +34,26 @@ class PandasEngine(HostEngine):
 
     @staticmethod
     def storage(arrow_type: pa.DataType) -> pa.DataType:
-        """Text as bytes."""
         return text_as_bytes(arrow_type)
 
     def join_tables(self, left: pa.Table, right: pa.Table) -> pd.DataFrame:
-        """Join two tables without null or NaN keys."""
         how, keys = self.shape.how, list(self.columns.keys)
         if not how.pairs:
             ours = to_pandas(left)
-            found = ours[keys].merge(_distinct(to_pandas(right), keys), on=keys, how="left", indicator=True)
-            return ours[(found["_merge"] == ("both" if how is How.SEMI else "left_only")).to_numpy()]
+            distinct = to_pandas(right)[keys].drop_duplicates()
+            marked = ours[keys].merge(distinct, on=keys, how="left", indicator=True)
+            return ours[(marked["_merge"] == ("both" if how is How.SEMI else "left_only")).to_numpy()]
         ours = to_pandas(left, nullable=_others(left, keys) if how.keeps_right else ())
         theirs = to_pandas(right, nullable=_others(right, keys) if how.keeps_left else ())
-        return ours.merge(theirs, on=keys, how=_HOW[how])
+        return ours.merge(theirs, on=keys, how=cast(Literal["inner", "left", "right", "outer"], how.value))
 
     def to_arrow(self, piece: pd.DataFrame) -> pa.Table:
-        """One joined piece as an Arrow table."""
         return from_pandas(piece)
 
 
 def _others(table: pa.Table, keys: Sequence[str]) -> list[str]:
     """The columns that get nulls where the other table has rows without a match."""
     return [name for name in table.column_names if name not in keys]
-
-
-def _distinct(frame: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    return frame[list(keys)].drop_duplicates()
 
 
 def _values(column: pd.Series[Any]) -> Any:

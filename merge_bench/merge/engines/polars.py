@@ -8,8 +8,8 @@ import polars as pl
 import pyarrow as pa
 
 from merge_bench.merge.engines import Description
+from merge_bench.merge.engines.base import How
 from merge_bench.merge.engines.cpu_base import HostEngine
-from merge_bench.merge.how import How
 
 ENGINE = Description(
     name="polars",
@@ -22,8 +22,6 @@ ENGINE = Description(
     kept_bytes=10,
 )
 
-_HOW: dict[How, Any] = {How.OUTER: "full"}
-
 
 class PolarsEngine(HostEngine):
     """Joins one cache-sized bucket after the other with `polars.DataFrame.join`."""
@@ -32,12 +30,10 @@ class PolarsEngine(HostEngine):
     join_rows = 1 << 17
 
     def join_tables(self, left: pa.Table, right: pa.Table) -> pl.DataFrame:
-        """Join two tables without null or NaN keys."""
-        how = _HOW.get(self.shape.how, self.shape.how.value)
+        how: Any = "full" if self.shape.how is How.OUTER else self.shape.how.value
         return _frame(left).join(_frame(right), on=list(self.columns.keys), how=how, coalesce=True)
 
     def to_arrow(self, piece: pl.DataFrame) -> pa.Table:
-        """One joined piece as an Arrow table."""
         return piece.to_arrow()
 
 

@@ -1,1 +1,132 @@
-"""The exchange of frames between workers over UCX."""
+"""The data planes, which move rows between workers: a registry of this folder, one file a data plane.
+
+A file has a constant ``PLANE = DataPlane(…)`` with literal arguments, which is read as those of engines are. The values
+of ``--exchange``, its help and all questions about a data plane come from these descriptions.
+
+To add one: a file with such a constant and a class of `base.Exchange`, and a row in docs/merging.md.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from merge_bench.errors import UsageError
+from merge_bench.merge import read_members
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataPlane:
+    """What a data plane is and can do.
+
+    Attributes
+    ----------
+    name
+        Its name in ``--exchange``, and the name of its file.
+    help
+        How it moves rows, in a few words of the option's help.
+    place
+        Its position in lists; the first one is the default.
+    attribute
+        The name of its class, an `Exchange`, with which the workers exchange rows by themselves and measure it. None:
+        Dask's scheduler merges dataframes of the engine's library, of which only the wall-clock time is known.
+    packages
+        Names of the packages that it imports.
+    joins
+        The kinds of join (``--how``) that it has, each with its name in the library that joins; empty: all.
+    pipeline
+        Whether rows can travel while others are partitioned and joined (`MessageExchange`).
+    runtime_filter
+        Whether workers can share which keys they have before they partition.
+    timeline
+        Whether what begins and ends when can be noted.
+    link_limit
+        Whether the messages of a merge can be sent again without the merge.
+    endpoints
+        Whether UCX endpoints connect the workers: with lanes to record and transports to require, by UCX's settings.
+    shuffles
+        The values of ``--shuffle`` that it has, each with the memory that it needs, as a multiple of both frames;
+        measured.
+    """
+
+    name: str
+    help: str
+    place: int
+    attribute: str | None = None
+    packages: tuple[str, ...] = ()
+    joins: tuple[tuple[str, str], ...] = ()
+    pipeline: bool = False
+    runtime_filter: bool = False
+    timeline: bool = False
+    link_limit: bool = False
+    endpoints: bool = False
+    shuffles: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def by_workers(self) -> bool:
+        """Whether the workers exchange rows by themselves; otherwise Dask's scheduler merges dataframes."""
+        return self.attribute is not None
+
+    @property
+    def missing(self) -> str | None:
+        """The first package that it needs and that is not installed; None if all are."""
+        return next((name for name in self.packages if importlib.util.find_spec(name) is None), None)
+
+    def supports_join(self, how: str) -> bool:
+        """Whether it has this kind of join."""
+        return not self.joins or how in dict(self.joins)
+
+
+UNKNOWN = DataPlane(name="", help="", place=0, attribute="")
+
+
+def data_planes() -> tuple[DataPlane, ...]:
+    """All data planes, the default one first."""
+    return tuple(sorted(read_members(tuple(__path__), "PLANE", DataPlane), key=lambda plane: (plane.place, plane.name)))
+
+
+def data_plane(name: str) -> DataPlane:
+    """The data plane called `name`.
+
+    Raises
+    ------
+    UsageError
+        If there is none.
+    """
+    plane = recorded_plane(name)
+    if plane is UNKNOWN:
+        names = ", ".join(plane.name for plane in data_planes())
+        raise UsageError(f"there is no exchange {name!r}; the exchanges are {names}")
+    return plane
+
+
+def recorded_plane(name: str | None) -> DataPlane:
+    """The data plane that a record names; `UNKNOWN` if it names none, or one that this version does not have."""
+    return next((plane for plane in data_planes() if plane.name == name), UNKNOWN)
+
+
+def able(capability: Callable[[DataPlane], object]) -> str:
+    """``ucx or other``: the names of all data planes with a capability, for sentences."""
+    return " or ".join(plane.name for plane in data_planes() if capability(plane))
+
+
+def help_text() -> str:
+    """The help of ``--exchange``."""
+    return f"How the frames are exchanged; {'; '.join(f'{plane.name}: {plane.help}' for plane in data_planes())}."
+
+
+def exchange_class(name: str) -> type[Any]:
+    """Import the data plane called `name` with its libraries; returns its class of `base.Exchange`.
+
+    Raises
+    ------
+    UsageError
+        If there is no data plane of that name.
+    """
+    plane = data_plane(name)
+    assert plane.attribute is not None, "Dask's scheduler moves the rows"
+    exchange: type[Any] = getattr(importlib.import_module(f"{__name__}.{name}"), plane.attribute)
+    return exchange

@@ -35,19 +35,25 @@ class _MapParams(ctypes.Structure):
     """`ucp_mem_map_params_t` of UCX 1.12 and later (public header `ucp/api/ucp.h`)."""
 
     _fields_ = (
-        ("field_mask", ctypes.c_uint64), ("address", ctypes.c_void_p), ("length", ctypes.c_size_t),
-        ("flags", ctypes.c_uint), ("prot", ctypes.c_uint), ("memory_type", ctypes.c_int),
+        ("field_mask", ctypes.c_uint64),
+        ("address", ctypes.c_void_p),
+        ("length", ctypes.c_size_t),
+        ("flags", ctypes.c_uint),
+        ("prot", ctypes.c_uint),
+        ("memory_type", ctypes.c_int),
         ("exported_memh_buffer", ctypes.c_void_p),
-    )  # fmt: skip
+    )
 
 
 class _MemoryAttributes(ctypes.Structure):
     """`ucp_mem_attr_t`, likewise."""
 
     _fields_ = (
-        ("field_mask", ctypes.c_uint64), ("address", ctypes.c_void_p), ("length", ctypes.c_size_t),
+        ("field_mask", ctypes.c_uint64),
+        ("address", ctypes.c_void_p),
+        ("length", ctypes.c_size_t),
         ("mem_type", ctypes.c_int),
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)
@@ -117,12 +123,12 @@ class Loops:
 
 def unpack_key(endpoint: int, key: bytes) -> int:
     """The remote key for an endpoint from its packed form, as an integer; free it with `drop_key`."""
-    found = ctypes.c_void_p()
+    unpacked = ctypes.c_void_p()
     unpack = _status(loaded_library("libucp"), "ucp_ep_rkey_unpack")
-    status = unpack(ctypes.c_void_p(endpoint), key, ctypes.byref(found))
-    if status != _OK or not found.value:
+    status = unpack(ctypes.c_void_p(endpoint), key, ctypes.byref(unpacked))
+    if status != _OK or not unpacked.value:
         raise RunFailed(f"UCX rejected the memory key of another worker (UCX status {status})")
-    return int(found.value)
+    return int(unpacked.value)
 
 
 def drop_key(key: int) -> None:
@@ -196,6 +202,6 @@ def _spin(progress, worker, rounds, stop):  # type: ignore[no-untyped-def]  # pr
 
 def _status(library: ctypes.CDLL, name: str) -> Any:
     """A function that returns `ucs_status_t`, which is packed into a byte."""
-    found = getattr(library, name)
-    found.restype = ctypes.c_int8
-    return found
+    function = getattr(library, name)
+    function.restype = ctypes.c_int8
+    return function

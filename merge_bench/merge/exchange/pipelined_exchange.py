@@ -22,8 +22,7 @@ from typing import Any
 import numpy as np
 
 from merge_bench.merge.engines.base import WHOLE, Outgoing, Piece, Side
-from merge_bench.merge.exchange.in_flight import Meter, Pending, longest_message, share_bytes
-from merge_bench.merge.exchange.ucx import UcxExchange
+from merge_bench.merge.exchange.base import MessageExchange, Meter, Pending, longest_message, share_bytes
 from merge_bench.merge.frame import Bytes
 from merge_bench.merge.time_notes import Key, TimeNotes
 
@@ -60,9 +59,13 @@ class PipelinedExchange:
     """
 
     def __init__(
-        self, exchange: UcxExchange, pieces: Sequence[Piece], header_bytes: int, room: Room,
+        self,
+        exchange: MessageExchange,
+        pieces: Sequence[Piece],
+        header_bytes: int,
+        room: Room,
         notes: TimeNotes | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._notes = notes
         self._exchange, self._pieces, self._room = exchange, pieces, room
         self._header_bytes = _NUMBER + header_bytes
@@ -293,8 +296,8 @@ class PipelinedExchange:
 
     def _meters(self, item: _Item) -> list[Meter]:
         assert item.number is not None
-        found = [self.flights[self._pieces[item.number].side], self.both]
-        return [*found, self.arrivals[item.message.peer]] if item.message.receive else found
+        meters = [self.flights[self._pieces[item.number].side], self.both]
+        return [*meters, self.arrivals[item.message.peer]] if item.message.receive else meters
 
 
 def _key(item: _Item) -> Key:

@@ -4,20 +4,25 @@ Only this module uses UCXX. Endpoints are made from worker addresses, which Dask
 that makes UCX's error handling optional, and without it UCX may use shared memory. The exchanging thread also drives
 progress. Every wait checks an abort flag and a time limit.
 
-All workers call the same collective operations in the same order. Each operation takes the next number (`_stage`),
-which is part of every tag, so that messages of two operations cannot be confused.
+Each collective operation takes the next number (`_stage`), which is part of every tag, so that messages of two
+operations cannot be confused.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from merge_bench.config.libraries import loaded_library
+from merge_bench.records.schema import SizeRange
 
 # By default UCX handles SIGHUP for its debugger, and a closed terminal would no longer end a run.
 os.environ.setdefault("UCX_DEBUG_SIGNO", "0")
@@ -28,20 +33,31 @@ from ucxx.exceptions import UCXError, UCXShmemSegmentError
 
 from merge_bench.errors import RunFailed
 from merge_bench.host.memory import shared_memory_problem
-from merge_bench.merge.exchange import protocols
-from merge_bench.merge.exchange.abort import Abort
-from merge_bench.merge.exchange.in_flight import Flight, Pending
-from merge_bench.merge.parcel_layout import runs_of
+from merge_bench.merge.exchange import DataPlane
+from merge_bench.merge.exchange.base import STALL_FACTOR, Abort, Exchange, Flight, Pending
+from merge_bench.merge.partition import runs_of
 from merge_bench.merge.plan import Plan
-from merge_bench.records.schema import SizeRange
+from merge_bench.units import plural_noun
+
+PLANE = DataPlane(
+    name="ucx",
+    help="with UCX endpoints",
+    place=1,
+    attribute="UcxExchange",
+    packages=("ucxx",),
+    pipeline=True,
+    runtime_filter=True,
+    timeline=True,
+    link_limit=True,
+    endpoints=True,
+)
 
 SPINS_BEFORE_YIELD = 200
 SPINS_BEFORE_SLEEP = 4000
 SLEEP_SECONDS = 50e-6
-STALL_FACTOR = 4  # × timeout without one byte ends a run even while heartbeats arrive
 
 
-class UcxExchange:
+class UcxExchange(Exchange):
     """One worker's end of the data plane.
 
     Parameters
@@ -61,6 +77,8 @@ class UcxExchange:
         Whether peers may also put into each other's memory, through `handles`.
     """
 
+    title = "UCX"
+
     def __init__(
         self,
         rank: int,
@@ -72,8 +90,8 @@ class UcxExchange:
         timeout: float = 15.0,
         puts: bool = False,
     ) -> None:
-        self.rank, self.workers = rank, workers
-        self.abort, self._timeout = abort, timeout
+        super().__init__(rank, workers, abort=abort)
+        self._timeout = timeout
         self._error_handling, self.message_bytes = error_handling, message_bytes
         self._context = UCXContext(feature_flags=(Feature.TAG, Feature.RMA) if puts else (Feature.TAG,))
         try:
@@ -85,7 +103,6 @@ class UcxExchange:
 
     @classmethod
     def of_plan(cls, plan: Plan, rank: int, abort: Abort, *, puts: bool = False) -> UcxExchange:
-        """The data plane that `plan` describes."""
         return cls(
             rank,
             plan.workers,
@@ -97,18 +114,11 @@ class UcxExchange:
         )
 
     @property
-    def peers(self) -> list[int]:
-        """All other workers, in the order in which this one sends to them."""
-        return [(self.rank + step) % self.workers for step in range(1, self.workers)]
-
-    @property
     def address(self) -> bytes:
-        """What peers need to reach this worker."""
         return bytes(self._worker.address)
 
     @property
     def effective_config(self) -> dict[str, str]:
-        """The settings of the UCX context, under their full names."""
         return {f"UCX_{name}": value for name, value in self._context.config.items()}
 
     def connect(self, addresses: Sequence[bytes]) -> None:
@@ -131,31 +141,7 @@ class UcxExchange:
         self.transfer(dict.fromkeys(self.peers, hello), {peer: np.empty(8, np.uint8) for peer in self.peers})
         self.barrier()
 
-    def barrier(self) -> float:
-        """Wait until every worker has entered; returns the seconds waited.
-
-        A dissemination barrier (Hensgen, Finkel and Manber 1988): ceil(log2 W) rounds, and no rank leaves before all
-        have come.
-        """
-        start = time.perf_counter()
-        distance, token = 1, np.zeros(1, np.uint8)
-        while distance < self.workers:
-            to, source = (self.rank + distance) % self.workers, (self.rank - distance) % self.workers
-            self.transfer({to: token}, {source: np.empty(1, np.uint8)})
-            distance *= 2
-        return time.perf_counter() - start
-
-    def round_trip(self) -> float:
-        """Seconds of the slowest first message to and from a neighbour: a bound on the barrier's skew."""
-        return min(self.barrier() for _ in range(5)) if self.peers else 0.0
-
     def transfer(self, sends: Mapping[int, Any], receives: Mapping[int, Any], *, noted: bool = False) -> Flight:
-        """Send the buffers of `sends` to their peers while receiving into those of `receives`; waits until all is done.
-
-        Buffers are contiguous or `Runs`, in host or device memory. Both sides must agree on the sizes of buffers and
-        runs; empty ones are skipped.
-        All workers must call this in the same order. `noted`: fill `Flight.batches` as well.
-        """
         self._stage += 1
         flight, began = Flight(), time.perf_counter()
         posted: dict[tuple[int, bool], float] = {}
@@ -181,13 +167,8 @@ class UcxExchange:
         return flight
 
     def endpoints(self) -> dict[int, tuple[list[str], list[SizeRange]]]:
-        """How UCX reaches each peer.
-
-        The lanes that it selected, like ``sysv/memory``, and the protocols of messages by size, for each kind of memory
-        that was sent from so far.
-        """
-        texts = {peer: protocols.print_endpoint(endpoint.handle) for peer, endpoint in sorted(self._endpoints.items())}
-        return {peer: (protocols.lanes(text), protocols.parse(text)) for peer, text in texts.items()}
+        texts = {peer: print_endpoint(endpoint.handle) for peer, endpoint in sorted(self._endpoints.items())}
+        return {peer: (lanes(text), parse(text)) for peer, text in texts.items()}
 
     def handles(self, peer: int) -> tuple[int, int, int]:
         """UCX's own context, worker, and endpoint to `peer`, as integers."""
@@ -205,26 +186,22 @@ class UcxExchange:
         self.check(token)
 
     def reserve(self, stages: int) -> int:
-        """Reserve numbers of operations for use with `post` and `progress`; returns the first."""
         self._stage += stages
         return self._stage - stages + 1
 
     def post(self, buffer: Any, peer: int, stage: int, number: int, *, receive: bool) -> Pending:
-        """Begin one message of operation `stage`. Messages of the same number between two ranks arrive in order."""
         source = peer if receive else self.rank
         tag, piece = UCXXTag(stage << 32 | source << 16 | number & 0xFFFF), Array(buffer)
         request = self._worker.tag_recv(piece, tag) if receive else self._endpoints[peer].tag_send(piece, tag)
         return Pending(request, peer, receive, buffer.nbytes)
 
     def progress(self) -> bool:
-        """Progress UCX without the interpreter's lock; returns whether there was anything to do."""
         if not self._worker.progress_once():
             return False
         self._worker.progress()
         return True
 
     def close(self) -> None:
-        """Close the endpoints; waits at most a second for their peers."""
         requests = []
         for endpoint in self._endpoints.values():
             with contextlib.suppress(UCXError):
@@ -281,7 +258,6 @@ class UcxExchange:
                     os.sched_yield()
 
     def check(self, item: Pending) -> None:
-        """Raise `RunFailed` if a completed message failed."""
         try:
             item.request.check_error()
         except UCXError as error:
@@ -289,7 +265,6 @@ class UcxExchange:
             raise RunFailed(f"rank {self.rank} failed to {what} rank {item.peer}: {error}") from error
 
     def check_limit(self, pending: list[Pending], last_byte: float) -> None:
-        """Raise `RunFailed` if no byte arrived for too long; `last_byte`: when the last one did (`time.monotonic`)."""
         now = time.monotonic()
         silent = now - last_byte
         if silent < self._timeout:
@@ -297,7 +272,7 @@ class UcxExchange:
         unheard = now - self.abort.last_heartbeat
         if unheard >= self._timeout or silent >= STALL_FACTOR * self._timeout:
             peers = sorted({item.peer for item in pending})
-            named = f"rank{'s' * (len(peers) > 1)} {', '.join(map(str, peers))}"
+            named = f"{plural_noun(len(peers), 'rank')} {', '.join(map(str, peers))}"
             raise RunFailed(f"rank {self.rank} received nothing from {named} for {silent:.0f} s")
 
 
@@ -310,3 +285,96 @@ def _no_segment(folder: Path) -> str:
         f"UCX cannot create shared memory, but {folder} is writable; see the lines with UCX ERROR in this worker's log,"
         " and check the SysV limits with merge-bench doctor"
     )
+
+
+_TITLE = re.compile(
+    r"\|.*\| tagged message by ucp_tag_send\*(?P<kind>\([^)]*\))? from (?P<memory>\S+)(?: memory)?\s*\|"
+)
+_ROW = re.compile(r"\|\s*(?P<first>\w+)(?:\.\.(?P<last>\w+))?\s*\|\s*(?P<protocol>.*?)\s*\|\s*(?P<transports>.*?)\s*\|")
+_LANE = re.compile(r"\blane\[\d+\]:\s+\d+:(?P<transport>\S+/\S+)\.\d+ ")
+_OLD = re.compile(r"^#\s+tag_send: (?P<steps>0\.\..*)$", re.MULTILINE)
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_OLD_NAMES = {"egr": "eager", "rndv": "rendezvous", "bcopy": "copy-in copy-out", "zcopy": "zero-copy"}
+
+
+def print_endpoint(handle: int) -> str:
+    """What `ucp_ep_print_info` prints for an endpoint; `handle` is the `ucp_ep_h` as an integer."""
+    libc = ctypes.CDLL(None)
+    open_stream, close_stream = libc.open_memstream, libc.fclose
+    open_stream.restype = ctypes.c_void_p
+    close_stream.argtypes = libc.free.argtypes = (ctypes.c_void_p,)
+    show = loaded_library("libucp").ucp_ep_print_info
+    show.argtypes, show.restype = (ctypes.c_void_p, ctypes.c_void_p), None
+    text, size = ctypes.c_void_p(), ctypes.c_size_t()
+    stream = open_stream(ctypes.byref(text), ctypes.byref(size))
+    if not stream:
+        return ""
+    try:
+        show(handle, stream)
+    finally:
+        close_stream(stream)  # only now the text is complete
+    try:
+        return ctypes.string_at(text, size.value).decode(errors="replace") if text.value else ""
+    finally:
+        libc.free(text)
+
+
+def parse(text: str) -> list[SizeRange]:
+    """Read the tables of plain tag sends (UCX ≥ 1.12 with protocols v2), or the thresholds that older ones print."""
+    ranges: list[SizeRange] = []
+    memory: str | None = None
+    for line in text.splitlines():
+        title = _TITLE.search(line)
+        if title:
+            # The other kinds of sends (fast-completion, multi) are hints of the sender that the data plane never gives.
+            memory = None if title["kind"] else title["memory"]
+            continue
+        row = _ROW.search(line)
+        if row is None:
+            if "+--" not in line:  # a table is over
+                memory = None
+            continue
+        if memory is not None:
+            ranges.append(_range(memory, row))
+    return ranges or list(_old(text))
+
+
+def lanes(text: str) -> list[str]:
+    """Transports and devices of the lanes that UCX selected, like ``sysv/memory``, in its order, without repeats."""
+    return list(dict.fromkeys(match["transport"] for match in _LANE.finditer(text)))
+
+
+def _range(memory: str, row: re.Match[str]) -> SizeRange:
+    protocol = row["protocol"]
+    first = _bytes(row["first"]) or 0
+    return SizeRange(
+        memory=memory,
+        first_bytes=first,
+        last_bytes=_bytes(row["last"]) if row["last"] else first,
+        protocol=protocol.removeprefix("(?)").strip(),
+        transports=row["transports"],
+        estimated=protocol.startswith("(?)"),
+    )
+
+
+def _bytes(text: str) -> int | None:
+    """A size as UCX prints it, ``8191``, ``8K`` or ``inf``."""
+    size = re.fullmatch(r"(\d+)([KMGT]?)", text)
+    return int(size[1]) * _UNITS[size[2]] if size else None
+
+
+def _old(text: str) -> Iterator[SizeRange]:
+    """Thresholds of protocols v1: ``tag_send: 0..<egr/short>..93..<egr/bcopy>..8192..<rndv>..(inf)``."""
+    line = _OLD.search(text)
+    parts = line["steps"].split("..") if line else []
+    for at in range(1, len(parts) - 1, 2):
+        last = _bytes(parts[at + 1])
+        names = parts[at].strip("<>").split("/")
+        yield SizeRange(
+            memory="host",
+            first_bytes=_bytes(parts[at - 1]) or 0,
+            last_bytes=None if last is None else last - 1,
+            protocol=" ".join(_OLD_NAMES.get(name, name) for name in names),
+            transports="",
+            estimated=names[0] == "rndv",
+        )

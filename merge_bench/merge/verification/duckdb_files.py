@@ -7,6 +7,7 @@ can be taken for a pattern, for SQL or for a partition.
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 from collections import Counter
@@ -18,11 +19,167 @@ import duckdb
 import pyarrow as pa
 
 from merge_bench.errors import RunFailed, UsageError, first_line
-from merge_bench.merge.verification import duckdb_values
-from merge_bench.merge.verification.duckdb_values import NotExact, Stored
+from merge_bench.merge.frame import integer_type
 from merge_bench.merge.verification.find_files import find_files
 from merge_bench.merge.verification.raw_copy import copy_without_types
 from merge_bench.merge.workload.tables import TableColumn, TableSide
+
+types = pa.types
+
+_INTEGERS = {
+    pa.int8(): "TINYINT",
+    pa.int16(): "SMALLINT",
+    pa.int32(): "INTEGER",
+    pa.int64(): "BIGINT",
+    pa.uint8(): "UTINYINT",
+    pa.uint16(): "USMALLINT",
+    pa.uint32(): "UINTEGER",
+    pa.uint64(): "UBIGINT",
+}
+_FLOATS = {pa.float32(): "FLOAT", pa.float64(): "DOUBLE"}
+_TEXTS = ("VARCHAR", "JSON")
+_RAW = {"INT32": "INTEGER", "INT64": "BIGINT", "BYTE_ARRAY": "BLOB", "FIXED_LEN_BYTE_ARRAY": "BLOB"}
+_DAY = 86_400  # seconds
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A column as a group of files holds it.
+
+    `kind`: DuckDB's name of the type; ``INT96`` for Parquet's old timestamps, which are read in two parts. `unit`: of
+    integers that are times, None elsewhere. `physical`: Parquet's name of the type that the values have in the file.
+    """
+
+    name: str
+    kind: str
+    unit: str | None = None
+    physical: str = ""
+
+    @property
+    def strippable(self) -> bool:
+        """Whether DuckDB refuses some values of this type, which the physical type under it has."""
+        return self.physical in _RAW and self.kind.startswith((*_TEXTS, "TIME", "INTERVAL", "ENUM", "GEOMETRY"))
+
+    def stripped(self) -> Stored:
+        return replace(self, kind=_RAW[self.physical]) if self.strippable else self
+
+
+class NotExact(Exception):
+    """No SQL gives a column's values under the wanted type."""
+
+
+def sql_type(target: pa.DataType) -> str:
+    """DuckDB's type of a canonical type's values in SQL."""
+    target = integer_type(target)
+    if types.is_decimal128(target):
+        return f"DECIMAL({target.precision},{target.scale})"
+    if types.is_large_string(target) or types.is_large_binary(target):
+        return "BLOB"
+    return "BOOLEAN" if types.is_boolean(target) else {**_INTEGERS, **_FLOATS}[target]
+
+
+def sql_value(column: str, stored: Stored | None, target: pa.DataType) -> str:
+    """SQL for the values of a column under its canonical type; None: these files do not have it, so it is null.
+
+    Raises
+    ------
+    NotExact
+        If the types do not go together.
+    """
+    wanted = sql_type(target)
+    if stored is None or stored.kind.strip('"') == "NULL":
+        return f"NULL::{wanted}"
+    kind = stored.kind
+    if types.is_temporal(target):
+        return _temporal(column, stored, target)
+    if wanted == "BLOB":
+        if kind in _TEXTS or kind.startswith("ENUM"):
+            return f"encode({column}::VARCHAR)"
+        if kind in ("BLOB", "UUID"):
+            return f"{column}::BLOB"
+    whole = kind in _INTEGERS.values()
+    if kind == wanted or (whole and (wanted in _INTEGERS.values() or types.is_decimal128(target))):
+        return f"{column}::{wanted}"
+    if kind.startswith("DECIMAL") and types.is_decimal128(target):
+        return f"{column}::{wanted}"
+    if kind == "FLOAT" and wanted == "DOUBLE":
+        return f"{column}::DOUBLE"
+    if whole and wanted in _FLOATS.values():
+        same = f"{column}::{wanted}::HUGEINT = {column}"
+        return f"CASE WHEN {column} IS NULL OR {same} THEN {column}::{wanted} ELSE error('no such {wanted}') END"
+    raise NotExact
+
+
+def _temporal(column: str, stored: Stored, target: pa.DataType) -> str:
+    """Integers in the target's unit since 1970, or since midnight."""
+    wanted = sql_type(target)
+    if types.is_date32(target):
+        if stored.kind != "DATE":
+            raise NotExact
+        return f"({column} - DATE '1970-01-01')::{wanted}"
+    ticks, unit = _ticks(column, stored)
+    have, want = _PER_SECOND[unit], _PER_SECOND[target.unit]
+    if want >= have:
+        return f"({ticks} * {want // have})::{wanted}" if want > have else f"({ticks})::{wanted}"
+    factor = have // want
+    whole = f"CASE WHEN {ticks} % {factor} = 0 THEN ({ticks}) // {factor}"
+    return f"({whole} WHEN {ticks} IS NOT NULL THEN error('finer than its type') END)::{wanted}"
+
+
+def _ticks(column: str, stored: Stored) -> tuple[str, str]:
+    """64-bit integers of a time or a duration, and their unit."""
+    kind = stored.kind
+    if kind == "INT96":  # what is below a microsecond is cut off, as the engines' reader does
+        days = f"({column}.date - DATE '1970-01-01')"
+        return f"({days} * {_DAY * 10**6} + epoch_ns({column}.time) // 1000)", "us"
+    if kind in ("INTEGER", "BIGINT") and stored.unit:
+        return f"{column}::BIGINT", stored.unit
+    if kind.startswith("TIMESTAMP"):
+        unit = "ns" if kind.endswith("NS") else "us"
+        # DuckDB takes the two outermost integers for infinity, which has no number.
+        ends = f"CASE WHEN {column} > '-infinity' THEN {2**63 - 1} ELSE {-(2**63) + 1} END"
+        if stored.unit == "ms":
+            ends = "error('beyond microseconds')"
+        return f"coalesce(epoch_{unit}({column}), CASE WHEN {column} IS NOT NULL THEN {ends} END)", unit
+    if kind == "TIME_NS":
+        return f"epoch_ns({column})", "ns"
+    if kind.startswith("TIME"):
+        return f"epoch_us({column}::TIME)", "us"
+    raise NotExact
+
+
+def duration_units(arrow_schema: bytes) -> dict[str, str]:
+    """The units of durations, which Parquet stores as plain integers: from the schema that Arrow keeps in a file."""
+    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(arrow_schema)))
+    return {field.name: field.type.unit for field in schema if types.is_duration(field.type)}
+
+
+def top_columns(elements: Sequence[Mapping[str, Any]]) -> list[Stored]:
+    """The columns among the elements of a Parquet schema, of which the first is the root; nested ones as a whole."""
+    columns, position = [], 1
+    while position < len(elements):
+        element = elements[position]
+        columns.append(_stored(element))
+        position = _next(elements, position)
+    return columns
+
+
+def _next(elements: Sequence[Mapping[str, Any]], start: int) -> int:
+    """Where the element after this one and what is nested in it begins."""
+    position = start + 1
+    for _ in range(elements[start]["children"] or 0):
+        position = _next(elements, position)
+    return position
+
+
+def _stored(element: Mapping[str, Any]) -> Stored:
+    pattern = r"(MILLIS|MICROS|NANOS)=(?!<null>)|TIME(?:STAMP)?_(MILLIS|MICROS)"
+    match = re.search(pattern, f"{element['logical']} {element['converted']}")
+    unit = {"MILLIS": "ms", "MICROS": "us", "NANOS": "ns"}[match[1] or match[2]] if match else None
+    physical = element["type"] or ""
+    return Stored(element["name"], "INT96" if physical == "INT96" else element["kind"] or "", unit, physical)
+
 
 MOST_NAMES = 3  # of files, in a message
 _INTEGER_TEXT = re.compile(r"-?[0-9]+|0[xX][0-9a-fA-F]{1,8}")  # what Arrow reads as an integer
@@ -133,18 +290,18 @@ class SideFiles:
 
     def _value(self, group: Group, column: TableColumn) -> str:
         place, partition = group.column(column.source), self._partitions.get(column.source)
-        name, found = (f"t.c{place[0]}", place[1]) if place else ("", None)
+        name, stored = (f"t.c{place[0]}", place[1]) if place else ("", None)
         if place is None and partition is not None:
-            name, found = f"p.{partition[0].name}", partition[0]
+            name, stored = f"p.{partition[0].name}", partition[0]
         try:
-            return duckdb_values.sql_value(name, found, column.field.type)
+            return sql_value(name, stored, column.field.type)
         except NotExact:
-            assert found is not None
+            assert stored is not None
         paths = [self._paths[number] for number in group.numbers]
-        if found.strippable:
+        if stored.strippable:
             raise ReadRaw(dict.fromkeys(paths, frozenset([column.source])))
         raise UsageError(
-            f"{paths[0]}: the proof cannot read column {column.source!r}, stored as {found.kind}, exactly as"
+            f"{paths[0]}: the proof cannot read column {column.source!r}, stored as {stored.kind}, exactly as"
             f" {column.field.type}; leave it out, or convert it"
         )
 
@@ -184,7 +341,7 @@ class SideFiles:
         units = self._duration_units() if durations else {}
         groups: dict[tuple[Stored, ...], list[int]] = {}
         for links, elements in self._ask(_SCHEMAS):
-            columns = duckdb_values.top_columns(elements)
+            columns = top_columns(elements)
             for number in map(_number, links):
                 stripped, unit = raw.get(self._paths[number], frozenset()), units.get(number, {})
                 these = (each.stripped() if each.name in stripped else each for each in columns)
@@ -207,20 +364,20 @@ class SideFiles:
     def _duration_units(self) -> dict[int, dict[str, str]]:
         """Units of durations by file and column: Parquet has none, so Arrow keeps them beside its schema."""
         query = "SELECT file_name, value FROM parquet_kv_metadata(?) WHERE key = 'ARROW:schema'"
-        return {_number(link): duckdb_values.duration_units(value) for link, value in self._ask(query)}
+        return {_number(link): duration_units(value) for link, value in self._ask(query)}
 
     def _partition_columns(self) -> dict[str, tuple[Stored, pa.Array]]:
         """The values of each Hive partition for every file: 32-bit integers if all are, else text."""
         names = dict.fromkeys(name for file in self._files for name, _ in file.partitions)
-        found = {}
+        columns = {}
         for number, name in enumerate(names):
             texts = [dict(file.partitions).get(name) for file in self._files]
             numbers = [None if text is None else _integer(text) for text in texts]
             whole = [text is None for text in texts] == [each is None for each in numbers]
             kind = "NULL" if not any(texts) and whole else "INTEGER" if whole else "VARCHAR"
             values = pa.array(numbers, pa.int32()) if whole else pa.array(texts, pa.string())
-            found[name] = Stored(f"p{number}", kind), values
-        return found
+            columns[name] = Stored(f"p{number}", kind), values
+        return columns
 
 
 def _integer(text: str) -> int | None:

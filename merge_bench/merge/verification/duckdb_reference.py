@@ -22,14 +22,14 @@ import pyarrow.compute as pc
 from merge_bench.errors import RunFailed, WrongResult, first_line
 from merge_bench.host.memory import available_bytes
 from merge_bench.merge import hashing
-from merge_bench.merge.engines.base import Side
+from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.frame import Field, Frame, arrow_schema, integer_type, viewed
-from merge_bench.merge.how import How
 from merge_bench.merge.verification.duckdb_files import Raw, ReadRaw, SideFiles
 from merge_bench.merge.workload.tables import TableSpec
 
 BATCH_ROWS = 1 << 17
 THREADS = 2  # of DuckDB
+LEAST_MEMORY = 256 << 20  # bytes, beyond which it spills to disk
 TRUSTING = "statistics_propagation,filter_pushdown,join_filter_pushdown"
 """Optimizers of DuckDB that conclude from the statistics in the files: those of DOUBLE leave NaN out, and DuckDB 2.0
 then takes ``isnan`` for false."""
@@ -43,13 +43,6 @@ _COUNTED = {
     How.OUTER: "pairs + {left} - matched_left + {right} - matched_right",
     How.SEMI: "matched_left",
     How.ANTI: "{left} - matched_left",
-}
-_JOINS = {
-    How.LEFT: "LEFT JOIN",
-    How.RIGHT: "RIGHT JOIN",
-    How.OUTER: "FULL JOIN",
-    How.SEMI: "SEMI JOIN",
-    How.ANTI: "ANTI JOIN",
 }
 
 
@@ -144,7 +137,8 @@ def _query(spec: TableSpec, how: How) -> str:
     nulled = ", ".join(f"CASE WHEN {whole} THEN {key} END AS {key}" for key in keys)
     sides = [f"SELECT * REPLACE ({nulled}) FROM {side}" for side in ("left_rows", "right_rows")]
     condition = " AND ".join(f"l.{key} = r.{key}" for key in keys)
-    return f"SELECT {', '.join(columns)} FROM ({sides[0]}) l {_JOINS[how]} ({sides[1]}) r ON {condition}"
+    join = "FULL" if how is How.OUTER else how.value
+    return f"SELECT {', '.join(columns)} FROM ({sides[0]}) l {join} JOIN ({sides[1]}) r ON {condition}"
 
 
 def result_table(spec: TableSpec, table: pa.Table, how: How = How.INNER) -> pa.Table:
@@ -244,11 +238,6 @@ def _whole_keys(spec: TableSpec) -> str:
     return " AND ".join(conditions)
 
 
-def _memory_limit() -> int:
-    """Bytes that DuckDB may use before it spills to disk."""
-    return max(available_bytes() // 4, 256 << 20)
-
-
 @contextlib.contextmanager
 def _session(spec: TableSpec, raw: Raw, *, keys_only: bool) -> Iterator[tuple[duckdb.DuckDBPyConnection, list[int]]]:
     """DuckDB over `left_rows` and `right_rows`, and how many rows they have. It looks at every value of the files.
@@ -257,7 +246,7 @@ def _session(spec: TableSpec, raw: Raw, *, keys_only: bool) -> Iterator[tuple[du
     """
     with tempfile.TemporaryDirectory(prefix="merge-bench-duckdb-") as folder:
         settings: dict[str, Any] = {
-            "memory_limit": f"{_memory_limit() // 2**20}MiB",
+            "memory_limit": f"{max(available_bytes() // 4, LEAST_MEMORY) // 2**20}MiB",
             "threads": THREADS,
             "temp_directory": os.path.join(folder, "spilled"),
             "preserve_insertion_order": False,
@@ -290,8 +279,10 @@ def _read_raw_if_refused(work: Callable[[Raw], _Answer]) -> _Answer:
         try:
             return work(raw)
         except ReadRaw as refused:
-            raw = {file: raw.get(file, frozenset()) | refused.columns.get(file, frozenset())
-                   for file in {*raw, *refused.columns}}  # fmt: skip
+            raw = {
+                file: raw.get(file, frozenset()) | refused.columns.get(file, frozenset())
+                for file in {*raw, *refused.columns}
+            }
 
 
 def _to_integers(column: pa.ChunkedArray, *, floats: bool = False) -> pa.ChunkedArray:

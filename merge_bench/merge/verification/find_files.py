@@ -45,20 +45,20 @@ def find_files(path: str) -> list[TableFile]:
     parts = _local(path).parts
     depth = next(n for n in range(len(parts), 0, -1) if os.path.exists(os.path.join(*parts[:n])))
     base, pattern = os.path.join(*parts[:depth]), parts[depth:]
-    found: set[str] = set()
+    files: set[str] = set()
     if any(map(glob.has_magic, pattern)):
         for match in _matches(base, pattern):
-            found.update(_below(match) if os.path.isdir(match) else _data(match))
+            files.update(_below(match) if os.path.isdir(match) else _data(match))
     elif pattern:
         raise UsageError(f"{path} cannot be read: there is no such file")
     else:
-        found.update(_below(base) if os.path.isdir(base) else _data(base, named=True))
-    if not found:
+        files.update(_below(base) if os.path.isdir(base) else _data(base, named=True))
+    if not files:
         raise UsageError(f"{path} has no Parquet file")
     if pattern or os.path.isdir(base):
-        for folder in {base, *map(os.path.dirname, found)}:
+        for folder in {base, *map(os.path.dirname, files)}:
             _refuse_table_format(folder)
-    return [TableFile(each, _partitions(os.path.relpath(each, base))) for each in sorted(found)]
+    return [TableFile(each, _partitions(os.path.relpath(each, base))) for each in sorted(files)]
 
 
 def _local(path: str) -> Path:
@@ -80,28 +80,28 @@ def _matches(folder: str, pattern: Sequence[str], above: frozenset[str] = frozen
     for name in _names(folder):
         if name.startswith(HIDDEN) and not (wanted != "**" and wanted.startswith(name[0])):
             continue
-        each = os.path.join(folder, name)
+        path = os.path.join(folder, name)
         if wanted == "**":
-            if os.path.isdir(each):
-                yield from _matches(each, pattern, above)
+            if os.path.isdir(path):
+                yield from _matches(path, pattern, above)
         elif fnmatch.fnmatchcase(name, wanted):
             if not rest:
-                yield each
-            elif os.path.isdir(each):
-                yield from _matches(each, rest, above)
+                yield path
+            elif os.path.isdir(path):
+                yield from _matches(path, rest, above)
 
 
 def _below(folder: str, above: frozenset[str] = frozenset()) -> Iterator[str]:
     """The data files below a folder, links followed, without hidden names; `above`: the folders that it lies in."""
     above = _entered(folder, above)
     for name in _names(folder):
-        each = os.path.join(folder, name)
+        path = os.path.join(folder, name)
         if name.startswith(HIDDEN):
             continue
-        if os.path.isdir(each):
-            yield from _below(each, above)
+        if os.path.isdir(path):
+            yield from _below(path, above)
         else:
-            yield from _data(each)
+            yield from _data(path)
 
 
 def _names(folder: str) -> list[str]:
@@ -142,18 +142,17 @@ def _data(file: str, *, named: bool = False) -> list[str]:
 def _refuse_table_format(folder: str) -> None:
     """Refuse a folder of a table format, whose log says which files count."""
     below: tuple[str, ...] = ()
-    for each in (Path(folder), *Path(folder).parents):
-        name = next((LOGS[log] for log in LOGS if (each / log).is_dir()), None)
+    for place in (Path(folder), *Path(folder).parents):
+        name = next((LOGS[log] for log in LOGS if (place / log).is_dir()), None)
         if not below or below[0] == "data":
-            name = name or ("Iceberg" if any(each.glob("metadata/*.metadata.json")) else None)
+            name = name or ("Iceberg" if any(place.glob("metadata/*.metadata.json")) else None)
         if name:
-            raise UsageError(f"{each} is a {name} table, whose log says which files count; files alone are not read")
-        below = (each.name, *below)
+            raise UsageError(f"{place} is a {name} table, whose log says which files count; files alone are not read")
+        below = (place.name, *below)
 
 
 def _partitions(relative: str) -> tuple[tuple[str, str | None], ...]:
-    """The Hive partitions that the folders of a path name."""
-    found: dict[str, str | None] = {}
+    values: dict[str, str | None] = {}
     for part in relative.split(os.sep)[:-1]:
         name, equals, value = part.partition("=")
         if equals and name:
@@ -161,7 +160,7 @@ def _partitions(relative: str) -> tuple[tuple[str, str | None], ...]:
                 name, value = unquote(name, errors="strict"), unquote(value, errors="strict")
             except UnicodeDecodeError:
                 raise UsageError(f"{relative} names a partition {part!r}, which is not UTF-8") from None
-            if name in found:
+            if name in values:
                 raise UsageError(f"{relative} names partition {name!r} twice")
-            found[name] = None if value == NO_VALUE else value
-    return tuple(found.items())
+            values[name] = None if value == NO_VALUE else value
+    return tuple(values.items())

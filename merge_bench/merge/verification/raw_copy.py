@@ -64,13 +64,13 @@ def _plain_elements(data: bytes, position: int, columns: Collection[bytes]) -> b
 
 def _fields(data: bytes, position: int) -> tuple[list[tuple[int, int, int, int]], int]:
     """The fields of a struct: number, type, first and last place of the value; and where the struct ends."""
-    found: list[tuple[int, int, int, int]] = []
+    fields: list[tuple[int, int, int, int]] = []
     number = 0
     while True:
         header = data[position]
         position += 1
         if header == 0:
-            return found, position
+            return fields, position
         kind = header & 15
         if header >> 4:
             number += header >> 4
@@ -78,7 +78,7 @@ def _fields(data: bytes, position: int) -> tuple[list[tuple[int, int, int, int]]
             zigzag, position = _varint(data, position)
             number = (zigzag >> 1) ^ -(zigzag & 1)
         end = _skip(data, position, kind)
-        found.append((number, kind, position, end))
+        fields.append((number, kind, position, end))
         position = end
 
 

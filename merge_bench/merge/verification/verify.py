@@ -7,11 +7,12 @@ from collections.abc import Iterable, Sequence
 import msgspec
 import pyarrow as pa
 
-from merge_bench.merge.exchange.abort import Abort
-from merge_bench.merge.how import How
+from merge_bench.merge.engines.base import How
+from merge_bench.merge.exchange.base import Abort
 from merge_bench.merge.workload import synthetic
 from merge_bench.merge.workload.synthetic import SyntheticSpec
 from merge_bench.merge.workload.tables import TableSpec
+from merge_bench.units import plural
 
 MODULUS = 2**64
 
@@ -77,7 +78,7 @@ def judge(checks: Sequence[Check], expected_rows: int, expected_checksum: int) -
     problems = []
     if whole.rows != expected_rows:
         difference = whole.rows - expected_rows
-        counted = "1 row" if abs(difference) == 1 else f"{abs(difference):,} rows"
+        counted = plural(abs(difference), "row")
         problems.append(f"{counted} {'too many' if difference > 0 else 'missing'} (expected {expected_rows:,})")
     if whole.bad_rows:
         wrong = ", ".join(f"{check.bad_rows:,} on rank {rank}" for rank, check in enumerate(checks) if check.bad_rows)

@@ -8,9 +8,9 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from merge_bench.config.files import no_link
+from merge_bench.config.options import TableOptions
 from merge_bench.config.parsers import did_you_mean
 from merge_bench.errors import UsageError
 from merge_bench.units import format_bytes
@@ -32,16 +32,16 @@ class Question:
 class Benchmark:
     """A value of ``--workload``.
 
-    `default`: the questions of a run that names none. `make`: options of `run` by key, and names of tables → their
+    `default`: the questions of a run that names none. `make`: options, and names of tables → their
     Parquet files, which it generates if they do not exist.
     """
 
     name: str
     questions: tuple[Question, ...]
     default: tuple[str, ...]
-    make: Callable[[Mapping[str, Any], Sequence[str]], Sequence[Path]]
+    make: Callable[[TableOptions, Sequence[str]], Sequence[Path]]
 
-    def choose(self, asked: Sequence[str]) -> tuple[str, ...]:
+    def choose(self, given: Sequence[str]) -> tuple[str, ...]:
         """The names of the questions asked for; ``3`` stands for ``q3``.
 
         Raises
@@ -49,25 +49,28 @@ class Benchmark:
         UsageError
             If there is no such question, or one is named twice.
         """
-        known = [question.name for question in self.questions]
-        found = [f"q{name}" if name.isdigit() else name.lower() for name in asked]
-        for name in found:
-            if name not in known:
-                hint = did_you_mean(name, known) or f"; choose from {', '.join(known)}"
+        all_names = [question.name for question in self.questions]
+        chosen = [f"q{name}" if name.isdigit() else name.lower() for name in given]
+        for name in chosen:
+            if name not in all_names:
+                hint = did_you_mean(name, all_names) or f"; choose from {', '.join(all_names)}"
                 raise UsageError(f"--workload {self.name} has no question {name!r}{hint}")
-            if found.count(name) > 1:
+            if chosen.count(name) > 1:
                 raise UsageError(f"--question names {name} twice")
-        return tuple(found) or self.default
+        return tuple(chosen) or self.default
 
     def question(self, name: str) -> Question:
-        """The question of this name."""
         return next(question for question in self.questions if question.name == name)
 
 
 def make_once(
-    what: str, target: Path, names: Sequence[str], make: Callable[[Path, Sequence[str]], object], disk_bytes: int,
+    what: str,
+    target: Path,
+    names: Sequence[str],
+    make: Callable[[Path, Sequence[str]], object],
+    disk_bytes: int,
     smaller: str,
-) -> tuple[Path, ...]:  # fmt: skip
+) -> tuple[Path, ...]:
     """The files ``target/<name>.parquet``; those that do not exist are made.
 
     A file is there only when it is complete: `make` writes it to a folder beside `target`, from where it is moved. An

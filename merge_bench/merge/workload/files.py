@@ -81,8 +81,8 @@ def find_files(given: str) -> TableFiles:
         search.refuse_formats({os.path.dirname(file) for file in search.files})
     if not search.files:
         raise UsageError(f"{given} has no Parquet file; left out: {'; '.join(map(str, search.summary()))}")
-    found = (TableFile(file, _partitions(file, base)) for file in sorted(search.files))
-    return TableFiles(tuple(found), search.summary())
+    files = (TableFile(file, _partitions(file, base)) for file in sorted(search.files))
+    return TableFiles(tuple(files), search.summary())
 
 
 def _split(given: str) -> tuple[str, tuple[str, ...]]:
@@ -128,27 +128,27 @@ class _Search:
         `above`: the folders that `path` lies in.
         """
         try:
-            found = os.stat(path)
-            if stat.S_ISDIR(found.st_mode):
-                here = (found.st_dev, found.st_ino)
+            status = os.stat(path)
+            if stat.S_ISDIR(status.st_mode):
+                here = (status.st_dev, status.st_ino)
                 if here in above:
                     raise UsageError(f"{path} is a link to a folder that it lies in; remove it")
                 with os.scandir(path) as entries:
                     names = sorted(entry.name for entry in entries)
                 self._look(path, names, pattern, above | {here})
             elif not pattern:
-                self._take_file(path, found)
+                self._take_file(path, status)
         except (OSError, ValueError) as error:
             raise _unreadable(path, error) from None
 
     def summary(self) -> tuple[LeftOut, ...]:
         """What was left out, by reason."""
-        found = []
+        groups = []
         for reason in (HIDDEN, NO_DATA):
             names = sorted(os.path.relpath(path, self.base) for path, why in self.left_out.items() if why == reason)
             if names:
-                found.append(LeftOut(reason, len(names), tuple(names[:MOST_NAMES])))
-        return tuple(found)
+                groups.append(LeftOut(reason, len(names), tuple(names[:MOST_NAMES])))
+        return tuple(groups)
 
     def refuse_formats(self, folders: Collection[str]) -> None:
         """Refuse `folders` that belong to a table of Delta, Hudi or Iceberg."""
@@ -182,12 +182,12 @@ class _Search:
             else:
                 self.take(path, pattern if deep else rest, above)
 
-    def _take_file(self, path: str, found: os.stat_result) -> None:
-        if not stat.S_ISREG(found.st_mode):
+    def _take_file(self, path: str, status: os.stat_result) -> None:
+        if not stat.S_ISREG(status.st_mode):
             raise UsageError(
                 f"{path} is a pipe, a socket or a device, not a file; remove it, or name the table's files"
             )
-        problem = _problem(path, found.st_size)
+        problem = _problem(path, status.st_size)
         if problem is None:
             if not _is_utf8(path):
                 raise UsageError(f"{path} has a name that is not UTF-8, which pyarrow cannot open; rename it")
@@ -227,7 +227,7 @@ def _is_utf8(path: str) -> bool:
 
 def _partitions(file: str, base: str) -> Partitions:
     """Names and values in the names of the folders between `base` and the file, outermost first."""
-    found: dict[str, str | None] = {}
+    values: dict[str, str | None] = {}
     for folder in Path(file).relative_to(base).parts[:-1]:
         name, equals, value = folder.partition("=")
         if not name or not equals:
@@ -236,10 +236,10 @@ def _partitions(file: str, base: str) -> Partitions:
             name, value = (unquote(text, errors="strict") for text in (name, value))
         except UnicodeDecodeError:
             raise UsageError(f"{file} has a partition {folder!r} in its path, which is not UTF-8; rename it") from None
-        if name in found:
+        if name in values:
             raise UsageError(f"{file} has two partitions called {name!r} in its path")
-        found[name] = None if value == NULL_PARTITION else value
-    return tuple(found.items())
+        values[name] = None if value == NULL_PARTITION else value
+    return tuple(values.items())
 
 
 def _unreadable(path: str, error: OSError | ValueError) -> UsageError:

@@ -10,9 +10,8 @@ table by itself: a random order is a pseudo-random bijection of row numbers, so 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from merge_bench.config.options import TableOptions
 from merge_bench.host import files
 from merge_bench.merge.workload.benchmark import Benchmark, Question, make_once
 from merge_bench.units import format_count
@@ -47,16 +47,17 @@ class Generator:
 
     def __init__(self, rows: int) -> None:
         self.rows = {
-            "x": rows, "small": max(LEAST_KEYS, rows // 1_000_000), "medium": max(LEAST_KEYS, rows // 1000),
+            "x": rows,
+            "small": max(LEAST_KEYS, rows // 1_000_000),
+            "medium": max(LEAST_KEYS, rows // 1000),
             "big": rows,
-        }  # fmt: skip
+        }
 
     def group_rows(self, table: str) -> int:
         """Rows of a row group; the last one may have fewer."""
         return min(MOST_GROUP_ROWS, max(1, self.rows[table] // ROW_GROUPS))
 
     def group(self, table: str, number: int) -> pa.Table:
-        """One row group."""
         size, place = self.group_rows(table), list(TABLES).index(table)
         first = number * size
         rows = np.arange(first, min(first + size, self.rows[table]))
@@ -68,7 +69,6 @@ class Generator:
         return pa.table({**columns, "v1" if table == "x" else "v2": values})
 
     def write(self, table: str, path: Path) -> None:
-        """Write a whole table."""
         with pq.ParquetWriter(path, self.group(table, 0).schema, compression="zstd") as writer:
             for number in range(-(-self.rows[table] // self.group_rows(table))):
                 writer.write_table(self.group(table, number))
@@ -89,9 +89,9 @@ def _shuffled(numbers: Numbers, count: int, seed: int) -> Numbers:
     """Where a pseudo-random order of 0…count-1 has these numbers."""
     from merge_bench.merge.workload import synthetic_loops as loops
 
-    found = numbers.copy()
-    loops.permute(found, count, math.isqrt(count - 1) + 1, seed)
-    return found
+    places = numbers.copy()
+    loops.permute(places, count, math.isqrt(count - 1) + 1, seed)
+    return places
 
 
 def _names(keys: Numbers) -> pa.Array:
@@ -99,7 +99,6 @@ def _names(keys: Numbers) -> pa.Array:
 
 
 def cache_folder() -> Path:
-    """The default folder of the tables."""
     return files.cache_folder() / "h2o"
 
 
@@ -110,17 +109,17 @@ def ensure_tables(rows: int, names: Sequence[str], folder: Path | None = None) -
     """
 
     def make(temporary: Path, missing: Sequence[str]) -> None:
-        made = Generator(rows)
+        generator = Generator(rows)
         for name in missing:
-            made.write(name, temporary / f"{name}.parquet")
+            generator.write(name, temporary / f"{name}.parquet")
 
     target = (cache_folder() if folder is None else folder) / f"{rows}-{VERSION}"
     what = f"h2o with {format_count(rows)} rows"
     return make_once(what, target, names, make, DISK_BYTES_PER_ROW * rows, "--rows")
 
 
-def _make(values: Mapping[str, Any], names: Sequence[str]) -> tuple[Path, ...]:
-    return ensure_tables(ROWS if values["rows"] is None else values["rows"], names)
+def _make(options: TableOptions, names: Sequence[str]) -> tuple[Path, ...]:
+    return ensure_tables(ROWS if options.rows is None else options.rows, names)
 
 
 def _question(name: str, right: str, key: str, how: str = "inner") -> Question:

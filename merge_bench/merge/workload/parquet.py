@@ -92,8 +92,8 @@ def read_footers(path: str, wanted: Collection[str] | None = None) -> Footers:
     RunFailed
         For a damaged file.
     """
-    found = find_files(path)
-    parts = [_open(file) for file in found.files]
+    table = find_files(path)
+    parts = [_open(file) for file in table.files]
     partitions = _partition_columns(parts, wanted)
     for part in parts:
         for name in part.fields:
@@ -124,7 +124,7 @@ def read_footers(path: str, wanted: Collection[str] | None = None) -> Footers:
         tuple(columns),
         tuple(group for part in parts for group in _row_groups(part)),
         constants,
-        found.left_out,
+        table.left_out,
         _fingerprint(parts),
         tuple(_cautions(path, parts, types)),
     )
@@ -161,11 +161,11 @@ def _open(file: TableFile) -> _Part:
     except pa.ArrowException as error:
         raise UsageError(f"{path} is not a readable Parquet file: {first_line(error)}") from None
     part, leaf = _Part(file, metadata, {}, {}, digest), 0
-    for each in fields:
-        if each.name in part.fields:
-            raise UsageError(f"{path} has two columns called {each.name!r}")
-        part.fields[each.name], part.leaves[each.name] = each, leaf
-        leaf += _leaves(each.type)
+    for column in fields:
+        if column.name in part.fields:
+            raise UsageError(f"{path} has two columns called {column.name!r}")
+        part.fields[column.name], part.leaves[column.name] = column, leaf
+        leaf += _leaves(column.type)
     return part
 
 
@@ -247,18 +247,18 @@ def _partition_columns(parts: Sequence[_Part], wanted: Collection[str] | None) -
 
 
 def _partition_type(values: Iterable[str | None]) -> pa.DataType:
-    found = pa.array(list(values), pa.string())
-    if found.null_count == len(found):
+    texts = pa.array(list(values), pa.string())
+    if texts.null_count == len(texts):
         return pa.null()
     try:
-        return found.cast(pa.int32()).type
+        return texts.cast(pa.int32()).type
     except pa.ArrowInvalid:
         return pa.large_string()
 
 
 def _parsed(value: str | None, kind: pa.DataType) -> int | str | None:
-    found: int | str | None = None if value is None else pa.scalar(value).cast(kind).as_py()
-    return found
+    parsed: int | str | None = None if value is None else pa.scalar(value).cast(kind).as_py()
+    return parsed
 
 
 def _row_groups(part: _Part) -> list[RowGroup]:
@@ -268,8 +268,8 @@ def _row_groups(part: _Part) -> list[RowGroup]:
 
 def _fingerprint(parts: Sequence[_Part]) -> str:
     whole = hashlib.blake2b(digest_size=16)
-    for each in sorted(part.digest + repr(part.file.partitions).encode() for part in parts):
-        whole.update(each)
+    for digest in sorted(part.digest + repr(part.file.partitions).encode() for part in parts):
+        whole.update(digest)
     return whole.hexdigest()
 
 
@@ -279,10 +279,10 @@ def _cautions(path: str, parts: Sequence[_Part], types: dict[str, pa.DataType]) 
         holding = [part for part in parts if name in part.types]
         if any(part.metadata.schema.column(part.leaves[name]).physical_type == "INT96" for part in holding):
             int96.append(repr(name))
-        found = dict.fromkeys(str(part.types[name]) for part in holding)
+        kinds = dict.fromkeys(str(part.types[name]) for part in holding)
         where = f"is missing in {len(parts) - len(holding)} of {len(parts)} files"
-        if len(found) > 1:
-            differing.append(f"column {name!r} is {' and '.join(found)}, and is read as {kind}")
+        if len(kinds) > 1:
+            differing.append(f"column {name!r} is {' and '.join(kinds)}, and is read as {kind}")
         if len(holding) < len(parts):
             differing.append(f"column {name!r} {where}, and is null there")
     if differing:

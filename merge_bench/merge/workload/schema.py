@@ -25,9 +25,9 @@ def refuse_for_engine(engine: str, columns: Iterable[tuple[str, pa.DataType]]) -
     UsageError
         Naming the column, its type and the engines that support it; or if there is no engine of that name.
     """
-    asked = describe(engine)
+    description = describe(engine)
     for name, arrow_type in columns:
-        reason = _refusal(asked, arrow_type)
+        reason = _refusal(description, arrow_type)
         if reason is not None:
             others = [each.name for each in descriptions() if _refusal(each, arrow_type) is None]
             raise UsageError(
@@ -62,22 +62,22 @@ def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     return None if types.is_decimal256(common) else common
 
 
-def unified(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+def unified(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     """The type that holds the values of a column with these canonical types in two files; None if there is none.
 
     As `pyarrow.unify_schemas(promote_options="permissive")`, but for decimals beside floats, which would be rounded. A
     cast of integers to the floating type of others, or of uint64 to int64, has to be checked value by value.
     """
-    if one == other:
-        return one
-    if any(types.is_decimal(a) and types.is_floating(b) for a, b in ((one, other), (other, one))):
+    if left == right:
+        return left
+    if any(types.is_decimal(a) and types.is_floating(b) for a, b in ((left, right), (right, left))):
         return None
     try:
-        common = pa.unify_schemas([pa.schema([("c", one)]), pa.schema([("c", other)])], promote_options="permissive")
+        common = pa.unify_schemas([pa.schema([("c", left)]), pa.schema([("c", right)])], promote_options="permissive")
     except pa.ArrowException:
         return None
-    found = common.field("c").type
-    return None if types.is_decimal256(found) else found
+    unified_type = common.field("c").type
+    return None if types.is_decimal256(unified_type) else unified_type
 
 
 def needs_small_values(arrow_type: pa.DataType, common: pa.DataType) -> bool:

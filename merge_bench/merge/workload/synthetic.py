@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,10 +26,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from merge_bench.merge.engines.base import How
 from merge_bench.merge.frame import Column, Field, Frame, memory_of
-from merge_bench.merge.how import How
 
 KEY = "key"
+BLOCK_ROWS = 1 << 20
+"""Rows whose keys are made at once for `parcel_bytes`, so that memory does not depend on the chunk."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,6 @@ class SyntheticSpec:
 
     @property
     def bytes_per_row(self) -> int:
-        """Bytes of a row of either frame."""
         return 8 * (1 + self.payload_columns)
 
 
@@ -197,3 +198,31 @@ def _law(spec: SyntheticSpec) -> Any:
     """Exponent s and (N+1)^(1-s), for inverting the Zipf law over ranks 1…N; s = 0 stands for no skew."""
     s = spec.zipf
     return np.array([s, (spec.rows + 1.0) ** (1.0 - s) if s not in (0.0, 1.0) else math.log(spec.rows + 1.0)])
+
+
+def parcel_bytes(spec: SyntheticSpec, rank: int, workers: int) -> tuple[list[int], list[int]]:
+    """Bytes of this worker's parcels to each worker, by rank, itself included: of the left and of the right frame.
+
+    They follow from the keys of a chunk, their hash and the layout of a parcel, and are those of a real merge.
+    """
+    from merge_bench.merge.partition import Layout
+
+    sides = zip(("left", "right"), _parcel_rows(spec, rank, workers), strict=True)
+    left, right = (
+        [Layout.of(spec.fields(side), np.array([[count]])).size for count in counts] for side, counts in sides
+    )
+    return left, right
+
+
+def _parcel_rows(spec: SyntheticSpec, rank: int, workers: int) -> list[list[int]]:
+    """Rows of a chunk of each side that go to each worker, by rank."""
+    from merge_bench.merge import partition_loops as loops
+
+    keys_only, parts = replace(spec, payload_columns=0), max(1, -(-spec.rows // workers // BLOCK_ROWS))
+    histograms = np.zeros((2, loops.HISTOGRAMS, workers + 1), np.int64)
+    ids = np.empty(BLOCK_ROWS + 1, np.uint16 if workers < 2**16 else np.uint32)
+    for part in range(parts):  # chunk `rank` of `workers` has the rows of these chunks of `workers` × `parts`
+        frames = generate(keys_only, rank * parts + part, workers * parts)[:2]
+        for frame, counts in zip(frames, histograms, strict=True):
+            loops.assign_fixed(frame.columns[0].values, workers, ids[: frame.rows], counts)
+    return [[int(count) for count in counts.sum(axis=0)[:workers]] for counts in histograms]

@@ -8,17 +8,133 @@ have identical fields.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+import difflib
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from merge_bench.config.parsers import Names, quoted
 from merge_bench.errors import Caution, UsageError
-from merge_bench.merge.engines.base import Side
+from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.frame import Field, Frame, arrow_schema, canonical_type, field_of
-from merge_bench.merge.workload import keys, parquet, schema
+from merge_bench.merge.workload import parquet, schema
 from merge_bench.merge.workload.files import LeftOut
+from merge_bench.units import plural
+
+BINARY_KEYS = "binary-keys"
+MOST_COLUMNS = 10  # that a message names
+
+
+def key_columns(path: str, footers: parquet.Footers, on: Sequence[str], option: str) -> list[parquet.FooterColumn]:
+    """The columns `on` of a table, which `option` names.
+
+    Raises
+    ------
+    UsageError
+        If there is no such column, or one is named twice.
+    """
+    columns = {column.name: column for column in footers.columns}
+    for key in on:
+        if key not in columns:
+            other = "; for keys with other names in one table, use --left-on and --right-on" if option == "--on" else ""
+            hint = _cut_at_comma(key, on, option, footers.names) or _what_it_has(key, footers.names)
+            raise UsageError(f"{path} has no column {_named(key)} to merge on; {hint}{other}")
+        if list(on).count(key) > 1:
+            raise UsageError(f"column {_named(key)} of {path} is used as a key more than once")
+    return [columns[key] for key in on]
+
+
+def _named(name: str) -> str:
+    """A name as a message has it: as an option takes it if that needs double quotes."""
+    shown = quoted(name)
+    return repr(name) if shown == name else shown
+
+
+def _cut_at_comma(key: str, named: Sequence[str], option: str, columns: Iterable[str]) -> str:
+    """How to write the column that was read as several names, of which `key` is one; empty without such a column."""
+    for column in columns:
+        parts = [part.strip() for part in column.split(",")]
+        places = [at for at in range(len(named)) if list(named[at : at + len(parts)]) == parts]
+        if key in parts and quoted(column) != column and places:
+            whole = [*named[: places[0]], column, *named[places[0] + len(parts) :]]
+            return f"for its column {quoted(column)}, write {option} {shlex.quote(Names.join(whole))}"
+    return ""
+
+
+def _what_it_has(key: str, columns: Sequence[str]) -> str:
+    """The columns of a table that has no `key`; before them those whose names contain it, or are similar."""
+    folded, wanted = {name.lower(): name for name in columns}, key.lower()
+    parts = sorted((name for name in folded if wanted in name or (len(name) > 1 and name in wanted)), key=len)
+    close = difflib.get_close_matches(wanted, [name for name in folded if len(name) > 1], n=3, cutoff=0.5)
+    near = ", ".join(quoted(folded[name]) for name in list(dict.fromkeys((*parts, *close)))[:3])
+    cut = f" and {len(columns) - MOST_COLUMNS} more" if len(columns) > MOST_COLUMNS else ""
+    listed = f"its columns: {', '.join(map(quoted, columns[:MOST_COLUMNS]))}{cut}"
+    return f"similar names: {near}; {listed}" if near else listed
+
+
+def check_columns(columns: Sequence[str], *tables: tuple[str, parquet.Footers]) -> None:
+    """Refuse a name of ``--columns`` that no table has."""
+    names = dict.fromkeys(name for _, footers in tables for name in footers.names)
+    for name in columns:
+        if name not in names:
+            whole = _cut_at_comma(name, columns, "--columns", names).removeprefix("for its")
+            raise UsageError(
+                f"--columns names {_named(name)}, which is a column of neither {' nor '.join(t for t, _ in tables)}"
+                + (f"; for{whole}" if whole else "")
+            )
+
+
+def key_type(left: parquet.FooterColumn, right: parquet.FooterColumn) -> pa.DataType:
+    """The type in which two keys are compared.
+
+    Raises
+    ------
+    UsageError
+        If there is none that holds the values of both.
+    """
+    common = schema.common_type(left.type, right.type)
+    if common is not None and left.type != right.type and any(map(_fixed_binary, (left.stored, right.stored))):
+        common = None  # text of a UUID never equals its bytes
+    if common is None:
+        raise UsageError(
+            f"keys {left.name!r} ({left.type}) and {right.name!r} ({right.type}) cannot be compared exactly; convert"
+            " one column to the type of the other"
+        )
+    for column, other in ((left, right), (right, left)):
+        if schema.needs_small_values(column.type, common) and (column.largest is None or column.largest >= 2**63):
+            why = f"its largest value, {column.largest}, is not below 2**63"
+            if column.largest is None:
+                why = "its Parquet file does not state the largest value; write the file with statistics"
+            raise UsageError(
+                f"key {column.name!r} (uint64) cannot be compared with {other.name!r} ({other.type}): {why}"
+            )
+    return common
+
+
+def _fixed_binary(arrow_type: pa.DataType) -> bool:
+    stored = arrow_type.storage_type if isinstance(arrow_type, pa.BaseExtensionType) else arrow_type
+    return bool(pa.types.is_fixed_size_binary(stored))
+
+
+def cautions(pairs: Iterable[tuple[parquet.FooterColumn, parquet.FooterColumn]]) -> Iterator[Caution]:
+    """The warning of keys that are compared as bytes."""
+    for left, right in pairs:
+        if {left.type, right.type} == {pa.large_string(), pa.large_binary()}:
+            yield _binary_keys(left, right)
+
+
+def _binary_keys(left: parquet.FooterColumn, right: parquet.FooterColumn) -> Caution:
+    binary, text = (left, right) if left.type == pa.large_binary() else (right, left)
+    return Caution(
+        BINARY_KEYS,
+        f"key {binary.name!r} is binary and key {text.name!r} is text, so they are compared byte by byte, with text as"
+        " UTF-8",
+    )
+
 
 FEW_ROW_GROUPS = "few-row-groups"
 """The code of the warning that workers start without rows of a table."""
@@ -58,21 +174,13 @@ class TableSide:
 
     @property
     def rows(self) -> int:
-        """Rows of the whole table."""
         return sum(self.chunk_rows)
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """The fields of every worker's frame."""
         return tuple(column.field for column in self.columns)
 
-    @property
-    def schema(self) -> pa.Schema:
-        """The Arrow schema of every worker's chunk."""
-        return arrow_schema(self.fields)
-
     def to_json(self) -> dict[str, Any]:
-        """Plain lists, strings and numbers."""
         return {
             "path": self.path,
             "rows": self.rows,
@@ -104,12 +212,10 @@ class TableSpec:
     question: str | None = None
 
     def side(self, side: Side) -> TableSide:
-        """One of the tables."""
         return self.left if side is Side.LEFT else self.right
 
     @property
     def workers(self) -> int:
-        """The number of workers that share the tables."""
         return len(self.left.chunks)
 
     @property
@@ -117,13 +223,7 @@ class TableSpec:
         """The result's columns in order: the left table's, then the right table's without its keys."""
         return self.left.fields + tuple(f for f in self.right.fields if f.name not in self.keys)
 
-    @property
-    def output_schema(self) -> pa.Schema:
-        """The result's canonical Arrow schema."""
-        return arrow_schema(self.output)
-
     def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries, lists, strings and numbers, for the records."""
         named = {"benchmark": self.benchmark, "question": self.question} if self.benchmark else {}
         return {
             **named,
@@ -135,9 +235,14 @@ class TableSpec:
 
 
 def plan_tables(
-    left: str, right: str, left_on: Sequence[str], right_on: Sequence[str], workers: int, engine: str,
+    left: str,
+    right: str,
+    left_on: Sequence[str],
+    right_on: Sequence[str],
+    workers: int,
+    engine: str,
     columns: Sequence[str] | None = None,
-) -> TableSpec:  # fmt: skip
+) -> TableSpec:
     """Plan the merge of two Parquet tables on `workers` workers; a path is a file, a folder or a pattern.
 
     `columns`: names of the columns of both tables that are merged beside the keys; None: all.
@@ -157,12 +262,12 @@ def plan_tables(
         )
     left_footers = parquet.read_footers(left, None if columns is None else {*columns, *left_on})
     right_footers = parquet.read_footers(right, None if columns is None else {*columns, *right_on})
-    keys.check_columns(columns or (), (left, left_footers), (right, right_footers))
+    check_columns(columns or (), (left, left_footers), (right, right_footers))
     options = ("--on", "--on") if list(left_on) == list(right_on) else ("--left-on", "--right-on")
-    left_keys = keys.key_columns(left, left_footers, left_on, options[0])
-    right_keys = keys.key_columns(right, right_footers, right_on, options[1])
+    left_keys = key_columns(left, left_footers, left_on, options[0])
+    right_keys = key_columns(right, right_footers, right_on, options[1])
     pairs = list(zip(left_keys, right_keys, strict=True))
-    key_types = [keys.key_type(*pair) for pair in pairs]
+    key_types = [key_type(*pair) for pair in pairs]
     left_names, right_names = schema.output_names(
         [c.name for c in left_footers.columns], [c.name for c in right_footers.columns], left_on, right_on
     )
@@ -173,7 +278,7 @@ def plan_tables(
         (
             *_cautions("left", left, left_footers, workers),
             *_cautions("right", right, right_footers, workers),
-            *keys.cautions(pairs),
+            *cautions(pairs),
         ),
     )
     schema.refuse_for_engine(engine, ((c.source, c.field.type) for c in spec.left.columns + spec.right.columns))
@@ -234,11 +339,11 @@ def read_side(side: TableSide, file: str, row_groups: Sequence[int], columns: Se
     """These columns of rows of a file of one side, under their fields' names and types. Errors as `load_chunk`."""
     constants = side.constants.get(file, {})
     table = parquet.read_rows(file, row_groups, [column.source for column in columns])
-    arrays, found = [], frozenset(table.column_names)
+    arrays, names = [], frozenset(table.column_names)
     for column in columns:
         if column.source in constants:
             arrays.append(pa.repeat(pa.scalar(constants[column.source], column.field.type), table.num_rows))
-        elif column.source not in found:
+        elif column.source not in names:
             raise UsageError(f"{file} no longer has column {column.source!r}, which the merge needs")
         else:
             arrays.append(_canonical(column, table, file))
@@ -266,7 +371,7 @@ def _load(side: TableSide, rank: int) -> Frame:
         by_file.setdefault(file, []).append(index)
     table = pa.concat_tables(
         [
-            side.schema.empty_table(),
+            arrow_schema(side.fields).empty_table(),
             *(read_side(side, file, indices, side.columns) for file, indices in by_file.items()),
         ]
     )
@@ -276,8 +381,8 @@ def _load(side: TableSide, rank: int) -> Frame:
             " host the same files, and do not change them during a run"
         )
     frame = Frame.from_arrow(table)
-    for planned, found in zip(side.fields, frame.fields, strict=True):
-        if found.nullable and not planned.nullable:
+    for planned, loaded in zip(side.fields, frame.fields, strict=True):
+        if loaded.nullable and not planned.nullable:
             raise UsageError(
                 f"column {planned.name!r} of {side.path} has nulls, although the Parquet statistics showed none;"
                 " write the file again, with correct statistics"
@@ -320,7 +425,46 @@ def _cautions(side: str, path: str, footers: parquet.Footers, workers: int) -> I
     if groups < workers:
         yield Caution(
             FEW_ROW_GROUPS,
-            f"the {side} table {path} has only {groups} row group{'s' * (groups != 1)} for {workers} workers, so"
-            f" {workers - groups} of them start{'s' * (workers - groups == 1)} without rows",
+            f"the {side} table {path} has only {plural(groups, 'row group')} for {workers} workers, so"
+            f" {workers - groups} of them {'starts' if workers - groups == 1 else 'start'} without rows",
             "write the table with smaller row groups, or use fewer workers",
         )
+
+
+OFFSET_BYTES = 8
+
+
+def row_bytes(side: TableSide, names: Collection[str] | None = None) -> float:
+    """Mean bytes of a row of one side as its frames hold it: values, 64-bit offsets, a validity byte where nullable.
+
+    `names`: of the columns to count; None: all.
+    """
+    fields = [field for field in side.fields if names is None or field.name in names]
+    return _row_bytes(fields, mean_lengths(side))
+
+
+def output_bytes(spec: TableSpec, rows: int, how: How = How.INNER) -> int:
+    """Estimated bytes of `rows` rows of the result of a merge of this kind, all columns once.
+
+    The estimate assumes that rows are like those of the sampled row groups. If the most frequent keys have the longest
+    strings, the result is larger.
+    """
+    lengths = {**mean_lengths(spec.right), **mean_lengths(spec.left)}
+    return round(rows * _row_bytes(how.output(spec.left.fields, spec.right.fields, spec.keys), lengths))
+
+
+def mean_lengths(side: TableSide) -> dict[str, float]:
+    """Mean bytes of a value of each variable-width column (by the name it travels under), from one row group."""
+    variable = [column for column in side.columns if column.field.variable]
+    group = next((chunk[0] for chunk in side.chunks if chunk), None)
+    if not variable or group is None:
+        return {column.field.name: 0.0 for column in variable}
+    file, index = group
+    table = read_side(side, file, [index], variable)
+    totals = [pc.sum(pc.binary_length(values)).as_py() or 0 for values in table.columns]
+    return {c.field.name: total / table.num_rows for c, total in zip(variable, totals, strict=True)}
+
+
+def _row_bytes(fields: Sequence[Field], lengths: dict[str, float]) -> float:
+    widths = (OFFSET_BYTES + lengths[field.name] if field.variable else field.width for field in fields)
+    return sum(widths, 0.0) + sum(field.nullable for field in fields)

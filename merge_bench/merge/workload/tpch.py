@@ -10,10 +10,10 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from merge_bench.config.options import TableOptions
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.host import files
 from merge_bench.merge.workload.benchmark import Benchmark, Question, make_once
@@ -25,7 +25,6 @@ LARGEST_ROW_GROUP_BYTES = 7 << 20
 
 
 def cache_folder() -> Path:
-    """The default folder of the tables."""
     return files.cache_folder() / "tpch"
 
 
@@ -65,12 +64,12 @@ def find_generator() -> str:
     for beside in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))):
         if (beside / "tpchgen-cli").is_file():
             return str(beside / "tpchgen-cli")
-    found = shutil.which("tpchgen-cli")
-    if found is None:
+    program = shutil.which("tpchgen-cli")
+    if program is None:
         raise UsageError(
             "--workload tpch needs the package tpchgen-cli, which is not installed; run: pip install tpchgen-cli"
         )
-    return found
+    return program
 
 
 def _version(program: str) -> str:
@@ -95,8 +94,8 @@ def _generate(program: str, scale: float, folder: Path, names: Sequence[str]) ->
         raise RunFailed(f"tpchgen-cli failed with status {done.returncode}: {lines[-1]}")
 
 
-def _make(values: Mapping[str, Any], names: Sequence[str]) -> tuple[Path, ...]:
-    return ensure_tables(float(values["scale"]), names)
+def _make(options: TableOptions, names: Sequence[str]) -> tuple[Path, ...]:
+    return ensure_tables(options.scale, names)
 
 
 def _question(name: str, left_key: str, right_key: str) -> Question:

@@ -10,8 +10,7 @@ import numpy as np
 from mpi4py import MPI
 
 from merge_bench.errors import RunFailed
-from merge_bench.merge.parcel_sizes import parcel_bytes
-from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.merge.workload.synthetic import SyntheticSpec, parcel_bytes
 from merge_bench.probe.ranks import timed_loops
 from merge_bench.probe.ranks.messages import ExchangeRow, send
 from merge_bench.probe.ranks.osu_rules import LARGEST_MESSAGE

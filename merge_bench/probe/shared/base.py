@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
-from merge_bench.config.options import Option
+from merge_bench.config.option import OptionsT
+from merge_bench.config.options import RunOptions
 from merge_bench.probe.shared.measures import LATENCY_TEST, ONE_WAY, Measure
 
 if TYPE_CHECKING:
-    from merge_bench.campaign.make_plan import Prepared
+    from merge_bench.campaign.make_plan import PlannedRun
     from merge_bench.campaign.planned_launches import Job
     from merge_bench.campaign.progress import Progress
     from merge_bench.errors import Caution
@@ -25,14 +26,14 @@ class Probe:
     ----------
     name
         The name of its kind.
-    data_plane
-        Whether workers load the data plane before they measure.
+    exchange
+        Name of the data plane that workers load before they measure; None for none.
     sweeps
         Whether several numbers of workers may be given, each for launches of its own.
     """
 
     name: ClassVar[str]
-    data_plane = False
+    exchange: ClassVar[str | None] = None
     sweeps = False
 
     @property
@@ -53,7 +54,7 @@ class Probe:
         """What to measure, as plain data: the plan in the records."""
         raise NotImplementedError
 
-    def prepare(self, prepared: Prepared) -> Prepared:
+    def prepare(self, prepared: PlannedRun) -> PlannedRun:
         """The same hosts and settings, with the workers that this measurement needs; by default all.
 
         Raises
@@ -63,14 +64,14 @@ class Probe:
         """
         return prepared
 
-    def commands(self, prepared: Prepared) -> list[str]:
+    def commands(self, prepared: PlannedRun) -> list[str]:
         """What a launch would start: for each process a line with its host, and one with its command."""
         from merge_bench.cluster.launcher_choice import make_launcher
 
         found = make_launcher(prepared.settings).commands(prepared.plan, prepared.settings)
         return [line for each in found for line in (f"# {each.role} on {each.host}", each.shown())]
 
-    def usual_seconds(self, prepared: Prepared) -> float | None:
+    def usual_seconds(self, prepared: PlannedRun) -> float | None:
         """Seconds that a launch takes on two cores by default; None if that is not known, or depends on options."""
         return None
 
@@ -78,7 +79,7 @@ class Probe:
         """Make one launch of a Dask cluster, measure in it, and end its processes; gives the exit status."""
         from merge_bench.campaign.launch import make_launch
 
-        return make_launch(job, writer, progress, index, self.measure, engine=False, data_plane=self.data_plane)
+        return make_launch(job, writer, progress, index, self.measure, merges=False, exchange=self.exchange)
 
     def measure(self, session: Any) -> None:
         """Measure between the start and the end of a launch, and record the rows.
@@ -89,17 +90,17 @@ class Probe:
 
 
 @dataclass(frozen=True)
-class ProbeKind:
+class ProbeKind(Generic[OptionsT]):
     """What a file of `probe` declares.
 
     Attributes
     ----------
     name, help
         Name and help of the command; the name is also the one in the records.
-    make
-        Makes the measurement from the command's options, by their keys. Raises UsageError.
     options
         Its options besides those that all probes share.
+    make
+        Makes the measurement from them and from what the command line gave of those of `run`. Raises UsageError.
     other_tests
         Kind of its tests whose names do not say bandwidth or latency (see `measures`); tables and charts depend on it.
     latency
@@ -110,8 +111,8 @@ class ProbeKind:
 
     name: str
     help: str
-    make: Callable[[Mapping[str, Any]], Probe]
-    options: tuple[Option, ...] = ()
+    options: type[OptionsT]
+    make: Callable[[OptionsT, RunOptions], Probe]
     other_tests: str = LATENCY_TEST
     latency: Measure = ONE_WAY
     in_rank: Callable[[Rank], None] | None = None

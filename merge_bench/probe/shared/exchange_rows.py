@@ -14,7 +14,7 @@ from merge_bench.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from merge_bench.campaign.cluster_session import Session
-    from merge_bench.campaign.make_plan import Prepared
+    from merge_bench.campaign.make_plan import PlannedRun
     from merge_bench.merge.workload.synthetic import SyntheticSpec
     from merge_bench.probe.ranks.launch import RankSession
     from merge_bench.probe.shared.exchange_matrix import Matrix
@@ -58,21 +58,21 @@ class Pattern:
 
         return self.iterations or rounds_of(seconds)
 
-    def tables(self, prepared: Prepared) -> list[SyntheticSpec]:
+    def tables(self, prepared: PlannedRun) -> list[SyntheticSpec]:
         """The synthetic tables whose parcels are sent."""
         from merge_bench.merge.workload.synthetic import SyntheticSpec
 
         plan = prepared.plan
         return [SyntheticSpec(chunk * plan.workers, FRACTION, plan.seed, PAYLOAD_COLUMNS) for chunk in self.chunks]
 
-    def usual_seconds(self, prepared: Prepared, start: float) -> float | None:
+    def usual_seconds(self, prepared: PlannedRun, start: float) -> float | None:
         """Measured: half a second of rounds and a tenth around them, 0.5 µs for each row of a chunk and rank."""
         rows = len(self.sizes) + len(self.chunks) + (self.ring(prepared.plan.workers) is not None)
         made = 0.5e-6 * sum(self.chunks) * prepared.plan.workers
         return None if self.iterations else start + 0.6 * rows + made
 
 
-def at_least_two(prepared: Prepared) -> Prepared:
+def at_least_two(prepared: PlannedRun) -> PlannedRun:
     """The same; raises `UsageError` if there is one worker only."""
     if prepared.plan.workers < 2:
         raise UsageError("all-to-all needs at least two ranks; use --workers 2 or more")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from merge_bench.probe.shared.base import Probe
 
 if TYPE_CHECKING:
-    from merge_bench.campaign.make_plan import Prepared
+    from merge_bench.campaign.make_plan import PlannedRun
     from merge_bench.campaign.planned_launches import Job
     from merge_bench.campaign.progress import Progress
     from merge_bench.probe.ranks.mpirun import Mpi
@@ -33,14 +33,14 @@ class OverMpi(Probe):
 
         return mpirun.find_mpi(self.mpirun_asked, self.tool_library())
 
-    def prepare(self, prepared: Prepared) -> Prepared:
+    def prepare(self, prepared: PlannedRun) -> PlannedRun:
         """The same, if this MPI can start ranks on the hosts; raises as `mpirun.check_hosts`."""
         from merge_bench.probe.ranks import mpirun
 
         mpirun.check_hosts(self.mpi(), prepared.settings)
         return prepared
 
-    def commands(self, prepared: Prepared) -> list[str]:
+    def commands(self, prepared: PlannedRun) -> list[str]:
         """The mpirun of the ranks; WORK and SCRATCH are known only when they start."""
         from merge_bench.cluster.host_agent_client import main_argv
         from merge_bench.probe.ranks import mpirun
@@ -52,11 +52,11 @@ class OverMpi(Probe):
 
     def launch(self, job: Job, writer: CampaignWriter, progress: Progress, index: int) -> int:
         """Start ranks, measure, and end them; gives the exit status."""
-        from merge_bench.campaign.launch import recorded
+        from merge_bench.campaign.launch import record_outcome
         from merge_bench.probe.ranks.launch import RankSession
 
         session = RankSession(job, writer, progress, index)
-        with recorded(job, writer, index, session) as outcome:
+        with record_outcome(job, writer, index, session) as outcome:
             session.start(self.mpi())
             self.measure(session)
         return outcome.status

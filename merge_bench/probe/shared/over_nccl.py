@@ -11,7 +11,7 @@ from merge_bench.probe.shared.exchange_rows import NAME, UNEVEN, Pattern, Record
 
 if TYPE_CHECKING:
     from merge_bench.campaign.cluster_session import Session
-    from merge_bench.campaign.make_plan import Prepared
+    from merge_bench.campaign.make_plan import PlannedRun
     from merge_bench.records.schema import ProbeLine
 
 NCCL = "nccl"
@@ -33,7 +33,7 @@ class OverNccl(Probe):
         """The plan in the records."""
         return self.pattern.describe(NCCL)
 
-    def prepare(self, prepared: Prepared) -> Prepared:
+    def prepare(self, prepared: PlannedRun) -> PlannedRun:
         """The same, with at least two workers; checks that NCCL is there."""
         from merge_bench.cluster.launchers import launchers
         from merge_bench.probe.workers import nccl_ranks

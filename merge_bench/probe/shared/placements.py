@@ -13,7 +13,7 @@ from merge_bench.probe.shared.sizes import parse_names
 from merge_bench.records.placements import EVERY_PAIR, ONE_HOST, TWO_HOSTS
 
 if TYPE_CHECKING:
-    from merge_bench.campaign.make_plan import Prepared
+    from merge_bench.campaign.make_plan import PlannedRun
     from merge_bench.records.schema import Worker
 
 CROWDED = Caution(
@@ -29,7 +29,7 @@ def placements_of(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else parse_names("--placement", text, PLACEMENTS)
 
 
-def places(prepared: Prepared, asked: tuple[str, ...] | None, *, both: bool = False) -> Prepared:
+def places(prepared: PlannedRun, asked: tuple[str, ...] | None, *, both: bool = False) -> PlannedRun:
     """The same plan with as many workers as the placements need: two on the first host, one or two on the second.
 
     `asked`: None for two-hosts where there are two, else one-host; with `both`, one-host also where there are two.
@@ -58,7 +58,7 @@ def places(prepared: Prepared, asked: tuple[str, ...] | None, *, both: bool = Fa
 
 
 def pairs(
-    prepared: Prepared, asked: tuple[str, ...] | None, hosts: list[str], *, both: bool = False
+    prepared: PlannedRun, asked: tuple[str, ...] | None, hosts: list[str], *, both: bool = False
 ) -> list[tuple[tuple[int, int], str]]:
     """Both ranks and the placement of each pair to measure. `hosts`: the host of each rank; others as of `places`."""
     placements = _chosen(prepared, asked, both)
@@ -79,13 +79,13 @@ def pairs(
     return [each for each in found if each is not None]
 
 
-def pair_count(prepared: Prepared, asked: tuple[str, ...] | None, *, both: bool = False) -> int:
+def pair_count(prepared: PlannedRun, asked: tuple[str, ...] | None, *, both: bool = False) -> int:
     """How many pairs `pairs` gives; parameters as there."""
     placements, workers = _chosen(prepared, asked, both), prepared.plan.workers
     return workers * (workers - 1) // 2 if EVERY_PAIR in placements else len(placements)
 
 
-def _chosen(prepared: Prepared, asked: tuple[str, ...] | None, both: bool) -> tuple[str, ...]:
+def _chosen(prepared: PlannedRun, asked: tuple[str, ...] | None, both: bool) -> tuple[str, ...]:
     if asked is not None:
         return asked
     if len(prepared.settings.hosts) < 2:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,50 +11,53 @@ from typing import Any
 from merge_bench.campaign.calling_program import UNTOUCHED, Caller
 from merge_bench.campaign.campaign import config_line, make_campaign
 from merge_bench.campaign.expected_time import ExpectedTime
-from merge_bench.campaign.make_plan import Prepared, refuse_more_launches
+from merge_bench.campaign.load import load
+from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import Head, Job, add_config, in_blocks
 from merge_bench.campaign.progress import Labelled, Progress
-from merge_bench.campaign.run import load, load_sweep
+from merge_bench.campaign.run_options import refuse_more_launches
 from merge_bench.cluster.launchers import launchers
-from merge_bench.config.options import PROBE_OPTIONS, without_merge
-from merge_bench.config.reader import ConfigFile
+from merge_bench.config.option import COMMAND_LINE
+from merge_bench.config.options import PROBE_OPTIONS, RunOptions, without_merge
 from merge_bench.errors import UsageError
 from merge_bench.merge import engines
 from merge_bench.probe.shared.base import Probe
 from merge_bench.records.schema import Config, RunKey
 from merge_bench.records.writer import CampaignWriter
+from merge_bench.units import plural
 
 REPETITIONS = 3
 RULE = "as measured on two cores"
-FIXED = without_merge(PROBE_OPTIONS)
 
 
-def prepare(
-    probe: Probe, configs: Sequence[str | None], values: Mapping[str, object], *, blocks: int | None
-) -> tuple[Head, list[Job]]:
-    """Read every config (None: the built-in defaults) and plan its launches.
+def prepare(probe: Probe, configs: Sequence[str | None], given: RunOptions) -> tuple[Head, list[Job]]:
+    """Read every config (None: the built-in defaults) and plan its launches: 3 of each, and 1 on a running cluster.
 
-    `blocks`: launches of each config; None: 3, and 1 on a running cluster.
+    `given`: what the command line gave, among it perhaps another number of launches.
 
     Raises
     ------
     UsageError
         If an option or a config is wrong, or `probe` needs other hosts.
     """
-    fixed = {**FIXED, "engine": engines.first(device_memory=probe.device_memory).name}
+    engine = engines.first(device_memory=probe.device_memory).name
+
+    def fixed(options: RunOptions) -> RunOptions:
+        return replace(without_merge(options, PROBE_OPTIONS), engine=engine)
+
     lines: list[Config] = []
-    ready: list[tuple[Prepared, Config, dict[str, Any]]] = []
+    ready: list[tuple[PlannedRun, Config, dict[str, Any]]] = []
     for name in configs:
-        found, config = _loaded(probe, name, values, fixed)
-        add_config(lines, config_line(found[0], config))
+        found = load(name, given, fixed, several=probe.sweeps)
+        add_config(lines, config_line(found[0]))
         for sized, part in itertools.product(found, probe.parts):
-            prepared = part.prepare(replace(sized, warnings=(*sized.warnings, *probe.cautions())))
-            ready.append((prepared, lines[-1], _plan(probe, part, prepared)))
+            planned = part.prepare(replace(sized, warnings=(*sized.warnings, *probe.cautions())))
+            ready.append((planned, lines[-1], _plan(probe, part, planned)))
     first, *_ = (prepared for prepared, _, _ in ready)
     if len({each.settings.results for each, _, _ in ready}) > 1:
         raise UsageError("the configs set different folders for results; choose one folder with --results")
     running = not launchers()[first.settings.launcher].owns_processes
-    blocks = blocks or (1 if running else REPETITIONS)
+    blocks = given.launches if given.source("launches") == COMMAND_LINE else 1 if running else REPETITIONS
     refuse_more_launches(first.settings.launcher, blocks * len(ready))
     plans: list[dict[str, Any]] = []
     plans += (plan for _, _, plan in ready if plan not in plans)
@@ -66,17 +69,7 @@ def prepare(
     return Head(lines, [{"launches": blocks, **plan} for plan in plans], keys, first.plan.seed), jobs
 
 
-def _loaded(
-    probe: Probe, name: str | None, values: Mapping[str, object], fixed: Mapping[str, object]
-) -> tuple[list[Prepared], ConfigFile | None]:
-    """A config, once for each number of workers if the probe takes several."""
-    if probe.sweeps:
-        return load_sweep(name, values, fixed)
-    prepared, config = load(name, values, fixed)
-    return [prepared], config
-
-
-def _plan(probe: Probe, part: Probe, prepared: Prepared) -> dict[str, Any]:
+def _plan(probe: Probe, part: Probe, prepared: PlannedRun) -> dict[str, Any]:
     """What a part measures, as plain data for the records."""
     return {
         "probe": probe.name, **part.describe(), **({"workers": prepared.plan.workers} if probe.sweeps else {}),
@@ -106,7 +99,7 @@ def dry_run(probe: Probe, head: Head, jobs: Sequence[Job]) -> str:
     lines: list[str] = []
     for run in head.runs:
         alike = [job for job in jobs if (job.config, job.plan) == (run.config, run.plan)]
-        lines.append(f"## {_named(head, alike[0])}: {len(alike)} launch{'es' * (len(alike) > 1)}")
+        lines.append(f"## {_named(head, alike[0])}: {plural(len(alike), 'launch')}")
         lines += _part(probe, head, alike[0]).commands(alike[0].prepared)
     lines.append(f"## {expected_time(probe, head, jobs).sentence(jobs)}")
     return "\n".join([*lines, "## order: " + " ".join(_named(head, job) for job in jobs)])

@@ -14,8 +14,8 @@ from merge_bench.errors import UsageError
 from merge_bench.probe.shared.measures import ALL_TO_ALL, kind_of
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.probe_rows import Row, rows_of
-from merge_bench.records.reader import read_campaign, read_head
-from merge_bench.records.writer import RECORDS
+from merge_bench.records.reader import read_campaign
+from merge_bench.records.results_folder import ResultsFolder
 
 
 def in_order(campaign: Campaign) -> list[Row]:
@@ -39,12 +39,11 @@ def ucx_latencies(results: Path) -> list[Row]:
 
     Only its first config counts.
     """
-    for records in sorted(results.glob(f"*-probe-p2p-*/{RECORDS}"), reverse=True):
-        head = read_head(records)
-        if head is None or (head.surroundings or {}).get("host") != socket.gethostname():
-            continue
+    here = socket.gethostname()
+    found = ResultsFolder(results).newest(lambda head: head.host == here, names=lambda name: "-probe-p2p-" in name)
+    for folder, _ in found:
         with contextlib.suppress(UsageError):
-            rows = [row for row in in_order(read_campaign(records)) if row.test == "tag_lat" and row.memory == "host"]
+            rows = [row for row in in_order(read_campaign(folder)) if row.test == "tag_lat" and row.memory == "host"]
             if rows:
                 return [row for row in rows if row.config == rows[0].config]
     return []

@@ -17,9 +17,8 @@ from merge_bench.merge.buffer_pool import BufferPool, align
 from merge_bench.merge.engines import gpu_memory
 from merge_bench.merge.engines.gpu_memory import DeviceBytes
 from merge_bench.merge.frame import Bytes
-from merge_bench.merge.parcel_sizes import parcel_bytes
 from merge_bench.merge.worker import current_plugin
-from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.merge.workload.synthetic import SyntheticSpec, parcel_bytes
 from merge_bench.probe.shared.exchange_matrix import BLANK, Matrix, count_wrong, fill
 
 HELD = "all-to-all"

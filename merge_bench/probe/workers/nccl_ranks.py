@@ -16,7 +16,7 @@ from merge_bench.errors import MergeBenchError, RunFailed, UsageError, first_lin
 from merge_bench.host import cuda_context
 from merge_bench.merge.engines import gpu_memory
 from merge_bench.merge.engines.gpu_memory import DeviceBytes
-from merge_bench.merge.exchange.abort import ORPHANED_SECONDS, Abort
+from merge_bench.merge.exchange.base import ORPHANED_SECONDS, Abort
 from merge_bench.merge.worker import current_plugin
 from merge_bench.probe.shared.exchange_matrix import Matrix
 from merge_bench.probe.workers import exchanging

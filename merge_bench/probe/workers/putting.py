@@ -7,15 +7,19 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from merge_bench.errors import RunFailed
 from merge_bench.merge.exchange import one_sided_puts as puts
-from merge_bench.merge.exchange.abort import ORPHANED_SECONDS
+from merge_bench.merge.exchange.base import ORPHANED_SECONDS
 from merge_bench.merge.exchange.one_sided_puts import STOPPED, Memory, Window
 from merge_bench.merge.worker import current_plugin
+
+if TYPE_CHECKING:  # the driver imports this module, and needs no UCX
+    from merge_bench.merge.exchange.ucx import UcxExchange
 
 TOGETHER, APART = "put-overlapping", "put-non-overlapping"
 TARGET, SOURCE = "put-target", "put-source"
@@ -32,10 +36,15 @@ class Measured:
     seconds: float
 
 
+def _ucx() -> UcxExchange:
+    """This worker's end of the data plane, as `steps.open_bare` has opened it."""
+    return cast("UcxExchange", current_plugin().exchange)
+
+
 def hold(length: int, puts_from: int) -> Window:
     """Register memory for the puts of rank `puts_from`; `release` frees it."""
     plugin = current_plugin()
-    context, _, _ = plugin.exchange.handles(puts_from)
+    context, _, _ = _ucx().handles(puts_from)
     memory = Memory(context, length)
     plugin.children[TARGET] = _Held(memory)
     memory.bytes[:] = 0
@@ -48,7 +57,7 @@ def drive(source: int, sizes: Sequence[tuple[int, int]]) -> list[int]:
     held = plugin.children[TARGET]
     assert isinstance(held, _Held)
     loops = puts.loops()
-    _, worker, _ = plugin.exchange.handles(source)
+    _, worker, _ = _ucx().handles(source)
     wrong = []
     with _stoppable() as stop:
 
@@ -57,9 +66,9 @@ def drive(source: int, sizes: Sequence[tuple[int, int]]) -> list[int]:
 
         for number, (size, _) in enumerate(sizes):
             for test in (TOGETHER, APART):
-                plugin.exchange.await_token(source, progress)
+                _ucx().await_token(source, progress)
                 wrong.append(int(np.count_nonzero(held.memory.bytes[:size] != _pattern(number, test))))
-                plugin.exchange.transfer({source: np.ones(1, np.uint8)}, {})  # it may put again
+                _ucx().transfer({source: np.ones(1, np.uint8)}, {})  # it may put again
     return wrong
 
 
@@ -69,7 +78,7 @@ def put(target: int, window: Window, sizes: Sequence[tuple[int, int]]) -> list[M
     A tenth of the puts are made before as a warm-up. The time is that from the first put to the end of the last flush.
     """
     plugin = current_plugin()
-    context, worker, endpoint = plugin.exchange.handles(target)
+    context, worker, endpoint = _ucx().handles(target)
     loops, parameters = puts.loops(), puts.parameters()
     # If this is stopped, puts are in flight: their memory stays until the endpoints are closed (`release`).
     plugin.children[SOURCE] = held = _Held(Memory(context, window.length))
@@ -89,8 +98,8 @@ def put(target: int, window: Window, sizes: Sequence[tuple[int, int]]) -> list[M
                     )  # fmt: skip
                     seconds = time.perf_counter() - start
                     _check(status, f"this rank wrote to the memory of rank {target}")
-                plugin.exchange.transfer({target: np.ones(1, np.uint8)}, {})
-                plugin.exchange.transfer({}, {target: np.empty(1, np.uint8)})
+                _ucx().transfer({target: np.ones(1, np.uint8)}, {})
+                _ucx().transfer({}, {target: np.empty(1, np.uint8)})
                 found.append(Measured(test, size, count, seconds))
     release(SOURCE)
     return found

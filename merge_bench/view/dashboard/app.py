@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import panel as pn
 
+from merge_bench.analysis.published import beside
+from merge_bench.records.results_folder import Entry, ResultsFolder
 from merge_bench.view.dashboard import style_sheets
 from merge_bench.view.dashboard.background import Session
 from merge_bench.view.dashboard.campaign_cache import CampaignCache
-from merge_bench.view.dashboard.campaign_index import Entry, Index
 from merge_bench.view.dashboard.components import complaints, html
 from merge_bench.view.dashboard.history_tab import HistoryView
 from merge_bench.view.dashboard.live_tab import LiveView
@@ -54,11 +56,11 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
     """
 
     def __init__(
-        self, results: str | os.PathLike[str] = "results", *, index: Index | None = None,
+        self, results: str | os.PathLike[str] = "results", *, index: ResultsFolder | None = None,
         cache: CampaignCache | None = None, queue: Queue | None = None, pace: Callable[[], float] = lambda: 0.0,
     ) -> None:  # fmt: skip
         super().__init__()
-        self._index = index or Index(results)
+        self._index = index or ResultsFolder(results, also=beside(Path(results)))
         self._session = Session(pace)
         self._entries: tuple[Entry, ...] = ()
         self._cache = cache or CampaignCache()
@@ -78,7 +80,7 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
             session=self._session, sizing_mode="stretch_width", stylesheets=sheets, margin=0,
         )  # fmt: skip
         self._open(_TABS[0])
-        self._session.every(SCAN_SECONDS, self._index.scan, self._set_campaigns)
+        self._session.every(SCAN_SECONDS, self._index.entries, self._set_campaigns)
 
     # Each tab is made when it is first chosen. It has a `layout`, a method `refresh` that reads in a thread, and a
     # method `show` for what `refresh` returned.
@@ -86,7 +88,7 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
     results = cached_property(lambda self: ResultsView(self._campaigns, self._cache))
     tuning = cached_property(lambda self: TuningView(self._campaigns, self._cache))
     network = cached_property(lambda self: NetworkView(self._campaigns, self._cache))
-    history = cached_property(lambda self: HistoryView(self._index.results, self._campaigns, self._compare))
+    history = cached_property(lambda self: HistoryView(self._index.path, self._campaigns, self._compare))
     run = cached_property(
         lambda self: RunView(self._session, self._queue, self._campaigns, self._cache, self._compare, self._follow)
     )
@@ -110,7 +112,7 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
 
     def _campaigns(self) -> tuple[Entry, ...]:
         """The campaigns as last listed; before the first listing, the calling thread lists them."""
-        return self._entries or self._index.scan()
+        return self._entries or self._index.entries()
 
     def _set_campaigns(self, entries: tuple[Entry, ...]) -> None:
         problem = self._index.problem

@@ -17,8 +17,8 @@ from merge_bench.view.dashboard import style_sheets
 from merge_bench.view.dashboard.progress import Progress
 from merge_bench.view.plot.interactive import figure_of
 from merge_bench.view.plot.marks import Chart
+from merge_bench.view.report.content import Column
 from merge_bench.view.report.definitions import definitions, find
-from merge_bench.view.report.layout import Column
 from merge_bench.view.text import as_html, for_canvas, short, unbroken, visible
 
 WIDE = "stretch_width"

@@ -12,9 +12,9 @@ import panel as pn
 
 from merge_bench.analysis.documents.history import HistoryDocument
 from merge_bench.analysis.history.document import BY_NAME, document_of
-from merge_bench.analysis.history.index import Index
+from merge_bench.analysis.history.index import HistoryIndex
+from merge_bench.records.results_folder import YOURS, Entry
 from merge_bench.view.dashboard import components as ui
-from merge_bench.view.dashboard.campaign_index import YOURS, Entry
 from merge_bench.view.dashboard.last_result import LastResult
 from merge_bench.view.plot.history import charts_of
 from merge_bench.view.report.history import finding_sentence, sentence, title, waiting, what
@@ -35,7 +35,7 @@ class Content:
 
 def content_of(results: Path, chosen: str, metric: str) -> Content:
     """The history of the `chosen` series of `results`; of the one with the newest result if there is no such series."""
-    index = Index([results] if results.exists() else [])
+    index = HistoryIndex([results] if results.exists() else [])
     known = index.series()
     options = {title(each, known): str(each) for each in known}
     series = next((each for each in known if str(each) == chosen), known[0] if known else {})

@@ -13,9 +13,9 @@ from merge_bench.analysis.aggregate import WorkerFigures
 from merge_bench.records.schema import WorkerMemory
 from merge_bench.units import GIB
 from merge_bench.view.dashboard.live_data import Point
-from merge_bench.view.plot.charts import every, stacked, with_unit
+from merge_bench.view.plot.charts import stacked, thin_ticks, with_unit
 from merge_bench.view.plot.interactive import Drawn, hover
-from merge_bench.view.plot.marks import Axis, Boxes, Group, Mark, Picture, Whiskers
+from merge_bench.view.plot.marks import Axis, Boxes, Chart, Group, Mark, Whiskers
 from merge_bench.view.plot.merge import PARTS, parts_of
 from merge_bench.view.plot.style import GREY, look
 from merge_bench.view.report.workers import slowest_of
@@ -28,19 +28,19 @@ _COLUMNS = ("number", "rate", "colour", "shape", "config", "launch", "iteration"
 """Of each point in `Rates`; from ``config`` on they are shown under the pointer."""
 
 
-def live(picture: Picture) -> Drawn:
-    """`picture` as a figure of the tab's size, without its legend, which would not grow with what is known."""
-    drawn = Drawn(picture)
+def live(chart: Chart) -> Drawn:
+    """`chart` as a figure of the tab's size, without its legend, which would not grow with what is known."""
+    drawn = Drawn(chart)
     drawn.figure.update(frame_height=None, frame_width=None, height=HEIGHT, sizing_mode="stretch_width")
     drawn.figure.below = [part for part in drawn.figure.below if not isinstance(part, Legend)]
     return drawn
 
 
-def legend_of(picture: Picture) -> str:
-    """The colour of each series of `picture` that has a bar or line of any length, as HTML."""
+def legend_of(chart: Chart) -> str:
+    """The colour of each series of `chart` that has a bar or line of any length, as HTML."""
     there = {
         group.label: f'<span style="color: {look(group.index).colour}">{"■" if isinstance(mark, Boxes) else "━"}</span>'
-        for group, mark in picture.marks
+        for group, mark in chart.marks
         if group.label and (not isinstance(mark, Boxes) or _any_length(mark))
     }
     return _legend(there)
@@ -53,7 +53,7 @@ def _any_length(boxes: Boxes) -> bool:
 class Rates:
     """A rate of every iteration, in GiB/s, by the number of the iteration; `legend` names the configs, as HTML.
 
-    Unlike a `Picture` it sends only new points: there may be very many. It has no legend of Bokeh's, because one that
+    Unlike a `Chart` it sends only new points: there may be very many. It has no legend of Bokeh's, because one that
     follows a column fails while the column is empty.
     """
 
@@ -70,9 +70,9 @@ class Rates:
         )
         self.figure.add_tools(hover(points, _COLUMNS[4:]))
 
-    def _axes(self) -> Picture:
+    def _axes(self) -> Chart:
         x = Axis("Timed iteration, over all launches", low=0.5, high=max(self._last, 10) + 0.5)
-        return Picture(x, _up_to("GiB/s", [self._highest]), (), HEIGHT)
+        return Chart(x, _up_to("GiB/s", [self._highest]), (), HEIGHT)
 
     def add(self, points: Sequence[Point], *, anew: bool) -> None:
         """Add new points; `anew`: and remove all others."""
@@ -109,7 +109,7 @@ def _legend(symbols: Mapping[str, str]) -> str:
     )
 
 
-def workers(figures: Sequence[WorkerFigures], lacking: Mapping[int, str]) -> Picture:
+def workers(figures: Sequence[WorkerFigures], lacking: Mapping[int, str]) -> Chart:
     """The bandwidth of every worker, in the colour of no config; the slowest has a hatch and a remark.
 
     `lacking`: why workers have none, by rank; of few workers it stands in the place of the bar.
@@ -132,7 +132,7 @@ def workers(figures: Sequence[WorkerFigures], lacking: Mapping[int, str]) -> Pic
     return _by_rank("GiB/s", ticks, groups, [rate for _, rate in known])
 
 
-def phases(figures: Sequence[WorkerFigures]) -> Picture:
+def phases(figures: Sequence[WorkerFigures]) -> Chart:
     """The time of every worker in an iteration, by phase."""
     known = [(worker, parts) for worker in figures if (parts := parts_of(worker)) is not None]
     ranks = [worker.rank for worker, _ in known]
@@ -149,7 +149,7 @@ def _without_nothing(mark: Mark) -> Mark:
     return replace(mark, end=ends)
 
 
-def memory(figures: Sequence[WorkerMemory]) -> Picture:
+def memory(figures: Sequence[WorkerMemory]) -> Chart:
     """The high-water marks of every worker; a line marks the size of its input."""
     ranks = [one.rank for one in figures]
     kinds = (
@@ -182,10 +182,10 @@ def _gib(value: float | None) -> float:
     return float("nan") if value is None else value / GIB
 
 
-def _by_rank(unit: str, names: Mapping[int, str], groups: Sequence[Group], values: Iterable[float]) -> Picture:
+def _by_rank(unit: str, names: Mapping[int, str], groups: Sequence[Group], values: Iterable[float]) -> Chart:
     """`names`: of every worker, by rank."""
-    x = Axis("Rank", every(names, 32), min(names, default=0) - 0.5, max(names, default=0) + 0.5)
-    return Picture(x, _up_to(unit, values), tuple(groups), HEIGHT)
+    x = Axis("Rank", thin_ticks(names, 32), min(names, default=0) - 0.5, max(names, default=0) + 0.5)
+    return Chart(x, _up_to(unit, values), tuple(groups), HEIGHT)
 
 
 def _up_to(unit: str, values: Iterable[float]) -> Axis:

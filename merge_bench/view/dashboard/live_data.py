@@ -15,12 +15,12 @@ from merge_bench.records.campaign import Campaign, Launch, planned_labels
 from merge_bench.view.dashboard.conclusion import conclusion_of
 from merge_bench.view.dashboard.last_result import LastResult
 from merge_bench.view.dashboard.progress import Progress, progress_of
-from merge_bench.view.failures import logs_of, place_of
+from merge_bench.view.messages import logs_of, place_of
 from merge_bench.view.numbers import gib, ms
 from merge_bench.view.plot import merge
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.plot.source import source_of
-from merge_bench.view.report.layout import Column, by_pair
+from merge_bench.view.report.content import Column, by_pair
 from merge_bench.view.report.workers import without_bandwidth
 from merge_bench.view.text import as_html, plural
 from merge_bench.view.titles import tunes

@@ -13,18 +13,18 @@ import panel as pn
 
 from merge_bench.analysis.aggregate import middle
 from merge_bench.records.follow import Follower
-from merge_bench.units import format_bytes
+from merge_bench.records.results_folder import PROBE, RUNNING, TUNE, YOURS, Entry
+from merge_bench.units import format_bytes, plural_noun
 from merge_bench.view.dashboard import components as ui
 from merge_bench.view.dashboard import live_charts
 from merge_bench.view.dashboard.background import Session
-from merge_bench.view.dashboard.campaign_index import PROBE, RUNNING, TUNE, YOURS, Entry, newest_running, offered
 from merge_bench.view.dashboard.live_data import FAILED, NO_PAIRS, WARNING, LiveState, Point, Points, live_state
 from merge_bench.view.numbers import gib, ms
-from merge_bench.view.plot.marks import Chart, Picture
-from merge_bench.view.report.layout import grouped
+from merge_bench.view.plot.marks import Chart
+from merge_bench.view.report.content import grouped
 from merge_bench.view.report.workers import NOT_MEASURED, slowest_of
 from merge_bench.view.text import as_html, unbroken
-from merge_bench.view.titles import listed
+from merge_bench.view.titles import listed, offered
 
 _NEWEST = ""
 """The value of the choice "the newest"."""
@@ -54,6 +54,13 @@ class Update:
     problem: str | None = None
     read: int = 0
     size: int = 0
+
+
+def newest_running(entries: Sequence[Entry]) -> Entry | None:
+    """The campaign to watch: the newest that runs, or else the newest of yours."""
+    running = (entry for entry in entries if entry.written and entry.status == RUNNING)
+    yours = (entry for entry in entries if entry.origin == YOURS and entry.head is not None)
+    return next(itertools.chain(running, yours), None)
 
 
 class LiveView:
@@ -183,7 +190,7 @@ class LiveView:
         for figure, picture in zip(self._figures, pictures, strict=True):
             figure.show(picture)
         noted = state is not None and bool(state.notes)
-        filled = [*known, *(not Chart("", picture).empty for picture in pictures), noted]
+        filled = [*known, *(not picture.empty for picture in pictures), noted]
         filled[len(known)] |= state is not None and _expected(state)
         mapped, self._rates.value = filled[len(known) + _PAIRS], _rates(state) if state else ""
         filled[len(known) + _PAIRS] |= bool(self._rates.value)
@@ -202,11 +209,11 @@ class LiveView:
         self._dask.value = _dask(state.dask) if state and state.launch is not None else ""
 
 
-def _pictures(state: LiveState | None) -> tuple[Picture, ...]:
+def _pictures(state: LiveState | None) -> tuple[Chart, ...]:
     """Of workers, their phases, pairs of them, and their memory."""
     workers, lacking, pairs = (state.workers, state.lacking, state.pairs) if state else ((), {}, NO_PAIRS)
     memory = state.memory.workers if state and state.memory else ()
-    return live_charts.workers(workers, lacking), live_charts.phases(workers), pairs.picture, live_charts.memory(memory)
+    return live_charts.workers(workers, lacking), live_charts.phases(workers), pairs, live_charts.memory(memory)
 
 
 def _dask(address: str | None) -> str:
@@ -305,7 +312,7 @@ def _lacking(reasons: Mapping[int, str]) -> str:
 
 
 def _ranks(ranks: Sequence[int]) -> str:
-    return f"rank{'s' * (len(ranks) > 1)} {listed(map(str, ranks))}"
+    return f"{plural_noun(len(ranks), 'rank')} {listed(map(str, ranks))}"
 
 
 def _rates(state: LiveState) -> str:

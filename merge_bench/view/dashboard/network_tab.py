@@ -15,12 +15,13 @@ from merge_bench.probe.shared.measures import measure_of, placed
 from merge_bench.probe.shared.stored_rows import label_rows
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.probe_rows import Row
+from merge_bench.records.results_folder import Entry
 from merge_bench.view.dashboard import components as ui
 from merge_bench.view.dashboard.campaign_cache import CampaignCache, Loaded
-from merge_bench.view.dashboard.campaign_index import Entry, offered
 from merge_bench.view.dashboard.last_result import LastResult
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.plot.network import panels_of_results, spread
+from merge_bench.view.titles import offered
 
 MOST_ROWS = 20_000
 NOTHING = ui.nothing("network measurement", "probe p2p")

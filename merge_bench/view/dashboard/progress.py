@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from merge_bench.analysis.statistics import median
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch
-from merge_bench.records.recorded_plan import Plan
+from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import LaunchLine
 from merge_bench.tune.stage import Stage, stage_of
 from merge_bench.units import format_duration
@@ -58,7 +58,7 @@ def progress_of(campaign: Campaign, *, running: bool = True) -> Progress:
     )
 
 
-def _iterations(plan: Plan) -> int:
+def _iterations(plan: RecordedPlan) -> int:
     """Of a launch; those of a network measurement are not recorded one by one."""
     return plan.iterations or 0 if plan.probe is None else 0
 
@@ -103,7 +103,7 @@ def _lengths(launches: Sequence[Launch]) -> list[float]:
     return [_age(each.line, each.end.time) for each in launches if each.line and each.end and each.complete]
 
 
-def _estimate(launch: Launch | None, plan: Plan) -> float | None:
+def _estimate(launch: Launch | None, plan: RecordedPlan) -> float | None:
     """How long the first launch will take in total, from the iterations that it has made so far."""
     if launch is None or launch.line is None or len(launch.iterations) < 2:
         return None

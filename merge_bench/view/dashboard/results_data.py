@@ -13,16 +13,16 @@ from merge_bench.analysis.compare.document import compare
 from merge_bench.analysis.compare.select import NotComparable
 from merge_bench.errors import Caution, MergeBenchError
 from merge_bench.records.campaign import Campaign
+from merge_bench.records.results_folder import YOURS, Entry
 from merge_bench.view.dashboard.campaign_cache import Figures, Loaded, status_of
-from merge_bench.view.dashboard.campaign_index import YOURS, Entry
 from merge_bench.view.dashboard.components import frame_of
+from merge_bench.view.html_report.results import Source, by_problem, published_bars, sources_of
 from merge_bench.view.numbers import NULL, gib
 from merge_bench.view.plot import merge
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.plot.source import of_results
 from merge_bench.view.report import comparison
-from merge_bench.view.report.full.results import Source, by_problem, published_bars, sources_of
-from merge_bench.view.report.layout import Column
+from merge_bench.view.report.content import Column
 from merge_bench.view.text import capitalized, plural, short
 from merge_bench.view.titles import measured_problem, moment
 

@@ -11,10 +11,10 @@ import pandas as pd
 import panel as pn
 
 from merge_bench.analysis import published
+from merge_bench.records.results_folder import YOURS, Entry
 from merge_bench.view.dashboard import components as ui
 from merge_bench.view.dashboard import style_sheets
 from merge_bench.view.dashboard.campaign_cache import CampaignCache
-from merge_bench.view.dashboard.campaign_index import YOURS, Entry
 from merge_bench.view.dashboard.last_result import LastResult
 from merge_bench.view.dashboard.results_data import (
     ABSOLUTE,

@@ -16,20 +16,20 @@ from merge_bench.analysis.statistics import median
 from merge_bench.config.shipped import config_names, shipped_files
 from merge_bench.errors import MergeBenchError
 from merge_bench.merge import engines
-from merge_bench.merge.how import How
+from merge_bench.merge.engines.base import How
+from merge_bench.records.results_folder import Entry
 from merge_bench.units import format_duration
 from merge_bench.view.dashboard import components as ui
 from merge_bench.view.dashboard import style_sheets
 from merge_bench.view.dashboard.background import Session
 from merge_bench.view.dashboard.campaign_cache import CampaignCache
-from merge_bench.view.dashboard.campaign_index import Entry
 from merge_bench.view.dashboard.progress import progress_of, seconds_left
 from merge_bench.view.text import as_html, plural
 from merge_bench.view.titles import short_time, tunes
 
 OWN_CONFIGS = (
     "<p>Configs here are the shipped ones. To run your own, type <code>merge-bench run --config FILE.cfg</code> in a "
-    "terminal; with <code>--on URL</code> a service queues it.</p>"
+    "terminal; with <code>--service URL</code> a service queues it.</p>"
 )
 _OF_FILES = ("on", "left_on", "right_on")
 _MOST = 50

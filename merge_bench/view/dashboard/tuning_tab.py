@@ -17,27 +17,26 @@ from merge_bench.analysis import aggregate
 from merge_bench.config.shell_syntax import NAME, parse
 from merge_bench.records.campaign import Campaign, Run
 from merge_bench.records.recorded_plan import Tuning
+from merge_bench.records.results_folder import RUNNING, TUNE, Entry
 from merge_bench.records.schema import ConfigLine, TuneLine
 from merge_bench.records.writer import safe_name
-from merge_bench.tune.evaluator import CONFIRM, NOISE
+from merge_bench.tune.evaluator import CONFIRM
 from merge_bench.tune.result import LEFT_OUT, PHASE_NAMES, Result, decision_of, name_of, result_of
 from merge_bench.tune.stage import stage_of, steps_of
 from merge_bench.view.dashboard import components as ui
 from merge_bench.view.dashboard.campaign_cache import CampaignCache, Figures, Loaded
-from merge_bench.view.dashboard.campaign_index import RUNNING, TUNE, Entry, offered
 from merge_bench.view.dashboard.last_result import LastResult
 from merge_bench.view.dashboard.live_data import fatal
 from merge_bench.view.dashboard.progress import Progress, finished, progress_of
 from merge_bench.view.numbers import NULL, ends, gib, with_interval
-from merge_bench.view.plot import merge
-from merge_bench.view.plot.forest import Estimate, levels_of, race
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.plot.source import of_results, source_of
-from merge_bench.view.report.layout import Column
+from merge_bench.view.plot.tuning import race, tunings
+from merge_bench.view.report.content import Column
 from merge_bench.view.report.next_step import NextStep, after_recorded_tuning
 from merge_bench.view.report.tuning import open_questions
 from merge_bench.view.text import as_html, capitalized, plural, short, unbroken, uncapitalized, visible
-from merge_bench.view.titles import listed, size_of
+from merge_bench.view.titles import listed, offered, size_of
 
 MOST_STEPS = 2000
 _MOST_NAMED = 8
@@ -111,8 +110,8 @@ def content_of(loaded: Loaded | None) -> Content:
         step=step,
         progress=progress if running else None,
         steps=steps,
-        charts=tuple(of_results(merge.tunings(steps, partial(size_of, campaign)), [campaign])),
-        race=replace(_race(decided), source=source_of([campaign])),
+        charts=tuple(of_results(tunings(steps, partial(size_of, campaign)), [campaign])),
+        race=replace(race(decided), source=source_of([campaign])),
         frame=_step_table(campaign, steps) if steps else None,
         config=text,
         file_name=f"{safe_name(winner.config.name)}.cfg" if winner else "tuned.cfg",
@@ -164,7 +163,7 @@ def _outcome(campaign: Campaign, result: Result, steps: int, *, running: bool) -
             f"Confirmed against {result.baseline}: {each}.",
         ]
     elif campaign.end is None:
-        done = f"{plural(steps, 'step')} and {plural(sum(map(finished, campaign.launches)), 'launch', 'es')} done"
+        done = f"{plural(steps, 'step')} and {plural(sum(map(finished, campaign.launches)), 'launch')} done"
         found = [f"{'The tuning goes on' if running else 'The tuning is not finished'}: {done}."]
     else:
         found = [result.outcome]
@@ -174,20 +173,6 @@ def _outcome(campaign: Campaign, result: Result, steps: int, *, running: bool) -
             for line in result.confirmation
         ]
     return [*found, *open_questions(result, sizes)]
-
-
-def _race(steps: Sequence[TuneLine]) -> Chart:
-    """Speed-ups with their intervals, step by step."""
-    estimates = {
-        number: Estimate(
-            f"step {number}, {PHASE_NAMES.get(step.phase, step.phase)}: {name_of(step)}",
-            decision_of(step), step.ratio, step.low, step.high, f"{decision_of(step)}: {step.reason}",
-        )
-        for number, step in enumerate(steps, 1) if step.ratio is not None
-    }  # fmt: skip
-    lines = levels_of(step.launches for step in steps if step.low is not None)
-    noise = " Noise: the baseline compared with itself." * any(each.kind == NOISE for each in estimates.values())
-    return race(estimates, title="Speed-up by step", note=f"Lines: {lines}.{noise}")
 
 
 def _speedup(line: TuneLine | None) -> str:

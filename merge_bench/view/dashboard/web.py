@@ -13,14 +13,14 @@ from bokeh.util.warnings import BokehUserWarning
 from panel.io.application import build_applications
 from tornado.websocket import WebSocketClosedError
 
+from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.view.dashboard.app import Dashboard
 from merge_bench.view.dashboard.campaign_cache import CampaignCache
-from merge_bench.view.dashboard.campaign_index import Index
 from merge_bench.view.dashboard.run_tab import Queue
 
 
 def make_pages(
-    index: Index, hosts: Sequence[str], queue: Callable[[str], Queue], pace: Callable[[], float]
+    results: ResultsFolder, hosts: Sequence[str], queue: Callable[[str], Queue], pace: Callable[[], float]
 ) -> BokehTornado:
     """What answers the requests of pages, on the event loop of this thread.
 
@@ -35,8 +35,8 @@ def make_pages(
     def page() -> Dashboard:
         context: Any = pn.state.curdoc.session_context
         mine = queue(context.request.session)
-        pn.state.curdoc.template_variables.update(results=str(index.results), logged_in=mine.logged_in)
-        view = Dashboard(index.results, index=index, cache=cache, queue=mine, pace=pace)
+        pn.state.curdoc.template_variables.update(results=str(results.path), logged_in=mine.logged_in)
+        view = Dashboard(results.path, index=results, cache=cache, queue=mine, pace=pace)
         view.end_when(lambda: mine.ended)
         return view
 

@@ -21,19 +21,9 @@ if TYPE_CHECKING:
 class Exporter:
     """A format for results.
 
-    Attributes
-    ----------
-    name
-        As ``--format`` takes it.
-    help
-        What the file contains, in a few words.
-    place
-        Its position in lists.
-    encode
-        The contents of the file. Raises UsageError if the format cannot express these results; the message is one
-        sentence.
-    binary
-        Whether it is no text, so that it needs ``--output``.
+    `name`: as ``--format`` takes it; `help`: what the file contains, in a few words; `place`: its position in lists;
+    `encode`: gives the contents of the file, or raises a UsageError of one sentence if the format cannot express these
+    results; `binary`: it is no text, so that it needs ``--output``.
     """
 
     name: str
@@ -46,11 +36,11 @@ class Exporter:
 @functools.cache
 def exporters() -> Mapping[str, Exporter]:
     """Every exporter by its name, in the order in which they are shown; the first is the default."""
-    modules = (importlib.import_module(f"{__name__}.{each.name}") for each in pkgutil.iter_modules(__path__))
-    found: list[Exporter] = [module.EXPORTER for module in modules]
-    return {each.name: each for each in sorted(found, key=lambda each: (each.place, each.name))}
+    modules = (importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__))
+    exporters: list[Exporter] = [module.EXPORTER for module in modules]
+    return {exporter.name: exporter for exporter in sorted(exporters, key=lambda each: (each.place, each.name))}
 
 
 def help_text() -> str:
     """The help of ``--format``: what each file contains."""
-    return f"Format; {'; '.join(f'{each.name}: {each.help}' for each in exporters().values())}."
+    return f"Format; {'; '.join(f'{exporter.name}: {exporter.help}' for exporter in exporters().values())}."

@@ -31,6 +31,8 @@ def _cell(value: Any) -> Any:
 
 
 EXPORTER = Exporter(
-    "csv", help="a row per timed iteration, or per row of a network measurement, with the units in the headings",
-    place=0, encode=_encode,
-)  # fmt: skip
+    "csv",
+    help="a row per timed iteration, or per row of a network measurement, with the units in the headings",
+    place=0,
+    encode=_encode,
+)

@@ -46,12 +46,8 @@ def _values(subject: Subject, name: str) -> Iterator[float]:
     if name == "measured_timestamp_seconds" and subject.measured is not None:
         yield float(subject.measured)
     if subject.verified is not None:
-        states = {
-            "verified": subject.verified, "complete_launches": subject.launches,
-            "failed_launches": subject.failed_launches,
-        }  # fmt: skip
-        if name in states:
-            yield float(states[name])
+        states = (subject.verified, subject.launches, subject.failed_launches)
+        yield from (float(value) for state, value in zip(_STATES, states, strict=False) if state == name)
 
 
 def _labels(labels: Mapping[str, str]) -> str:

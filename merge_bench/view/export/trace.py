@@ -31,25 +31,25 @@ def _encode(campaigns: Sequence[Campaign]) -> bytes:
     if len(campaigns) > 1:
         raise UsageError("a trace shows one RESULT, because hosts and launches of several would share its tracks")
     campaign = campaigns[0]
-    found = list(read_aligned(campaign))
-    if not found:
+    launches = list(read_aligned(campaign))
+    if not launches:
         raise UsageError(
             f"{campaign.folder} contains no timeline; measure with --timeline on, and keep the files timeline-*.jsonl"
             " beside the records"
         )
     document = {
-        "traceEvents": Trace(campaign, found).events(),
+        "traceEvents": Trace(campaign, launches).events(),
         "displayTimeUnit": "ms",
-        "otherData": _about(campaign, found),
+        "otherData": _about(campaign, launches),
     }
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def _about(campaign: Campaign, found: Sequence[Aligned]) -> dict[str, str]:
+def _about(campaign: Campaign, launches: Sequence[Aligned]) -> dict[str, str]:
     """What the trace is of; `alignment`: how far times of different hosts may be off."""
     from merge_bench.view.plot.source import source_of
 
-    largest = f"{1e6 * max(one.error for one in found):.1f} us"
+    largest = f"{1e6 * max(aligned.error for aligned in launches):.1f} us"
     return {
         "result": source_of([campaign]),
         "alignment": f"hosts are aligned at the barriers, for drawing only; error at most {largest}",
@@ -59,118 +59,104 @@ def _about(campaign: Campaign, found: Sequence[Aligned]) -> dict[str, str]:
 class Trace:
     """The events of a campaign. Times are whole nanoseconds from the first event, and microseconds in the events."""
 
-    def __init__(self, campaign: Campaign, found: Sequence[Aligned]) -> None:
-        self._campaign, self._found = campaign, found
-        self._hosts = list(dict.fromkeys(host for one in found for host in one.hosts))
+    def __init__(self, campaign: Campaign, launches: Sequence[Aligned]) -> None:
+        self._campaign, self._launches = campaign, launches
+        self._hosts = list(dict.fromkeys(host for aligned in launches for host in aligned.hosts))
         # Launches are apart by the wall-clock time, and precise to a nanosecond within.
-        self._unix = [one.timeline.head.clocks[0].unix_seconds for one in found]
-        self._bases = [min(one.time(rank, begin) for rank, begin in _begins(one)) for one in found]
+        self._unix = [aligned.timeline.head.clocks[0].unix_seconds for aligned in launches]
+        self._bases = [min(aligned.time(rank, begin) for rank, begin in _begins(aligned)) for aligned in launches]
         self._first = self._bases[0] + self._unix[0]
+        self._slices: list[Event] = []
 
     def events(self) -> list[Event]:
         """All of them: names of processes and tracks, then the others by time, a slice before those inside it."""
-        slices: list[Event] = []
-        flows: list[Event] = []
-        for number, one in enumerate(self._found):
-            for iteration in one.timeline.iterations:
-                self._iteration(number, iteration, slices, flows)
-            for each in one.timeline.rounds:
-                for worker in each.workers:
-                    self._phases(number, worker, slices, f"link measurement {each.index}")
-        names = [*self._processes(), *self._tracks(slices)]
-        last = max((event["ts"] + event["dur"] for event in slices), default=0)
-        others = [*slices, *flows, *self._warnings(last)]
+        messages: list[tuple[Event, Event]] = []
+        for number, aligned in enumerate(self._launches):
+            for iteration in aligned.timeline.iterations:
+                messages += self._iteration(number, iteration)
+            for measurement in aligned.timeline.rounds:
+                for worker in measurement.workers:
+                    self._phases(number, worker, f"link measurement {measurement.index}")
+        names = [*self._processes(), *self._tracks()]
+        others = [*self._slices, *_flows(messages), *self._warnings()]
         others.sort(key=lambda event: (event["ts"], event["ph"] != "X", -event.get("dur", 0)))
         for event in others:
-            if "of" in event:
-                event["tid"] = event.pop("of")["tid"]
-            event.pop("track", None)
-            for key in ("ts", "dur"):
-                if key in event:
-                    event[key] = event[key] / 1000
+            event |= {key: event[key] / 1000 for key in ("ts", "dur") if key in event}
         return [*names, *others]
 
-    def _iteration(self, number: int, iteration: TimelineIteration, slices: list[Event], flows: list[Event]) -> None:
+    def _iteration(self, number: int, iteration: TimelineIteration) -> Iterator[tuple[Event, Event]]:
+        """Add the slices of an iteration; gives those of each batch sent and of the same batch received."""
         from merge_bench.analysis.timelines import messages
 
-        places: dict[int, Event] = {}
+        batches: dict[int, Event] = {}
         for worker in iteration.workers:
-            self._phases(number, worker, slices, f"iteration {iteration.index}")
+            self._phases(number, worker, f"iteration {iteration.index}")
             for batch in worker.batches:
-                arrow = "from" if batch.received else "to"
-                event = self._slice(
-                    number, worker.rank, RECEIVED if batch.received else SENT, batch.begin, batch.end,
-                    f"{batch.side} {batch.piece} {arrow} rank {batch.peer}", {"bytes": batch.bytes},
-                )  # fmt: skip
-                event["cat"] = "message"
-                places[id(batch)] = event
-                slices.append(event)
-        for _, sent, _, received in messages(iteration):
-            begin, end = places[id(sent)], places[id(received)]
-            same = {"name": "message", "cat": "message", "id": len(flows) // 2 + 1}
-            flows.append({"ph": "s", "ts": begin["ts"], "pid": begin["pid"], "of": begin, **same})
-            # One nanosecond before the end, as the slice that it ends in has to be open still.
-            at = end["ts"] + max(end["dur"] - 1, 0)
-            flows.append({"ph": "f", "bp": "e", "ts": at, "pid": end["pid"], "of": end, **same})
+                kind, arrow = (RECEIVED, "from") if batch.received else (SENT, "to")
+                name, args = f"{batch.side} {batch.piece} {arrow} rank {batch.peer}", {"bytes": batch.bytes}
+                batches[id(batch)] = self._slice(number, worker.rank, kind, batch.begin, batch.end, name, args)
+        return ((batches[id(sent)], batches[id(received)]) for _, sent, _, received in messages(iteration))
 
-    def _phases(self, number: int, worker: WorkerTimeline, slices: list[Event], name: str) -> None:
-        """The whole, and its phases and barriers in it."""
+    def _phases(self, number: int, worker: WorkerTimeline, name: str) -> None:
+        """Add the whole, and its phases and barriers in it."""
         spans = worker.spans
         begin, end = min(span.begin for span in spans), max(span.end for span in spans)
-        launch = self._found[number].launch
-        config = launch.line.config if launch.line is not None else ""
-        args = {"launch": launch.index, "config": config}
-        slices.append(self._slice(number, worker.rank, PHASES, begin, end, name, args))
-        slices += [self._slice(number, worker.rank, PHASES, each.begin, each.end, each.name, {}) for each in spans]
+        launch = self._launches[number].launch
+        args = {"launch": launch.index, "config": launch.line.config if launch.line is not None else ""}
+        self._slice(number, worker.rank, PHASES, begin, end, name, args)
+        for span in spans:
+            self._slice(number, worker.rank, PHASES, span.begin, span.end, span.name, {})
 
     def _slice(
         self, number: int, rank: int, kind: str, begin: float, end: float, name: str, args: dict[str, Any]
     ) -> Event:
-        one = self._found[number]
-        at, until = (self._nanoseconds(number, one.time(rank, seconds)) for seconds in (begin, end))
-        return {
-            "ph": "X", "name": name, "cat": "phase", "ts": at, "dur": max(until - at, 0),
-            "pid": self._hosts.index(one.hosts[rank]) + 1, "track": (rank, kind), "args": args,
-        }  # fmt: skip
+        aligned = self._launches[number]
+        at, until = (self._nanoseconds(number, aligned.time(rank, seconds)) for seconds in (begin, end))
+        event = {
+            "ph": "X",
+            "name": name,
+            "cat": "phase" if kind == PHASES else "message",
+            "ts": at,
+            "dur": max(until - at, 0),
+            "pid": self._hosts.index(aligned.hosts[rank]) + 1,
+            "track": (rank, kind),
+            "args": args,
+        }
+        self._slices.append(event)
+        return event
 
     def _nanoseconds(self, number: int, seconds: float) -> int:
         """Of a time on the clock of rank 0's host in one launch."""
         base = self._bases[number]
         return round((base + self._unix[number] - self._first) * 1e9) + round((seconds - base) * 1e9)
 
-    def _warnings(self, last: int) -> Iterator[Event]:
+    def _warnings(self) -> Iterator[Event]:
         """An instant for each warning, at the time of its line, or at the nearest end."""
-        own = [warning for one in self._found for warning in one.launch.warnings]
+        last = max((event["ts"] + event["dur"] for event in self._slices), default=0)
+        own = [warning for aligned in self._launches for warning in aligned.launch.warnings]
         for warning in [*self._campaign.warnings, *own]:
             at = min(max(round((warning.time - self._first) * 1e9), 0), last)
             args = {"message": warning.message, "remedy": warning.remedy}
-            yield {
-                "ph": "i",
-                "s": "g",
-                "name": warning.code,
-                "cat": "warning",
-                "ts": at,
-                "pid": 1,
-                "tid": 0,
-                "args": args,
-            }
+            same = {"cat": "warning", "ts": at, "pid": 1, "tid": 0, "args": args}
+            yield {"ph": "i", "s": "g", "name": warning.code, **same}
 
     def _processes(self) -> Iterator[Event]:
         for number, host in enumerate(self._hosts, 1):
             yield {"ph": "M", "name": "process_name", "pid": number, "tid": 0, "args": {"name": host}}
             yield {"ph": "M", "name": "process_sort_index", "pid": number, "tid": 0, "args": {"sort_index": number}}
 
-    def _tracks(self, slices: list[Event]) -> Iterator[Event]:
+    def _tracks(self) -> Iterator[Event]:
         """Give every slice its track, and name the tracks; those of a worker follow each other."""
         lanes: dict[tuple[int, int, int], list[list[int]]] = {}
-        for event in sorted(slices, key=lambda event: (event["ts"], -event["dur"])):
-            rank, kind = event["track"]
+        tracks: dict[int, tuple[int, int, int, int]] = {}
+        for event in sorted(self._slices, key=lambda event: (event["ts"], -event["dur"])):
+            rank, kind = event.pop("track")
             key = event["pid"], rank, KINDS.index(kind)
             end = event["ts"] + event["dur"]
-            event["track"] = (*key, _lane(lanes.setdefault(key, []), event["ts"], end, inside=kind == PHASES))
-        numbers = {track: number for number, track in enumerate(sorted({event["track"] for event in slices}), 1)}
-        for event in slices:
-            event["tid"] = numbers[event["track"]]
+            tracks[id(event)] = *key, _lane(lanes.setdefault(key, []), event["ts"], end, inside=kind == PHASES)
+        numbers = {track: number for number, track in enumerate(sorted(set(tracks.values())), 1)}
+        for event in self._slices:
+            event["tid"] = numbers[tracks[id(event)]]
         for (process, rank, kind_number, lane), number in numbers.items():
             same = {"ph": "M", "pid": process, "tid": number}
             name = f"rank {rank}{KINDS[kind_number]}" + (f" ({lane + 1})" if lane else "")
@@ -178,8 +164,19 @@ class Trace:
             yield {"name": "thread_sort_index", **same, "args": {"sort_index": number}}
 
 
-def _begins(one: Aligned) -> Iterator[tuple[int, float]]:
-    for line in (*one.timeline.iterations, *one.timeline.rounds):
+def _flows(messages: Sequence[tuple[Event, Event]]) -> Iterator[Event]:
+    """From the slice of each batch sent to that of the same batch received, in whose last nanosecond it ends: the
+    slice has to be open still.
+    """
+    for number, (sent, received) in enumerate(messages, 1):
+        same = {"name": "message", "cat": "message", "id": number}
+        yield {"ph": "s", "ts": sent["ts"], "pid": sent["pid"], **same, "tid": sent["tid"]}
+        at = received["ts"] + max(received["dur"] - 1, 0)
+        yield {"ph": "f", "bp": "e", "ts": at, "pid": received["pid"], **same, "tid": received["tid"]}
+
+
+def _begins(aligned: Aligned) -> Iterator[tuple[int, float]]:
+    for line in (*aligned.timeline.iterations, *aligned.timeline.rounds):
         for worker in line.workers:
             yield from ((worker.rank, span.begin) for span in worker.spans)
             yield from ((worker.rank, batch.begin) for batch in worker.batches)
@@ -201,6 +198,8 @@ def _lane(lanes: list[list[int]], begin: int, end: int, *, inside: bool) -> int:
 
 
 EXPORTER = Exporter(
-    "trace", help="the timelines as Chrome trace events, for Perfetto: phases, messages, link measurement, warnings",
-    place=4, encode=_encode,
-)  # fmt: skip
+    "trace",
+    help="the timelines as Chrome trace events, for Perfetto: phases, messages, link measurement, warnings",
+    place=4,
+    encode=_encode,
+)

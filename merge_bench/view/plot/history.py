@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from merge_bench.analysis.documents.history import HistoryDocument, HistorySeries
 from merge_bench.view.numbers import thin
-from merge_bench.view.plot.marks import Axis, Chart, Group, Line, Picture, Points
+from merge_bench.view.plot.marks import Axis, Chart, Group, Line, Points
 from merge_bench.view.plot.style import GREY
 from merge_bench.view.report.comparison import UNITS
 from merge_bench.view.report.history import named, near
@@ -44,6 +44,6 @@ def _chart(document: HistoryDocument, series: HistorySeries) -> Chart:
         }
         marks = Points(begins[1:-1], [values[at] for at in begins[1:-1]], size=12, details=details)
         groups.append(Group(1, (marks,), "shifts"))
-    ticks = {each: days[each] for each in thin(len(values), 6)}
-    picture = Picture(Axis("", ticks), Axis(f"{capitalized(document.metric)} ({unit})"), tuple(groups), height=300)
-    return Chart(named(document, series), picture, _NOTE)
+    ticks = {at: days[at] for at in thin(len(values), 6)}
+    value_axis = Axis(f"{capitalized(document.metric)} ({unit})")
+    return Chart(Axis("", ticks), value_axis, tuple(groups), 300, named(document, series), _NOTE)

@@ -21,7 +21,7 @@ from bokeh.plotting import figure
 from bokeh.resources import INLINE
 
 from merge_bench.view.plot import marks
-from merge_bench.view.plot.style import GRID, HEAT, LEGEND, NEUTRAL, Look, look, value_ticks
+from merge_bench.view.plot.style import GRID, HEAT, LEGEND, NEUTRAL, look, value_ticks
 from merge_bench.view.text import for_canvas, short
 
 _LETTERS = 100
@@ -37,6 +37,9 @@ _LEGEND = f"""
 .bk-label {{ color: var(--bk-label-text-color, {LEGEND}) !important; white-space: normal; }}
 """
 _ELSEWHERE = re.compile(r"<script\b[^>]*\ssrc=[^>]*>\s*</script>|<link\b[^>]*\shref=[^>]*>")
+_SCALE = "scale"
+"""The range of a heat map's values."""
+_NUMBERS = ("x", "y", "low", "high", "at", "start", "end", "values")
 
 
 def self_contained(page: str) -> str:
@@ -54,26 +57,21 @@ def page(charts: Sequence[marks.Chart]) -> str:
 
 def figure_of(chart: marks.Chart, *, note: bool = True) -> Any:
     """`chart` as a Bokeh figure, as wide as there is room; `note`: say below it what its marks mean."""
-    plot = Drawn(chart.picture, for_canvas(chart.title)).figure
-    letters = (chart.picture.height + 90) // 6 if chart.picture.square else _LETTERS - _indent(chart.picture.y)
+    plot = Drawn(chart).figure
+    longest = max((len(short(label)) for label in (chart.y.ticks or {}).values()), default=0)
+    letters = (chart.height + 90) // 6 if chart.square else _LETTERS - max(longest - _USUAL_LABEL, 0)
     if note and chart.note:
         text = chart.note + (" Click a legend entry to hide its series." if plot.legend else "")
-        plot.add_layout(_lines(text, letters, text_font_size="9pt"), "below")
+        _add_text(plot, text, letters, text_font_size="9pt")
     if chart.source:
-        plot.add_layout(_lines(chart.source, letters, text_font_size="8pt"), "below")
+        _add_text(plot, chart.source, letters, text_font_size="8pt")
     return plot
 
 
-def _indent(axis: marks.Axis) -> int:
-    """The letters by which long labels on the left move a figure, and the text below it, to the right."""
-    longest = max((len(short(label)) for label in (axis.ticks or {}).values()), default=0)
-    return max(longest - _USUAL_LABEL, 0)
-
-
-def _lines(text: str, letters: int, **look: Any) -> Title:
-    """`text` below a figure, each of its lines broken where it is longer than `letters`."""
-    broken = [textwrap.fill(for_canvas(line), letters) for line in text.split("\n")]
-    return Title(text="\n".join(broken), text_font_style="normal", **look)
+def _add_text(plot: Any, text: str, letters: int, **look: Any) -> None:
+    """Add `text` below a figure, each of its lines broken where it is longer than `letters`."""
+    lines = [textwrap.fill(for_canvas(line), letters) for line in text.split("\n")]
+    plot.add_layout(Title(text="\n".join(lines), text_font_style="normal", **look), "below")
 
 
 def hide_together(figures: Sequence[Any]) -> None:
@@ -87,49 +85,61 @@ def hide_together(figures: Sequence[Any]) -> None:
 
 
 class Drawn:
-    """A picture as a Bokeh `figure`, in which another picture with the same groups of marks can be shown."""
+    """A chart as a Bokeh `figure`, in which another chart with the same groups of marks can be shown."""
 
-    def __init__(self, picture: marks.Picture, title: str = "") -> None:
-        tools = f"pan,box_zoom,{'xwheel_zoom' if picture.y.ticks else 'wheel_zoom'},reset,save"
-        wide: dict[str, Any] = {"frame_width": picture.height} if picture.square else {"sizing_mode": "stretch_width"}
+    def __init__(self, chart: marks.Chart) -> None:
+        tools = f"pan,box_zoom,{'xwheel_zoom' if chart.y.ticks else 'wheel_zoom'},reset,save"
+        wide: dict[str, Any] = {"frame_width": chart.height} if chart.square else {"sizing_mode": "stretch_width"}
         self.figure: Any = figure(
-            title=title, frame_height=picture.height, tools=tools, active_drag="box_zoom", **wide,
-            x_axis_type="log" if picture.x.log else "linear", y_axis_type="log" if picture.y.log else "linear",
-            x_range=_range(picture.x), y_range=_range(picture.y),
-        )  # fmt: skip
+            title=for_canvas(chart.title),
+            frame_height=chart.height,
+            tools=tools,
+            active_drag="box_zoom",
+            x_axis_type="log" if chart.x.log else "linear",
+            y_axis_type="log" if chart.y.log else "linear",
+            x_range=_range(chart.x),
+            y_range=_range(chart.y),
+            **wide,
+        )
         self.figure.toolbar.update(logo=None, autohide=True)
-        self._picture = picture
+        self._chart = chart
         self._renderers: list[Any] = []
-        self._axis(picture.x, "x")
-        self._axis(picture.y, "y")
-        if items := [item for item in map(self._group, picture.groups) if item.name]:
+        self._axis(chart.x, "x")
+        self._axis(chart.y, "y")
+        if items := [item for item in map(self._group, chart.groups) if item.name]:
             legend = Legend(
-                items=items, click_policy="hide", location="left", orientation="horizontal", border_line_color=None,
-                background_fill_color=None, label_text_font_size="9pt", stylesheets=[_LEGEND],
-            )  # fmt: skip
+                items=items,
+                click_policy="hide",
+                location="left",
+                orientation="horizontal",
+                border_line_color=None,
+                background_fill_color=None,
+                label_text_font_size="9pt",
+                stylesheets=[_LEGEND],
+            )
             self.figure.add_layout(legend, "below")
 
-    def show(self, picture: marks.Picture) -> None:
-        """Show `picture` instead. Columns that are as before are not sent again."""
-        for renderer, (group, mark) in zip(self._renderers, picture.marks, strict=True):
+    def show(self, chart: marks.Chart) -> None:
+        """Show `chart` instead. Columns that are as before are not sent again."""
+        for renderer, (group, mark) in zip(self._renderers, chart.marks, strict=True):
             source, columns = renderer.data_source, _columns(mark, look(group.index).colour)
             if isinstance(mark, marks.Texts):
                 columns = _padded(columns, len(source.data["text"]))
-            changed = {name: each for name, each in columns.items() if not _same(each, source.data[name])}
-            if any(len(each) != len(source.data[name]) for name, each in changed.items()):
+            changed = {name: values for name, values in columns.items() if not _same(values, source.data[name])}
+            if any(len(values) != len(source.data[name]) for name, values in changed.items()):
                 source.data = columns
             elif changed:
-                source.patch({name: [(slice(len(each)), each)] for name, each in changed.items()})
+                source.patch({name: [(slice(len(values)), values)] for name, values in changed.items()})
             if isinstance(mark, marks.Cells):
                 low, high = mark.limits
                 self.figure.right[0].color_mapper.update(low=low, high=high)
                 self.figure.extra_y_ranges[_SCALE].update(start=low, end=high)
         for which in ("x", "y"):
-            axis: marks.Axis = getattr(picture, which)
+            axis: marks.Axis = getattr(chart, which)
             self._limits(axis, which)
-            if axis.ticks is not None and axis.ticks != getattr(self._picture, which).ticks:
+            if axis.ticks is not None and axis.ticks != getattr(self._chart, which).ticks:
                 _label(getattr(self.figure, f"{which}axis")[0], axis.ticks)
-        self._picture = picture
+        self._chart = chart
 
     def _axis(self, axis: marks.Axis, which: str) -> None:
         drawn = getattr(self.figure, f"{which}axis")[0]
@@ -154,12 +164,9 @@ class Drawn:
 
     def _ends(self, which: str) -> tuple[float, float] | None:
         """The least and the greatest value of points and bars along an axis."""
-        upright = {"x": ("x",), "y": ("y", "low", "high", "start", "end")}[which]
-        found = [
-            float(value) for _, mark in self._picture.marks for name in upright
-            for value in getattr(mark, name, ()) if value > 0
-        ]  # fmt: skip
-        return (min(found), max(found)) if found else None
+        names = ("x",) if which == "x" else ("y", "low", "high", "start", "end")
+        values = [at for _, mark in self._chart.marks for name in names for at in getattr(mark, name, ()) if at > 0]
+        return (float(min(values)), float(max(values))) if values else None
 
     def _limits(self, axis: marks.Axis, which: str) -> None:
         limits = getattr(self.figure, f"{which}_range")
@@ -169,14 +176,14 @@ class Drawn:
             limits.start = axis.low
 
     def _group(self, group: marks.Group) -> LegendItem:
-        drawn = []
+        renderers = []
         for mark in group.marks:
             source = models.ColumnDataSource(_columns(mark, look(group.index).colour))
-            drawn.append(_draw(self.figure, mark, look(group.index), source))
+            renderers.append(_draw(self.figure, mark, group.index, source))
             if details := getattr(mark, "details", None):
-                self.figure.add_tools(hover(drawn[-1], details))
-        self._renderers += drawn
-        return LegendItem(label=value(short(for_canvas(group.label), _LABEL)), name=group.label, renderers=drawn)
+                self.figure.add_tools(hover(renderers[-1], details))
+        self._renderers += renderers
+        return LegendItem(label=value(short(for_canvas(group.label), _LABEL)), name=group.label, renderers=renderers)
 
 
 def hover(renderer: Any, fields: Iterable[str]) -> models.HoverTool:
@@ -186,19 +193,13 @@ def hover(renderer: Any, fields: Iterable[str]) -> models.HoverTool:
 
 def _range(axis: marks.Axis) -> models.Range1d | models.DataRange1d:
     """Fixed where both ends are known: a browser complains if it is to find them in no data."""
-    return models.DataRange1d() if axis.high is None else models.Range1d(start=axis.low or 0.0, end=axis.high)
+    return models.DataRange1d() if axis.high is None else models.Range1d()
 
 
 def _label(drawn: Any, ticks: marks.Ticks) -> None:
     drawn.ticker = models.FixedTicker(ticks=list(ticks))
     drawn.major_label_overrides = {at: for_canvas(short(label)) for at, label in ticks.items()}
     drawn.minor_tick_line_color = None
-
-
-_SCALE = "scale"
-"""The range of a heat map's values."""
-_NUMBERS = ("x", "y", "low", "high", "at", "start", "end", "values")
-_LIGHT, _DARK = "#FFFFFF", "#000000"
 
 
 def _columns(mark: marks.Mark, colour: str) -> dict[str, Any]:
@@ -208,52 +209,45 @@ def _columns(mark: marks.Mark, colour: str) -> dict[str, Any]:
     if isinstance(mark, marks.Points) and mark.hollow:
         columns["fill"] = ["transparent" if hollow else colour for hollow in mark.hollow]
     if isinstance(mark, marks.Texts):
-        columns |= {"text": list(map(for_canvas, mark.texts)), "colour": [_LIGHT if a else _DARK for a in mark.light]}
+        columns["text"] = list(map(for_canvas, mark.texts))
+        columns["colour"] = ["#FFFFFF" if light else "#000000" for light in mark.light]
     return columns | {name: list(texts) for name, texts in getattr(mark, "details", {}).items()}
 
 
 def _padded(columns: dict[str, Any], count: int) -> dict[str, Any]:
-    """At least `count` texts, the added ones without a place.
+    """The columns of at least `count` texts, the added ones empty and without a place.
 
     Bokeh fails where there are fewer texts than before, as it takes new colours for the old ones; nothing on the page
     that waits for it goes on then, and Panel's table waits in an endless loop.
     """
     more = max(count - len(columns["text"]), 0)
-    fill = {"text": "", "colour": _DARK}
-    return {
-        name: np.append(each, np.full(more, np.nan, np.float32)) if isinstance(each, np.ndarray)
-        else [*each, *[fill.get(name, "")] * more]
-        for name, each in columns.items()
-    }  # fmt: skip
+    places = {name: np.append(columns[name], np.full(more, np.nan, np.float32)) for name in ("x", "y")}
+    return {**places, "text": columns["text"] + [""] * more, "colour": columns["colour"] + ["#000000"] * more}
 
 
 def _same(new: Any, old: Any) -> bool:
     return np.array_equal(new, old, equal_nan=True) if isinstance(new, np.ndarray) else bool(new == old)
 
 
-def _draw(plot: Any, mark: marks.Mark, seen: Look, source: models.ColumnDataSource) -> Any:
-    given: dict[str, Any] = {"source": source, "color": seen.colour}
+def _draw(plot: Any, mark: marks.Mark, index: int, source: models.ColumnDataSource) -> Any:
+    colour = look(index).colour
+    given: dict[str, Any] = {"source": source, "color": colour}
+    if getattr(mark, "hatched", False):
+        given |= {"hatch_pattern": value("right_diagonal_line"), "hatch_color": colour}
     match mark:
         case marks.Points():
-            fill = "fill" if mark.hollow else seen.colour
-            return plot.scatter("x", "y", **given, marker=seen.shape, size=mark.size, fill_color=fill, alpha=0.85)
+            fill = "fill" if mark.hollow else colour
+            shape = look(index).shape
+            return plot.scatter("x", "y", **given, marker=shape, size=mark.size, fill_color=fill, alpha=0.85)
         case marks.Line():
             return plot.line("x", "y", **given, line_width=mark.width, line_dash="dashed" if mark.dashed else "solid")
         case marks.Band():
-            if mark.hatched:
-                given |= {
-                    "hatch_pattern": value("right_diagonal_line"),
-                    "hatch_color": seen.colour,
-                    "hatch_alpha": 0.35,
-                }
-            return plot.varea("x", "low", "high", **given, fill_alpha=0.0 if mark.hatched else 0.2)
+            return plot.varea("x", "low", "high", **given, fill_alpha=0.0 if mark.hatched else 0.2, hatch_alpha=0.35)
         case marks.Whiskers():
             ends = ("at", "start", "at", "end") if mark.upright else ("start", "at", "end", "at")
             dash = "dotted" if mark.dotted else "solid"
             return plot.segment(*ends, **given, line_width=mark.width, alpha=mark.alpha, line_dash=dash)
         case marks.Boxes():
-            if mark.hatched:
-                given |= {"hatch_pattern": value("right_diagonal_line"), "hatch_color": seen.colour}
             if mark.upright:
                 return plot.vbar(x="at", bottom="start", top="end", width=mark.width, fill_alpha=mark.fill, **given)
             return plot.hbar(y="at", left="start", right="end", height=mark.width, fill_alpha=mark.fill, **given)
@@ -264,15 +258,17 @@ def _draw(plot: Any, mark: marks.Mark, seen: Look, source: models.ColumnDataSour
             bar = ColorBar(color_mapper=scale, ticker=models.FixedTicker(ticks=[]), width=14, padding=0)
             plot.extra_y_ranges[_SCALE] = models.Range1d(start=low, end=high)
             axis = models.LinearAxis(
-                y_range_name=_SCALE, ticker=models.BasicTicker(desired_num_ticks=6), axis_label=mark.unit,
-                axis_line_color=None, minor_tick_line_color=None,
-            )  # fmt: skip
+                y_range_name=_SCALE,
+                ticker=models.BasicTicker(desired_num_ticks=6),
+                axis_label=mark.unit,
+                axis_line_color=None,
+                minor_tick_line_color=None,
+            )
             plot.add_layout(bar, "right")
             plot.add_layout(axis, "right")
-            return plot.rect(
-                "x", "y", 1, 1, source=source, line_width=0.5, line_color=NEUTRAL if 0 < len(mark.x) <= 256 else None,
-                fill_color={"field": "values", "transform": scale},
-            )  # fmt: skip
+            line = NEUTRAL if 0 < len(mark.x) <= 256 else None
+            colours = {"field": "values", "transform": scale}
+            return plot.rect("x", "y", 1, 1, source=source, line_width=0.5, line_color=line, fill_color=colours)
         case marks.Texts():
             place = {"text_align": value("center"), "text_baseline": value("middle"), "text_font_size": value("8pt")}
             return plot.text("x", "y", "text", source=source, text_color="colour", **place)

@@ -1,11 +1,11 @@
-"""What a picture is made of, as plain data: two axes and groups of marks. Drawing libraries translate nothing else.
+"""What a chart is made of, as plain data: two axes and groups of marks. Drawing libraries translate nothing else.
 
-The functions that make charts compute a picture once, so that a page and a printed figure show the same.
+The functions that make charts compute one once, so that a page and a printed figure show the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -114,24 +114,10 @@ class Group:
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis.
+    """One axis; its title has the unit.
 
-    Attributes
-    ----------
-    title : str
-        With the unit.
-    ticks : mapping of numbers to str or None
-        Labels by their places; None: the library chooses.
-    low, high : float or None
-        The ends, the first one left or below; None: from the marks.
-    log : bool
-        Whether it is logarithmic.
-    grid : bool
-        Whether lines are drawn at its ticks.
-    rule : float or None
-        Where a dashed line marks a reference value.
-    beside : mapping of numbers to str
-        Labels on the opposite side.
+    `ticks`: None lets the library choose. `low`, `high`: the ends, the first one left or below; None: from the marks.
+    `rule`: where a dashed line marks a reference value. `beside`: labels on the opposite side.
     """
 
     title: str = ""
@@ -145,13 +131,20 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Picture:
-    """Marks on two axes; `height` of the area in pixels; `square`: its width, too."""
+class Chart:
+    """Marks on two axes. Labels are data, never markup.
+
+    `height` of the area in pixels; `square`: its width, too. `note`: what its marks mean, in sentences; `source`: a
+    line for each result that it shows, with host, date and UCX.
+    """
 
     x: Axis
     y: Axis
-    groups: tuple[Group, ...]
-    height: int
+    groups: tuple[Group, ...] = ()
+    height: int = 300
+    title: str = ""
+    note: str = ""
+    source: str = ""
     square: bool = False
 
     @property
@@ -159,20 +152,12 @@ class Picture:
         """All marks, each with its group, in the order in which they are drawn."""
         return ((group, mark) for group in self.groups for mark in group.marks)
 
-
-@dataclass(frozen=True)
-class Chart:
-    """A picture with its title. Labels are data, never markup.
-
-    `note`: what its marks mean, in sentences; `source`: a line for each result that it shows, with host, date and UCX.
-    """
-
-    title: str
-    picture: Picture
-    note: str = ""
-    source: str = ""
-
     @property
     def empty(self) -> bool:
         """Whether there is nothing to draw."""
-        return not any(mark.at if isinstance(mark, Whiskers | Boxes) else mark.x for _, mark in self.picture.marks)
+        return not any(mark.at if isinstance(mark, Whiskers | Boxes) else mark.x for _, mark in self.marks)
+
+
+def columns(rows: Iterable[Sequence[Any]], count: int) -> Sequence[Sequence[Any]]:
+    """The `count` columns of `rows`; empty ones without rows."""
+    return tuple(zip(*rows, strict=True)) or ((),) * count

@@ -1,9 +1,9 @@
-"""Merges as charts: pure functions from runs, documents of ``compare`` and steps of tuning to plain data."""
+"""Merges as charts: pure functions from runs and documents of ``compare`` to plain data."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from merge_bench.analysis import aggregate
@@ -11,18 +11,16 @@ from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.analysis.documents.run import Lane
 from merge_bench.analysis.statistics import median, median_interval, outliers, quartiles
 from merge_bench.records.campaign import Launch, Run
-from merge_bench.records.schema import TuneLine
-from merge_bench.tune.evaluator import NOISE
-from merge_bench.tune.result import PHASE_NAMES, decision_of
 from merge_bench.units import GIB, MIB
-from merge_bench.view.plot.charts import Bar, bars, every, heat, rows_axis, stacked, with_unit
-from merge_bench.view.plot.forest import Estimate, forest, levels_of
-from merge_bench.view.plot.marks import Axis, Boxes, Chart, Group, Mark, Picture, Points, Whiskers
-from merge_bench.view.plot.style import bar_height
+from merge_bench.view.plot.charts import Bar, bars, rows_axis, stacked, thin_ticks, with_unit
+from merge_bench.view.plot.marks import Axis, Cells, Chart, Group, Mark, Points, Texts, Whiskers, columns
+from merge_bench.view.plot.style import bar_height, step_of
 from merge_bench.view.titles import option_of
 
 LEAST_MAPPED = 4
 """Workers of a map of pairs; for fewer, a table says more."""
+MOST_PRINTED = 16
+"""Workers of a map whose values are printed."""
 MOST_POINTS = 20_000
 """Of iterations in one chart; of more, some of each launch are left out, never the slowest and the fastest."""
 
@@ -52,8 +50,8 @@ class Metric:
 
     def points(self, run: Run) -> tuple[tuple[str, float], ...]:
         """The value of each launch, in `unit`, with the launch's name."""
-        found = [(launch, aggregate.of_launch(launch, self.value)) for launch in aggregate.counted(run)]
-        return tuple((f"launch {launch.index}", value * self.scale) for launch, value in found if value is not None)
+        values = [(launch, aggregate.of_launch(launch, self.value)) for launch in aggregate.counted(run)]
+        return tuple((f"launch {launch.index}", value * self.scale) for launch, value in values if value is not None)
 
 
 THROUGHPUT = Metric("Throughput", aggregate.throughput, axis="Throughput (GiB/s)")
@@ -67,17 +65,14 @@ def rates(
 ) -> Chart:
     """A metric of every run, the runs of one problem together.
 
-    Parameters
-    ----------
-    metric
-        `THROUGHPUT`, `BANDWIDTH` or `OF_LINK`.
-    groups
-        Each problem's name and its runs.
-    published
-        Bars of others' results by the name of a problem; they stand in groups of their own, below those of `groups`.
+    `groups`: each problem's name and its runs. `published`: bars of others' results by the name of a problem; they
+    stand in groups of their own, below those of `groups`.
     """
-    mine = {name: tuple(_bar(one.label, one.index, metric.points(one.run)) for one in runs) for name, runs in groups}
-    rows = {**mine, **{f"{name}, published" if name in mine else name: bars for name, bars in published.items()}}
+    rows: dict[str, Sequence[Bar]] = {
+        name: [_bar(labelled.label, labelled.index, metric.points(labelled.run)) for labelled in runs]
+        for name, runs in groups
+    }
+    rows |= {f"{name}, published" if name in rows else name: others for name, others in published.items()}
     return bars(
         _rows(rows),
         title=f"{metric.title} by problem" if len(rows) > 1 else metric.title,
@@ -103,27 +98,33 @@ def iterations(runs: Sequence[Labelled], problem: str = "") -> Chart:
     Lines are the median and the quartiles of each launch, whether all its points are shown or not.
     """
     launches = [
-        (one, [launch for launch in aggregate.counted(one.run) if aggregate.each([launch], aggregate.throughput)])
-        for one in runs
+        (run, launch)
+        for run in runs
+        for launch in aggregate.counted(run.run)
+        if aggregate.each([launch], aggregate.throughput)
     ]
-    keys = sorted({(one.part, launch.index) for one, found in launches for launch in found})
+    keys = sorted({(run.part, launch.index) for run, launch in launches})
     apart = len({part for part, _ in keys}) > 1
     places = {key: at if apart else key[1] for at, key in enumerate(keys)}
-    names = {key: f"{key[0] if apart else ''} {key[1]}".strip() for key in keys}
-    total = sum(len(launch.timed) for _, found in launches for launch in found)
-    step = max(-(-total // MOST_POINTS), 1)
-    several = sum(1 for _, found in launches if found) > 1
-    groups: list[Group] = []
-    for one, found in launches:
-        placed = [(places[one.part, launch.index], names[one.part, launch.index], launch) for launch in found]
-        groups += [Group(one.index, tuple(_strip(placed, step)), one.label * several)] if found else []
-    note = "points: iterations, left to right within a launch; lines: median and quartiles; hollow: outliers"
+    names = {(part, index): f"{part} {index}".strip() if apart else str(index) for part, index in keys}
+    step = step_of(sum(len(launch.timed) for _, launch in launches), MOST_POINTS)
+    several = len({id(run) for run, _ in launches}) > 1
+    groups = []
+    for run in runs:
+        placed = [
+            (places[run.part, launch.index], names[run.part, launch.index], launch)
+            for other, launch in launches
+            if other is run
+        ]
+        groups += [Group(run.index, tuple(_strip(placed, step)), run.label if several else "")] if placed else []
     thinned = f"; shown: one of {step} iterations, plus the slowest and fastest of each launch" if step > 1 else ""
-    ticks = {places[key]: names[key] for key in keys}
     return Chart(
-        "Throughput of every iteration, in launch order" + f": {problem}" * bool(problem),
-        Picture(Axis("Launch", every(ticks, 24), grid=False), Axis("Throughput (GiB/s)", low=0.0), tuple(groups), 300),
-        _sentence(note + thinned),
+        Axis("Launch", thin_ticks({places[key]: names[key] for key in keys}, 24), grid=False),
+        Axis("Throughput (GiB/s)", low=0.0),
+        tuple(groups),
+        300,
+        "Throughput of every iteration, in launch order" + (f": {problem}" if problem else ""),
+        f"Points: iterations, left to right within a launch; lines: median and quartiles; hollow: outliers{thinned}.",
     )
 
 
@@ -133,40 +134,43 @@ def _strip(launches: Sequence[tuple[int, str, Launch]], step: int) -> Iterator[M
     lines: list[tuple[float, ...]] = []
     for place, name, launch in launches:
         marked = zip(launch.timed, outliers([each.wall_seconds for each in launch.timed]), strict=True)
-        found = [(each.index, aggregate.throughput(launch, each), far) for each, far in marked]
-        flagged = [(index, rate / GIB, far) for index, rate, far in found if rate is not None]
+        rates = [(each.index, aggregate.throughput(launch, each), far) for each, far in marked]
+        flagged = [(index, rate / GIB, far) for index, rate, far in rates if rate is not None]
         values = [value for _, value, _ in flagged]
         ends = {values.index(min(values)), values.index(max(values))}
-        kept = [each for at, each in enumerate(flagged) if at % step == 0 or at in ends]
+        kept = [point for at, point in enumerate(flagged) if at % step == 0 or at in ends]
         last = max(index for index, _, _ in kept) or 1
         points += [(place - 0.35 + 0.7 * index / last, value, far, name, str(index)) for index, value, far in kept]
         lines.append((place - 0.38, place + 0.38, *quartiles(values)))
-    x, y, far, names, indices = zip(*points, strict=True)
+    x, y, far, names, indices = columns(points, 5)
     details = {"launch": names, "iteration": indices, "value": [with_unit(value, "GiB/s") for value in y]}
     yield Points(x, y, hollow=far, size=6, details=details)
-    left, right, low, middle, high = zip(*lines, strict=True)
+    left, right, low, middle, high = columns(lines, 5)
     yield Whiskers(middle, left, right, width=3)
-    for ends_of in (low, high):
-        yield Whiskers(ends_of, left, right, width=1, dotted=True)
+    for quartile in (low, high):
+        yield Whiskers(quartile, left, right, width=1, dotted=True)
 
 
 def workers(run: Run) -> Chart:
     """The bandwidth of every worker, left and right frame, in GiB/s; no bars where it was not measured."""
     launches = aggregate.counted(run)
-    each = [{worker.rank: worker.bandwidth for worker in aggregate.worker_figures([launch])} for launch in launches]
+    figures = [{worker.rank: worker.bandwidth for worker in aggregate.worker_figures([launch])} for launch in launches]
 
     def bar(rank: int, index: int, frame: str) -> Bar:
-        found = [(launch, getattr(of[rank], frame)) for launch, of in zip(launches, each, strict=True) if rank in of]
-        points = [(f"launch {launch.index}", value / GIB) for launch, value in found if value is not None]
+        values = [
+            (launch, getattr(of[rank], frame)) for launch, of in zip(launches, figures, strict=True) if rank in of
+        ]
+        points = [(f"launch {launch.index}", value / GIB) for launch, value in values if value is not None]
         return replace(_bar(f"{frame} frame", index, points), interval=None)
 
     rows = [
         (f"{worker.rank} {worker.host}", (bar(worker.rank, 0, "left"), bar(worker.rank, 1, "right")))
         for worker in aggregate.worker_figures(launches)
     ]
-    lacking = ", no bar: nothing was sent" if any(each.value is None for _, mine in rows for each in mine) else ""
+    measured = [each.value is not None for _, row in rows for each in row]
+    lacking = "" if all(measured) else ", no bar: nothing was sent"
     return bars(
-        rows if any(each.value is not None for _, mine in rows for each in mine) else [],
+        rows if any(measured) else [],
         title="Bandwidth of each worker",
         axis="Bandwidth: bytes sent to other workers ÷ seconds in flight (GiB/s)",
         unit="GiB/s",
@@ -180,23 +184,17 @@ def phases(run: Run) -> Chart:
     figures = aggregate.worker_figures(launches)
     rows = {f"{each.rank} {each.host}": parts for each in figures if (parts := parts_of(each))}
     ends, groups = stacked(PARTS, rows)
-    groups = tuple(group for group in groups if any(_lengths(group)))
+    there = {part for parts in rows.values() for part, ms in zip(PARTS, parts, strict=True) if ms}
     wall = 1e3 * (aggregate.of_run(launches, aggregate.wall) or 0.0)
-    axis = Axis("Time (ms)", low=0.0, high=1.05 * max([*ends, wall], default=1.0), rule=wall or None)
-    other = "; other: time of the worker outside these phases"
-    height = 30 + int(1.4 * bar_height(len(rows)) * len(rows))
+    other = "; other: time of the worker outside these phases" if PARTS[-1] in there else ""
     return Chart(
+        Axis("Time (ms)", low=0.0, high=1.05 * max([*ends, wall], default=1.0), rule=wall or None),
+        rows_axis(dict(enumerate(rows)), len(rows) - 1),
+        tuple(group for group in groups if group.label in there),
+        30 + int(1.4 * bar_height(len(rows)) * len(rows)),
         "Phases of each worker in an iteration",
-        Picture(axis, rows_axis(dict(enumerate(rows)), len(rows) - 1), groups, height),
-        _sentence(
-            "each part is its own median, so that a bar need not end at the median wall-clock time (dashed line)"
-            f"{other * any(group.label == PARTS[-1] for group in groups)}"
-        ),
+        f"Each part is its own median, so that a bar need not end at the median wall-clock time (dashed line){other}.",
     )
-
-
-def _lengths(group: Group) -> list[float]:
-    return [b - a for mark in group.marks if isinstance(mark, Boxes) for a, b in zip(mark.start, mark.end, strict=True)]
 
 
 def parts_of(worker: aggregate.WorkerFigures) -> tuple[float, ...] | None:
@@ -212,13 +210,12 @@ def parts_of(worker: aggregate.WorkerFigures) -> tuple[float, ...] | None:
 def pairs(run: Run, lanes: Sequence[Lane]) -> Chart:
     """Bytes ÷ seconds in flight from every worker to every other, in GiB/s; `lanes` as in ``run --json``."""
     launches = aggregate.counted(run)
-    known = {(lane.from_rank, lane.to_rank): lane for lane in lanes}
-    figures = {pair: each for pair, each in aggregate.pair_figures(launches).items() if each.seconds}
+    lane_of = {(lane.from_rank, lane.to_rank): lane for lane in lanes}
     return pair_map(
-        {pair: (each.bytes, each.seconds) for pair, each in figures.items()},
+        {pair: (flow.bytes, flow.seconds) for pair, flow in aggregate.pair_figures(launches).items() if flow.seconds},
         {
-            "lanes selected": {pair: ", ".join(lane.transports) for pair, lane in known.items()},
-            "placement": {pair: lane.placement for pair, lane in known.items()},
+            "lanes selected": {pair: ", ".join(lane.transports) for pair, lane in lane_of.items()},
+            "placement": {pair: lane.placement for pair, lane in lane_of.items()},
         },
         {worker.rank: worker.host for launch in launches if launch.line for worker in launch.line.workers},
     )
@@ -229,53 +226,70 @@ def pair_map(
     details: Mapping[str, Mapping[tuple[int, int], str | None]],
     hosts: Mapping[int, str],
 ) -> Chart:
-    """The rate from rank to rank, by its bytes and seconds in flight; `details`: what else there is, by name.
+    """A square map of the rate from rank to rank, by its bytes and seconds in flight; senders from the top down.
 
-    Empty for fewer than `LEAST_MAPPED` workers.
+    `details`: what else there is, by name. Rates stand in their cells, up to `MOST_PRINTED` workers: for more there is
+    no room. Empty for fewer than `LEAST_MAPPED` workers.
     """
     ranks = sorted({rank for pair in traffic for rank in pair})
     if len(ranks) < LEAST_MAPPED:
         ranks, traffic = [], {}
-    texts = {name: [known.get(pair) or "not known" for pair in traffic] for name, known in details.items()}
-    return heat(
-        {pair: sent / seconds / GIB if seconds else math.nan for pair, (sent, seconds) in traffic.items()},
-        {rank: f"{rank} {hosts.get(rank, '?')}" for rank in ranks},
-        texts | {"sent in an iteration": [f"{sent / MIB:,.1f} MiB" for sent, _ in traffic.values()]},
-        title="Rate of each pair of workers",
-        unit="GiB/s",
-        note=_sentence("bytes ÷ seconds in flight of that pair in GiB/s; rows send, columns receive"),
+    names = {rank: f"{rank} {hosts.get(rank, '?')}" for rank in ranks}
+    rates = [sent / seconds / GIB if seconds else math.nan for sent, seconds in traffic.values()]
+    shown: dict[str, Sequence[str]] = {
+        "from": [names[sender] for sender, _ in traffic],
+        "to": [names[receiver] for _, receiver in traffic],
+        "value": [with_unit(rate, "GiB/s") for rate in rates],
+        **{name: [texts.get(pair) or "not known" for pair in traffic] for name, texts in details.items()},
+        "sent in an iteration": [f"{sent / MIB:,.1f} MiB" for sent, _ in traffic.values()],
+    }
+    x, y = [ranks.index(receiver) for _, receiver in traffic], [ranks.index(sender) for sender, _ in traffic]
+    cells = Cells(x, y, rates, "GiB/s", shown)
+    rows = thin_ticks(dict(enumerate(names.values())), 32)
+    end = max(len(ranks), 1) - 0.5
+    return Chart(
+        Axis("to rank", {at: str(ranks[at]) for at in rows}, low=-0.5, high=end, grid=False),
+        Axis("from rank", rows, low=end, high=-0.5, grid=False),
+        (Group(0, (cells, _printed(cells) if len(ranks) <= MOST_PRINTED else Texts((), (), (), ()))),),
+        min(max(36 * len(ranks), 260), 720),
+        "Rate of each pair of workers",
+        "Bytes ÷ seconds in flight of that pair in GiB/s; rows send, columns receive.",
+        square=True,
     )
+
+
+def _printed(cells: Cells) -> Texts:
+    """The values of cells, the highest in three digits or more; ``?`` where one is not known."""
+    _, high = cells.limits
+    digits = max(2 - math.floor(math.log10(high)), 0)
+    texts = [f"{value:,.{digits}f}" if value == value else "?" for value in cells.values]
+    return Texts(cells.x, cells.y, texts, [value < 0.55 * high for value in cells.values])
 
 
 def speedups(document: CompareDocument, metric: str, looks: Mapping[str, int]) -> Chart:
     """Figure 1 of the report of 2022: what each config makes of the baseline's throughput, or of another metric.
 
-    Parameters
-    ----------
-    document
-        As ``compare --json`` prints it.
-    metric
-        Which of its metrics.
-    looks
-        Which look each run has, by what the document calls it.
+    `looks`: which look each run has, by what the document calls it.
     """
     groups: dict[tuple[str, str], list[Bar]] = {}
-    for each in document.comparisons:
-        if each.metric != metric or each.ratio is None:
+    for comparison in document.comparisons:
+        ratio, interval = comparison.ratio, comparison.interval
+        if comparison.metric != metric or ratio is None:
             continue
-        plan = ", ".join(option_of(name, value) for name, value in each.plan.items() if value is not None)
-        first = Bar(each.baseline, looks.get(each.baseline, 0), 1.0, remark="the baseline")
-        mine = groups.setdefault((each.baseline, plan), [first])
-        points = tuple((point.label, point.ratio) for point in each.points)
-        interval = (each.interval.low, each.interval.high) if each.interval else None
-        mine.append(
-            Bar(
-                each.candidate, looks.get(each.candidate, len(looks)), each.ratio, interval,
-                points if len(points) > 1 else (), remark=each.verdict,
-            )
-        )  # fmt: skip
+        plan = ", ".join(option_of(name, value) for name, value in comparison.plan.items() if value is not None)
+        first = Bar(comparison.baseline, looks.get(comparison.baseline, 0), 1.0, remark="the baseline")
+        points = tuple((point.label, point.ratio) for point in comparison.points)
+        bar = Bar(
+            comparison.candidate,
+            looks.get(comparison.candidate, len(looks)),
+            ratio,
+            (interval.low, interval.high) if interval else None,
+            points if len(points) > 1 else (),
+            remark=comparison.verdict,
+        )
+        groups.setdefault((comparison.baseline, plan), [first]).append(bar)
     return bars(
-        _rows({name: mine for (_, name), mine in groups.items()}),
+        _rows({plan: row for (_, plan), row in groups.items()}),
         title=f"Speed-up in {metric} over the baseline",
         axis=f"Speed-up in {metric} (1 = the baseline, more is better)",
         unit="×",
@@ -284,43 +298,8 @@ def speedups(document: CompareDocument, metric: str, looks: Mapping[str, int]) -
     )
 
 
-def tunings(steps: Sequence[TuneLine], size_of: Callable[[int], str]) -> list[Chart]:
-    """What each step makes of speed: a chart for each phase of tuning and each plan; `size_of`: a plan's name."""
-    keys = dict.fromkeys((step.phase, step.plan) for step in steps)
-    charts = [_tuning(steps, phase, plan, size_of(plan)) for phase, plan in keys]
-    return [chart for chart in charts if not chart.empty]
-
-
-def _tuning(steps: Sequence[TuneLine], phase: str, plan: int, size: str) -> Chart:
-    found = [step for step in steps if step.phase == phase and step.plan == plan]
-    noise = next((step for step in found if decision_of(step) == NOISE), None)
-    estimates = [
-        Estimate(
-            step.setting or step.config, decision_of(step), step.ratio, step.low, step.high,
-            f"{step.launches} launches each; {step.reason}",
-        )
-        for step in found
-        if step is not noise
-    ]  # fmt: skip
-    chart = forest(
-        {"": estimates},
-        title=f"Tuning, {PHASE_NAMES.get(phase, phase)}, {size}: speed-up by setting",
-        axis="Speed-up in throughput (1 = without the setting, more is better)",
-        kinds=list(dict.fromkeys(each.kind for each in estimates)),
-        noise=(noise.low, noise.high) if noise and noise.low is not None and noise.high is not None else None,
-    )
-    lines = levels_of(step.launches for step in found if step.low is not None)
-    return replace(
-        chart, note=_sentence(f"points: speed-up estimated from pairs in the same block; lines: its {lines}")
-    )
-
-
 def _rows(groups: Mapping[str, Sequence[Bar]]) -> list[tuple[str, Sequence[Bar]]]:
     """A row for each group; the bars of a single group have rows of their own."""
     if len(groups) == 1:
         return [(bar.series, (bar,)) for mine in groups.values() for bar in mine]
     return list(groups.items())
-
-
-def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from merge_bench.probe.shared.measures import (
@@ -20,14 +22,44 @@ from merge_bench.probe.shared.measures import (
 )
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.probe_rows import Range, Row
-from merge_bench.view.plot.marks import Chart
-from merge_bench.view.plot.series import Series, panel
+from merge_bench.view.numbers import binary
+from merge_bench.view.plot.marks import Axis, Band, Chart, Group, Line, Mark, Points, Whiskers, columns
 from merge_bench.view.plot.source import source_of
-from merge_bench.view.plot.style import evenly_spaced
+from merge_bench.view.plot.style import size_ticks, tick_label
 from merge_bench.view.text import visible
 
-_UNITS = {"µs": "µs", "MB/s": "MB/s, 1 MB = 10⁶ B", "GB/s": "GB/s, 1 GB = 10⁹ B"}
+MANY = 60
+"""Points of a series; more get a band instead of whiskers, and small markers or none."""
+_APART = 0.012
+"""Between the bars of two series, of the length of the axis."""
+_UNITS = {"MB/s": "MB/s, 1 MB = 10⁶ B", "GB/s": "GB/s, 1 GB = 10⁹ B"}
 Label = Callable[[Row], str]
+
+
+@dataclass(frozen=True)
+class _Line:
+    """The rows that share a label, by x, with their values in the panel's unit; `index`: its look in every panel."""
+
+    label: str
+    index: int
+    x: Sequence[float]
+    values: Sequence[Range]
+    rows: Sequence[Row]
+
+    @property
+    def spreads(self) -> bool:
+        """Whether least and greatest differ anywhere."""
+        return any(value.low != value.high for value in self.values)
+
+    @property
+    def many(self) -> bool:
+        """Whether it has too many points for a bar each."""
+        return len(self.x) > MANY
+
+    @property
+    def doubtful(self) -> list[bool]:
+        """Which of its points are not what was asked for."""
+        return [row.as_requested is False or bool(row.wrong) for row in self.rows]
 
 
 def panels_of(rows: Sequence[Row]) -> tuple[Chart, ...]:
@@ -50,31 +82,37 @@ def panels_of_results(
     campaigns = {id(row): campaign for campaign, row in labelled}
     panels = []
     for chart, rows in _panels([*(row for _, row in labelled), *others]):
-        shown = {id(found): found for row in rows if (found := campaigns.get(id(row))) is not None}
+        shown = {id(campaign): campaign for row in rows if (campaign := campaigns.get(id(row))) is not None}
         panels.append(replace(chart, source=source_of(list(shown.values()), among)))
     return tuple(panels)
 
 
 def _panels(rows: Sequence[Row]) -> Iterator[tuple[Chart, Sequence[Row]]]:
     """Each panel with the rows that it shows."""
-    stepped = [sizes for sizes in _sizes([row for row in rows if kind_of(row) == PING_PONG]) if sizes]
-    linear = bool(stepped) and all(map(evenly_spaced, stepped))
+    linear = _in_equal_steps(rows)
     label = _labels(rows, apart=linear)
-    order = list(dict.fromkeys(label(row) for row in rows))
+    order = list(dict.fromkeys(map(label, rows)))
     for kind in (LATENCY_TEST, RATE_TEST, PING_PONG, COLLECTIVE, ALL_TO_ALL):
-        found = [row for row in rows if kind_of(row) == kind]
+        of_kind = [row for row in rows if kind_of(row) == kind]
         apart = linear and kind == PING_PONG
-        for measure, placement in dict.fromkeys((measure_of(row), row.placement if apart else "") for row in found):
-            drawn = [row for row in found if measure_of(row) == measure and placement in ("", row.placement)]
-            if series := _all_series(drawn, label, order, log=not apart):
+        for measure, placement in dict.fromkeys((measure_of(row), row.placement if apart else "") for row in of_kind):
+            drawn = [row for row in of_kind if measure_of(row) == measure and placement in ("", row.placement)]
+            if lines := _lines(drawn, label, order, log=not apart):
                 shown = [row for row in drawn if measure.of(row) is not None]
-                yield _panel(drawn, series, measure, placement, log=not apart), shown
+                yield _panel(drawn, lines, measure, placement, log=not apart), shown
 
 
-def _sizes(rows: Sequence[Row]) -> list[list[int]]:
-    """The sizes of each line of a drawing, those below 1 KiB aside: they are for the latency."""
-    lines = dict.fromkeys((row.series, row.source) for row in rows)
-    return [sorted(row.size for row in rows if (row.series, row.source) == line and row.size >= 1024) for line in lines]
+def _in_equal_steps(rows: Sequence[Row]) -> bool:
+    """Whether the sizes of each line of ping-pongs go up in equal steps, more than a few; those below 1 KiB aside,
+    which are for the latency.
+    """
+    lines: dict[object, list[int]] = {}
+    for row in rows:
+        if kind_of(row) == PING_PONG and row.size >= 1024:
+            lines.setdefault((row.series, row.source), []).append(row.size)
+    return bool(lines) and all(
+        len(sizes) >= 8 and len({b - a for a, b in itertools.pairwise(sorted(sizes))}) == 1 for sizes in lines.values()
+    )
 
 
 def _labels(rows: Sequence[Row], *, apart: bool) -> Label:
@@ -99,50 +137,23 @@ def _labels(rows: Sequence[Row], *, apart: bool) -> Label:
             f"{row.memory} memory" if memories else "",
         ]
         source = "" if row.source is None else f" ({row.source})" if row.from_file else f" (published: {row.source})"
-        return visible(", ".join(part for part in parts if part) + source)
+        return visible(", ".join(filter(None, parts)) + source)
 
     return label
 
 
-def _panel(rows: Sequence[Row], series: Sequence[Series], measure: Measure, placement: str, *, log: bool) -> Chart:
-    tests = list(dict.fromkeys(row.test for row in rows if measure.of(row) is not None))
-    absent = [test for test in dict.fromkeys(row.test for row in rows) if test not in tests]
-    title, unit = measure.title, measure.unit
-    over_ranks = kind_of(rows[0]) == COLLECTIVE
-    named = visible(f"{rows[0].probe} ({', '.join(tests)})" if over_ranks else ", ".join(tests))
-    chart = panel(
-        series,
-        title=f"{title}{', ' * bool(placement)}{placed(placement)}: {named}",
-        x_title="Elements of the whole vector" if over_ranks else "Message size (B)",
-        y_title=f"{title} ({_UNITS.get(unit, unit)})",
-        x_unit="" if over_ranks else "B",
-        y_unit=unit,
-        spread="over ranks and launches" if over_ranks else "over launches",
-        log=log,
-    )
-    if absent:
-        note = f"{chart.note} Not drawn, because they have no {title.lower()}: {visible(', '.join(absent))}."
-        chart = replace(chart, note=note)
-    return chart
-
-
-def _all_series(rows: Sequence[Row], label: Label, order: Sequence[str], *, log: bool) -> list[Series]:
+def _lines(rows: Sequence[Row], label: Label, order: Sequence[str], *, log: bool) -> list[_Line]:
     """One for each label, without the rows that have no value."""
-    found: dict[str, list[tuple[tuple[float, float, float, float], Row]]] = {}
+    points: dict[str, list[tuple[float, Range, Row]]] = {}
     for row in rows:
         value = spread(row)
         if value is not None and (value.low > 0 or not log):
             at = row.count if kind_of(row) == COLLECTIVE and row.count is not None else row.size
-            point = (at, value.median, value.low, value.high)
-            found.setdefault(label(row), []).append((point, row))
-    series = []
-    for name, each in found.items():
-        points, mine = zip(*sorted(each, key=lambda one: one[0][0]), strict=True)
-        doubtful = tuple(row.as_requested is False or bool(row.wrong) for row in mine)
-        texts = [_details(row) for row in mine]
-        details = {key: tuple(one[key] for one in texts) for key in texts[0] if any(one[key] for one in texts)}
-        series.append(Series(name, order.index(name), points, mine[0].source, doubtful, details))
-    return series
+            points.setdefault(label(row), []).append((at, value, row))
+    return [
+        _Line(name, order.index(name), *zip(*sorted(line, key=lambda point: point[0]), strict=True))
+        for name, line in points.items()
+    ]
 
 
 def spread(row: Row) -> Range | None:
@@ -157,19 +168,91 @@ def spread(row: Row) -> Range | None:
     return Range(value.median, least / measure.one, most / measure.one)
 
 
+def _panel(rows: Sequence[Row], lines: Sequence[_Line], measure: Measure, placement: str, *, log: bool) -> Chart:
+    """A panel of `lines`, which are of `rows`; `log`: both axes, else both are linear and begin at 0."""
+    tests = list(dict.fromkeys(row.test for row in rows if measure.of(row) is not None))
+    absent = [test for test in dict.fromkeys(row.test for row in rows) if test not in tests]
+    over_ranks = kind_of(rows[0]) == COLLECTIVE
+    title = ", ".join(filter(None, (measure.title, placement and placed(placement))))
+    named = f"{rows[0].probe} ({', '.join(tests)})" if over_ranks else ", ".join(tests)
+    extremes = "over ranks and launches" if over_ranks else "over launches"
+    note = _note(lines, extremes)
+    if absent:
+        note += f" Not drawn, because they have no {measure.title.lower()}: {visible(', '.join(absent))}."
+    x_title, x_unit = ("Elements of the whole vector", "") if over_ranks else ("Message size (B)", "B")
+    sizes = [x for line in lines for x in line.x]
+    ticks = size_ticks(min(sizes), max(sizes), log=log, most=12)
+    groups = [
+        Group(line.index, tuple(_marks(line, x, x_unit, measure.unit, extremes)), line.label)
+        for line, x in zip(lines, _side_by_side(lines, log=log), strict=True)
+    ]
+    return Chart(
+        Axis(x_title, {at: tick_label(at, x_unit) for at in ticks}, log=log, grid=log),
+        Axis(f"{measure.title} ({_UNITS.get(measure.unit, measure.unit)})", low=None if log else 0.0, log=log),
+        tuple(groups),
+        400,
+        f"{title}: {visible(named)}",
+        note,
+    )
+
+
+def _side_by_side(lines: Sequence[_Line], *, log: bool) -> Iterator[list[float]]:
+    """Where the points of each of `lines` are drawn: the bars of several at one x would hide each other."""
+    barred = [line for line in lines if line.spreads and not line.many]
+    places = sorted({math.log2(x) if log else x for line in barred for x in line.x})
+    step = 0.0
+    if len(barred) > 1:
+        gap = min((right - left for left, right in itertools.pairwise(places)), default=1.0)
+        step = min(_APART * ((places[-1] - places[0]) or gap), gap / 2 / len(barred))
+    for line in lines:
+        shift = (barred.index(line) - (len(barred) - 1) / 2) * step if line in barred else 0.0
+        yield [x * 2**shift if log else x + shift for x in line.x]
+
+
+def _note(lines: Sequence[_Line], extremes: str) -> str:
+    """What points, bars and hollow points are."""
+    origins = {"as published" if line.rows[0].source else "medians over launches" for line in lines}
+    text = f"Points: {', or '.join(sorted(origins, reverse=True))}"
+    if drawn := {line.many for line in lines if line.spreads}:
+        names = " and ".join(name for name, many in (("bars", False), ("bands", True)) if many in drawn)
+        text += f"; {names}: minimum to maximum {extremes}"
+    if any(any(line.doubtful) for line in lines):
+        text += ". Hollow: other transports than requested, or a wrong result"
+    return f"{text}."
+
+
+def _marks(line: _Line, x: Sequence[float], x_unit: str, unit: str, extremes: str) -> Iterator[Mark]:
+    """The marks of `line`, drawn at `x`."""
+    y, low, high = columns([(value.median, value.low, value.high) for value in line.values], 3)
+    yield Line(x, y, dashed=bool(line.rows[0].source))
+    if line.spreads:
+        yield Band(x, low, high) if line.many else Whiskers(x, low, high, upright=True, alpha=0.5)
+    texts = [_details(row) for row in line.rows]
+    details = {
+        "series": [line.label] * len(x),
+        "size" if x_unit else "elements": [_exact(at, x_unit) for at in line.x],
+        "value": [f"{value:,.6g} {unit}" for value in y],
+        "range": [f"{value.low:,.6g} to {value.high:,.6g} {unit} {extremes}" for value in line.values],
+    }
+    details |= {key: [text[key] for text in texts] for key in texts[0] if any(text[key] for text in texts)}
+    yield Points(x, y, line.doubtful, size=4 if line.many else 9, details=details)
+
+
+def _exact(count: float, unit: str) -> str:
+    text = f"{count:,.0f} {unit}".strip()
+    return f"{text} ({binary(count, unit)})" if count >= 1024 else text
+
+
 def _details(row: Row) -> dict[str, str]:
-    known: dict[str, Any] = {
+    remarks = ["used other transports than requested"] if row.as_requested is False else []
+    remarks += [f"{row.wrong} wrong elements"] if row.wrong else []
+    remarks += [row.note] if row.note else []
+    texts: dict[str, Any] = {
         "test": row.test,
         "method": row.method,
         "lanes": ", ".join(row.selected) or "not known",
         "protocol": row.protocol or "not known",
         "launches": ("not stated" if row.from_file else "published") if row.source else row.launches,
-        "remark": _remark(row),
+        "remark": "; ".join(remarks),
     }
-    return {name: visible(str(value)) for name, value in known.items()}
-
-
-def _remark(row: Row) -> str:
-    remarks = ["used other transports than requested"] if row.as_requested is False else []
-    remarks += [f"{row.wrong} wrong elements"] if row.wrong else []
-    return "; ".join([*remarks, *([row.note] if row.note else [])])
+    return {name: visible(str(text)) for name, text in texts.items()}

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from merge_bench.analysis.compare.select import letter
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import Worker
+from merge_bench.units import plural_noun
 from merge_bench.view.plot.marks import Chart
 
 _MOST_LINES = 4
@@ -25,7 +26,7 @@ def source_of(campaigns: Sequence[Campaign], among: Sequence[Campaign] = ()) -> 
     """
     lines = []
     for number, campaign in enumerate(campaigns[:_MOST_LINES]):
-        place = next((at for at, each in enumerate(among) if each is campaign), number)
+        place = next((at for at, other in enumerate(among) if other is campaign), number)
         short = letter(place, len(among or campaigns))
         lines.append(f"{short}: {_line(campaign)}" if short else _line(campaign))
     more = len(campaigns) - _MOST_LINES
@@ -41,14 +42,14 @@ def of_results(charts: Iterable[Chart], campaigns: Sequence[Campaign]) -> list[C
 def _line(campaign: Campaign) -> str:
     """``20261122T105951Z-tcp-e0a9d0 · host vm · 2026-11-22 10:59 UTC · UCX 1.21.0 · Intel(R) Xeon(R) Processor``."""
     workers = [worker for launch in campaign.launches if launch.line is not None for worker in launch.line.workers]
-    hosts = _each(worker.host for worker in workers)
+    hosts = _distinct(worker.host for worker in workers)
     parts = [
         campaign.head.campaign_id,
         _named(hosts),
-        f"{'imported ' * bool(campaign.head.imported_from)}{_date(campaign.head.time)}",
+        f"{'imported ' if campaign.head.imported_from else ''}{_date(campaign.head.time)}",
         _ucx(campaign, workers),
-        *_each(worker.hardware.cpu_model for worker in workers)[:1],
-        *_each(gpu.name for worker in workers for gpu in worker.hardware.gpus or ())[:1],
+        *_distinct(worker.hardware.cpu_model for worker in workers)[:1],
+        *_distinct(gpu.name for worker in workers for gpu in worker.hardware.gpus or ())[:1],
     ]
     return " · ".join(parts)
 
@@ -56,9 +57,8 @@ def _line(campaign: Campaign) -> str:
 def _ucx(campaign: Campaign, workers: Sequence[Worker]) -> str:
     """The versions that processes loaded, or that the rows of a network measurement name: of other programs."""
     methods = (line.method for launch in campaign.launches for line in launch.probes)
-    versions = _each(worker.ucx.version for worker in workers)
-    versions = versions or _each(found[1] for method in methods if (found := _VERSION.search(method)))
-    if versions:
+    versions = _distinct(worker.ucx.version for worker in workers)
+    if versions := versions or _distinct(named[1] for method in methods if (named := _VERSION.search(method))):
         return f"UCX {' / '.join(versions)}"
     return "no UCX loaded" if workers else "UCX not recorded"
 
@@ -68,10 +68,10 @@ def _named(hosts: Sequence[str]) -> str:
         return "host not recorded"
     if len(hosts) > _MOST_HOSTS:
         return f"{len(hosts)} hosts, {hosts[0]} to {hosts[-1]}"
-    return f"host{'s' * (len(hosts) > 1)} {', '.join(hosts)}"
+    return f"{plural_noun(len(hosts), 'host')} {', '.join(hosts)}"
 
 
-def _each(values: Iterable[str | None]) -> list[str]:
+def _distinct(values: Iterable[str | None]) -> list[str]:
     """Every value that is known, once."""
     return list(dict.fromkeys(value for value in values if value))
 

@@ -5,29 +5,17 @@ from __future__ import annotations
 import contextlib
 import textwrap
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
 from merge_bench.view.plot import marks
-from merge_bench.view.plot.style import (
-    GRID,
-    HEAT_STATIC,
-    LEGEND,
-    NEUTRAL,
-    Look,
-    legend_columns,
-    look,
-    step_of,
-    value_ticks,
-)
+from merge_bench.view.plot.style import GRID, HEAT_STATIC, LEGEND, NEUTRAL, look, step_of, value_ticks
 from merge_bench.view.text import short, visible
 
 _SETTINGS: Any = {
@@ -40,13 +28,13 @@ _SETTINGS: Any = {
 _WIDTH, _BESIDE = 7.2, 1.8
 """Inches of a chart, and of numbers beside it."""
 _PIXELS = 90
-"""Of an inch: heights of pictures are in pixels."""
+"""Of an inch: heights of charts are in pixels."""
 _POINTS = 0.65
 """How large a pixel of a marker or a line is, in a printer's points."""
 _LETTERS = 86
 """Of a legend on a line as wide as a chart."""
 _LINE = 0.17
-"""Inches of a line that names a picture's results."""
+"""Inches of a line that names a chart's results."""
 _LABEL = 36
 """Letters of a row's name."""
 
@@ -72,68 +60,51 @@ def _settings() -> Iterator[None]:
 
 
 def _side_by_side(charts: Sequence[marks.Chart]) -> Figure:
-    pictures = [chart.picture for chart in charts]
-    width = len(charts) * max(_width(picture) for picture in pictures)
+    width = len(charts) * max(map(_width, charts))
     letters = int(_LETTERS * width / _WIDTH)
-    entries: dict[str, Patch | Line2D] = {}
-    for group in (group for picture in pictures for group in picture.groups if group.label):
-        entries.setdefault(textwrap.fill(visible(group.label), letters), _handle(group))
-    note = textwrap.fill(visible(" ".join(dict.fromkeys(chart.note for chart in charts))), letters)
-    columns = legend_columns(list(entries), letters)
-    source = _wrapped("\n".join(dict.fromkeys(chart.source for chart in charts if chart.source)), int(letters * 1.4))
-    lines = 1 + note.count("\n") + sum(1 + label.count("\n") for label in entries) / columns
-    height = 1.2 + max(picture.height for picture in pictures) / _PIXELS + 0.2 * lines
-    figure, part = _figure(width, height, source)
-    for number, axes in enumerate(part.subplots(1, len(charts), squeeze=False)[0]):
-        axes.set_title(textwrap.fill(visible(charts[number].title), 80))
-        for group, mark in pictures[number].marks:
-            _draw(axes, mark, look(group.index), f"panel-{number}-series-{group.index}")
+    note = _broken(dict.fromkeys(chart.note for chart in charts if chart.note), letters)
+    source = _broken(dict.fromkeys(chart.source for chart in charts if chart.source), int(1.4 * letters))
+    labels = {g.label: _broken([g.label], letters) for chart in charts for g in chart.groups if g.label}
+    columns = max(1, min(len(labels), letters // (max(map(len, labels.values()), default=1) + 8)))
+    lines = 1 + note.count("\n") + sum(1 + label.count("\n") for label in labels.values()) / columns
+    height = 1.2 + max(chart.height for chart in charts) / _PIXELS + 0.2 * lines
+    below = _LINE * (source.count("\n") + 1.5) if source else 0.0
+    figure = Figure(figsize=(width, height + below), layout="constrained")
+    part: Figure | SubFigure = figure
+    if source:  # a part of its own: the layout leaves no room for a figure's texts
+        part, last = figure.subfigures(2, 1, squeeze=False, height_ratios=(height, below))[:, 0]
+        last.text(0.5, 0.5, source, ha="center", va="center", fontsize=7, color=LEGEND)
+    entries: dict[str, Any] = {}  # all that is drawn of a group stands for it
+    for number, (chart, axes) in enumerate(zip(charts, part.subplots(1, len(charts), squeeze=False)[0], strict=True)):
+        axes.set_title(textwrap.fill(visible(chart.title), 80))
+        for group in chart.groups:
+            drawn = [_draw(axes, mark, group.index, f"panel-{number}-series-{group.index}") for mark in group.marks]
+            entries.setdefault(group.label, tuple(drawn))
         axes.set_axisbelow(True)
-        _axis(axes, pictures[number].x, "x")
-        _axis(axes, pictures[number].y, "y")
+        _axis(axes, chart.x, "x")
+        _axis(axes, chart.y, "y")
     part.legend(
-        list(entries.values()), list(entries), loc="outside lower center", title=note, ncols=columns, frameon=False,
-        title_fontsize=9, fontsize=9,
-    )  # fmt: skip
+        [entries[label] for label in labels],
+        labels.values(),
+        loc="outside lower center",
+        title=note,
+        ncols=columns,
+        frameon=False,
+        title_fontsize=9,
+        fontsize=9,
+    )
     return figure
 
 
-def _width(picture: marks.Picture) -> float:
+def _width(chart: marks.Chart) -> float:
     """Inches; a square is as wide as high, with room for labels and a colour scale."""
-    wide = _WIDTH + _BESIDE * bool(picture.y.beside)
-    return max(wide, picture.height / _PIXELS + 1.4 * _BESIDE) if picture.square else wide
+    wide = _WIDTH + (_BESIDE if chart.y.beside else 0.0)
+    return max(wide, chart.height / _PIXELS + 1.4 * _BESIDE) if chart.square else wide
 
 
-def _figure(width: float, height: float, source: str) -> tuple[Figure, Figure | SubFigure]:
-    """A figure, and its part for charts, of these inches; `source` stands below that."""
-    if not source:
-        figure = Figure(figsize=(width, height), layout="constrained")
-        return figure, figure
-    below = _LINE * (source.count("\n") + 1.5)
-    figure = Figure(figsize=(width, height + below), layout="constrained")
-    grid = figure.add_gridspec(2, 1, height_ratios=(height, below))
-    figure.add_subfigure(grid[1]).text(0.5, 0.5, source, ha="center", va="center", fontsize=7, color=LEGEND)
-    return figure, figure.add_subfigure(grid[0])
-
-
-def _wrapped(text: str, letters: int) -> str:
-    """`text` with its lines, which are made visible, broken where they are longer than `letters`."""
-    return "\n".join(textwrap.fill(visible(line), letters) for line in text.split("\n"))
-
-
-def _handle(group: marks.Group) -> Patch | Line2D:
-    """What stands for `group` in the legend."""
-    seen = look(group.index)
-    for mark in group.marks:
-        if isinstance(mark, marks.Boxes):
-            return Patch(facecolor=(seen.colour, mark.fill), edgecolor=seen.colour, hatch="///" * mark.hatched)
-    dashed = any(isinstance(mark, marks.Line) and mark.dashed for mark in group.marks)
-    points = [mark for mark in group.marks if isinstance(mark, marks.Points)]
-    hollow = any(points[0].hollow) and all(points[0].hollow) if points else False
-    return Line2D(
-        [], [], color=seen.colour, marker=seen.marker if points else "", linestyle="--" if dashed else "-",
-        markersize=6, markerfacecolor="white" if hollow else seen.colour,
-    )  # fmt: skip
+def _broken(texts: Iterable[str], letters: int) -> str:
+    """`texts`, made visible, in lines of so many letters."""
+    return "\n".join(textwrap.fill(visible(line), letters) for text in texts for line in text.split("\n"))
 
 
 def _axis(axes: Axes, axis: marks.Axis, which: str) -> None:
@@ -149,8 +120,8 @@ def _axis(axes: Axes, axis: marks.Axis, which: str) -> None:
     if axis.ticks is not None:
         labels = [visible(short(label, _LABEL)) for label in axis.ticks.values()]
         room = 100 // (max(map(len, labels), default=0) + 1) if which == "x" else len(labels)
-        every = step_of(len(labels), max(room, 1))
-        drawn.set_ticks(list(axis.ticks)[::every], labels[::every], fontsize=8)
+        step = step_of(len(labels), max(room, 1))
+        drawn.set_ticks(list(axis.ticks)[::step], labels[::step], fontsize=8)
         drawn.set_minor_locator(NullLocator())
     elif axis.log or drawn.get_data_interval()[1] >= 1000:
         drawn.set_major_formatter(FuncFormatter(lambda at, _: f"{at:,.10g}"))
@@ -166,33 +137,52 @@ def _axis(axes: Axes, axis: marks.Axis, which: str) -> None:
         beside.tick_params(axis="y", length=0)
 
 
-def _draw(axes: Axes, mark: marks.Mark, seen: Look, name: str) -> None:
+def _draw(axes: Axes, mark: marks.Mark, index: int, name: str) -> Any:
+    """Draw `mark` with the look of `index`, and give what stands for it in the legend."""
+    seen = look(index)
     colour = seen.colour
     match mark:
         case marks.Points():
-            x, y, hollow = np.array(mark.x), np.array(mark.y), np.array(mark.hollow or [False] * len(mark.x))
-            for some, fill in ((~hollow, colour), (hollow, "white")):
-                axes.plot(
-                    x[some], y[some], seen.marker, markersize=_POINTS * mark.size, alpha=0.85, markerfacecolor=fill,
-                    markeredgecolor=colour,
-                )  # fmt: skip
-        case marks.Line():
-            axes.plot(
-                mark.x, mark.y, "--" if mark.dashed else "-", color=colour, linewidth=_POINTS * mark.width, gid=name
+            hollow = np.array(mark.hollow or np.zeros(len(mark.x)), dtype=bool)
+            order = np.argsort(hollow, kind="stable")  # the legend shows the first
+            return axes.scatter(
+                np.array(mark.x)[order],
+                np.array(mark.y)[order],
+                (_POINTS * mark.size) ** 2,
+                marker=seen.marker,
+                facecolors=np.where(hollow[order], "white", colour).tolist(),
+                edgecolors=colour,
+                linewidths=1,
+                alpha=0.85,
             )
+        case marks.Line():
+            style = "--" if mark.dashed else "-"
+            return axes.plot(mark.x, mark.y, style, color=colour, linewidth=_POINTS * mark.width, gid=name)[0]
         case marks.Band():
             area = axes.fill_between(mark.x, mark.low, mark.high, facecolor=(colour, 0.2), linewidth=0)
             if mark.hatched:
                 area.set(facecolor="none", edgecolor=(colour, 0.4), hatch="///")
+            return area
         case marks.Whiskers():
-            (axes.vlines if mark.upright else axes.hlines)(
-                mark.at, mark.start, mark.end, color=colour, linewidth=max(_POINTS * mark.width, 1), alpha=mark.alpha,
+            return (axes.vlines if mark.upright else axes.hlines)(
+                mark.at,
+                mark.start,
+                mark.end,
+                color=colour,
+                linewidth=max(_POINTS * mark.width, 1),
+                alpha=mark.alpha,
                 linestyle=":" if mark.dotted else "-",
-            )  # fmt: skip
+            )
         case marks.Boxes():
-            lengths = np.subtract(mark.end, mark.start)
-            style: Any = {"facecolor": (colour, mark.fill), "edgecolor": colour, "hatch": "///" * mark.hatched}
-            (axes.bar if mark.upright else axes.barh)(mark.at, lengths, mark.width, mark.start, **style)
+            return (axes.bar if mark.upright else axes.barh)(
+                mark.at,
+                np.subtract(mark.end, mark.start),
+                mark.width,
+                mark.start,
+                facecolor=(colour, mark.fill),
+                edgecolor=colour,
+                hatch="///" if mark.hatched else None,
+            )
         case marks.Cells():
             values = np.full((max(mark.y, default=0) + 1, max(mark.x, default=0) + 1), np.nan)
             values[list(mark.y), list(mark.x)] = mark.values
@@ -203,3 +193,4 @@ def _draw(axes: Axes, mark: marks.Mark, seen: Look, name: str) -> None:
             for x_at, y_at, text, light in zip(mark.x, mark.y, mark.texts, mark.light, strict=True):
                 letters = "white" if light else "black"
                 axes.text(x_at, y_at, visible(text), ha="center", va="center", fontsize=7, color=letters)
+    return None

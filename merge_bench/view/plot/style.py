@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from merge_bench.view.numbers import binary
@@ -12,10 +10,9 @@ from merge_bench.view.numbers import binary
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#777777")
 """Okabe and Ito's palette, which colour-blind people can tell apart (https://jfly.uni-koeln.de/color/, 2008), without
 its yellow, which is faint on white, and with grey for its black, which a dark page would hide."""
-_MARKERS = (
-    ("o", "circle", "●"), ("s", "square", "■"), ("^", "triangle", "▲"), ("D", "diamond", "◆"),
-    ("v", "inverted_triangle", "▼"), ("*", "star", "★"), ("h", "hex", "⬢"), ("P", "plus", "✚"),
-)  # fmt: skip
+_MARKERS = "os^Dv*hP"
+_SHAPES = ("circle", "square", "triangle", "diamond", "inverted_triangle", "star", "hex", "plus")
+_SYMBOLS = "●■▲◆▼★⬢✚"
 GRID = "#DDDDDD"
 NEUTRAL = "#888888"
 """Of lines that belong to no series, on white and on black."""
@@ -25,11 +22,6 @@ HEAT, HEAT_STATIC = "Cividis256", "cividis"
 """From dark blue to yellow, made for colour-blind people (Nuñez, Anderton & Renslow 2018)."""
 GREY = -1
 """The look of what belongs to no series."""
-
-
-DECISIONS = {"gained": 2, "kept": 2, "accepted": 0, "dropped": 4, "rejected": 1, "failed": 3, "undecided": 5,
-             "no gain seen": 6, "not decided yet": 5, "noise": GREY}  # fmt: skip
-"""The looks of a tuning's decisions, the same in every chart."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +36,8 @@ class Look:
 
 def look(index: int) -> Look:
     """The look of series `index`; colour *and* marker differ, and 56 series go by before one comes back."""
-    return Look(_COLOURS[index % len(_COLOURS)], *_MARKERS[index % len(_MARKERS)])
+    which = index % len(_MARKERS)
+    return Look(_COLOURS[index % len(_COLOURS)], _MARKERS[which], _SHAPES[which], _SYMBOLS[which])
 
 
 def tick_label(count: float, unit: str = "B") -> str:
@@ -73,12 +66,6 @@ def value_ticks(low: float, high: float) -> list[float]:
     return [tick for tick in ticks if below <= tick <= above]
 
 
-def legend_columns(labels: Sequence[str], letters: int) -> int:
-    """How many entries of a legend stand side by side on a line of `letters` letters."""
-    longest = max((len(label) for label in labels), default=1)
-    return max(1, min(len(labels), letters // (longest + 8)))
-
-
 def step_of(count: int, most: int) -> int:
     """Every how many of `count` are labelled, where there is room for `most`."""
     return max(-(-count // most), 1)
@@ -87,9 +74,3 @@ def step_of(count: int, most: int) -> int:
 def bar_height(bars: int) -> int:
     """Pixels of one of so many bars."""
     return 22 if bars <= 16 else 14 if bars <= 48 else 9
-
-
-def evenly_spaced(values: Sequence[float]) -> bool:
-    """Whether `values`, ascending, go up in equal steps and are more than a few: an axis for them is linear."""
-    steps = {b - a for a, b in itertools.pairwise(values)}
-    return len(values) >= 8 and len(steps) == 1

@@ -11,10 +11,10 @@ from itertools import chain
 from merge_bench.analysis.timelines import Aligned, drawn, messages, opening
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign, Run
-from merge_bench.records.timeline import Span, TimelineIteration
+from merge_bench.records.timeline import TimelineIteration
 from merge_bench.units import MIB
 from merge_bench.view.plot.charts import rows_axis, with_unit
-from merge_bench.view.plot.marks import Axis, Boxes, Chart, Group, Line, Picture
+from merge_bench.view.plot.marks import Axis, Boxes, Chart, Group, Line, columns
 from merge_bench.view.plot.style import GREY
 
 MOST_ROWS = 32
@@ -43,28 +43,15 @@ _SPANS = {
 _BATCHES = {False: _Look("sends", 1, 0.17, 0.12), True: _Look("receives", 5, 0.33, 0.12)}
 
 
-@dataclass(frozen=True)
-class _Box:
-    """Milliseconds from the exit of the first worker from the opening barrier."""
-
-    row: int
-    begin: float
-    end: float
-    what: str
-
-
 def timeline(campaign: Campaign, run: Run) -> Chart:
     """The iteration whose wall-clock time is nearest to the median, of all workers; empty if none was recorded.
 
     What began before the workers left the opening barrier is cut off.
     """
-    found = None
+    recorded = None
     with suppress(UsageError):  # a damaged file: the report's figures do not need it
-        found = drawn(campaign, run)
-    if found is None:
-        return Chart("Timeline", Picture(Axis(), Axis(), (), 100))
-    aligned, iteration = found
-    return of_iteration(aligned, iteration)
+        recorded = drawn(campaign, run)
+    return of_iteration(*recorded) if recorded else Chart(Axis(), Axis(), title="Timeline")
 
 
 def of_iteration(aligned: Aligned, iteration: TimelineIteration) -> Chart:
@@ -72,17 +59,15 @@ def of_iteration(aligned: Aligned, iteration: TimelineIteration) -> Chart:
     shown = iteration.workers[:MOST_ROWS]
     zero = min(aligned.time(worker.rank, opening(worker)) for worker in iteration.workers)
     end = 1e3 * max(aligned.time(worker.rank, span.end) - zero for worker in shown for span in worker.spans)
-    groups = list(_groups(aligned, iteration, zero, -0.02 * end))
     rows = {worker.rank: f"{worker.rank} {aligned.hosts[worker.rank]}" for worker in shown}
-    height = 40 + (64 if len(rows) <= 8 else 36 if len(rows) <= 16 else 22) * len(rows)
-    picture = Picture(
+    return Chart(
         Axis("Time since the opening barrier (ms)", low=-0.02 * end, high=1.02 * end),
         rows_axis(rows, len(rows) - 1),
-        tuple(groups),
-        height,
+        tuple(_groups(aligned, iteration, zero, -0.02 * end)),
+        40 + (64 if len(rows) <= 8 else 36 if len(rows) <= 16 else 22) * len(rows),
+        f"Timeline of iteration {iteration.index}, launch {aligned.launch.index} (nearest to the median)",
+        _note(aligned, len(iteration.workers), len(shown)),
     )
-    title = f"Timeline of iteration {iteration.index}, launch {aligned.launch.index} (nearest to the median)"
-    return Chart(title, picture, _note(aligned, len(iteration.workers), len(shown)))
 
 
 def _note(aligned: Aligned, workers: int, shown: int) -> str:
@@ -103,39 +88,41 @@ def _groups(aligned: Aligned, iteration: TimelineIteration, zero: float, least: 
 
     workers = iteration.workers[:MOST_ROWS]
     for name, look in _SPANS.items():
-        spans: list[tuple[int, Span]] = [(one.rank, each) for one in workers for each in one.spans if each.name == name]
-        boxes = [_Box(rank, at(rank, each.begin), at(rank, each.end), name) for rank, each in spans]
-        yield from _group(look, [box for box in boxes if box.end > least])
+        spans = [(worker.rank, span) for worker in workers for span in worker.spans if span.name == name]
+        boxes = [(rank, at(rank, span.begin), at(rank, span.end), name) for rank, span in spans]
+        yield from _group(look, [box for box in boxes if box[2] > least])
     for received, look in _BATCHES.items():
-        yield from _group(
-            look,
-            [
-                _Box(
-                    one.rank, at(one.rank, each.begin), at(one.rank, each.end),
-                    f"{each.side} {each.piece} {'from' if received else 'to'} {each.peer}: {each.bytes / MIB:,.3g} MiB",
-                )
-                for one in workers
-                for each in one.batches
-                if each.received == received
-            ],
-        )  # fmt: skip
+        way = "from" if received else "to"
+        boxes = [
+            (
+                worker.rank,
+                at(worker.rank, batch.begin),
+                at(worker.rank, batch.end),
+                f"{batch.side} {batch.piece} {way} {batch.peer}: {batch.bytes / MIB:,.3g} MiB",
+            )
+            for worker in workers
+            for batch in worker.batches
+            if batch.received == received
+        ]
+        yield from _group(look, boxes)
     rows = {worker.rank for worker in workers}
-    flows = [each for each in messages(iteration) if each[0] in rows and each[2] in rows]
+    flows = [flow for flow in messages(iteration) if flow[0] in rows and flow[2] in rows]
     if 0 < len(flows) <= MOST_FLOWS:
         x = [(at(sender, sent.begin), at(receiver, got.end), math.nan) for sender, sent, receiver, got in flows]
         y = [(sender + _BATCHES[False].at, receiver + _BATCHES[True].at, math.nan) for sender, _, receiver, _ in flows]
         yield Group(GREY, (Line(list(chain(*x)), list(chain(*y)), dashed=True, width=1),), "from sender to receiver")
 
 
-def _group(look: _Look, boxes: Sequence[_Box]) -> Iterator[Group]:
+def _group(look: _Look, boxes: Sequence[tuple[int, float, float, str]]) -> Iterator[Group]:
+    """A group of boxes: the rank, the begin and the end in milliseconds, and what it is; none without boxes."""
     if boxes:
+        ranks, begins, ends, what = columns(boxes, 4)
         details = {
-            "rank": [str(box.row) for box in boxes],
-            "what": [box.what for box in boxes],
-            "begin": [with_unit(box.begin, "ms") for box in boxes],
-            "length": [with_unit(box.end - box.begin, "ms") for box in boxes],
+            "rank": list(map(str, ranks)),
+            "what": what,
+            "begin": [with_unit(begin, "ms") for begin in begins],
+            "length": [with_unit(end - begin, "ms") for _, begin, end, _ in boxes],
         }
-        places = [box.row + look.at for box in boxes]
-        begins, ends = [box.begin for box in boxes], [box.end for box in boxes]
+        places = [rank + look.at for rank in ranks]
         mark = Boxes(places, begins, ends, width=look.height, fill=0.55, details=details)
         yield Group(look.index, (mark,), look.label)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TextIO
 
 from merge_bench.errors import Caution
@@ -13,32 +13,52 @@ from merge_bench.probe.shared.measures import (
     ONE_WAY,
     PING_PONG,
     RATE,
+    RATE_TEST,
+    SLOWEST,
     THROUGHPUT,
     TIME,
+    WORKER_RATE,
     Measure,
     family,
+    kind_of,
     measure_of,
     placed,
 )
 from merge_bench.records.probe_rows import Range, Row
-from merge_bench.view.numbers import NULL, binary, number, thin
-from merge_bench.view.probe.all_to_all import write_all_to_all, write_convention
-from merge_bench.view.probe.footnotes import footnotes, mark
-from merge_bench.view.probe.tables import Line, Table, tables_of
-from merge_bench.view.report.layout import Column, Page, grouped, page_on
+from merge_bench.units import plural
+from merge_bench.view.numbers import NULL, binary, number, ratio, thin
+from merge_bench.view.probe.tables import Line, Table, footnotes, mark, tables_of
+from merge_bench.view.report.content import Column, Page, grouped
+from merge_bench.view.report.next_step import elsewhere
 from merge_bench.view.report.run_sections import warnings as write_warnings
-from merge_bench.view.text import visible
+from merge_bench.view.report.terminal import page_on
 
 _SHOWN = 40
-_PIPE = 1 << 30
-_GAP = 2
 _PAIR_SIZES = 4
+_SUMMARY_SIZES = 6
 _CONCLUSIONS = 6
 _UNITS = {ONE_WAY.unit: "", RATE.unit: "1 MB = 10⁶ B, as OSU counts", BUS.unit: "1 GB = 10⁹ B"}
-_CONVENTION = (
+_COLLECTIVE = (
     f"mean time t ({TIME.unit}), bus bandwidth (S ÷ t) · (N − 1) ÷ N ({BUS.unit}; {_UNITS[BUS.unit]}), "
     "S: bytes of the whole source vector of each of N ranks"
 )
+EQUAL, UNEVEN = "the same size for each pair", "parcels of a merge, both frames, sizes as its partition makes them"
+CONVENTION = (
+    "Time: median over rounds of the slowest rank. GB/s: bytes that a rank sends to others ÷ time (mean over ranks;"
+    " 1 GB = 10⁹ B); with equal sizes this is the bus bandwidth (S ÷ t) · (n − 1) ÷ n of nccl-tests, where S is the"
+    " send buffer of a rank."
+)
+NO_LIMIT = (
+    "No share of the link: two ranks that send to each other are all of this pattern, so there is no other exchange to"
+    " compare it with. Give the rate of the link, for example --link-limit 12.5GB/s."
+)
+_LIMITS = {
+    "given": "the rate of --link-limit",
+    "ring": "what each rank sends to the next rank alone, in the same launch",
+}
+_DELAY = "-delay"
+_MPI = {"std": "MPI_Send", "buff": "MPI_Bsend", "osu_latency": "MPI", "osu_bw": "MPI"}
+WITHOUT = "For UCX's own times beside these, run `probe p2p` with the same --results."
 
 
 def print_rows(
@@ -68,14 +88,45 @@ def print_rows(
     """
     with page_on(file, width) as page:
         write_rows(page, rows, baseline=baseline)
-        if warnings:
-            page.heading("Warnings")
-            write_warnings(page, warnings)
-        page.paragraphs("Remarks", [visible(remark) for remark in remarks])
+        write_warnings(page, warnings)
+        page.paragraphs("Remarks", remarks)
         if records:
             page.heading("Records")
         for record in records:
-            page.unbroken(visible(str(record)))
+            page.unbroken(str(record))
+
+
+def print_summary(
+    rows: Sequence[Row],
+    ucx: Sequence[Row],
+    *,
+    warnings: Sequence[Caution] = (),
+    remarks: Sequence[str] = (),
+    records: Sequence[object] = (),
+    file: TextIO | None = None,
+    width: int | None = None,
+) -> None:
+    """The short output of `probe mpi`: a few sizes for each config, placement and pair of ranks.
+
+    `ucx`: rows of `probe p2p` on this host, for the column beside MPI's; other parameters as of `print_rows`.
+    """
+    with page_on(file, width) as page:
+        tables = grouped(rows, lambda row: (row.config, row.placement, row.ranks))
+        for (config, placement, ranks), mine in tables.items():
+            of = f", ranks {ranks[0]} and {ranks[1]}" if len(ranks) == 2 and len(tables) > 1 else ""
+            beside = [each for each in ucx if each.placement == placement]
+            _beside_ucx(page, f"{config}, {placed(placement)}{of}", mine, beside)
+        if rows:
+            method = rows[0].method.partition(", one message")[0]
+            page.line(f"{method}; medians over {plural(rows[0].launches, 'launch')}", "dim")
+            ours = next((each for each in ucx if each.placement in {row.placement for row in rows}), None)
+            page.line(f"UCX: probe p2p, {ours.method}, config {ours.config}" if ours else WITHOUT, "dim")
+            page.line("All sizes, ranges and lanes: --details, or `show --details` of the records.", "dim")
+        write_warnings(page, warnings)
+        for remark in remarks:
+            page.line(remark)
+        for each in records:
+            page.unbroken(f"Records: {each}{elsewhere()}")
 
 
 def write_rows(page: Page, rows: Sequence[Row], *, baseline: str | None = None) -> None:
@@ -83,18 +134,19 @@ def write_rows(page: Page, rows: Sequence[Row], *, baseline: str | None = None) 
     for sentence in _conclusions(rows):
         page.line(sentence)
     tables = tables_of(rows)
+    together = [line for table in tables if table.kind == COLLECTIVE for line in table.lines]
     for table in tables:
         if table.kind == ALL_TO_ALL:
-            write_all_to_all(page, table, baseline)
+            _all_to_all(page, table, baseline)
         elif table.kind == COLLECTIVE:
-            _collective(page, table, _held_against(tables, table, baseline))
+            _collective(page, table, _held_against(table.lines[0], together, baseline))
         elif table.by_pair:
             _pairs(page, table)
         else:
             _comparison(page, table, baseline)
         footnotes(page, table)
-    if together := [row for table in tables if table.kind == ALL_TO_ALL for line in table.lines for row in line.rows]:
-        write_convention(page, together)
+    if exchanged := [row for table in tables if table.kind == ALL_TO_ALL for line in table.lines for row in line.rows]:
+        _convention(page, exchanged)
 
 
 def _conclusions(rows: Sequence[Row]) -> list[str]:
@@ -105,7 +157,7 @@ def _conclusions(rows: Sequence[Row]) -> list[str]:
     measured = [row for row in rows if row.probe == "p2p" and row.source is None]
     series = grouped(measured, lambda row: (row.config, family(row.test), row.placement, row.memory, row.ranks))
     tests, pairs = ({key[at] for key in series} for at in (1, 4))
-    found = []
+    sentences = []
     for (config, test, placement, memory, ranks), mine in series.items():
         of = [config, *([test] if len(tests) > 1 else []), placed(placement)]
         of += [f"{memory} memory"] if memory != "host" else []
@@ -115,17 +167,16 @@ def _conclusions(rows: Sequence[Row]) -> list[str]:
             known = [row for row in mine if measure_of(row) is measure and measure.of(row) is not None]
             if known:
                 row = pick(known, key=lambda each: each.size)
-                parts.append(f"{_median(measure.of(row))} {measure.unit}{name} at {binary(row.size)}")
+                parts.append(f"{_median(measure, row)} {measure.unit}{name} at {binary(row.size)}")
         lanes = dict.fromkeys(lane for row in mine for lane in row.selected)
         parts += [f"over {' and '.join(lanes)}"] if lanes else []
-        found.append(f"{visible(', '.join(of))}: {visible(', '.join(parts))}.")
-    return found if len(found) <= _CONCLUSIONS else []
+        sentences.append(f"{', '.join(of)}: {', '.join(parts)}.")
+    return sentences if len(sentences) <= _CONCLUSIONS else []
 
 
 def _comparison(page: Page, table: Table, baseline: str | None) -> None:
     ping_pong = table.kind == PING_PONG
-    first = measure_of(table.lines[0].rows[0])
-    measures = (ONE_WAY, THROUGHPUT) if ping_pong else (first,)
+    measures = (ONE_WAY, THROUGHPUT) if ping_pong else (measure_of(table.lines[0].rows[0]),)
     page.heading(f"{table.title or 'Ping-pong'}: {' and '.join(_named(measure) for measure in measures)}")
     sizes = sorted({row.size for line in table.lines for row in line.rows})
     small = [size for size in sizes if ping_pong and size < 1024]
@@ -133,12 +184,11 @@ def _comparison(page: Page, table: Table, baseline: str | None) -> None:
         if some:
             _by_size(page, table, measures, some, unit, baseline)
     if any(line.config == baseline for line in table.lines) and _compared(table, baseline):
-        page.line(f"Speed-up: ratio of medians; above 1 is better than {visible(str(baseline))}.", "dim")
+        page.line(f"Speed-up: ratio of medians; above 1 is better than {baseline}.", "dim")
 
 
 def _named(measure: Measure) -> str:
-    unit_note = _UNITS[measure.unit]
-    return f"{measure.title} ({measure.unit}{'; ' * bool(unit_note)}{unit_note})"
+    return f"{measure.title} ({'; '.join(filter(None, (measure.unit, _UNITS[measure.unit])))})"
 
 
 def _compared(table: Table, baseline: str | None) -> list[Line]:
@@ -152,53 +202,25 @@ def _by_size(
     # On a terminal some of many sizes, evenly, with the first and the last.
     some = sizes if page.plain else [sizes[at] for at in thin(len(sizes), _SHOWN)]
     base = next((line for line in table.lines if line.config == baseline and not line.published), None)
-    first = Column("Size\n(KiB)" if unit > 1 else "Size\n(B)", [_in_units(size, unit) for size in some])
+    first = [Column("Size\n(KiB)" if unit > 1 else "Size\n(B)", [_in_units(size, unit) for size in some])]
     # A test that was not measured at these sizes has no columns.
     lines = [line for line in table.lines if any(line.at(size) is not None for size in some)]
     blocks: list[list[Column]] = []
     for line in lines:
-        rows = [line.at(size) for size in some]
-        ratios: list[str] = []
+        rows, speed_up = [line.at(size) for size in some], None
         if base is not None and line in _compared(table, baseline):
             ratios = [_speed_up(measures[0], base.at(size), row) for size, row in zip(some, rows, strict=True)]
-        speed_up = Column(f"Speed-up over\n{visible(base.label)}", ratios) if base is not None and ratios else None
-        columns = _figures(line, rows, measures, speed_up)
-        blocks.append([*columns, Column("", [mark(row) for row in rows], text=True)])
-    always = lines.index(base) if base in lines else None
-    for part, chosen in enumerate(_abreast([first], blocks, always, page)):
-        if part:
-            page.line("")
-        page.table(*chosen)
+            speed_up = Column(f"Speed-up over\n{base.label}", ratios)
+        blocks.append([*_figures(line, rows, measures, speed_up), _marks(rows)])
+    if base in lines:  # beside the others wherever a terminal has no room for all
+        first += blocks.pop(lines.index(base))
+    page.wide_table(first, *blocks)
     if len(some) < len(sizes):
         page.line(f"Shown: {len(some)} of {len(sizes)} sizes; use --csv, --json or a pipe to get all.", "dim")
 
 
 def _in_units(size: int, unit: int) -> str:
     return f"{size // unit:,}" if size % unit == 0 else f"{size / unit:,.2f}"
-
-
-def _abreast(
-    first: list[Column], blocks: Sequence[list[Column]], always: int | None, page: Page
-) -> Iterator[list[Column]]:
-    """As many blocks of columns as stand side by side; `always` is repeated in each table that has room for two."""
-    room = _PIPE if page.plain else page.console.width
-    kept = [*first, *(blocks[always] if always is not None else [])]
-    if any(_width([*kept, *block]) > room for block in blocks):
-        kept, always = list(first), None
-    columns = list(kept)
-    for index, block in enumerate(blocks):
-        if index == always:
-            continue
-        if len(columns) > len(kept) and _width([*columns, *block]) > room:
-            yield columns
-            columns = list(kept)
-        columns += block
-    yield columns
-
-
-def _width(columns: Sequence[Column]) -> int:
-    shown = [column for column in columns if any(column.cells)]
-    return sum(max(map(len, [*column.heading.split("\n"), *column.cells])) + _GAP for column in shown)
 
 
 def _figures(
@@ -210,7 +232,7 @@ def _figures(
         values = [measure.of(row) for row in rows]
         if not any(values) and measure is not measures[0]:
             continue
-        columns.append(Column(f"{line.label}\n({measure.unit})", [_median(value) for value in values]))
+        columns.append(_medians(f"{line.label}\n({measure.unit})", measure, rows))
         if measure is measures[0]:
             several = any(row.launches > 1 for row in line.rows)
             columns += [Column(f"min–max\n({measure.unit})", [_ends(value) for value in values])] if several else []
@@ -218,20 +240,32 @@ def _figures(
     return columns
 
 
-def _median(value: Range | None) -> str:
+def _medians(heading: str, measure: Measure, rows: Sequence[Row | None]) -> Column:
+    return Column(heading, [_median(measure, row) for row in rows])
+
+
+def _median(measure: Measure, row: Row | None) -> str:
+    value = measure.of(row)
     return number(None if value is None else value.median)
+
+
+def _marks(rows: Sequence[Row | None]) -> Column:
+    return Column("", [mark(row) for row in rows], text=True)
 
 
 def _ends(value: Range | None) -> str:
     return NULL if value is None else f"{number(value.low)}–{number(value.high)}"
 
 
-def _speed_up(measure: Measure, base: Row | None, row: Row | None) -> str:
+def _times(value: float | None) -> str:
+    return number(value) if value is None or value >= 0.1 else f"{value:.2g}"
+
+
+def _speed_up(measure: Measure, base: Row | None, row: Row | None, form: Callable[[float | None], str] = _times) -> str:
     old, new = measure.of(base), measure.of(row)
     if old is None or new is None or not old.median or not new.median:
-        return NULL
-    ratio = old.median / new.median if measure.less_is_better else new.median / old.median
-    return number(ratio) if ratio >= 0.1 else f"{ratio:.2g}"
+        return form(None)
+    return form(old.median / new.median if measure.less_is_better else new.median / old.median)
 
 
 def _pairs(page: Page, table: Table) -> None:
@@ -240,54 +274,49 @@ def _pairs(page: Page, table: Table) -> None:
     page.heading(f"{table.title}: {_named(measure)}")
     sizes = sorted({row.size for line in table.lines for row in line.rows})
     some = [sizes[at] for at in thin(len(sizes), _PAIR_SIZES)]
-    columns = [
+    page.table(
         Column("Pair", [line.label for line in table.lines], text=True),
         Column("Placement", [placed(line.rows[0].placement) for line in table.lines], text=True),
-    ]
-    for size in some:
-        values = [_median(measure.of(line.at(size))) for line in table.lines]
-        columns.append(Column(f"{binary(size)}\n({measure.unit})", values))
-    worst = [max((mark(row) for row in line.rows), key=len) for line in table.lines]
-    page.table(*columns, Column("", worst, text=True))
+        *(
+            _medians(f"{binary(size)}\n({measure.unit})", measure, [line.at(size) for line in table.lines])
+            for size in some
+        ),
+        Column("", [max((mark(row) for row in line.rows), key=len) for line in table.lines], text=True),
+    )
     page.line("Medians at a few sizes; use --csv or --json to get all sizes with their ranges.", "dim")
 
 
-def _held_against(tables: Sequence[Table], table: Table, baseline: str | None) -> Line | None:
-    """What a collective is held against: the baseline's series of the same test, or the first test of its config."""
-    line = table.lines[0]
-    if line.published:
-        return None
-    measured = [other.lines[0] for other in tables if other.kind == COLLECTIVE and not other.lines[0].published]
-    test = line.rows[0].test
-    same_test = [other for other in measured if other.config == baseline and other.rows[0].test == test]
+def _held_against(line: Line, lines: Sequence[Line], baseline: str | None) -> Line | None:
+    """What a series is held against: the baseline's series of the same test, or the first test of its own config."""
+    measured = [other for other in lines if not other.published]
+    same_test = [other for other in measured if other.config == baseline and other.rows[0].test == line.rows[0].test]
     same_config = [other for other in measured if other.config == line.config]
-    found = next(iter(same_test if baseline not in (None, line.config) else same_config), None)
-    return found if found is not line else None
+    base = next(iter(same_test if baseline not in (None, line.config) else same_config), None)
+    return None if base is line or line.published else base
 
 
 def _collective(page: Page, table: Table, base: Line | None) -> None:
     (line,) = table.lines
     rows = line.rows
-    page.heading(f"{rows[0].probe}, {table.title}: {_CONVENTION}")
+    page.heading(f"{rows[0].probe}, {table.title}: {_COLLECTIVE}")
     sizes = [
         Column("Count", ["" if row.count is None else f"{row.count:,}" for row in rows]),
         Column("Size of whole\nvector (B)", [f"{row.size:,}" for row in rows]),
     ]
     times = [
-        Column("Time avg\n(µs)", [_median(TIME.of(row)) for row in rows]),
+        _medians("Time avg\n(µs)", TIME, rows),
         Column("min\n(µs)", [_scaled(row.seconds_ranks[0], TIME) for row in rows]),
         Column("max\n(µs)", [_scaled(row.seconds_ranks[1], TIME) for row in rows]),
     ]
     if base is not None:
         other = base.config if base.config != line.config else base.rows[0].test
-        ratios = [_speed_up(TIME, base.at(row.size), row) for row in rows]
-        times.append(Column(f"Speed-up over\n{visible(other)}", ratios))
+        times.append(Column(f"Speed-up over\n{other}", [_speed_up(TIME, base.at(row.size), row) for row in rows]))
     rates = [
-        Column("Bus bandwidth avg\n(GB/s)", [_median(BUS.of(row)) for row in rows]),
+        _medians("Bus bandwidth avg\n(GB/s)", BUS, rows),
         Column("max\n(GB/s)", [_scaled(row.bandwidth_ranks[1], BUS) for row in rows]),
         Column("min\n(GB/s)", [_scaled(row.bandwidth_ranks[0], BUS) for row in rows]),
         Column("Wrong\nelements", [NULL if row.wrong is None else f"{row.wrong:,}" for row in rows]),
-        Column("", [mark(row) for row in rows], text=True),
+        _marks(rows),
     ]
     page.wide_table(sizes, times, rates)
     page.line("min and max are over ranks and launches.", "dim")
@@ -295,3 +324,63 @@ def _collective(page: Page, table: Table, base: Line | None) -> None:
 
 def _scaled(value: float | None, measure: Measure) -> str:
     return number(None if value is None else value / measure.one)
+
+
+def _all_to_all(page: Page, table: Table, baseline: str | None) -> None:
+    """A row for each size, and for each backend and config time, rate, share of the link, and a ratio."""
+    rows = [row for line in table.lines for row in line.rows]
+    uneven = rows[0].count is not None
+    page.heading(f"All-to-all, {table.title}: {UNEVEN if uneven else EQUAL}")
+    points = sorted({(row.size, row.count or 0) for row in rows})
+    sizes = [Column("Rows of\na chunk", [f"{count:,}" for _, count in points])] if uneven else []
+    sizes.append(Column("Mean size\n(B)" if uneven else "Size\n(B)", [f"{size:,}" for size, _ in points]))
+
+    def at_points(line: Line) -> list[Row | None]:
+        known = {(row.size, row.count or 0): row for row in line.rows}
+        return [known.get(point) for point in points]
+
+    blocks = []
+    for line in table.lines:
+        found, base = at_points(line), _held_against(line, table.lines, baseline)
+        shares = [None if row is None else row.link_share for row in found]
+        columns = [
+            _medians(f"{line.label}\n(µs)", SLOWEST, found),
+            _medians(f"{line.label}\n(GB/s)", WORKER_RATE, found),
+        ]
+        if any(share is not None for share in shares):
+            columns.append(Column("of link", [NULL if share is None else f"{share:.1%}" for share in shares]))
+        if base is not None:
+            ratios = [_speed_up(WORKER_RATE, *pair, ratio) for pair in zip(at_points(base), found, strict=True)]
+            columns.append(Column(f"÷ {base.label}\n(GB/s)", ratios))
+        blocks.append([*columns, _marks(found)])
+    page.wide_table(sizes, *blocks)
+
+
+def _convention(page: Page, rows: Sequence[Row]) -> None:
+    """What the columns of all-to-all mean, once below all tables."""
+    page.line(CONVENTION, "dim")
+    for origin in dict.fromkeys(row.link_limit_from for row in rows if row.link_limit_from):
+        page.line(f"Of link: what the busiest rank reached of {_LIMITS.get(origin, origin)}.", "dim")
+    if any(row.link_limit is None and len(row.ranks) == 2 for row in rows):
+        page.line(NO_LIMIT, "dim")
+
+
+def _beside_ucx(page: Page, title: str, rows: Sequence[Row], ucx: Sequence[Row]) -> None:
+    """MPI's times at a few sizes, beside those that UCX reached without MPI."""
+    latencies = [row for row in rows if kind_of(row) != RATE_TEST]
+    tests = list(dict.fromkeys(row.test.removesuffix(_DELAY) for row in latencies))
+    sizes = sorted({row.size for row in rows})
+    sizes = [sizes[at] for at in thin(len(sizes), _SUMMARY_SIZES)]
+    times = {(row.test.removesuffix(_DELAY), row.size): row for row in latencies}
+    rates = {row.size: row for row in rows if row.bandwidth_median is not None and row.test in ("std", "osu_bw")}
+    ours = {row.size: row for row in ucx}
+    page.heading(f"{title}: time of a message in one direction")
+    columns = [Column("Size", [binary(size) for size in sizes])]
+    for test in tests:
+        columns.append(_medians(f"{_MPI.get(test, test)}\n(µs)", ONE_WAY, [times.get((test, size)) for size in sizes]))
+    if ours and tests:
+        columns.append(_medians("UCX\n(µs)", ONE_WAY, [ours.get(size) for size in sizes]))
+        ratios = [_speed_up(ONE_WAY, times.get((tests[0], size)), ours.get(size), ratio) for size in sizes]
+        columns.append(Column(f"{_MPI.get(tests[0], tests[0])}\n÷ UCX", ratios))
+    rated = _MPI["osu_bw" if "osu_latency" in tests else "std"]
+    page.table(*columns, _medians(f"{rated}\n(MB/s)", RATE, [rates.get(size) for size in sizes]))

@@ -11,11 +11,13 @@ from merge_bench.analysis.documents.compare import CompareDocument, Comparison, 
 from merge_bench.analysis.statistics.power import MOST
 from merge_bench.analysis.verification_state import UNVERIFIED
 from merge_bench.errors import one_stream
+from merge_bench.units import plural
 from merge_bench.view.numbers import NULL, cell, ends, gib, ms, ratio, rows
-from merge_bench.view.report import markdown as md
-from merge_bench.view.report.layout import Column, Page, by_row, page_on
+from merge_bench.view.report.content import Column, Page, by_row
+from merge_bench.view.report.markdown import render
 from merge_bench.view.report.next_step import NextStep
-from merge_bench.view.text import capitalized, plural
+from merge_bench.view.report.terminal import page_on
+from merge_bench.view.text import capitalized
 
 UNITS: Mapping[str, tuple[str, Callable[[float | None], str]]] = {"B/s": ("GiB/s", gib), "s": ("ms", ms)}
 STYLES = {"FASTER": "bold green", "SLOWER": "bold red", "FAILED": "bold red", "WRONG": "bold red"}
@@ -24,9 +26,15 @@ _LISTED = 24  # of more blocks than this only the strip is shown
 
 
 def print_comparison(
-    document: CompareDocument, *, metric: str, details: bool = True, step: NextStep | None = None, gates: str = "",
-    file: TextIO | None = None, width: int | None = None,
-) -> None:  # fmt: skip
+    document: CompareDocument,
+    *,
+    metric: str,
+    details: bool = True,
+    step: NextStep | None = None,
+    gates: str = "",
+    file: TextIO | None = None,
+    width: int | None = None,
+) -> None:
     """Print the document of ``compare`` on `file` (standard output), the verdicts last, so that a terminal shows them.
 
     `metric`: what the sentences are about; `details`: whether to print the tables; `step`: what to do next;
@@ -39,19 +47,13 @@ def print_comparison(
         for name, path in lettered(document):
             page.unbroken(f"{name}   {path}")
         pairs = by_pair(document)
-        for comparisons in pairs if details else ():
-            chosen = about(comparisons, metric)
-            page.heading(title(chosen))
-            _metrics(page, comparisons)
-            if listed := points(chosen):
-                page.line(listed)
-            if found := of_pair(document, chosen):
-                page.line("")
-                page.table(*difference_columns(found))
         if details:
+            for comparisons in pairs:
+                page.heading(title(about(comparisons, metric)))
+                write_figures(page, document, comparisons, metric)
             page.paragraphs("Notes", document.notes)
         if pairs:
-            page.heading(f"Verdict{'s' * (len(pairs) > 1)} on {metric}")
+            page.heading(f"{'Verdicts' if len(pairs) > 1 else 'Verdict'} on {metric}")
         for chosen in (about(comparisons, metric) for comparisons in pairs):
             if len(pairs) > 1 or not details:
                 page.line(title(chosen))
@@ -69,20 +71,34 @@ def printed_below(document: CompareDocument, gates: str) -> str:
 
 def markdown(document: CompareDocument, *, metric: str) -> str:
     """The document of ``compare`` as GitHub-flavoured Markdown; `metric` is what the sentences are about."""
-    lines = [f"* {name} {md.code(path)}" for name, path in lettered(document)]
+    page = Page(whole=True)
+    page.pairs(*((name.removesuffix(":"), path) for name, path in lettered(document)))
     for comparisons in by_pair(document):
-        chosen = about(comparisons, metric)
-        lines += ["", f"### {md.escaped(title(chosen))}", "", f"**{md.escaped(sentence(chosen))}**", ""]
-        lines += [line for caveat in chosen.caveats for line in (f"{md.escaped(capitalized(caveat))}.", "")]
-        if any(each.ratio is not None for each in comparisons):
-            strips = strip_column(comparisons)
-            drawn = Column(strips.heading, [md.code(each) if each else "" for each in strips.cells], text=True)
-            lines += md.table(metric_columns(comparisons), drawn, "" if chosen.verified else UNVERIFIED)
-        if found := of_pair(document, chosen):
-            lines += ["", *md.table(difference_columns(found))]
-    if document.notes:
-        lines += ["", "Notes:", "", *(f"* {md.escaped(note)}" for note in document.notes)]
-    return "\n".join(lines)
+        write_pair(page, document, comparisons, metric)
+    page.paragraphs("Notes", document.notes)
+    return render(page.blocks)
+
+
+def write_pair(page: Page, document: CompareDocument, comparisons: Sequence[Comparison], metric: str) -> None:
+    """Everything about one pair, its verdict first."""
+    chosen = about(comparisons, metric)
+    page.heading(title(chosen))
+    write_verdict(page, chosen)
+    write_figures(page, document, comparisons, metric)
+
+
+def write_figures(page: Page, document: CompareDocument, comparisons: Sequence[Comparison], metric: str) -> None:
+    """Every metric of a pair with the points that it rests on, and what differs."""
+    chosen = about(comparisons, metric)
+    if any(each.ratio is not None for each in comparisons):
+        name, *others = metric_columns(comparisons)
+        mark = None if comparisons[0].verified else UNVERIFIED
+        page.wide_table([name], others, [_strips(comparisons)], mark=mark)
+    if ratios := points(chosen):
+        page.line(ratios)
+    if differences := of_pair(document, chosen):
+        page.line("")
+        page.table(*difference_columns(differences))
 
 
 def by_pair(document: CompareDocument) -> list[list[Comparison]]:
@@ -181,11 +197,11 @@ def judged_columns(comparisons: Sequence[Comparison]) -> list[Column]:
     ]
 
 
-def strip_column(comparisons: Sequence[Comparison]) -> Column:
+def _strips(comparisons: Sequence[Comparison]) -> Column:
     """The points of every metric."""
     name = "By block" if comparisons[0].paired else "By launch"
     strips = [strip([point.ratio for point in each.points]) if each.points else "" for each in comparisons]
-    return Column(name, strips, text=True)
+    return Column(name, strips, text=True, code=True)
 
 
 def of_pair(document: CompareDocument, comparison: Comparison) -> list[Difference]:
@@ -197,14 +213,6 @@ def difference_columns(found: Sequence[Difference]) -> list[Column]:
     """A row a difference."""
     rows = [(each.kind, each.name, cell(each.baseline_value), cell(each.candidate_value)) for each in found]
     return by_row(("Differs", "", found[0].baseline, found[0].candidate), rows, range(4))
-
-
-def _metrics(page: Page, comparisons: Sequence[Comparison]) -> None:
-    if all(each.ratio is None for each in comparisons):
-        return
-    mark = None if comparisons[0].verified else UNVERIFIED
-    name, *others = metric_columns(comparisons)
-    page.wide_table([name], others, [strip_column(comparisons)], mark=mark)
 
 
 def _why(comparison: Comparison) -> str | None:
@@ -237,7 +245,7 @@ def _made(comparison: Comparison) -> str:
     if comparison.paired or comparison.candidate_value is None:
         return plural(comparison.launches, "block")
     old, new = comparison.baseline_value.launches, comparison.candidate_value.launches
-    counts = f"{plural(old, 'launch', 'es')} each" if old == new else f"{old} and {new} launches"
+    counts = f"{plural(old, 'launch')} each" if old == new else f"{old} and {new} launches"
     return f"{counts}, not interleaved"
 
 
@@ -247,7 +255,7 @@ def _more(comparison: Comparison) -> str | None:
     more = comparison.more_launches
     if more is None:
         return f"a verdict needs more than {MOST} launches of each config"
-    return f"a verdict needs about {plural(more, 'more launch', 'es')} of each config"
+    return f"a verdict needs about {plural(more, 'more launch')} of each config"
 
 
 def _launches(comparison: Comparison) -> str:

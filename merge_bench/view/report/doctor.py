@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from merge_bench.host.doctor.base import BAD, OK, WARN, Finding
-from merge_bench.view.report.layout import by_row, page_on
+from merge_bench.view.report.content import by_row
+from merge_bench.view.report.terminal import page_on
 
 _STYLES = {WARN: "yellow", BAD: "bold red"}
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TextIO
 
 from merge_bench.analysis.documents.predict import Checked, Forecast, ModelParameter, PredictDocument, Quantity
+from merge_bench.units import plural
 from merge_bench.view.numbers import NULL, gib, ms, number, rows
-from merge_bench.view.report.layout import Column, Page, grouped, page_on
-from merge_bench.view.text import plural
+from merge_bench.view.report.content import Column, Page, grouped
+from merge_bench.view.report.terminal import page_on
 
 
 def print_forecast(document: PredictDocument, *, file: TextIO | None = None, width: int | None = None) -> None:
@@ -100,8 +101,11 @@ def _parameters(parameters: Sequence[ModelParameter]) -> list[Column]:
 
 
 _UNITS: Mapping[str, tuple[str, float]] = {
-    "B/s": ("GiB/s", 1 / 2**30), "s": ("ms", 1e3), "rows/s": ("Mrows/s", 1e-6), "": ("", 1.0),
-}  # fmt: skip
+    "B/s": ("GiB/s", 1 / 2**30),
+    "s": ("ms", 1e3),
+    "rows/s": ("Mrows/s", 1e-6),
+    "": ("", 1.0),
+}
 
 
 def _shown(value: float | None, unit: str) -> str:

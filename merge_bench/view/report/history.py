@@ -10,13 +10,14 @@ from merge_bench.analysis.compare.properties import SIZE
 from merge_bench.analysis.documents.history import HistoryDocument, HistorySeries, LevelShift, SeriesFinding
 from merge_bench.analysis.history.accepted import Series
 from merge_bench.analysis.history.document import BY_NAME, LEAST
-from merge_bench.analysis.history.findings import DRIFTS
-from merge_bench.analysis.history.shifts import FIRST
+from merge_bench.analysis.history.shifts import DRIFTS, FIRST
 from merge_bench.analysis.verification_state import UNVERIFIED
+from merge_bench.units import plural
 from merge_bench.view.numbers import cell
 from merge_bench.view.report.comparison import UNITS, noise
-from merge_bench.view.report.layout import Page, by_row, page_on
-from merge_bench.view.text import plural, short, visible
+from merge_bench.view.report.content import Page, by_row
+from merge_bench.view.report.terminal import page_on
+from merge_bench.view.text import short, visible
 from merge_bench.view.titles import option_of, short_times
 
 _MOST = 4
@@ -128,7 +129,8 @@ def _shift(page: Page, series: HistorySeries, shift: LevelShift) -> None:
     found = [short(visible(text), 2 * _LETTERS) for text in shift.differs]
     more = len(found) - _MOST if found else len(shift.differences)
     shown = found[:_MOST] or ["nothing in the records differs from the result before"]
-    shown += [f"{more} more {'' if found else 'one result away '}(--details)"] * (more > 0)
+    if more > 0:
+        shown.append(f"{more} more {'' if found else 'one result away '}(--details)")
     page.line("; ".join(shown), indent=4)
 
 

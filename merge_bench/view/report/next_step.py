@@ -1,4 +1,4 @@
-"""The next command worth typing after a run."""
+"""The next command worth typing after a run, a comparison or a tuning."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from merge_bench.analysis import aggregate
@@ -20,16 +20,18 @@ from merge_bench.analysis.host_load import BUSY_HOST, busy_host, busy_indexes
 from merge_bench.analysis.predict.gather import gather
 from merge_bench.cluster.base import LauncherKind
 from merge_bench.cluster.launchers import launchers
-from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS, TUNE_OPTIONS, Option
+from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS, TUNE_OPTIONS
 from merge_bench.errors import GateNotMet, MergeBenchError, NothingCompared, NotRecorded, UsageError, WrongResult
 from merge_bench.merge import engines
+from merge_bench.merge.exchange import recorded_plane
 from merge_bench.merge.workload.tables import FEW_ROW_GROUPS
 from merge_bench.records.campaign import INTERRUPTED, JOB, Campaign, Run
+from merge_bench.records.schema import GivenOptions
 from merge_bench.records.writer import safe_name
 from merge_bench.tune.budget import upwards
 from merge_bench.tune.result import Result, result_of
-from merge_bench.view.report.tuning_time import enough
-from merge_bench.view.text import plural
+from merge_bench.tune.timing import time_to_decide_all
+from merge_bench.units import plural
 from merge_bench.view.titles import tunes
 
 _PYTHON, _SCRIPT = "python", "merge-bench"
@@ -37,7 +39,10 @@ _PROGRAM = f"{_PYTHON} -m merge_bench"
 _BUDGET = "10m"
 _MOST_MORE = 40  # launches of each config
 _OFTEN = 0.1  # of a tuning's launches: then noise of a busy host may be why nothing was decided
-_OUTPUT = frozenset(("json", "dry-run", "details", "write-result"))
+_MEASURING = ("", "run", "tune")
+_RUN = {option.key for option in OPTIONS} - {"json", "dry_run", "details", "write_result"}
+_TUNE = {option.key for option in TUNE_OPTIONS} & _RUN
+_CLUSTER = {option.key for option in CLUSTER_OPTIONS} & _RUN
 WHEN_QUIET = "on a quiet host: add --wait-for-quiet 5m"
 _QUIETLY = ", on a quiet host"
 _WHAT_HELPS = "; docs/slow-merge.md says what helps"
@@ -46,37 +51,41 @@ _UNFINISHED = frozenset((INTERRUPTED, "unfinished"))
 
 @dataclass(frozen=True)
 class NextStep:
-    """A command line, and what it does.
+    """A command of the program, its words and options, and what it does.
 
     `reports`: it writes the report, which does not name it itself; `note`: what it leaves open, a sentence.
     """
 
-    command: str
+    words: tuple[str, ...]
     does: str
+    options: GivenOptions = field(default_factory=dict)
     reports: bool = False
     note: str = ""
+    program: str = _PROGRAM
+
+    @property
+    def command(self) -> str:
+        """The command line."""
+        return f"{self.program} {shlex.join([*self.words, *_as_words(self.options)])}".rstrip()
 
     def here(self) -> NextStep:
         """The same, beginning as this command was typed."""
-        return replace(self, command=_as_typed() + self.command.removeprefix(_PROGRAM))
+        return replace(self, program=_as_typed())
 
     def quietly(self, campaign: Campaign) -> str:
         """What to add where this measures, if `campaign` was made on a busy host and did not wait; else empty."""
-        words = shlex.split(self.command.removeprefix(_PROGRAM))
-        measures = words[:1] == ["tune"] or words[:1] == [] or words[0].startswith("-")
-        waits = _given(words, "wait-for-quiet")
-        return WHEN_QUIET if measures and not waits and busy_host(campaign) and _can_wait(campaign) else ""
+        measures = next(iter(self.words), "") in _MEASURING and "wait_for_quiet" not in self.options
+        return WHEN_QUIET if measures and busy_host(campaign) and _can_wait(campaign) else ""
 
     def after(self, campaign: Campaign) -> NextStep:
         """The same, with where to type it if a service made `campaign`."""
-        verb = self.command.removeprefix(f"{_PROGRAM} ").partition(" ")[0]
-        if not campaign.of_a_job or self.reports or _given(shlex.split(self.command), "on"):
+        if not campaign.of_a_job or self.reports or "service" in self.options:
             return self
-        if verb in ("doctor", "transports", "history"):
+        if self.words and self.words[0] in ("doctor", "transports", "history"):
             return replace(self, does=f"{self.does}; type it on the service's machine")
-        if BY_KEY["on"].variable in os.environ:
+        if BY_KEY["service"].variable in os.environ:
             return self
-        return replace(self, does=f"{self.does}; a service made this result, so add --on with its address")
+        return replace(self, does=f"{self.does}; a service made this result, so add --service with its address")
 
 
 def typed(step: NextStep | None) -> NextStep | None:
@@ -113,39 +122,39 @@ def _short(path: Path) -> str:
 
 def after_run(campaign: Campaign, one: RunDocument) -> NextStep | None:
     """After a campaign of one run; of one that was imported, and cannot be repeated from here, its report."""
-    words = _words(campaign)
-    if words is None:
+    given = _given_to_run(campaign)
+    if given is None:
         return _report(campaign)
     if one.error is not None:
-        return _after_error(campaign, words, campaign.runs[0], one.error)
+        return _after_error(campaign, given, campaign.runs[0], one.error)
     if not one.verified:
-        return NextStep(_run(words, verify="ends"), "measures again and verifies the result")
+        return NextStep((), "measures again and verifies the result", _run(given, verify="ends"))
     found = one.bottleneck
     if found is None:
         return _report(campaign)
     crowd, limit = short_of_cores(aggregate.counted(campaign.runs[0])), found.besides or found.what
     if limit in ("slow-link", "straggler"):
-        return NextStep(_command("doctor"), "looks for what slows this rank; run it on its host")
+        return NextStep(("doctor",), "looks for what slows this rank; run it on its host")
     if limit == "overload":
-        return _report(campaign, _WHAT_HELPS)
+        return _report(campaign, more=_WHAT_HELPS)
     if crowd is not None:
         if crowd.bound or not _one_host(one):
             return None
-        return NextStep(_run(words, workers=str(crowd.fits)), "gives each worker a core")
+        return NextStep((), "gives each worker a core", _run(given, workers=str(crowd.fits)))
     if limit == "link":
-        return _transports(words)
+        return _transports(given)
     if limit != "exchange":
-        return _compute(campaign, words, one, limit)
+        return _compute(campaign, given, one, limit)
     if any(warning.code == FEW_ROW_GROUPS for warning in one.warnings):
-        return _report(campaign, _WHAT_HELPS)  # workers without rows wait for the others, whatever the settings
-    if not _owns_processes(campaign):
-        return _report(campaign, _WHAT_HELPS)  # tuning changes settings that a running cluster has already read
-    baseline = (_only(words, [BY_KEY["config"]]) or _only(words, [BY_KEY["configs"]]))[-1:]
-    same = _with_rows(_only(words, TUNE_OPTIONS), campaign)
-    return NextStep(_command("tune", *baseline, "--budget", _BUDGET, *same), "looks for settings that make it faster")
+        return _report(campaign, more=_WHAT_HELPS)  # workers without rows wait for the others, whatever the settings
+    if not all(kind.owns_processes for kind in _launchers(campaign)):
+        return _report(campaign, more=_WHAT_HELPS)  # tuning changes settings that a running cluster has already read
+    baseline = [str(given[key]) for key in ("config", "configs") if key in given][:1]
+    options = {"budget": _BUDGET, **_with_rows(_only(given, _TUNE), campaign)}
+    return NextStep(("tune", *baseline), "looks for settings that make it faster", options)
 
 
-def _compute(campaign: Campaign, words: Sequence[str], one: RunDocument, limit: str) -> NextStep:
+def _compute(campaign: Campaign, given: GivenOptions, one: RunDocument, limit: str) -> NextStep:
     """What helps a merge that its cores or its memory limit: tuning changes settings of the exchange only.
 
     The engine of ``auto`` where another one was used, except at the rate of memory; on one host else the report, which
@@ -153,47 +162,45 @@ def _compute(campaign: Campaign, words: Sequence[str], one: RunDocument, limit: 
     """
     plan = campaign.runs[0].plan
     used = next((engine for engine in engines.descriptions() if engine.name == plan.engine), None)
-    usual = engines.first(device_memory=False, dask=plan.exchange == "dask")
+    usual = engines.first(device_memory=False, dask=not recorded_plane(plan.exchange).by_workers)
     if used is not None and not used.device_memory and used != usual and limit != "memory":
-        return NextStep(_run(words, engine=usual.name), f"measures the same with the engine {usual.name}")
+        return NextStep((), f"measures the same with the engine {usual.name}", _run(given, engine=usual.name))
     if _one_host(one):
-        return _report(campaign, _WHAT_HELPS)
+        return _report(campaign, more=_WHAT_HELPS)
     try:
         gather([campaign], None)
     except MergeBenchError:
-        return _report(campaign, _WHAT_HELPS)
+        return _report(campaign, more=_WHAT_HELPS)
     workers = one.bandwidth_bytes_per_second.per_worker
     hosts = len({worker.host for worker in workers})
-    size = ("--workers", str(2 * len(workers)), "--hosts", str(2 * hosts))
-    return NextStep(_command("predict", str(campaign.folder), *size), "forecasts it on twice as many hosts")
+    size: GivenOptions = {"workers": str(2 * len(workers)), "hosts": str(2 * hosts)}
+    return NextStep(("predict", str(campaign.folder)), "forecasts it on twice as many hosts", size)
 
 
 def after_sweep(
     campaign: Campaign, documents: Sequence[RunDocument], comparisons: Sequence[Comparison]
 ) -> NextStep | None:
     """After a campaign of several runs, whose `documents` are in the order of the campaign's runs."""
-    words = _words(campaign)
-    if words is None:
+    given = _given_to_run(campaign)
+    if given is None:
         return None
     failed = [(run, one.error) for run, one in zip(campaign.runs, documents, strict=True) if one.error is not None]
     if failed:
-        return _after_error(campaign, words, *min(failed, key=lambda each: _severity(each[1].code)))
+        return _after_error(campaign, given, *min(failed, key=lambda each: _severity(each[1].code)))
     needed = [each.more_launches or 0 for each in comparisons]
     more = max((each for each in needed if each <= _MOST_MORE), default=0)  # of more than that, noise hides it
     if more:
         blocks = str(more + max(each.launches for each in comparisons))
         if campaign.of_a_job:  # no job may name a result to add to
-            return NextStep(_run(words, blocks=blocks), "measures anew, as often as a verdict needs")
-        added = _run(words, blocks=blocks, extend=str(campaign.folder))
-        return NextStep(added, f"adds {plural(more, 'block')}, as many as a verdict needs")
+            return NextStep((), "measures anew, as often as a verdict needs", _run(given, launches=blocks))
+        added = _run(given, launches=blocks, extend=str(campaign.folder))
+        return NextStep((), f"adds {plural(more, 'block')}, as many as a verdict needs", added)
     return _report(campaign)
 
 
 def after_compare(campaigns: Sequence[Campaign]) -> NextStep:
     """After a comparison: all campaigns on one page."""
-    return NextStep(
-        _command("report", *(str(campaign.folder) for campaign in campaigns)), "draws everything on one page", True
-    )
+    return _report(*campaigns)
 
 
 def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, enough: float | None) -> NextStep:
@@ -201,57 +208,58 @@ def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, en
 
     `written`: the config that was found; `enough`: seconds in which everything can be tried and judged, if known.
     """
-    words, asked = campaign.head.argv[1:], campaign.plans[0].tune
-    words = words[1:] if words[:1] == ["tune"] else words
+    given, asked = _given(campaign), campaign.plans[0].tune
     budget = _budget_for_all(campaign, result, enough)
     if written is not None:
         note = f"With --budget {budget} all candidates have all their blocks, and one a confirmation." if budget else ""
-        same = _with_rows(_only(words, [option for option in TUNE_OPTIONS if option.key != "fresh"]), campaign)
-        missing = [campaign.plans[plan].rows_per_chunk for plan in result.sizes_left_out]
-        if not missing or None in missing:
-            merge = _command("--config", str(written), *same)
-            return NextStep(merge, "merges with the config that was found", note=note)
-        baseline = campaign.head.configs[0].path or f"{campaign.head.configs[0].name}.cfg"
-        both, rows = f"{baseline},{written}", ",".join(map(str, missing))
-        rest = _replaced(_only(same, [option for option in OPTIONS if option.key != "config"]), {"chunk": rows})
-        compared = _command("--configs", both, "--blocks", "6", *rest)
-        return NextStep(compared, "compares both where the budget had no time to", note=note)
+        return replace(_after_winner(campaign, result, written, given), note=note)
     if asked is None:
         return _report(campaign)
     launches, seconds = (*asked.budget, None, None)[:2]
     limited = result.stopped is not None or bool(result.absent)
     unjudged = [line.config for line in result.open_in_confirmation]
     inconclusive = bool(unjudged)
-    busy, waits = _was_busy(campaign), _can_wait(campaign) and not _given(words, "wait-for-quiet")
+    busy, waits = _was_busy(campaign), _can_wait(campaign) and "wait_for_quiet" not in given
     changed, does = {}, "searches anew, with time for what was not tried or not decided"
     open_one = result.unconfirmed or next(iter(unjudged), None)
     alone = next((line.settings for line in campaign.added if line.config.name == open_one), [])
-    if alone and not result.doubtful and not _given(words, "only"):
-        limits = {"most-blocks": asked.blocks, "confirm": asked.confirm} if inconclusive else {}
+    if alone and not result.doubtful and "only" not in given:
+        limits = {"most_blocks": asked.blocks, "confirm": asked.confirm} if inconclusive else {}
         more = {name: str(2 * blocks) for name, blocks in limits.items() if blocks is not None}
-        does = f"tests {open_one} alone{', with more blocks' if more else ''}"
-        more |= {"wait-for-quiet": "5m"} if busy and waits else {}
-        words = _replaced(words, {"only": ",".join(alone), **more})
+        does = f"tests {open_one} alone{', with more blocks' if more else ''}{_QUIETLY if busy else ''}"
+        more |= {"wait_for_quiet": "5m"} if busy and waits else {}
         others = f"; or all candidates, without --only and with --budget {budget}" if budget else ""
-        return NextStep(_command("tune", *words), does + _QUIETLY * busy + others)
+        return _tune(given, does + others, only=",".join(alone), **more)
     unsure = result.undecided or result.no_gain_seen or inconclusive or not result.screened
     quiet = result.doubtful or (busy and bool(unsure))
     if quiet and waits:
-        changed["wait-for-quiet"], does = "5m", "searches anew"
+        changed["wait_for_quiet"], does = "5m", "searches anew"
     elif (result.undecided or inconclusive) and not limited:
-        name, blocks = ("confirm", asked.confirm) if inconclusive else ("most-blocks", asked.blocks)
+        name, blocks = ("confirm", asked.confirm) if inconclusive else ("most_blocks", asked.blocks)
         changed |= {} if blocks is None else {name: str(2 * blocks)}
         does = "searches anew, with more blocks"
     if launches is not None and (limited or changed):
-        changed["max-launches"] = f"{2 * launches:.0f}"
+        changed["max_launches"] = f"{2 * launches:.0f}"
     if seconds is not None and (limited or changed):
         changed["budget"] = upwards(
             2 * seconds if quiet and waits and not result.untried else max(2 * seconds, enough or 0.0)
         )
     if changed:
-        return NextStep(_command("tune", *_replaced(words, changed)), does + _QUIETLY * quiet)
-    others = "Other candidates were not tried, because of --only." if _given(words, "only") else ""
+        return _tune(given, does + (_QUIETLY if quiet else ""), **changed)
+    others = "Other candidates were not tried, because of --only." if "only" in given else ""
     return replace(_report(campaign), note=others)
+
+
+def _after_winner(campaign: Campaign, result: Result, written: Path, given: GivenOptions) -> NextStep:
+    """A merge with the config that was found, or a comparison at the sizes that the budget had no time for."""
+    same = _with_rows(_only(given, _TUNE - {"fresh"}), campaign)
+    missing = [campaign.plans[plan].rows_per_chunk for plan in result.sizes_left_out]
+    if not missing or None in missing:
+        return NextStep((), "merges with the config that was found", {"config": str(written), **same})
+    baseline = campaign.head.configs[0].path or f"{campaign.head.configs[0].name}.cfg"
+    both = {"configs": f"{baseline},{written}", "blocks": "6"}
+    options = {**both, **_only(same, _RUN - {"chunk"}), "chunk": ",".join(map(str, missing))}
+    return NextStep((), "compares both where the budget had no time to", options)
 
 
 def _budget_for_all(campaign: Campaign, result: Result, enough: float | None) -> str:
@@ -266,16 +274,15 @@ def _budget_for_all(campaign: Campaign, result: Result, enough: float | None) ->
 
 def after_recorded_tuning(campaign: Campaign) -> NextStep:
     """The same from the records alone: of one that was interrupted, the command that resumes it."""
-    words = campaign.head.argv[1:]
-    result = result_of(campaign)
+    given, result = _given(campaign), result_of(campaign)
     if campaign.end is None or (campaign.end.status and not result.untried):
-        return NextStep(_command(*_replaced(words, {})), "continues it, and keeps what was measured")
+        return _tune(given, "continues it, and keeps what was measured")
     hosts = [each.line.workers[0].host for each in campaign.launches if each.line is not None and each.line.workers]
     default = f"tuned-{safe_name(hosts[0].partition('.')[0])}.cfg" if hosts else None
-    given = _value(words, "output") or default
-    written = Path(given) if result.winner is not None and given is not None else None
-    space = _value(words, "space")
-    return after_tuning(campaign, result, written=written, enough=enough(campaign, Path(space) if space else None))
+    output, space = given.get("output", default), given.get("space")
+    written = Path(str(output)) if result.winner is not None and output is not None else None
+    enough = time_to_decide_all(campaign, Path(str(space)) if space else None)
+    return after_tuning(campaign, result, written=written, enough=enough)
 
 
 def _was_busy(campaign: Campaign) -> bool:
@@ -290,54 +297,45 @@ def _severity(code: str) -> int:
     return known.index(code) if code in known else len(known) + (code in _UNFINISHED)
 
 
-def _after_error(campaign: Campaign, words: Sequence[str], run: Run, error: Failure) -> NextStep | None:
+def _after_error(campaign: Campaign, given: GivenOptions, run: Run, error: Failure) -> NextStep | None:
     code = error.code
     if code == UsageError.code:
         return None  # the error names what to change
+    again = _only(given, _RUN - {"fresh"})
     if code in _UNFINISHED:
-        again = _only(words, [option for option in OPTIONS if option.key != "fresh"])
         several = sum(each.planned_launches for each in campaign.runs) > 1
-        return NextStep(_command(*again), "goes on where this was interrupted" if several else "measures again")
+        return NextStep((), "goes on where this was interrupted" if several else "measures again", again)
     if code == WrongResult.code:
-        return NextStep(_run(words, verify="full"), "compares every row, and names those that are wrong")
+        return NextStep((), "compares every row, and names those that are wrong", _run(given, verify="full"))
     if code == NotRecorded.code:
-        again = _only(words, [option for option in OPTIONS if option.key != "fresh"])
-        return NextStep(_command(*again), "measures again, once the disk has room for the records")
+        return NextStep((), "measures again, once the disk has room for the records", again)
     if code in (GateNotMet.code, NothingCompared.code):
         failed = any(
             failure.code == code for run in campaign.runs for each in run.launches for failure in each.failures
         )
-        return _transports(words, run) if failed else _after_gate(campaign, words, run, error)
-    return NextStep(_command("doctor"), "looks for problems of this host")
+        return _transports(given, run) if failed else _after_gate(campaign, given, run, error)
+    return NextStep(("doctor",), "looks for problems of this host")
 
 
-def _after_gate(campaign: Campaign, words: Sequence[str], run: Run, error: Failure) -> NextStep:
+def _after_gate(campaign: Campaign, given: GivenOptions, run: Run, error: Failure) -> NextStep:
     """After a comparison that a gate did not let pass."""
     if error.code == NothingCompared.code:
-        command = f"{_run(words)} --allow-no-baseline"
-        return NextStep(command, "measures again, and passes until there are enough earlier results")
-    if _value(words, "against") != HISTORY:
+        options = {**_run(given), "allow_no_baseline": True}
+        return NextStep((), "measures again, and passes until there are enough earlier results", options)
+    if given.get("against") != HISTORY:
         return _report(campaign)
-    same = ["--results", str(_value(words, "results"))] if _given(words, "results") else []
-    shown = _command("history", "--config", run.config.name, *same)
-    return NextStep(shown, "shows the level it was held against; if the loss is meant, add --accept REASON")
+    does = "shows the level it was held against; if the loss is meant, add --accept REASON"
+    return NextStep(("history",), does, {"config": run.config.name, **_only(given, {"results"})})
 
 
-def _transports(words: Sequence[str], run: Run | None = None) -> NextStep:
-    """Of the cluster of `words`, or of that one of theirs which `run` had."""
-    own = ("config", "workers") if run is not None else ()
-    same = _only(words, [option for option in CLUSTER_OPTIONS if option.key not in own])
+def _transports(given: GivenOptions, run: Run | None = None) -> NextStep:
+    """Of the cluster that was asked for, or of that one of several which `run` had."""
+    options = _only(given, _CLUSTER if run is None else _CLUSTER - {"config", "workers"})
     if run is not None:
-        config = run.config.path or run.config.name
-        named = "configs" in _keys(words) or "config" in _keys(words)
-        same += [*(["--config", config] if named else []), "--workers", str(run.plan.workers)]
-    return NextStep(
-        _command("transports", "--available", *same), "shows which transports carry the frames, and which could"
-    )
-
-
-def _owns_processes(campaign: Campaign) -> bool:
-    return all(kind.owns_processes for kind in _launchers(campaign))
+        named = {"config": run.config.path or run.config.name} if {"config", "configs"} & set(given) else {}
+        options |= {**named, "workers": str(run.plan.workers)}
+    does = "shows which transports carry the frames, and which could"
+    return NextStep(("transports",), does, {"available": True, **options})
 
 
 def _can_wait(campaign: Campaign) -> bool:
@@ -353,92 +351,76 @@ def _one_host(one: RunDocument) -> bool:
     return len({worker.host for worker in one.bandwidth_bytes_per_second.per_worker}) == 1
 
 
-def _report(campaign: Campaign, more: str = "") -> NextStep:
-    return NextStep(_command("report", str(campaign.folder)), "draws everything on one page" + more, True)
+def _report(*campaigns: Campaign, more: str = "") -> NextStep:
+    words = ("report", *(str(campaign.folder) for campaign in campaigns))
+    return NextStep(words, f"draws everything on one page{more}", reports=True)
 
 
 def export_command(campaign: Campaign) -> str:
     """The command that writes the timelines of a campaign."""
-    return _command("export", str(campaign.folder), "--format", "trace", "--output", "trace.json")
+    return NextStep(("export", str(campaign.folder)), "", {"format": "trace", "output": "trace.json"}).command
 
 
-def _words(campaign: Campaign) -> list[str] | None:
-    """The options that `run` was given, as words."""
+def _given(campaign: Campaign) -> GivenOptions:
+    """The options that the command had, as they were typed; of older records those of the command line."""
+    if campaign.head.options is not None:
+        return campaign.head.options
+    flags = {option.key for option in OPTIONS if option.flag}
+    given: GivenOptions = {}
+    words = iter(campaign.head.argv[1:])
+    for word in words:
+        name, joined, value = word.partition("=")
+        key = name.removeprefix("--").replace("-", "_")
+        key = BY_KEY[key].key if key in BY_KEY else key
+        if word.startswith("--"):
+            given[key] = True if key in flags else value if joined else next(words, "")
+        elif word not in ("run", "tune"):
+            given["config"] = word
+    return given
+
+
+def _given_to_run(campaign: Campaign) -> GivenOptions | None:
+    """The options that `run` had; None if it was another command."""
     if campaign.head.imported_from is not None or tunes(campaign) or campaign.probe:
         return None
-    words = campaign.head.argv[1:]
-    words = words[1:] if words[:1] == ["run"] else words
-    results = _value(words, "results")
-    if campaign.of_a_job and results and Path(results).resolve() != campaign.folder.parent.resolve():
-        words = _replaced(words, {"results": ""})[:-2]  # the service's own folder
-    return words
+    given = _given(campaign)
+    results = given.get("results")
+    if campaign.of_a_job and results and Path(str(results)).resolve() != campaign.folder.parent.resolve():
+        return _only(given, set(given) - {"results"})  # the service's own folder
+    return given
 
 
-def _run(words: Sequence[str], **changed: str) -> str:
+def _run(given: GivenOptions, **changed: str) -> GivenOptions:
     """The same run with some options changed; no campaign is extended, unless that is among them."""
-    instead = {*changed, "extend", *(["launches"] if "blocks" in changed else [])}  # blocks exclude launches
-    kept = _only(words, [option for option in OPTIONS if option.key not in instead])
-    return _command(*kept, *(word for key, value in changed.items() for word in (f"--{BY_KEY[key].name}", value)))
+    excluded = {*changed, "extend"}
+    return {**_only(given, _RUN - excluded), **changed}
 
 
-def _with_rows(words: Sequence[str], campaign: Campaign) -> list[str]:
+def _tune(given: GivenOptions, does: str, **changed: str) -> NextStep:
+    """The same tuning with some options changed."""
+    baseline = [str(given["config"])] if "config" in given else []
+    options = {**_only(given, set(given) - {"config", "json", "fresh", *changed}), **changed}
+    return NextStep(("tune", *baseline), does, options)
+
+
+def _with_rows(given: GivenOptions, campaign: Campaign) -> GivenOptions:
     """Options with ``--chunk``: other commands have other sizes by default."""
     rows = [plan.rows_per_chunk for plan in campaign.plans]
-    if None in rows or {"--chunk", "--left", "--workload"} & set(words):
-        return list(words)
-    return ["--chunk", ",".join(map(str, rows)), *words]
+    if None in rows or {"chunk", "left", "workload"} & set(given):
+        return given
+    return {"chunk": ",".join(map(str, rows)), **given}
 
 
-def _given(words: Sequence[str], name: str) -> bool:
-    return any(word.partition("=")[0] == f"--{name}" for word in words)
+def _only(given: GivenOptions, keys: Collection[str]) -> GivenOptions:
+    return {key: value for key, value in given.items() if key in keys}
 
 
-def _value(words: Sequence[str], name: str) -> str | None:
-    """The value of an option in a command line."""
-    found = None
-    for at, word in enumerate(words):
-        option, joined, value = word.partition("=")
-        if option == f"--{name}":
-            found = value if joined else next(iter(words[at + 1 :]), None)
-    return found
-
-
-def _replaced(words: Sequence[str], values: Mapping[str, str]) -> list[str]:
-    """A command line with other values of some options, without options of its output."""
-    kept: list[str] = []
-    rest = iter(words)
-    for word in rest:
-        name, joined, _ = word.removeprefix("--").partition("=")
-        if word.startswith("--") and name in values:
-            if not joined:
-                next(rest, "")
-        elif word not in ("--json", "--fresh"):
-            kept.append(word)
-    return [*kept, *(word for name, value in values.items() for word in (f"--{name}", value))]
-
-
-def _command(*words: str) -> str:
-    return shlex.join([_PYTHON, "-m", "merge_bench", *words])
-
-
-def _keys(words: Sequence[str]) -> set[str]:
-    """The options that a command line has."""
-    return {option.key for option in OPTIONS if _only(words, [option])}
-
-
-def _only(words: Sequence[str], options: Sequence[Option]) -> list[str]:
-    """Of a command line, these options with their values; a config without its option gets it."""
-    known = {f"--{option.name}": option for option in OPTIONS}
-    names = {option.name for option in options}
-    kept: list[str] = []
-    rest = iter(words)
-    for word in rest:
-        name, joined, value = word.partition("=")
-        option = known.get(name)
-        if option is None:
-            kept += ["--config", word] if "config" in names and not word.startswith("-") else []
-            continue
-        values = [] if option.flag else [value if joined else next(rest, "")]
-        if option.name in names - _OUTPUT:
-            kept += [name, *values]
-    return kept
+def _as_words(options: GivenOptions) -> list[str]:
+    """A command line with these options; of a repeated one with each of its values."""
+    words: list[str] = []
+    for key, value in options.items():
+        name = f"--{key.replace('_', '-')}"
+        words += [name] if value is True else []
+        for text in [value] if isinstance(value, str) else value if isinstance(value, list) else []:
+            words += [name, text]
+    return words

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from merge_bench.analysis import aggregate, diagnostics, metrics
 from merge_bench.analysis.documents.run import RunDocument
-from merge_bench.analysis.statistics import median_interval, outliers, quartiles
-from merge_bench.analysis.verification_state import NOT_BY_US, UNVERIFIED
+from merge_bench.analysis.statistics import outliers
+from merge_bench.analysis.verification_state import NOT_BY_US, UNVERIFIED, State
 from merge_bench.errors import Caution
-from merge_bench.records.campaign import Launch, Run
-from merge_bench.records.recorded_plan import Plan
-from merge_bench.records.schema import IterationLine
-from merge_bench.view.numbers import NULL, gib, ms, number, rows
-from merge_bench.view.report.layout import Column, Page, by_row, grouped
-from merge_bench.view.text import plural
+from merge_bench.merge.exchange import recorded_plane
+from merge_bench.records.campaign import Launch
+from merge_bench.records.recorded_plan import RecordedPlan
+from merge_bench.units import plural
+from merge_bench.view.numbers import NULL, cell, gib, ms, number, rows
+from merge_bench.view.report.content import Page, by_row, grouped
 from merge_bench.view.titles import keys_of, tables_of
 
 _SHOWN = 20
@@ -27,25 +27,28 @@ ALL_WARNINGS = "All warnings"
 PIPELINED = ", overlapped with partition and join (--pipeline on)"
 
 
-def absent(run: Run, workers: int) -> str:
+def absent(document: RunDocument) -> str:
     """Why a run has no bandwidth, phases or link."""
-    if run.imported:
+    if document.imported is not None:
         return "not in the imported text"
-    if run.plan.exchange == "dask":
+    if not recorded_plane(RecordedPlan.of(document.plan).exchange).by_workers:
         return "not measured, because Dask's own shuffle reports no bytes, transfer times or phases of workers"
-    if workers < 2:
+    if len(document.bandwidth_bytes_per_second.per_worker) < 2:
         return "one worker sends nothing to others"
     return "not in the records"
 
 
-def header(page: Page, run: Run, launches: Sequence[Launch], document: RunDocument) -> None:
+def hosts_of(document: RunDocument) -> list[str]:
+    """The hosts of its workers, each once."""
+    return list(dict.fromkeys(worker.host for worker in document.bandwidth_bytes_per_second.per_worker))
+
+
+def header(page: Page, document: RunDocument) -> None:
     """What ran."""
-    plan, config = run.plan, document.config
-    line = next((launch.line for launch in launches if launch.line is not None), None)
-    hosts = list(dict.fromkeys(worker.host for worker in line.workers)) if line is not None else []
+    plan, config = RecordedPlan.of(document.plan), document.config
     page.heading(f"merge_bench · {document.run_id}")
     page.pairs(
-        ("Workers", f"{NULL if plan.workers is None else plan.workers}{_on(hosts)}"),
+        ("Workers", cell(plan.workers) + _on(hosts_of(document))),
         ("Rows per chunk", _chunk(plan)),
         *([("Question", plan.question)] if plan.question else []),
         *_tables(plan),
@@ -53,18 +56,18 @@ def header(page: Page, run: Run, launches: Sequence[Launch], document: RunDocume
         ("Exchange", (plan.exchange or NULL) + (PIPELINED if plan.pipeline else "")),
         *_distribution(plan),
         *([("Runtime filter", "on: rows that cannot have a match were dropped first")] if plan.runtime_filter else []),
-        ("Protocol", (line.cluster.protocol if line is not None else plan.protocol) or NULL),
-        ("Data processed per iteration (GiB)", gib(line.data_bytes if line is not None else None)),
-        ("Iterations", _counts(run, launches)),
+        ("Protocol", document.measured.protocol or NULL),
+        ("Data processed per iteration (GiB)", gib(document.measured.data_bytes)),
+        ("Iterations", f"{document.measured.iterations:,} {_in_launches(document)}"),
         ("Config", config.name + (f" ({config.path})" if config.path else "")),
     )
     for name, value in config.variables.items():
         page.line(f"{name}={value}", indent=2)
-    if line is None:
+    if document.measured.data_bytes is None:
         page.note("unknown: no launch started")
 
 
-def _distribution(plan: Plan) -> Iterable[tuple[str, str]]:
+def _distribution(plan: RecordedPlan) -> Iterable[tuple[str, str]]:
     """Which table is sent whole, or why ``auto`` shuffles both; nothing if nobody asked."""
     broadcast = plan.distribution == "broadcast"
     if broadcast or plan.distribution_reason:
@@ -88,14 +91,14 @@ def imported(page: Page, document: RunDocument) -> None:
     )
 
 
-def _chunk(plan: Plan) -> str:
+def _chunk(plan: RecordedPlan) -> str:
     """Rows per chunk; real tables have none, and are named instead."""
     if plan.rows_per_chunk is not None:
         return rows(plan.rows_per_chunk)
     return f"as in the {(plan.workload and plan.workload.name) or 'tables'}"
 
 
-def _tables(plan: Plan) -> Iterable[tuple[str, str]]:
+def _tables(plan: RecordedPlan) -> Iterable[tuple[str, str]]:
     """Which tables are merged on which keys, if they are not synthetic."""
     work = plan.workload
     if work is None:
@@ -107,24 +110,21 @@ def _tables(plan: Plan) -> Iterable[tuple[str, str]]:
         yield "Keys", keys_of(work)
 
 
-def what_ran(run: Run, launches: Sequence[Launch], document: RunDocument) -> str:
+def what_ran(document: RunDocument) -> str:
     """The problem and where it ran, in one sentence."""
-    plan = run.plan
-    line = next((launch.line for launch in launches if launch.line is not None), None)
-    hosts = list(dict.fromkeys(worker.host for worker in line.workers)) if line is not None else []
-    what = f"{rows(plan.rows_per_chunk)} rows per chunk" if plan.rows_per_chunk is not None else _chunk(plan)
-    what = tables_of(plan) or what
+    plan, data = RecordedPlan.of(document.plan), document.measured.data_bytes
+    what = tables_of(plan) or _chunk(plan) + (" rows per chunk" if plan.rows_per_chunk is not None else "")
     what = what if plan.how in (None, "inner") else f"{plan.how} join, {what}"
-    data = f" of {gib(line.data_bytes)} GiB" if line is not None else ""
-    count, where = _counts(run, launches).split(" ", 1)
-    workers = f"{NULL if plan.workers is None else plan.workers} worker{'s' * (plan.workers != 1)}{_on(hosts)}"
+    workers = f"{NULL} workers" if plan.workers is None else plural(plan.workers, "worker")
+    of_data = f" of {gib(data)} GiB" if data is not None else ""
     return (
-        f"{what}; {workers}; engine {plan.engine or NULL}, exchange {plan.exchange or NULL}{_sent(plan)},"
-        f" config {document.config.name}; {count} iteration{'s' * (count != '1')}{data} {where}"
+        f"{what}; {workers}{_on(hosts_of(document))}; engine {plan.engine or NULL}, exchange {plan.exchange or NULL}"
+        f"{_sent(plan)}, config {document.config.name};"
+        f" {plural(document.measured.iterations, 'iteration')}{of_data} {_in_launches(document)}"
     )
 
 
-def _sent(plan: Plan) -> str:
+def _sent(plan: RecordedPlan) -> str:
     how = f" of the {plan.broadcast_side} table" if plan.distribution == "broadcast" else ""
     if plan.distribution_reason:
         return f" with {plan.distribution}{how} (auto)"
@@ -138,40 +138,52 @@ def _on(hosts: Sequence[str]) -> str:
     return f" on {named}"
 
 
-def _counts(run: Run, launches: Sequence[Launch]) -> str:
-    timed = sum(len(launch.timed) for launch in launches)
-    many = len(launches)
-    planned = "" if many == run.planned_launches else f" of {run.planned_launches:,}"
-    warm = sorted({sum(iteration.warmup for iteration in launch.iterations) for launch in launches}) or [0]
-    named = f"{timed:,} in {many:,}{planned} launch{'' if many == 1 and not planned else 'es'}"
-    return f"{named}, after {' or '.join(map(str, warm))} warm-up" if warm[-1] else named
+def _in_launches(document: RunDocument) -> str:
+    """``in 1 launch, after 1 warm-up``."""
+    made, planned, warmup = document.measured.launches, document.measured.planned_launches, document.measured.warmup
+    launches = plural(made, "launch") if made == planned else f"{made:,} of {planned:,} launches"
+    return f"in {launches}" + (f", after {' or '.join(map(str, warmup))} warm-up" if any(warmup) else "")
 
 
-def totals(page: Page, launches: Sequence[Launch], document: RunDocument, mark: str | None) -> None:
-    """Wall-clock, bandwidth and throughput, with their spread."""
-    parts: tuple[tuple[str, str, Callable[[float | None], str], float | None, aggregate.Value], ...] = (
-        ("Wall-clock", "ms", ms, document.wall_seconds.median, aggregate.wall),
-        ("Bandwidth", "GiB/s", gib, document.bandwidth_bytes_per_second.harmonic_mean, aggregate.bandwidth),
-        ("Throughput", "GiB/s", gib, document.throughput_bytes_per_second.median, aggregate.throughput),
+def figures(page: Page, document: RunDocument, mark: str | None) -> None:
+    """Wall-clock, throughput and bandwidth with their spread, a row each."""
+    printed = ", as printed" if document.imported is not None else ""
+    parts = (
+        ("Wall-clock", "ms", ms, document.wall_seconds),
+        ("Throughput", "GiB/s", gib, document.throughput_bytes_per_second),
+        ("Bandwidth", "GiB/s", gib, document.bandwidth_bytes_per_second.spread),
     )
-    printed = ", as printed" if document.imported else ""
-    intervals = [median_interval(aggregate.samples(launches, value)) for *_, value in parts]
-    cells = []
-    for (what, unit, form, middle, value), interval in zip(parts, intervals, strict=True):
-        values = aggregate.each(launches, value)
-        low, _, high = quartiles(values) if values else (None, None, None)
-        spread = [form(each) for each in (middle, low, high, min(values, default=None), max(values, default=None))]
-        ends = NULL if interval is None else f"{form(interval.low)}–{form(interval.high)}"
-        cells.append([f"{what}{printed} ({unit})", *spread, ends])
-    page.heading("Totals (median over launches; quartiles Q1 and Q3, min and max over iterations)")
-    page.table(*by_row(("", "Median", "Q1", "Q3", "Min", "Max", "95 %\ninterval"), cells, [0]), mark=mark)
-    if intervals[0] is None:
-        page.note(f"95 % interval: needs at least 6 launches; this run has {len(launches)}")
+    cells = [
+        (
+            f"{name}{printed} ({unit})",
+            form(found.median),
+            *(_ends(form, ends) for ends in (found.quartiles, (found.min, found.max))),
+            _ends(form, found.ci95, ""),
+        )
+        for name, unit, form, found in parts
+        if found is not None
+    ]
+    page.table(*by_row(("", "Median", "Quartiles", "Min–max", "95 % interval"), cells, [0]), mark=mark)
+
+
+def _ends(
+    form: Callable[[float | None], str], ends: tuple[float | None, float | None] | None, absent: str = NULL
+) -> str:
+    return absent if ends is None or None in ends else f"{form(ends[0])}–{form(ends[1])}"
+
+
+def totals(page: Page, document: RunDocument, mark: str | None) -> None:
+    """The same with what the interval says."""
+    page.heading("Totals (median over launches; quartiles, min and max over iterations)")
+    figures(page, document, mark)
+    wall, launches = document.wall_seconds, document.measured.launches
+    if wall.ci95_ranks is None or wall.ci95_coverage is None:
+        page.note(f"95 % interval: needs at least 6 launches; this run has {launches}")
     else:
-        first, last = intervals[0].ranks
+        first, last = wall.ci95_ranks
         page.line(
-            f"The interval ends at ranks {first} and {last} of {len(launches)} sorted launches; "
-            f"it contains the median with {intervals[0].coverage * 100:.1f} % confidence.",
+            f"The interval ends at ranks {first} and {last} of {launches} sorted launches; "
+            f"it contains the median with {100 * wall.ci95_coverage:.1f} % confidence.",
             "dim",
         )
 
@@ -181,63 +193,58 @@ def of_limit(share: float | None) -> str:
     return NULL if share is None else "> 100" if share > diagnostics.EXCEEDED else f"{100 * share:.0f}"
 
 
-def limited_by(run: Run, document: RunDocument) -> str:
+def limited_by(document: RunDocument) -> str:
     """What limits the merge, with its reason, or why that is not known."""
     found = document.bottleneck
-    if found is None:
-        return f"unknown: {absent(run, len(document.bandwidth_bytes_per_second.per_worker))}"
-    return f"{found.what}: {found.because}"
+    return f"unknown: {absent(document)}" if found is None else f"{found.what}: {found.because}"
 
 
 def iterations(page: Page, launches: Sequence[Launch], mark: str | None) -> None:
     """The table that the field knows; the first and the last rows of a long one."""
-    found: list[tuple[Launch, IterationLine, bool]] = [
-        (launch, iteration, far)
+    cells: list[Sequence[str]] = [
+        (
+            str(launch.index) if len(launches) > 1 else "",
+            str(iteration.index),
+            ms(iteration.wall_seconds),
+            gib(metrics.iteration_bandwidth(iteration)),
+            gib(aggregate.throughput(launch, iteration)),
+            "outlier" if far else "",
+        )
         for launch in launches
         for iteration, far in zip(launch.timed, outliers([i.wall_seconds for i in launch.timed]), strict=True)
     ]
-    long = len(found) > _SHOWN and not page.whole
-    shown = [*found[:_ENDS], *found[-_ENDS:]] if long else found
-    columns = [
-        Column("Launch", [str(launch.index) for launch, _, _ in shown] if len(launches) > 1 else []),
-        Column("Iteration", [str(iteration.index) for _, iteration, _ in shown]),
-        Column("Wall-clock\n(ms)", [ms(iteration.wall_seconds) for _, iteration, _ in shown]),
-        Column("Bandwidth\n(GiB/s)", [gib(metrics.iteration_bandwidth(iteration)) for _, iteration, _ in shown]),
-        Column("Throughput\n(GiB/s)", [gib(aggregate.throughput(launch, iteration)) for launch, iteration, _ in shown]),
-        Column("", ["outlier" if far else "" for _, _, far in shown], text=True),
-    ]
+    count, long = len(cells), len(cells) > _SHOWN and not page.whole
     if long:
-        columns = [Column(c.heading, [*c.cells[:_ENDS], "…" * any(c.cells), *c.cells[_ENDS:]], c.text) for c in columns]
+        first, last = cells[:_ENDS], cells[-_ENDS:]
+        cells = [*first, ["…" if any(column) else "" for column in zip(*first, *last, strict=True)], *last]
     page.heading("Iterations")
-    page.table(*columns, mark=mark)
+    headings = ("Launch", "Iteration", "Wall-clock\n(ms)", "Bandwidth\n(GiB/s)", "Throughput\n(GiB/s)", "")
+    page.table(*by_row(headings, cells, [5]), mark=mark)
     if long:
-        page.line(f"Shown: the first and last {_ENDS} of {len(found):,} iterations; the records contain all.", "dim")
+        page.line(f"Shown: the first and last {_ENDS} of {count:,} iterations; the records contain all.", "dim")
 
 
-def link(page: Page, run: Run, workers: int, document: RunDocument, mark: str | None) -> None:
+def link(page: Page, document: RunDocument, mark: str | None) -> None:
     """What the link could carry, and which share of it the merge used."""
     found = document.link
-    if found is None and workers == 1:
-        page.note(f"link, transports: {absent(run, workers)}")
+    if found is None and len(document.bandwidth_bytes_per_second.per_worker) == 1:
+        page.note(f"link, transports: {absent(document)}")
         return
     page.heading("Link")
-    fraction = found.fraction if found else None
-    limit = found.limit_bytes_per_second if found else None
-    unchecked = found.not_checked if found else None
-    shown = [
-        ("Link limit of a worker (GiB/s)", gib(limit) + (f"; {unchecked}" if unchecked else "")),
-        ("Exchange speed (% of link limit)", of_limit(fraction)),
-    ]
-    if found and found.check_bytes_per_second and limit:
-        shown.insert(1, ("Link limit by ucx_perftest (GiB/s)", gib(found.check_bytes_per_second)))
-    pipelined = found is not None and run.plan.pipeline
-    if found and pipelined:
+    if found is None:
+        page.pairs(("Link limit of a worker (GiB/s)", NULL), ("Exchange speed (% of link limit)", NULL), mark=mark)
+        page.note(f"link limit: {absent(document)}")
+        return
+    limit, pipelined = found.limit_bytes_per_second, RecordedPlan.of(document.plan).pipeline
+    shown = [("Link limit of a worker (GiB/s)", gib(limit) + (f"; {found.not_checked}" if found.not_checked else ""))]
+    if found.check_bytes_per_second and limit:
+        shown.append(("Link limit by ucx_perftest (GiB/s)", gib(found.check_bytes_per_second)))
+    shown.append(("Exchange speed (% of link limit)", of_limit(found.fraction)))
+    if pipelined:
         shown.append(("Wall-clock ÷ bytes at the link limit (×)", number(found.wall_ratio)))
     page.pairs(*shown, mark=mark)
     if pipelined:
         page.line("Both frames are sent at the same time, so each gets only a share of the link's bandwidth.", "dim")
-    if found is None:
-        page.note(f"link limit: {absent(run, workers)}")
 
 
 def memory_rate(page: Page, document: RunDocument, mark: str | None) -> None:
@@ -253,35 +260,25 @@ def memory_rate(page: Page, document: RunDocument, mark: str | None) -> None:
         )
 
 
-def verification(page: Page, run: Run, launches: Sequence[Launch], document: RunDocument) -> None:
+def verification(page: Page, document: RunDocument) -> None:
     """Whether the numbers rest on a proven result, and how it was proven."""
-    page.heading("Verification")
-    verdict(page, run, launches, document)
-
-
-def verdict(page: Page, run: Run, launches: Sequence[Launch], document: RunDocument) -> None:
-    """The same without a heading."""
-    checks = [check for launch in run.launches for check in launch.verifications]
-    wrong = [check for check in checks if not check.ok]
-    if run.verify == "off":
-        page.line("UNVERIFIED: the merge result was not checked (--verify off)", "bold yellow")
-    elif run.imported:
-        page.line(f"{UNVERIFIED}: {NOT_BY_US}", "bold yellow")
-    elif wrong:
-        worst = wrong[0]
-        page.line(f"WRONG RESULT: {worst.message or 'the merge result was wrong'}", "bold red")
-        page.line(f"rows {rows(worst.rows)}, expected {rows(worst.expected_rows)}", indent=2)
-        page.line(f"checksum {worst.checksum or NULL}, expected {worst.expected_checksum or NULL}", indent=2)
-    elif document.verified:
-        last = next(launch for launch in reversed(launches) if launch.verifications).verifications[-1]
-        passed = f"all {len(checks)} checks passed" if len(checks) > 1 else "1 check passed"
-        page.line(
-            f"verified: {rows(last.rows)} rows, checksum {last.checksum or NULL}; {passed} ({last.how})",
-            "green",
-        )
-    else:
-        passed = f"{plural(len(checks), 'check')} passed"
-        page.line(f"UNVERIFIED: {passed}, but other requested checks are missing", "yellow")
+    found = document.verification
+    match State(found.state):
+        case State.OFF:
+            page.line("UNVERIFIED: the merge result was not checked (--verify off)", "bold yellow")
+        case State.IMPORTED:
+            page.line(f"{UNVERIFIED}: {NOT_BY_US}", "bold yellow")
+        case State.WRONG:
+            page.line(f"WRONG RESULT: {found.message or 'the merge result was wrong'}", "bold red")
+            page.line(f"rows {rows(found.rows)}, expected {rows(found.expected_rows)}", indent=2)
+            page.line(f"checksum {cell(found.checksum)}, expected {cell(found.expected_checksum)}", indent=2)
+        case State.VERIFIED:
+            passed = f"all {found.checks} checks passed" if found.checks > 1 else "1 check passed"
+            checksum = f"checksum {cell(found.checksum)}"
+            page.line(f"verified: {rows(found.rows)} rows, {checksum}; {passed} ({found.how})", "green")
+        case State.MISSING:
+            passed = f"{plural(found.checks, 'check')} passed"
+            page.line(f"UNVERIFIED: {passed}, but other requested checks are missing", "yellow")
 
 
 def findings(page: Page, documents: Sequence[RunDocument], others: Sequence[Caution] = ()) -> None:
@@ -325,8 +322,10 @@ def error_lines(documents: Sequence[RunDocument]) -> list[str]:
     return lines
 
 
-def warnings(page: Page, found: Iterable[Caution]) -> None:
+def warnings(page: Page, found: Collection[Caution], heading: str = "Warnings") -> None:
     """Code, message and remedy of each, as lines."""
+    if found and heading:
+        page.heading(heading)
     for caution in found:
         page.line(f"{caution.code}: {caution.message}", "yellow")
         if caution.remedy:

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TextIO
 
 from merge_bench.analysis.documents.run import Lane, Protocols, Traffic
-from merge_bench.analysis.documents.transports import Pair, TransportsDocument
+from merge_bench.analysis.documents.setup import Pair, TransportsDocument
 from merge_bench.records.schema import SizeRange
 from merge_bench.view.numbers import mib
-from merge_bench.view.report.layout import Column, Page, by_pair, by_row, grouped, page_on
+from merge_bench.view.report.content import Column, Page, by_pair, by_row, grouped
 from merge_bench.view.report.run_sections import warnings
+from merge_bench.view.report.terminal import page_on
 
 _PAIRS_SHOWN = 6
 _LARGEST_MATRIX = 8
@@ -25,9 +26,7 @@ def print_survey(document: TransportsDocument, *, show_available: bool, file: Te
         protocols(page, by_protocols(document.pairs))
         if show_available:
             available(page, document.available)
-        if document.warnings:
-            page.heading("Warnings")
-            warnings(page, document.warnings)
+        warnings(page, document.warnings)
 
 
 def by_protocols(pairs: Sequence[Pair]) -> Sequence[Protocols]:

@@ -1,31 +1,51 @@
-"""The outcome of `tune` for people: single settings, combination, ablation, confirmation, what was left out."""
+"""The outcome of `tune` for people: single settings, combination, ablation, confirmation, what was left out.
+
+Then the same in a report, drawn, and what single settings did for others.
+"""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import TextIO
 
 from msgspec.structs import replace
 
 from merge_bench.analysis.documents.tune import PrunedValue
+from merge_bench.analysis.published import SettingEffect
+from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import TuneLine
 from merge_bench.tune.evaluator import UNDECIDED
 from merge_bench.tune.head_to_head import level
-from merge_bench.tune.result import GAINED, Result, decision_of, name_of
-from merge_bench.view.numbers import ends, ratio
-from merge_bench.view.report.layout import Column, Page, by_row, page_on
-from merge_bench.view.report.next_step import NextStep
-from merge_bench.view.text import capitalized, plural
+from merge_bench.tune.result import GAINED, Result, decision_of, name_of, recorded_result_of, result_of
+from merge_bench.tune.stage import steps_of
+from merge_bench.units import plural
+from merge_bench.view.numbers import ends, gib, number, ratio
+from merge_bench.view.plot.charts import Bar, bars
+from merge_bench.view.plot.marks import Chart
+from merge_bench.view.plot.tuning import tunings
+from merge_bench.view.report.content import Column, Page, by_row
+from merge_bench.view.report.next_step import NextStep, after_recorded_tuning
+from merge_bench.view.report.terminal import page_on
+from merge_bench.view.text import capitalized
+from merge_bench.view.titles import size_of
 
 BEST_ESTIMATE = "among the best estimates; tested on new launches, see below"
 """Why an undecided candidate is in the confirmation."""
 
 
 def print_tuning(
-    result: Result, *, sizes: Sequence[str], metric: str, pruned: Sequence[PrunedValue] = (),
-    details: bool = True, step: NextStep | None = None, remarks: Sequence[str] = (), file: TextIO | None = None,
+    result: Result,
+    *,
+    sizes: Sequence[str],
+    metric: str,
+    pruned: Sequence[PrunedValue] = (),
+    details: bool = True,
+    step: NextStep | None = None,
+    remarks: Sequence[str] = (),
+    file: TextIO | None = None,
     width: int | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Print it on `file` (standard output), the conclusion last, so that a terminal shows it.
 
     `sizes`: what each plan is called; `pruned`: values that cannot help here; `details`: whether to name each of them;
@@ -92,8 +112,8 @@ def confirmed(result: Result, sizes: Sequence[str], metric: str) -> list[str]:
     """What new launches showed at each size, of each candidate if there are several: a sentence for each."""
     several = len({line.config for line in result.confirmation}) > 1
     return [
-        f"{f'{line.config}, ' * several}{metric} at {sizes[line.plan]}: {ratio(line.ratio)} × {result.baseline}"
-        f" {ends(line.low, line.high)}, {line.reason}"
+        f"{f'{line.config}, ' if several else ''}{metric} at {sizes[line.plan]}: {ratio(line.ratio)} ×"
+        f" {result.baseline} {ends(line.low, line.high)}, {line.reason}"
         for line in result.confirmation
     ]
 
@@ -160,7 +180,8 @@ def _counts(result: Result) -> list[str]:
     if best is None:
         return [f"{sentence}."]
     estimate = f"{ratio(best.ratio)} × {result.baseline} ({ends(best.low, best.high)})"
-    open_still = ", not confirmed on new launches" * (not result.broken_off) * (best.config == result.unconfirmed)
+    untested = not result.broken_off and best.config == result.unconfirmed
+    open_still = ", not confirmed on new launches" if untested else ""
     which = "" if len(result.undecided) == 1 else "; the best of these is"
     return [f"{sentence}{which or ':'} {best.config}: {estimate} in {plural(best.launches, 'block')}{open_still}."]
 
@@ -183,9 +204,13 @@ def _not_combined(result: Result) -> list[str]:
 
 
 def _steps(
-    page: Page, title: str, lines: Sequence[TuneLine], *, sizes: Sequence[str] | None = None,
+    page: Page,
+    title: str,
+    lines: Sequence[TuneLine],
+    *,
+    sizes: Sequence[str] | None = None,
     sets: Mapping[str, str] | None = None,
-) -> None:  # fmt: skip
+) -> None:
     if not lines:
         return
     page.heading(title)
@@ -202,3 +227,72 @@ def _steps(
     variables = [(sets or {}).get(line.setting or "", "") for line in lines]
     sets_column = [Column("Sets", variables, text=True)] if any(variables) else []
     page.wide_table([Column("Setting", [name_of(line) for line in lines], text=True)], measured, decided, sets_column)
+
+
+def write_recorded_outcome(page: Page, campaign: Campaign) -> None:
+    """What was found and how sure it is, drawn, and what the config sets."""
+    result = recorded_result_of(campaign)
+    asked = campaign.plans[0].tune
+    note = after_recorded_tuning(campaign).note
+    write_outcome(page, result, _sizes(campaign), (asked and asked.metric) or "throughput", note)
+    charts = tunings(steps_of(campaign), _sizes(campaign).__getitem__)
+    for chart in charts[-1:]:  # the confirmation, or as far as the search went
+        page.chart(chart)
+    if result.winner is not None:
+        page.heading(f"Settings of {result.winner.config.name}")
+        page.code("\n".join(f"{name}={shlex.quote(value)}" for name, value in result.winner.config.variables.items()))
+
+
+def write_tuning(page: Page, campaign: Campaign) -> None:
+    """Every step of the search, drawn phase by phase."""
+    page.section("Tuning")
+    sizes = _sizes(campaign)
+    write_steps(page, result_of(campaign), sizes)
+    for chart in tunings(steps_of(campaign), sizes.__getitem__):
+        page.chart(chart)
+
+
+def _sizes(campaign: Campaign) -> list[str]:
+    return [size_of(campaign, plan) for plan in range(len(campaign.plans))]
+
+
+def write_published(page: Page, effects: Sequence[SettingEffect]) -> None:
+    """What single settings did for others, as a table and as the bar graph of its report."""
+    page.section("Published effects of single settings")
+    rates = [each for each in effects if each.metric == "throughput"]
+    headings = ("Setting", "Variables", "Base config", "Metric", "Baseline\n(GiB/s)", "With setting\n(GiB/s)", "Ratio")
+    rows = [
+        (
+            each.label,
+            " ".join(f"{name}={value}" for name, value in each.variables.items()),
+            each.beside,
+            each.metric,
+            gib(each.baseline),
+            gib(each.value),
+            number(each.ratio),
+            each.section,
+            each.note or "",
+        )
+        for each in effects
+    ]
+    page.table(*by_row((*headings, "Section", "Note"), rows, (0, 1, 2, 3, 7, 8)))
+    page.chart(published_effects(rates))
+    for source in dict.fromkeys(each.source.rpartition(", ")[0] for each in effects):
+        page.line(f"Published: {source}; ratios are recomputed from the printed values.", "dim")
+
+
+def published_effects(effects: Sequence[SettingEffect]) -> Chart:
+    """What single settings made of others' throughput, as the bar graph of their report has it."""
+    names = [each.label if each.beside == "default" else f"{each.label}, added to {each.beside}" for each in effects]
+    return bars(
+        [
+            (name, (Bar(name, 0, each.ratio, remark=each.note or "", published=True),))
+            for name, each in zip(names, effects, strict=True)
+            if each.ratio is not None
+        ],
+        title="Speed-up in throughput by setting, as published",
+        axis="Speed-up in throughput (1 = the baseline)",
+        unit="×",
+        line=1.0,
+        note="One launch each; added to the default config unless stated otherwise",
+    )

@@ -7,9 +7,10 @@ from operator import attrgetter
 
 from merge_bench.analysis.aggregate import WorkerFigures, pair_figures
 from merge_bench.analysis.diagnostics import overloaded, straggling
-from merge_bench.records.campaign import Launch, Run
+from merge_bench.analysis.documents.run import RunDocument
+from merge_bench.records.campaign import Launch
 from merge_bench.view.numbers import gib, mib, ms, number, rows
-from merge_bench.view.report.layout import Column, Page, by_pair
+from merge_bench.view.report.content import Column, Page, by_pair
 from merge_bench.view.report.run_sections import absent
 
 _LARGEST_MATRIX = 8
@@ -18,7 +19,7 @@ _MOST_ROWS = 64
 NOT_MEASURED = "not measured"
 
 
-def table(page: Page, run: Run, workers: Sequence[WorkerFigures], mark: str | None) -> None:
+def table(page: Page, document: RunDocument, workers: Sequence[WorkerFigures], mark: str | None) -> None:
     """One row a worker; the slowest, the overloaded and the straggler are named in the last column."""
     shown = list(workers) if page.whole else _selection(workers)
     who = [
@@ -48,15 +49,15 @@ def table(page: Page, run: Run, workers: Sequence[WorkerFigures], mark: str | No
     columns = (("bandwidth", "bandwidth.mean"), ("phases", "partition"), ("received rows", "received_rows"))
     lacking = [name for name, field in columns if any(attrgetter(field)(w) is None for w in shown)]
     if lacking:
-        page.note(f"{', '.join(lacking)}: {absent(run, len(workers))}")
+        page.note(f"{', '.join(lacking)}: {absent(document)}")
     if any(w.memory.peak is None for w in shown):
         page.note("peak memory: not measured")
 
 
-def pairs(page: Page, workers: int, launches: Sequence[Launch], mark: str | None) -> None:
+def pairs(page: Page, launches: Sequence[Launch], mark: str | None) -> None:
     """Bytes and rate of every ordered pair, for a few workers."""
-    traffic = pair_figures(launches) if workers <= _LARGEST_MATRIX else {}
-    if not traffic:
+    traffic = pair_figures(launches)
+    if not traffic or len({rank for pair in traffic for rank in pair}) > _LARGEST_MATRIX:
         return
     page.heading("Pairs: data sent per iteration (MiB), from row to column")
     page.table(*by_pair({pair: mib(figures.bytes) for pair, figures in traffic.items()}), mark=mark)

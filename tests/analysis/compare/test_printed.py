@@ -14,6 +14,7 @@ from merge_bench.analysis.compare.document import compare
 from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.records.reader import read_campaign
 from merge_bench.view.report.comparison import markdown, percent, print_comparison, strip
+from merge_bench.view.report.markdown import escaped
 from merge_bench.view.report.next_step import NextStep
 from tests.analysis.compare.test_document import NOISE, SIX, failing, faster, on_busy_host
 from tests.helpers.synthetic_campaigns import Script, interleaved, write_campaign
@@ -52,11 +53,11 @@ def test_the_verdict_comes_last_and_once_with_what_it_rests_on(tuned: Path) -> N
 
 
 def test_without_details_there_is_the_verdict_alone_and_what_to_do_next(tuned: Path) -> None:
-    file, step = io.StringIO(), NextStep("merge_bench report x", "draws it")
+    file, step = io.StringIO(), NextStep(("report", "x"), "draws it")
     print_comparison(document(tuned), metric="throughput", details=False, step=step, file=file)
     assert file.getvalue().splitlines()[3:] == [
         "", "Verdict on throughput", "tuned against base · 1,000,000 rows per chunk, 2 workers", FASTER,
-        "Next: merge_bench report x", "      (draws it)",
+        "Next: python -m merge_bench report x", "      (draws it)",
     ]  # fmt: skip
 
 
@@ -227,7 +228,7 @@ def test_shares_are_shown_in_percent(share: float, shown: str) -> None:
 
 def test_markdown_says_the_same(tuned: Path) -> None:
     lines = markdown(document(tuned), metric="throughput").splitlines()
-    assert lines[0] == f"* Result `{tuned}`"
+    assert lines[0] == f"* Result: {escaped(str(tuned))}"
     assert lines[2] == "### tuned against base · 1,000,000 rows per chunk, 2 workers"
     assert lines[4].startswith("**FASTER: 1.250 × as fast in throughput (")
     table = [line for line in lines if line.startswith("| ")]

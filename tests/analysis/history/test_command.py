@@ -118,7 +118,7 @@ def test_a_noise_floor_that_says_nothing_is_no_percentage(results: Path, floor: 
 def test_results_of_one_day_have_their_times_in_the_picture(results: Path) -> None:
     def ends(folder: Path) -> tuple[str, str]:
         (chart,) = charts_of(document(folder))
-        first, *_, last = (chart.picture.x.ticks or {}).values()
+        first, *_, last = (chart.x.ticks or {}).values()
         return first, last
 
     assert ends(results) == ("9 Oct", "17 Nov")

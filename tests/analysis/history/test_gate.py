@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from merge_bench.analysis.compare.document import ONE_NIGHT
-from merge_bench.analysis.compare.fail_on import Gate, asked_for, passed
-from merge_bench.analysis.compare.samples import METRICS
+from merge_bench.analysis.compare.fail_on import Gate, gate_summary
+from merge_bench.analysis.compare.judging import METRICS
 from merge_bench.analysis.documents.error import Failure
 from merge_bench.analysis.history import document as documents
+from merge_bench.config.options import RunOptions
 from merge_bench.errors import UsageError
 from merge_bench.records.reader import read_campaign
 from merge_bench.view.report.comparison import print_comparison
@@ -25,12 +26,9 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def gate(results: Path, *fail_on: str, allow_no_baseline: bool | None = None) -> Gate:
-    values = {
-        "against": "history", "fail_on": fail_on, "threshold": 0.02, "results": str(results),
-        "allow_no_baseline": allow_no_baseline,
-    }  # fmt: skip
-    found = asked_for(values, compared=1, runs=1)
+def gate(results: Path, *fail_on: str, allow_no_baseline: bool = False) -> Gate:
+    options = RunOptions(against="history", fail_on=fail_on, results=str(results), allow_no_baseline=allow_no_baseline)
+    found = Gate.from_options(options, compared=1, runs=1)
     assert found is not None
     return found
 
@@ -39,7 +37,7 @@ def held(results: Path, night: int, *fail_on: str) -> tuple[str, int]:
     """The verdict on the result of that night, and the exit status, when it was the last one."""
     for later in sorted(results.glob("0*"))[night + 1 :]:
         shutil.rmtree(later)
-    document, status = gate(results, *fail_on).hold(read_campaign(next(results.glob(f"{night:04d}-*"))))
+    document, status = gate(results, *fail_on).evaluate(read_campaign(next(results.glob(f"{night:04d}-*"))))
     return document.comparisons[0].verdict if document.comparisons else "", status
 
 
@@ -88,7 +86,7 @@ def test_a_verdict_against_one_result_knows_the_nights_from_history_or_says_that
 
     def against(results: Path) -> tuple[str, list[str]]:
         one, other = (read_campaign(results / f"00{night}-tcp") for night in (12, 19))  # 3 % apart, unchanged
-        found = Gate(one, ("slower",), 0.02).hold(other)[0].comparisons[0]
+        found = Gate(one, ("slower",), 0.02).evaluate(other)[0].comparisons[0]
         return found.verdict, found.caveats
 
     assert against(tmp_path) == ("INCONCLUSIVE", [])
@@ -104,7 +102,7 @@ def test_a_verdict_against_one_result_needs_no_scipy(tmp_path: Path, monkeypatch
     for name in ("scipy", "scipy.stats"):
         monkeypatch.setitem(sys.modules, name, None)
     one, other = (read_campaign(tmp_path / f"00{night}-tcp") for night in (12, 19))
-    document, _ = Gate(one, ("slower",), 0.02).hold(other)
+    document, _ = Gate(one, ("slower",), 0.02).evaluate(other)
     assert len(document.comparisons) == len(METRICS)
 
 
@@ -114,7 +112,7 @@ def test_the_noise_from_night_to_night_is_no_loss(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(made_up, "NIGHT_NOISE", 0.03)
     write(tmp_path, Nights(count=20, shift=99, launches=5))  # the last one is 3 % slower than the median night
-    document, status = gate(tmp_path, "slower").hold(read_campaign(tmp_path / "0019-tcp"))
+    document, status = gate(tmp_path, "slower").evaluate(read_campaign(tmp_path / "0019-tcp"))
     assert document is not None
     assert (document.comparisons[0].verdict, document.comparisons[0].reason, status) == (
         "INCONCLUSIVE", "within-noise", 0
@@ -126,7 +124,7 @@ def test_the_noise_from_night_to_night_is_no_loss(tmp_path: Path, monkeypatch: p
         "INCONCLUSIVE: the difference is no larger than what 19 results of the level can tell from noise; "
         in page.getvalue()
     )
-    said = page.getvalue() + passed(document, metric="throughput", fail_on=["slower"])
+    said = page.getvalue() + gate_summary(document, metric="throughput", fail_on=["slower"])
     assert "launches of each config" not in said
     assert "more launches" not in said
 
@@ -134,10 +132,10 @@ def test_the_noise_from_night_to_night_is_no_loss(tmp_path: Path, monkeypatch: p
 def test_the_first_results_have_nothing_to_be_held_against(tmp_path: Path) -> None:
     write(tmp_path, Nights(count=3, shift=99))
     gates = ["slower"], ["inconclusive"], ["not-faster"], []
-    found = [gate(tmp_path, *on).hold(read_campaign(tmp_path / "0002-tcp")) for on in gates]
+    found = [gate(tmp_path, *on).evaluate(read_campaign(tmp_path / "0002-tcp")) for on in gates]
     why = f"nothing was compared: 3 earlier results of this merge are needed, and {tmp_path} has 2"
     assert [(document.notes, status) for document, status in found] == [([why], 5)] * 4
-    assert [passed(document, metric="throughput", fail_on=["slower"]) for document, _ in found] == [""] * 4
+    assert [gate_summary(document, metric="throughput", fail_on=["slower"]) for document, _ in found] == [""] * 4
     assert found[0][0].error == Failure("nothing-compared", f"{why}; --allow-no-baseline lets this pass")
 
 
@@ -145,15 +143,15 @@ def test_the_first_results_pass_if_that_is_meant(tmp_path: Path) -> None:
     write(tmp_path, Nights(count=3, shift=99))
     for on in (["slower"], ["inconclusive"], []):
         allowed = gate(tmp_path, *on, allow_no_baseline=True)
-        document, status = allowed.hold(read_campaign(tmp_path / "0002-tcp"))
+        document, status = allowed.evaluate(read_campaign(tmp_path / "0002-tcp"))
         assert (document.error, status) == (None, 0)
-        said = passed(document, metric="throughput", fail_on=on)
+        said = gate_summary(document, metric="throughput", fail_on=on)
         assert said == f"{document.notes[0]}; this passes, because of --allow-no-baseline"
 
 
 def test_a_result_is_not_held_against_itself(tmp_path: Path) -> None:
     write(tmp_path, Nights(count=20, shift=99))
-    document, _ = gate(tmp_path).hold(read_campaign(tmp_path / "0019-tcp"))
+    document, _ = gate(tmp_path).evaluate(read_campaign(tmp_path / "0019-tcp"))
     assert document is not None
     assert document.comparisons[0].level_of == 19
     assert document.results[0].path == str(tmp_path / "0018-tcp")
@@ -162,8 +160,4 @@ def test_a_result_is_not_held_against_itself(tmp_path: Path) -> None:
 
 def test_several_configs_are_refused() -> None:
     with pytest.raises(UsageError, match="takes one config"):
-        asked_for(
-            {"against": "history", "fail_on": (), "threshold": 0.02, "results": "results", "allow_no_baseline": None},
-            compared=2,
-            runs=2,
-        )
+        Gate.from_options(RunOptions(against="history"), compared=2, runs=2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from merge_bench.analysis.history.index import Index
+from merge_bench.analysis.history.index import HistoryIndex
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 
 
@@ -18,9 +18,9 @@ def test_a_table_is_one_series_whatever_it_is_called(tmp_path: Path) -> None:
 
     for path in ("data/orders", "../data/orders/", "/data/orders"):
         result(path, "f1")
-    assert [len(Index([tmp_path]).entries(series)) for series in Index([tmp_path]).series()] == [3]
+    assert [len(HistoryIndex([tmp_path]).runs(series)) for series in HistoryIndex([tmp_path]).series()] == [3]
     result("data/orders", "f2")
     result("data/orders", None)
     result("data/orders", None)
-    found = Index([tmp_path])
-    assert sorted(len(found.entries(series)) for series in found.series()) == [1, 2, 3]
+    found = HistoryIndex([tmp_path])
+    assert sorted(len(found.runs(series)) for series in found.series()) == [1, 2, 3]

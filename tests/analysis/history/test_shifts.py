@@ -7,8 +7,7 @@ import pytest
 
 from benchmarks import history_alarms as made
 from merge_bench.analysis.history import shifts
-from merge_bench.analysis.history.findings import DRIFTS, NOISE, findings, gradual
-from merge_bench.analysis.history.shifts import find_shifts
+from merge_bench.analysis.history.shifts import DRIFTS, NOISE, find_shifts, findings, gradual
 
 SERIES = 25
 

@@ -12,7 +12,7 @@ import pytest
 
 import merge_bench
 from merge_bench import cli
-from merge_bench.analysis.predict.gpus import GPUS, recognised
+from merge_bench.analysis.predict.whatif import GPUS, recognised_gpu
 from merge_bench.errors import UsageError
 from tests.analysis.predict.made_up import Cluster, Setup, write, write_probe
 
@@ -200,7 +200,7 @@ def test_another_gpu_is_scaled_by_memory_bandwidth_unless_it_was_measured(tmp_pa
     ],
 )
 def test_gpus_are_recognised_by_their_drivers_names(driver: str, name: str | None) -> None:
-    assert recognised(driver) == (GPUS[name] if name else None)
+    assert recognised_gpu(driver) == (GPUS[name] if name else None)
 
 
 def test_the_page_lists_the_memory_bandwidths_that_are_used() -> None:

@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 
-from merge_bench.analysis.predict.basis import interval
 from merge_bench.analysis.predict.document import predict
-from merge_bench.analysis.predict.fit import Point, fit, line, replicates
-from merge_bench.analysis.predict.gather import gather
-from merge_bench.analysis.predict.samples import Measured, Sample, Shape
+from merge_bench.analysis.predict.fit import Point, fit, interval, line, replicates
+from merge_bench.analysis.predict.gather import Measured, Sample, Shape, gather
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError
 from merge_bench.records.reader import read_campaign

@@ -14,8 +14,8 @@ import pytest
 
 from merge_bench.analysis import metrics
 from merge_bench.analysis.verification_state import State, state_of
-from merge_bench.campaign.importing import to_records as importing
-from merge_bench.campaign.importing.to_records import import_text
+from merge_bench.campaign import import_report as importing
+from merge_bench.campaign.import_report import import_text
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.codec import validate

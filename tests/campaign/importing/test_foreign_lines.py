@@ -15,8 +15,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from merge_bench.campaign.importing.text import Report
-from merge_bench.campaign.importing.to_records import import_text
+from merge_bench.campaign.cudf_merge_report import Report
+from merge_bench.campaign.import_report import import_text
 from merge_bench.errors import UsageError
 from merge_bench.records.reader import read_campaign
 from merge_bench.view.report.run import print_report

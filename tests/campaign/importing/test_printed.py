@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from merge_bench.campaign.importing.printed import read_bytes, read_rate, read_time
+from merge_bench.campaign.cudf_merge_report import read_bytes, read_rate, read_time
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from merge_bench.merge.engines.cpu_base import FEWEST_ROWS, WIDE_L2, bucket_count, bucket_rows
-from merge_bench.merge.stores import LINES, PLAIN, most_streams
+from merge_bench.merge.partition import LINES, PLAIN, most_streams
 
 JOIN_ROWS = 1 << 17
 

@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 
 from merge_bench.errors import UsageError
 from merge_bench.merge.engines import descriptions, engine_class
-from merge_bench.merge.engines.base import Engine, JoinShape
+from merge_bench.merge.engines.base import Engine, How, JoinShape
 from merge_bench.merge.engines.cpu_base import HostEngine
 from merge_bench.merge.frame import Frame
-from merge_bench.merge.how import How
-from merge_bench.merge.stores import LINES, WAYS
+from merge_bench.merge.partition import LINES, WAYS
 from tests.helpers import merge_cases
 from tests.helpers.examples import examples
 from tests.helpers.frames import as_value, multiset, random_table, seeds

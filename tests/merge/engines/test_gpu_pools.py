@@ -9,7 +9,7 @@ import pytest
 
 from merge_bench.campaign.cluster_session import set_up_devices
 from merge_bench.errors import UsageError
-from merge_bench.merge import steps
+from merge_bench.merge import worker
 from merge_bench.merge.engines import gpu_memory
 from merge_bench.merge.engines.gpu_memory import GpuMemory
 from merge_bench.records.schema import Worker
@@ -42,7 +42,7 @@ class Cluster:
 
     def do(self, rank: int, step: Callable[..., Any], *arguments: Any) -> Any:
         gpu = self.gpus[rank]
-        if step is steps.open_device:
+        if step is worker.open_device:
             self.free[gpu] -= GB
         elif step is gpu_memory.inspect:
             return None if rank in self.pools else GpuMemory(self.free[gpu], 100 * GB)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 
 from merge_bench.merge.engines import cpu_base, descriptions, engine_class
+from merge_bench.merge.engines.base import How
 from merge_bench.merge.engines.cpu_base import HostEngine
-from merge_bench.merge.how import How
 from tests.helpers.examples import examples
 from tests.helpers.joins import SOME_TABLES, by_duckdb, of_case, random_tables, tidy
 from tests.helpers.merge_cases import CASES, Tables, canonical, chunks, rows_of

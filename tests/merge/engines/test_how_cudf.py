@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from merge_bench.merge.how import How
+from merge_bench.merge.engines.base import How
 from tests.helpers import fake_rapids, joins, merge_cases
 from tests.helpers.examples import examples
 

@@ -21,8 +21,7 @@ from merge_bench.merge.engines.hash_join_loops import FOLD
 from merge_bench.merge.engines.native import NativeEngine
 from merge_bench.merge.engines.polars import PolarsEngine
 from merge_bench.merge.frame import Frame
-from merge_bench.merge.parcel_layout import Layout, Parcel
-from merge_bench.merge.partition import BucketReader
+from merge_bench.merge.partition import BucketReader, Layout, Parcel
 from tests.helpers.examples import examples
 from tests.helpers.frames import seeds
 from tests.helpers.merge_cases import chunks, rows_of

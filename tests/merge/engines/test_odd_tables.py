@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from merge_bench.merge.engines import cpu_base, descriptions, engine_class
-from merge_bench.merge.how import How
+from merge_bench.merge.engines.base import How
 from tests.helpers.examples import examples
 from tests.helpers.merge_cases import Tables, chunks
 from tests.helpers.odd_tables import NAMED, VALUES, by_python, every_value, found_rows, of_names, of_values

@@ -13,9 +13,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from merge_bench.campaign.make_plan import _engine
+from merge_bench.campaign.machine_checks import check_engine
 from merge_bench.campaign.registry_options import complete
-from merge_bench.config.options import BY_KEY
+from merge_bench.campaign.run_options import engine_of
+from merge_bench.config.options import BY_KEY, RunOptions
 from merge_bench.errors import UsageError
 from merge_bench.merge import engines
 from merge_bench.merge.engines import (
@@ -117,29 +118,29 @@ def test_auto_takes_the_first_that_can_work(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_engine_without_its_package_or_without_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = {"engine": "cudf", "exchange": "ucx"}
+    engine = describe("cudf")
     monkeypatch.setattr(Description, "missing", "pylibcudf")
     with pytest.raises(UsageError) as caught:
-        _engine(values, 1, here=True)
+        check_engine(engine, {}, 1, here=True)
     asked = "--engine cudf, --memory cuda and --backend nccl"
     assert str(caught.value).startswith(f"{asked} each need the package pylibcudf; run: ")
     with pytest.raises(UsageError) as caught:
-        _engine(values, 0, here=True)
+        check_engine(engine, {}, 0, here=True)
     assert str(caught.value) == f"{asked} need an NVIDIA GPU, but none is visible on this host"
-    assert _engine(values, 0, here=False).name == "cudf"
+    check_engine(engine, {}, 0, here=False)
 
 
 def test_engines_that_dask_has_not_are_refused() -> None:
     for engine in descriptions():
-        values = {"engine": engine.name, "exchange": "dask"}
+        options = RunOptions(engine=engine.name, exchange="dask")
         if engine.dask_backend is None:
             with pytest.raises(UsageError) as caught:
-                _engine(values, 0, here=False)
+                engine_of(options, gpus=False)
             assert str(caught.value) == (
                 f"--exchange dask does not support --engine {engine.name}; use --engine pandas or cudf"
             )
         else:
-            assert _engine(values, 0, here=False) == engine
+            assert engine_of(options, gpus=False) == engine
 
 
 def test_the_help_and_the_choices_list_all() -> None:

@@ -101,7 +101,7 @@ def ranks(count: int) -> Iterator[Ranks]:
 
 def _serve(pipe: Connection) -> None:
     import tests.merge.exchange.rank_imports  # noqa: F401
-    from merge_bench.merge.exchange.abort import Abort
+    from merge_bench.merge.exchange.base import Abort
     from merge_bench.merge.exchange.ucx import UcxExchange
 
     while (begin := pipe.recv()) is not None:

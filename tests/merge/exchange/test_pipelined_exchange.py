@@ -14,7 +14,7 @@ import pytest
 
 from merge_bench.errors import RunFailed
 from merge_bench.merge.engines.base import WHOLE, Outgoing, Piece, Side
-from merge_bench.merge.exchange import in_flight
+from merge_bench.merge.exchange import base
 from merge_bench.merge.exchange.pipelined_exchange import PipelinedExchange
 from tests.merge.exchange.ranks import ABORTED, Ranks, ranks
 
@@ -142,11 +142,11 @@ class Watched(PipelinedExchange):
 @contextlib.contextmanager
 def window_of(size: int) -> Iterator[None]:
     """Another window in this process."""
-    before, in_flight.WINDOW_BYTES = in_flight.WINDOW_BYTES, size
+    before, base.WINDOW_BYTES = base.WINDOW_BYTES, size
     try:
         yield
     finally:
-        in_flight.WINDOW_BYTES = before
+        base.WINDOW_BYTES = before
 
 
 @window_of(MIB)
@@ -218,9 +218,9 @@ def test_a_peer_that_takes_nothing_delays_nobody_else(four: Ranks, tmp_path: Pat
 @pytest.mark.parametrize(("workers", "share", "longest"), [(1, 16 * MIB, 8 * MIB), (2, 16 * MIB, 8 * MIB),
     (32, 541_200, 270_336), (257, 64 * KIB, 32 * KIB), (1024, 64 * KIB, 32 * KIB)])  # fmt: skip
 def test_peers_share_the_window_until_shares_would_be_too_small(workers: int, share: int, longest: int) -> None:
-    assert in_flight.share_bytes(workers) == share
-    assert in_flight.longest_message(workers, 0) == in_flight.longest_message(workers, 32 * MIB) == longest
-    assert in_flight.longest_message(workers, 1000) == 1000
+    assert base.share_bytes(workers) == share
+    assert base.longest_message(workers, 0) == base.longest_message(workers, 32 * MIB) == longest
+    assert base.longest_message(workers, 1000) == 1000
 
 
 def stop_in_the_middle(exchange: Any, how: str) -> tuple[str, float, list[str]]:

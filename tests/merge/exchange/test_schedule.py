@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from merge_bench.merge.engines.base import Outgoing, Piece, Side
-from merge_bench.merge.exchange.in_flight import Pending
+from merge_bench.merge.exchange.base import Pending
 from merge_bench.merge.exchange.pipelined_exchange import PipelinedExchange
 from merge_bench.merge.exchange.ucx import UcxExchange
-from merge_bench.merge.parcel_layout import Runs
+from merge_bench.merge.partition import Runs
 
 
 class Noted(UcxExchange):

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from merge_bench.errors import RunFailed
-from merge_bench.merge.exchange.abort import Abort
-from merge_bench.merge.parcel_layout import Runs
+from merge_bench.merge.exchange.base import Abort
+from merge_bench.merge.partition import Runs
 from tests.conftest import QUICK_HOOKS
 from tests.merge.exchange.ranks import ABORTED, Ranks, clock, ranks
 
@@ -271,7 +271,7 @@ LANES = """
 import ctypes, json, os, sys
 from multiprocessing.connection import Client, Listener
 import numpy as np
-from merge_bench.merge.exchange.abort import Abort
+from merge_bench.merge.exchange.base import Abort
 from merge_bench.merge.exchange.ucx import UcxExchange
 rank, path = int(sys.argv[1]), sys.argv[2]
 if rank == 0:
@@ -355,7 +355,7 @@ def logged_lanes(text: str) -> list[str]:
 
 WITHOUT_A_SEGMENT = """
 from merge_bench.errors import RunFailed
-from merge_bench.merge.exchange.abort import Abort
+from merge_bench.merge.exchange.base import Abort
 from merge_bench.merge.exchange.ucx import UcxExchange
 try:
     UcxExchange(0, 1, abort=Abort())

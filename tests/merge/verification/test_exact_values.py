@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from merge_bench.errors import UsageError
-from merge_bench.merge.frame import canonical_type, field_of
-from merge_bench.merge.verification import duckdb_reference, duckdb_values, raw_copy
+from merge_bench.merge.frame import arrow_schema, canonical_type, field_of
+from merge_bench.merge.verification import duckdb_files, duckdb_reference, raw_copy
 from merge_bench.merge.workload.tables import TableColumn, TableSide, TableSpec
 from tests.merge.workload.parquet_samples import write
 
@@ -81,7 +81,7 @@ def in_types(spec: TableSpec, table: pa.Table) -> pa.Table:
             columns.append(column.cast(pa.large_binary()).view(field.type))
         else:
             columns.append(column.cast(field.type))
-    return pa.Table.from_arrays(columns, schema=spec.output_schema)
+    return pa.Table.from_arrays(columns, schema=arrow_schema(spec.output))
 
 
 def test_keys_that_are_no_text_match_by_their_bytes(tmp_path: Path) -> None:
@@ -159,4 +159,4 @@ def test_a_raw_copy_has_the_pages_and_no_types(tmp_path: Path) -> None:
 
 def test_units_of_durations_come_from_arrows_schema() -> None:
     schema = pa.schema([("a", pa.duration("ns")), ("b", pa.int64())])
-    assert duckdb_values.duration_units(base64.b64encode(schema.serialize())) == {"a": "ns"}
+    assert duckdb_files.duration_units(base64.b64encode(schema.serialize())) == {"a": "ns"}

@@ -20,13 +20,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merge_bench.errors import RunFailed, UsageError, WrongResult
-from merge_bench.merge.engines.base import Side
-from merge_bench.merge.frame import Frame
-from merge_bench.merge.how import How
+from merge_bench.merge.engines.base import How, Side
+from merge_bench.merge.frame import Frame, arrow_schema
 from merge_bench.merge.verification import duckdb_reference
 from merge_bench.merge.verification.duckdb_reference import expected_batches
-from merge_bench.merge.workload.sizes import output_bytes, row_bytes
-from merge_bench.merge.workload.tables import TableSpec, load_chunk
+from merge_bench.merge.workload.tables import TableSpec, load_chunk, output_bytes, row_bytes
 from tests.helpers.examples import examples
 from tests.merge.workload.parquet_samples import NAN, VALUES, plan, run_engine, two_tables, write
 
@@ -300,7 +298,7 @@ def test_results_are_brought_to_the_canonical_schema(tmp_path: Path) -> None:
             "t": pa.array([1, None], pa.timestamp("ms")),
         }
     )
-    assert duckdb_reference.result_table(spec, engine).schema == spec.output_schema
+    assert duckdb_reference.result_table(spec, engine).schema == arrow_schema(spec.output)
     assert duckdb_reference.compare_full(spec, [engine]) is None
 
 
@@ -330,7 +328,8 @@ def test_a_key_value_that_does_not_fit(tmp_path: Path, ask: Any) -> None:
 
 
 def test_too_little_memory_for_duckdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(duckdb_reference, "_memory_limit", lambda: 1 << 20)
+    monkeypatch.setattr(duckdb_reference, "LEAST_MEMORY", 1 << 20)
+    monkeypatch.setattr(duckdb_reference, "available_bytes", lambda: 4 << 20)
     path = write(tmp_path / "t.parquet", pa.table({"k": list(range(100_000))}))
     with pytest.raises(RunFailed, match=r"^DuckDB could not compute the expected result: [^\n]*$"):
         duckdb_reference.count_rows(plan(path, path, "k"))

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from merge_bench.config.options import TableOptions
 from merge_bench.errors import UsageError
-from merge_bench.merge.workload import h2o
-from merge_bench.merge.workload.benchmarks import BENCHMARKS
+from merge_bench.merge.workload import BENCHMARKS, h2o
 from merge_bench.merge.workload.h2o import Generator
 
 ROWS = 100_000
@@ -141,13 +141,13 @@ def test_large_tables_are_made_in_pieces() -> None:
 
 
 def test_only_the_tables_of_a_question_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    values = {"rows": 1000}
+    options = TableOptions(rows=1000)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    x, small = BENCHMARKS["h2o"].make(values, ("x", "small"))
+    x, small = BENCHMARKS["h2o"].make(options, ("x", "small"))
     folder = tmp_path / "merge_bench" / "h2o" / f"1000-{h2o.VERSION}"
     assert {path.name for path in folder.iterdir()} == {"x.parquet", "small.parquet"}
     before = x.stat().st_mtime_ns
-    assert BENCHMARKS["h2o"].make(values, ("x", "medium"))[0].stat().st_mtime_ns == before
+    assert BENCHMARKS["h2o"].make(options, ("x", "medium"))[0].stat().st_mtime_ns == before
     assert small.is_file()
 
 

@@ -14,9 +14,8 @@ import pytest
 
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.merge.workload import parquet
-from merge_bench.merge.workload.keys import BINARY_KEYS
 from merge_bench.merge.workload.parquet import read_footers
-from merge_bench.merge.workload.tables import FILES_LEFT_OUT, load_chunk, stored_types
+from merge_bench.merge.workload.tables import BINARY_KEYS, FILES_LEFT_OUT, load_chunk, stored_types
 from tests.merge.workload.parquet_samples import plan, to_arrow, write
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from merge_bench.merge.how import How
+from merge_bench.merge.engines.base import How
 from merge_bench.merge.verification import duckdb_reference
 from tests.merge.workload.parquet_samples import NAN, plan, write
 

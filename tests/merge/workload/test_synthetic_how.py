@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merge_bench.merge.how import How
+from merge_bench.merge.engines.base import How
 from merge_bench.merge.workload.synthetic import KEY, SyntheticSpec, check, generate
 from tests.helpers.examples import examples
 

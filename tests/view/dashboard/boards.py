@@ -29,7 +29,7 @@ def update(tab: Any) -> None:
 
 def list_again(dashboard: Dashboard) -> None:
     """List the campaigns, as the event loop does every few seconds."""
-    dashboard._set_campaigns(dashboard._index.scan())
+    dashboard._set_campaigns(dashboard._index.entries())
 
 
 def build(dashboard: Dashboard) -> None:

@@ -16,9 +16,9 @@ from merge_bench.records.writer import CampaignWriter
 from merge_bench.units import GIB
 from merge_bench.view.dashboard.live_data import RECENT, Points, fatal, live_state
 from merge_bench.view.dashboard.progress import progress_of, seconds_left
+from merge_bench.view.html_report.results import sources_of
 from merge_bench.view.plot.marks import Cells
 from merge_bench.view.plot.merge import parts_of
-from merge_bench.view.report.full.results import sources_of
 from tests.helpers.documents import summarized
 from tests.helpers.synthetic_campaigns import (
     CHUNK_BYTES,
@@ -131,7 +131,7 @@ def test_workers_are_medians_of_the_last_iterations(tmp_path: Path) -> None:
 
 def test_pairs_are_those_of_the_last_iteration_with_their_lanes(tmp_path: Path) -> None:
     found = live_state(read_campaign(write_campaign(tmp_path, Script(plan=plan(4)))))
-    cells = next(mark for _, mark in found.pairs.picture.marks)
+    cells = next(mark for _, mark in found.pairs.marks)
     assert isinstance(cells, Cells)
     assert (cells.y[:4], cells.x[:4]) == ([0, 0, 0, 1], [1, 2, 3, 0])
     assert cells.details["lanes"][:2] == [", ".join(LANES), ", ".join(LANES)]

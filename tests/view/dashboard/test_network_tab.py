@@ -7,8 +7,8 @@ from pathlib import Path
 
 import panel as pn
 
+from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.view.dashboard.campaign_cache import CampaignCache, Loaded
-from merge_bench.view.dashboard.campaign_index import Index
 from merge_bench.view.dashboard.network_tab import content_of
 from merge_bench.view.plot.marks import Whiskers
 from tests.helpers.synthetic_campaigns import write_campaign
@@ -19,7 +19,7 @@ CAMPAIGNS = Path(__file__).parents[2] / "data" / "campaigns"
 
 
 def load(results: Path) -> list[Loaded]:
-    return CampaignCache().load([entry for entry in Index(results).scan() if entry.origin == "yours"])
+    return CampaignCache().load(ResultsFolder(results).entries())
 
 
 def test_configs_and_placements_are_series_of_the_panels_of_latency_and_bandwidth(tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ def test_configs_and_placements_are_series_of_the_panels_of_latency_and_bandwidt
     latency, bandwidth = found.charts
     assert "Latency" in latency.title
     assert "Bandwidth" in bandwidth.title
-    assert [group.label for group in latency.picture.groups] == [
+    assert [group.label for group in latency.groups] == [
         "tcp, one host", "tcp, two hosts", "optimized, one host", "optimized, two hosts",
     ]  # fmt: skip
     assert found.frame is not None
@@ -39,7 +39,7 @@ def test_configs_and_placements_are_series_of_the_panels_of_latency_and_bandwidt
 def test_published_series_stand_in_the_same_panel(tmp_path: Path) -> None:
     probing(tmp_path)
     found = content_of(load(tmp_path), ("nthu-hw4-latency",))
-    labels = [group.label for group in found.charts[0].picture.groups]
+    labels = [group.label for group in found.charts[0].groups]
     assert any("published" in label for label in labels)
     assert any("tcp" in label for label in labels)
 
@@ -60,13 +60,13 @@ def test_the_table_has_the_values_that_the_charts_draw() -> None:
     """Of a collective these are the extremes over ranks, which one launch has, too."""
     folder = Path(__file__).parents[2] / "data" / "campaigns" / "reduce-scatter"
     found = content_of(
-        CampaignCache().load([entry for entry in Index(folder.parent).scan() if entry.folder == folder]), ()
+        CampaignCache().load([entry for entry in ResultsFolder(folder.parent).entries() if entry.folder == folder]), ()
     )
     assert found.frame is not None
     drawn = {
         (low, high)
         for chart in found.charts
-        for _, mark in chart.picture.marks
+        for _, mark in chart.marks
         if isinstance(mark, Whiskers)
         for low, high in zip(mark.start, mark.end, strict=True)
     }

@@ -14,10 +14,10 @@ import pytest
 from merge_bench.analysis.documents.run import runs_of
 from merge_bench.analysis.summary import summarize
 from merge_bench.records import schema as s
+from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.units import GIB
 from merge_bench.view.dashboard import campaign_cache, components
 from merge_bench.view.dashboard.campaign_cache import CampaignCache, Loaded
-from merge_bench.view.dashboard.campaign_index import Index
 from merge_bench.view.dashboard.results_data import ABSOLUTE, OF_LINK, Content, campaign_table, content_of
 from merge_bench.view.numbers import gib
 from merge_bench.view.plot.interactive import figure_of
@@ -31,7 +31,7 @@ CAMPAIGNS = Path(__file__).parents[2] / "data" / "campaigns"
 
 
 def load(results: Path, cache: CampaignCache | None = None) -> list[Loaded]:
-    entries = [entry for entry in Index(results).scan() if entry.origin == "yours"]
+    entries = ResultsFolder(results).entries()
     return (cache or CampaignCache()).load(sorted(entries, key=lambda entry: entry.started or 0))
 
 
@@ -91,7 +91,7 @@ def test_one_campaign_of_two_configs_is_compared_by_block(tmp_path: Path) -> Non
     assert "1.300 × as fast" in sentence
     speedups = chart_of(found, "Speed-up")
     assert list(bars_of(speedups).values()) == pytest.approx([1.0, 1.3])
-    (points,) = [mark for _, mark in speedups.picture.marks if isinstance(mark, Points)]
+    (points,) = [mark for _, mark in speedups.marks if isinstance(mark, Points)]
     assert len(points.x) == 8
 
 
@@ -111,7 +111,7 @@ def test_the_axis_can_be_the_fraction_of_the_link(tmp_path: Path) -> None:
     write_campaign(tmp_path)
     (chart,) = chosen(tmp_path, axis=OF_LINK).charts
     assert list(bars_of(chart).values()) == pytest.approx([100 * (12_000_000 / 0.03) / (12_000_000 / 0.025)])
-    assert chart.picture.x.rule == 100.0
+    assert chart.x.rule == 100.0
 
 
 def test_a_link_limit_that_was_exceeded_is_said_with_the_words_of_the_command(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_why_results_are_not_compared_is_said_without_options_that_the_page_lack
 def test_published_results_stand_beside_but_never_in_a_comparison(tmp_path: Path) -> None:
     interleaved(tmp_path)
     found = chosen(tmp_path, datasets=("gadi-v100",))
-    marks = [mark for _, mark in chart_of(found, "Throughput").picture.marks if isinstance(mark, Boxes)]
+    marks = [mark for _, mark in chart_of(found, "Throughput").marks if isinstance(mark, Boxes)]
     remarks = [remark for mark in marks if mark.hatched for remark in mark.details["remark"]]
     assert len(remarks) > 1
     assert "-" not in remarks
@@ -207,7 +207,7 @@ def test_every_chart_can_be_drawn(tmp_path: Path) -> None:
 
 
 def test_real_tables_are_named_by_their_files_keys_rows_and_engine() -> None:
-    entries = [entry for entry in Index(CAMPAIGNS).scan() if entry.folder.name == "tables"]
+    entries = [entry for entry in ResultsFolder(CAMPAIGNS).entries() if entry.folder.name == "tables"]
     row = campaign_table(entries, lambda _: None).iloc[0]
     tables = "orders.parquet ⋈ lines.parquet on o_key = l_key (5,000 / 20,000 rows)"
     assert row["Problem"] == f"{tables}, 2 workers, native"

@@ -63,7 +63,7 @@ def test_a_tuning_and_every_probe_can_be_started_with_the_fields_they_take(
     form.command.value, form.configs.value = "tune", ["tcp.cfg"]
     form.start.clicks += 1
     form.command.value = "probe p2p"
-    assert [name for name, field in form.fields.items() if field.visible] == ["workers", "iterations"]
+    assert [name for name, field in form.fields.items() if field.visible] == ["workers", "iterations", "blocks"]
     form.start.clicks += 1
     assert queue.asked == [("tune", ["tcp.cfg"], {"chunk": "1e6", "budget": "10m"}), ("probe p2p", ["tcp.cfg"], {})]
 

@@ -115,7 +115,7 @@ def test_who_has_the_address_starts_runs_on_loopback_only_and_elsewhere_a_login_
 ) -> None:
     settings = Settings(tmp_path, 0, address, person=Person(allow_run=allow_run))
     with contextlib.ExitStack() as stack:
-        service, _ = begin(stack, settings, hosts=(), scheme="http")
+        service = begin(stack, settings, hosts=(), scheme="http")
         queue = Queue(service, lambda: own_token(service))
         assert (queue.refusal == "", not service.only_pages) == (runs, logs_in)
         if not runs:
@@ -128,9 +128,9 @@ def test_beside_a_service_of_the_same_results_the_dashboard_shows_its_jobs_and_s
 ) -> None:
     monkeypatch.setattr("merge_bench.service.store.Store.take", lambda store: None)
     with contextlib.ExitStack() as stack:
-        first, _ = begin(stack, Settings(tmp_path, 0, "127.0.0.1", person=Person()), hosts=(), scheme="http")
+        first = begin(stack, Settings(tmp_path, 0, "127.0.0.1", person=Person()), hosts=(), scheme="http")
         number = Queue(first, lambda: own_token(first)).run("run", [], {"chunk": "1e6"}).id
-        second, _ = begin(stack, Settings(tmp_path, 0, "127.0.0.1", person=Person()), hosts=(), scheme="http")
+        second = begin(stack, Settings(tmp_path, 0, "127.0.0.1", person=Person()), hosts=(), scheme="http")
         queue = Queue(second, lambda: own_token(second))
         assert "a service of these results is running" in queue.refusal
         assert [job.id for job in queue.jobs().jobs] == [number]
@@ -140,7 +140,7 @@ def test_beside_a_service_of_the_same_results_the_dashboard_shows_its_jobs_and_s
 def test_results_that_cannot_be_written_are_shown_all_the_same(tmp_path: Path) -> None:
     (tmp_path / ".service").write_text("no folder")
     with contextlib.ExitStack() as stack:
-        service, _ = begin(stack, Settings(tmp_path, 0, "127.0.0.1", person=Person()), hosts=(), scheme="http")
+        service = begin(stack, Settings(tmp_path, 0, "127.0.0.1", person=Person()), hosts=(), scheme="http")
         queue = Queue(service, lambda: own_token(service))
         assert "cannot use the folder" in queue.refusal
         assert queue.jobs().jobs == []

@@ -11,11 +11,11 @@ import msgspec
 
 from merge_bench.config.reader import read_config
 from merge_bench.records.reader import read_campaign
+from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.view.dashboard.campaign_cache import CampaignCache
-from merge_bench.view.dashboard.campaign_index import Index
 from merge_bench.view.dashboard.tuning_tab import Content, content_of
+from merge_bench.view.html_report.charts import charts
 from merge_bench.view.plot.marks import Points, Whiskers
-from merge_bench.view.report.full.charts import charts
 from tests.helpers.synthetic_campaigns import write_campaign
 from tests.view.dashboard.boards import board, held, texts, update
 from tests.view.dashboard.samples import tuning
@@ -25,14 +25,14 @@ CAMPAIGNS = Path(__file__).parents[2] / "data" / "campaigns"
 
 
 def found(results: Path) -> Content:
-    (entry,) = [entry for entry in Index(results).scan() if entry.origin == "yours"]
+    (entry,) = ResultsFolder(results).entries()
     return content_of(CampaignCache().load([entry])[0])
 
 
 def test_a_tuning_is_told_from_other_campaigns_by_its_first_line(tmp_path: Path) -> None:
     tuning(tmp_path)
     write_campaign(tmp_path)
-    assert sorted(entry.kind for entry in Index(tmp_path).scan() if entry.origin == "yours") == ["merge", "tune"]
+    assert sorted(entry.kind for entry in ResultsFolder(tmp_path).entries()) == ["merge", "tune"]
 
 
 def test_the_outcome_names_the_settings_and_what_they_were_confirmed_to_give(tmp_path: Path) -> None:
@@ -59,14 +59,14 @@ def test_the_race_counts_steps_leaves_out_what_was_not_measured_and_shows_noise_
     tuning(tmp_path)
     race = found(tmp_path).race
     assert race is not None
-    marks = {group.label: group.marks for group in race.picture.groups}
+    marks = {group.label: group.marks for group in race.groups}
     assert list(marks) == ["noise", "gained", "dropped", "kept", "accepted"]
     assert (
         race.note == "Lines: interval (95 % or more from 6 or more blocks). Noise: the baseline compared with itself."
     )
     points = [mark for of in marks.values() for mark in of if isinstance(mark, Points)]
     assert sorted(at for mark in points for at in mark.x) == [1, 2, 3, 4, 6, 7, 8, 9, 10]
-    assert list(race.picture.x.ticks or ()) == list(range(1, 11))
+    assert list(race.x.ticks or ()) == list(range(1, 11))
     interval, kept = marks["gained"]
     assert isinstance(interval, Whiskers)
     assert isinstance(kept, Points)
@@ -259,7 +259,7 @@ def test_a_tuning_of_the_real_command_is_listed_by_its_title_and_shown(tmp_path:
 def test_a_rejected_candidate_has_its_figures_and_is_not_called_the_fastest(tmp_path: Path) -> None:
     """Lists named it as the fastest config because of the launches for which the search had chosen it."""
     campaign = confirmed(tmp_path, "c", changed(0.94, 0.99, 1.01, 0.97))
-    (entry,) = [each for each in Index(campaign.folder.parent).scan() if each.origin == "yours"]
+    (entry,) = ResultsFolder(campaign.folder.parent).entries()
     content = content_of(CampaignCache().load([entry])[0])
     assert "c=y has no gain of at least 2.0%" in content.outcome
     assert [

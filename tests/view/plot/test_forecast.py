@@ -6,6 +6,9 @@ from typing import TypeVar
 
 import msgspec
 import pytest
+from matplotlib.collections import PathCollection
+from matplotlib.colors import to_hex
+from matplotlib.lines import Line2D
 
 from merge_bench.analysis.documents.predict import PredictDocument
 from merge_bench.units import GIB
@@ -25,7 +28,7 @@ def document() -> PredictDocument:
 
 
 def group(chart: Chart, label: str) -> Group:
-    (found,) = [each for each in chart.picture.groups if each.label == label]
+    (found,) = [each for each in chart.groups if each.label == label]
     return found
 
 
@@ -70,7 +73,7 @@ def test_forecasts_beyond_the_largest_measured_run_are_marked(document: PredictD
         assert band.hatched
         assert list(band.x) == [2, 4, 8]
         assert all(low < high for low, high in zip(band.low, band.high, strict=True))
-        assert chart.picture.x.rule == 2
+        assert chart.x.rule == 2
         assert "extrapolated (the largest measured run has 2 workers on 1 host)" in chart.note
     assert mark(group(wall, "partition"), Points).hollow == [False, False, True, True]
 
@@ -89,16 +92,16 @@ def test_all_is_extrapolated_on_a_changed_machine_or_for_more_rows(
     document: PredictDocument, change: dict[str, object]
 ) -> None:
     (chart, _) = panels_of(msgspec.structs.replace(document, **change))
-    assert "forecast" not in [each.label for each in chart.picture.groups]
+    assert "forecast" not in [each.label for each in chart.groups]
     assert list(mark(group(chart, "forecast, extrapolated"), Points).x) == [1, 2, 4, 8]
-    assert chart.picture.x.rule is None
+    assert chart.x.rule is None
     assert "everywhere: extrapolated" in chart.note
 
 
 def test_nothing_is_called_extrapolated_that_a_run_covers(document: PredictDocument) -> None:
     large = msgspec.structs.replace(document.checked[0], workers=64, hosts=8)
     (chart, _) = panels_of(msgspec.structs.replace(document, checked=[*document.checked, large]))
-    assert [each.label for each in chart.picture.groups if each.index == 0] == ["forecast"]
+    assert [each.label for each in chart.groups if each.index == 0] == ["forecast"]
     assert "xtrapolated" not in chart.note
 
 
@@ -109,9 +112,10 @@ def test_the_title_says_what_is_forecast(document: PredictDocument) -> None:
     ]
 
 
-def test_a_printed_legend_shows_hollow_points_and_a_line_alone(document: PredictDocument) -> None:
+def test_a_printed_legend_shows_what_is_drawn(document: PredictDocument) -> None:
     (legend,) = static.figure_of(panels_of(document)[0]).legends
-    handles = {text.get_text(): one for text, one in zip(legend.get_texts(), legend.legend_handles, strict=True)}
-    assert handles["ideal scaling from 1 worker"].get_marker() == ""
-    assert handles["forecast, extrapolated"].get_markerfacecolor() == "white"
-    assert handles["forecast"].get_markerfacecolor() != "white"
+    first = {text.get_text(): part for text, part in zip(legend.get_texts(), legend.legend_handles, strict=True)}
+    assert isinstance(first["ideal scaling from 1 worker"], Line2D)
+    assert isinstance(first["measured"], PathCollection)
+    fills = [to_hex(points.get_facecolor()[0]) for points in legend.findobj(PathCollection)]
+    assert [fill == "#ffffff" for fill in fills] == [False, True, False]  # only extrapolated points are hollow

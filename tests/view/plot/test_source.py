@@ -10,12 +10,12 @@ import pytest
 from merge_bench.api import load
 from merge_bench.host.description import Ucx
 from merge_bench.records.reader import read_campaign
+from merge_bench.view.html_report.build import References, build
+from merge_bench.view.html_report.charts import charts
 from merge_bench.view.plot import interactive, static
 from merge_bench.view.plot.draw import draw
 from merge_bench.view.plot.source import source_of
-from merge_bench.view.report.blocks import Drawing
-from merge_bench.view.report.full.build import References, build
-from merge_bench.view.report.full.charts import charts
+from merge_bench.view.report.content import Drawing
 from tests.helpers.runs import ROOT
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 
@@ -70,7 +70,7 @@ def test_a_report_gives_each_result_one_letter_and_each_picture_its_own_results(
                     assert shown == {tuned}
                 if section.title == "Network":
                     assert len(shown) == 1  # messages by MPI and by UCX are other tests
-                for label in (group.label for group in block.chart.picture.groups if ": " in group.label):
+                for label in (group.label for group in block.chart.groups if ": " in group.label):
                     assert label[0] in shown
     assert found["Network"] == {letter for letter, text in names.items() if text.startswith("Network measurement ")}
     environments = [section.title for section in report.sections if section.title.startswith("Environment of ")]
@@ -113,7 +113,7 @@ def test_the_line_does_not_overlap_the_legend() -> None:
     (chart, *_) = charts(read_campaign(RECORDED / "run"), "phases")
     figure = static.figure_of(chart)
     figure.draw_without_rendering()
-    legend, line = ([*part.legends, *part.texts][0] for part in reversed(figure.subfigs))
+    legend, line = ([*part.legends, *part.texts][0] for part in figure.subfigs)
     assert line.get_window_extent().y1 <= legend.get_window_extent().y0
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.timeline import file_name
+from merge_bench.view.html_report.write import write_page
 from merge_bench.view.plot import interactive, static
 from merge_bench.view.plot.marks import Boxes, Chart, Line
 from merge_bench.view.plot.timeline import MOST_ROWS, timeline
-from merge_bench.view.report.full.write import write_page
 from tests.helpers import timelines
 from tests.helpers.charts import rows_of
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
@@ -33,7 +33,7 @@ def chart_of(folder: Path) -> Chart:
 
 
 def boxes(chart: Chart, label: str) -> Boxes:
-    (mark,) = [mark for group in chart.picture.groups if group.label == label for mark in group.marks]
+    (mark,) = [mark for group in chart.groups if group.label == label for mark in group.marks]
     assert isinstance(mark, Boxes)
     return mark
 
@@ -41,7 +41,7 @@ def boxes(chart: Chart, label: str) -> Boxes:
 def test_phases_and_messages_of_every_worker(tmp_path: Path) -> None:
     chart = chart_of(campaign(tmp_path, TWO_HOSTS))
     assert rows_of(chart) == ["0 a", "1 a", "2 b", "3 b"]
-    labels = [group.label for group in chart.picture.groups]
+    labels = [group.label for group in chart.groups]
     assert labels == ["barrier", "partition", "join", "exchange", "sends", "receives", "from sender to receiver"]
     join = boxes(chart, "join")
     assert join.start == pytest.approx([30.0] * 4)
@@ -50,7 +50,7 @@ def test_phases_and_messages_of_every_worker(tmp_path: Path) -> None:
     sends = boxes(chart, "sends")
     assert len(sends.at) == len(boxes(chart, "receives").at) == 4 * 3 * 2
     assert sends.details["what"][0] == "left 0 to 1: 1 MiB"
-    (line,) = chart.picture.groups[-1].marks
+    (line,) = chart.groups[-1].marks
     assert isinstance(line, Line)
     assert [math.isnan(x) for x in line.x[:3]] == [False, False, True]
     assert line.x[:2] == pytest.approx([11.0, 19.5])
@@ -59,7 +59,7 @@ def test_phases_and_messages_of_every_worker(tmp_path: Path) -> None:
 
 def test_what_was_before_the_opening_barrier_is_cut_off(tmp_path: Path) -> None:
     chart = chart_of(campaign(tmp_path, TWO_HOSTS, late=1e-3))
-    low = chart.picture.x.low
+    low = chart.x.low
     assert low is not None
     assert low < 0
     assert min(boxes(chart, "barrier").start) == pytest.approx(low)
@@ -75,7 +75,7 @@ def test_of_many_workers_the_first_are_drawn(tmp_path: Path) -> None:
     assert len(rows_of(chart)) == MOST_ROWS
     assert f"first {MOST_ROWS} of {MOST_ROWS + 1}" in chart.note
     assert len({round(at + 0.24) for at in boxes(chart, "join").at}) == MOST_ROWS
-    assert "from sender to receiver" not in [group.label for group in chart.picture.groups]  # too many to be read
+    assert "from sender to receiver" not in [group.label for group in chart.groups]  # too many to be read
 
 
 def test_without_a_timeline_or_with_a_damaged_one_nothing_is_drawn(tmp_path: Path) -> None:

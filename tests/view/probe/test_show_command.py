@@ -13,7 +13,6 @@ from click.testing import CliRunner
 
 from merge_bench.cli import cli, probe
 from merge_bench.errors import UsageError
-from merge_bench.probe import probes
 from merge_bench.probe.shared import probe_campaign as campaigns
 from tests.probe.samples import published, write_campaign
 
@@ -150,13 +149,11 @@ def test_a_file_that_cannot_be_written_stops_it_before_anything_is_measured(
 
     monkeypatch.setattr(campaigns, "prepare", fails)
     monkeypatch.setattr(campaigns, "run", fails)
-    asked = {
-        key: value.format(tmp_path) if isinstance(value, str) else tuple(name.format(tmp_path) for name in value)
-        for key, value in options.items()
-    }
-    values = {"csv_file": None, "plots": (), "references": (), "json": False, "baseline": None, "configs": ()} | asked
+    names = {"csv_file": "--csv", "plots": "--plot"}
+    asked = [(names[key], [value] if isinstance(value, str) else value) for key, value in options.items()]
+    words = [word for name, files in asked for file in files for word in (name, file.format(tmp_path))]
     with pytest.raises(UsageError, match=sentence):
-        probe.measure(probes()["p2p"], values)
+        probe.probe.main(["p2p", *words], standalone_mode=False)
     assert list(tmp_path.iterdir()) == []
 
 

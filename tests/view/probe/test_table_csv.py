@@ -10,7 +10,7 @@ import pytest
 from msgspec import to_builtins
 
 from merge_bench.records.outputs import check_writable, replacing
-from merge_bench.view.probe.table_csv import COLUMNS, write_csv
+from merge_bench.view.probe.output import COLUMNS, write_csv
 from tests.probe.samples import EVIL, collective, latency, published
 
 DOCS = Path(__file__).parents[3] / "docs" / "probe.md"

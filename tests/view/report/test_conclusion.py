@@ -210,7 +210,7 @@ def test_few_blocks_give_no_verdict_and_the_next_command_measures_more(tmp_path:
     assert "INCONCLUSIVE" in conclusion(with_command(folder, "--configs", "one,two", "--blocks", "3"))
     command = next_of(folder).split()
     assert command[:5] == ["python", "-m", "merge_bench", "--configs", "one,two"]
-    assert command[5] == "--blocks"
+    assert command[5] == "--launches"
     assert int(command[6]) > 3
 
 

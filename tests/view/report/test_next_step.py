@@ -16,9 +16,8 @@ from merge_bench.config.options import OPTIONS
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.view.report.conclusion import COLUMNS
 from merge_bench.view.report.next_step import WHEN_QUIET
-from merge_bench.view.report.run import print_report
+from merge_bench.view.report.run import COLUMNS, print_report
 from tests.helpers.synthetic_campaigns import (
     Script,
     interleaved,
@@ -81,7 +80,7 @@ def failed_sweep(results: Path, code: str) -> Path:
 
 def test_the_worst_failure_of_a_sweep_decides_what_comes_next(tmp_path: Path) -> None:
     wrong = next_of(failed_sweep(tmp_path / "wrong", "wrong-result"))
-    assert wrong == "python -m merge_bench --configs one,two --workers 2,4 --blocks 2 --verify full"
+    assert wrong == "python -m merge_bench --configs one,two --workers 2,4 --launches 2 --verify full"
 
 
 def test_the_transports_of_the_run_that_missed_its_gate_are_shown(tmp_path: Path) -> None:
@@ -94,11 +93,11 @@ def test_an_error_that_names_its_remedy_has_no_next_step(tmp_path: Path) -> None
     assert "Next:" not in conclusion(failed_sweep(tmp_path / "usage", "usage"))
 
 
-def test_launches_and_blocks_are_not_combined(tmp_path: Path) -> None:
+def test_launches_are_named_once_however_they_were_asked_for(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path, *interleaved({"one": [0.200, 0.202, 0.201], "two": [0.190, 0.194, 0.189]}))
-    command = next_of(with_command(folder, "--configs", "one,two", "--launches", "3"))
-    assert "--blocks" in command
-    assert "--launches" not in command
+    command = next_of(with_command(folder, "--configs", "one,two", "--blocks", "3"))
+    assert command.count("--launches") == 1
+    assert "--blocks" not in command
 
 
 def test_a_merge_that_waits_for_its_exchange_is_tuned(tmp_path: Path) -> None:
@@ -290,6 +289,17 @@ def test_what_failed_decides_what_comes_next(tmp_path: Path, code: str, command:
     assert next_of(folder) == f"python -m merge_bench {command}"
 
 
+def test_recorded_options_count_and_not_the_command_line(tmp_path: Path) -> None:
+    folder = with_command(write_campaign(tmp_path, Script(plan=plan(verify="off"))), "--chunk", "3e6")
+    path = folder / "records.jsonl"
+    head, *rest = path.read_bytes().splitlines(keepends=True)
+    options = {"config": "mine.cfg", "chunk": "2e6", "on": ["a,b", "c"], "insecure": True, "json": True}
+    line = msgspec.json.encode(msgspec.json.decode(head) | {"options": options})
+    path.write_bytes(line + b"\n" + b"".join(rest))
+    command = "--config mine.cfg --chunk 2e6 --on a,b --on c --insecure --verify ends"
+    assert next_of(folder) == f"python -m merge_bench {command}"
+
+
 def test_every_option_of_a_command_line_is_kept_with_its_value(tmp_path: Path) -> None:
     script = Script(plan=plan(verify="off"))
     words = [
@@ -315,7 +325,7 @@ def of_a_job(folder: Path, *words: str) -> Path:
 @pytest.mark.parametrize(
     ("script", "command", "says"),
     [
-        (Script(plan=plan(verify="off")), "--config mine.cfg --verify ends", "add --on with its address"),
+        (Script(plan=plan(verify="off")), "--config mine.cfg --verify ends", "add --service with its address"),
         (Script(failure="rank 0 died"), "doctor", "type it on the service's machine"),
         (Script(plan=plan(exchange="dask")), "report FOLDER", ""),
     ],

@@ -23,11 +23,10 @@ from merge_bench.tune.confirmation import settle
 from merge_bench.tune.evaluator import BudgetSpent, Candidate, Options
 from merge_bench.tune.result import Result, decision_of, result_of
 from merge_bench.tune.strategies import strategies
-from merge_bench.view.plot import merge
 from merge_bench.view.plot.style import GREY
+from merge_bench.view.plot.tuning import forest_of, tunings
 from merge_bench.view.report.next_step import after_tuning
 from merge_bench.view.report.tuning import BEST_ESTIMATE, print_tuning
-from merge_bench.view.tune_figures import forest_of
 from tests.tune.clusters import SPEED, Cluster, begin, evaluator_of
 from tests.tune.factorials import space_of, value
 from tests.tune.replay_evaluator import Recorded
@@ -111,8 +110,8 @@ def test_a_confirmation_that_decides_nothing_is_no_loss(tmp_path: Path) -> None:
     lines = conclusion(result)
     assert {(line.decision, decision_of(line)) for line in result.confirmed} == {("rejected", "undecided")}
     assert not any("rejected" in line for line in printed(result))
-    charts = [forest_of(result, SIZES, "throughput"), *merge.tunings(campaign.tuning, str)]
-    assert {group.label for chart in charts for group in chart.picture.groups} == {"undecided"}
+    charts = [forest_of(result, SIZES, "throughput"), *tunings(campaign.tuning, str)]
+    assert {group.label for chart in charts for group in chart.groups} == {"undecided"}
     assert lines[0] == "Not decided: b=y may be faster than default"
     assert re.fullmatch(r"throughput at 1,000,000 rows per chunk: \S+ × default \S+ to \S+, INCONCLUSIVE", lines[1])
 
@@ -187,10 +186,10 @@ def test_the_baseline_against_itself_is_noise_and_no_gain(tmp_path: Path) -> Non
     for campaign in (read_campaign(RECORDED), searched(tmp_path, "c")):
         (twin,) = [line for line in campaign.tuning if line.config == "default again"]
         assert decision_of(twin) == "noise"
-        chart = merge.tunings(campaign.tuning, str)[0]
-        (noise,) = [group for group in chart.picture.groups if group.label == "the baseline compared with itself"]
+        chart = tunings(campaign.tuning, str)[0]
+        (noise,) = [group for group in chart.groups if group.label == "the baseline compared with itself"]
         assert noise.index == GREY
-        assert not any(group.label == "kept" for group in chart.picture.groups)
+        assert not any(group.label == "kept" for group in chart.groups)
 
 
 def test_the_axis_of_a_drawing_begins_near_the_estimates_so_that_small_gains_show(tmp_path: Path) -> None:
@@ -200,7 +199,7 @@ def test_the_axis_of_a_drawing_begins_near_the_estimates_so_that_small_gains_sho
         if line.setting
     ]
     assert steps
-    axis = merge.tunings(steps, str)[0].picture.x
+    axis = tunings(steps, str)[0].x
     assert axis.low is not None
     assert 0.95 < axis.low <= 1.0
 

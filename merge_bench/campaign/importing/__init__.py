@@ -1,1 +1,0 @@
-"""Results of other programs, brought in as campaigns."""

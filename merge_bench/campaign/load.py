@@ -1,0 +1,210 @@
+"""From a command line to planned runs: configs are read, options settled, UCX asked, and each run planned."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeAlias
+
+from merge_bench.campaign import registry_options
+from merge_bench.campaign.campaign import config_line
+from merge_bench.campaign.machine_checks import Machine, check_installed, count_tables
+from merge_bench.campaign.make_plan import PlannedRun, launcher_ucx, plan_run
+from merge_bench.campaign.planned_launches import Sweep
+from merge_bench.campaign.run_options import SWEPT, runs_of
+from merge_bench.cluster.environment import LOOPBACK, open_port
+from merge_bench.cluster.launcher_choice import choose, choose_kind, leftovers
+from merge_bench.config.check import CheckResult, check_config
+from merge_bench.config.conflicts import NO_DEVICE, Conflict
+from merge_bench.config.old_names import translate_config
+from merge_bench.config.options import BY_KEY, RunOptions
+from merge_bench.config.reader import ConfigFile, read_config
+from merge_bench.config.resolve import resolve
+from merge_bench.config.shipped import find_config
+from merge_bench.config.ucx_choice import use_ucx
+from merge_bench.config.variable_states import BRINGS_CODE
+from merge_bench.errors import Caution, GateNotMet, UsageError
+from merge_bench.host import network
+from merge_bench.merge.workload.tables import TableSpec
+
+WORTH_A_WARNING = ("deprecated", "module-absent", "no-effect", BRINGS_CODE)
+Fixed: TypeAlias = Callable[[RunOptions], RunOptions]
+"""Gives the options of a command that does not merge."""
+
+
+def load(name: str | None, given: RunOptions, fixed: Fixed | None = None, *, several: bool = True) -> list[PlannedRun]:
+    """Read the config `name`, settle the options and plan each run.
+
+    `given`: what the command line gave; `several`: whether options may have several values.
+
+    Raises
+    ------
+    UsageError
+        For whatever is wrong.
+    """
+    config = None if name is None else read_config(find_config(name), os.environ)
+    options = resolve(given, config, os.environ, registry_options.options())
+    if fixed is not None:
+        options = fixed(options)
+    runs = runs_of(options, os.environ)
+    if len(runs) > 1 and not several:
+        keys = ", ".join(f"--{key}" for key in SWEPT)
+        raise UsageError(f"only `run` accepts several values of {keys}; use one value of each")
+    warnings = [*_choose_ucx(options), *_check(config, options)]
+    machine = Machine()
+    planned = [plan_run(run, config, machine) for run in runs]
+    _refuse_twins(planned)
+    for run in planned if fixed is None else ():
+        if run.launcher.starts_here:
+            check_installed(run.plan)
+    return [replace(run, warnings=(*_count(run, machine), *run.warnings, *warnings)) for run in planned]
+
+
+def load_sweep(given: RunOptions) -> Sweep:
+    """Every config of ``--config`` or ``--configs`` with every plan; one run of each config and plan."""
+    sweep = Sweep()
+    for name in given.configs or (given.config,):
+        planned = load(name, given)
+        sweep.add(planned, config_line(planned[0]))
+        if planned[0].plan.write_result and len(sweep.jobs()) > 1:
+            raise UsageError(
+                "--write-result writes the merged table of one launch; use one config, one value of each option, and"
+                " omit --launches"
+            )
+    return sweep
+
+
+def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False, other_hosts: bool = False) -> CheckResult:
+    """Check `config` as `run` does before it starts anything; options that it leaves out are those of the environment.
+
+    Of tables only the footers are read, TPC-H's are not generated, and no running cluster is asked.
+
+    `ucx`: the UCX that the workers will load, ``wheel`` or ``system``; `trusted`: the config may bring code;
+    `other_hosts`: the config is for other hosts, so what only this machine lacks is a warning instead of an error.
+
+    Raises
+    ------
+    UsageError
+        If the value of an old name in the config cannot be translated.
+    """
+    interface = _named("interface", config) or LOOPBACK
+    variables = {**os.environ, **config.environment}
+    named = RunOptions(
+        exchange=_named("exchange", config),
+        protocol=_named("protocol", config),
+        error_handling=_named("error_handling", config),
+    )
+    own = launcher_ucx(named, variables, hosts=2 if other_hosts else 1)
+    launcher = {"UCX_NET_DEVICES": network.net_devices(interface), **own}
+    table = registry_options.options()
+    result = check_config(config, os.environ, ucx=ucx, launcher=launcher, table=table, trusted=trusted)
+    if not other_hosts and (port := open_port({**own, **variables}, interface)):
+        opened = Conflict(port.code, ("UCX_TLS",), f"{port.message}; {port.remedy}.", "uct/tcp of UCX")
+        result = replace(result, conflicts=(opened, *result.conflicts))
+    if not result.options_are_valid:
+        return result
+    given = RunOptions().given(trust_config=True)  # code is among the errors already
+    try:
+        options = replace(resolve(given, config, os.environ, table), trust_config=trusted)
+        runs = runs_of(options, os.environ)
+    except UsageError as error:
+        return replace(result, ok=False, refusals=(str(error),))
+    if left := leftovers(options, os.environ):
+        result = replace(result, warnings=(*result.warnings, f"{left.message}; {left.remedy}"))
+    machine = Machine(looks=False)
+    try:
+        for run in runs:
+            planned = plan_run(run, config, machine)
+            if planned.launcher.starts_here:
+                check_installed(planned.plan)
+    except (UsageError, GateNotMet) as error:
+        here = f"this machine cannot run this config: {error}"
+        if other_hosts:
+            return replace(result, warnings=(*result.warnings, here))
+        return replace(result, ok=False, refusals=(f"{here} (for other hosts: --other-hosts)",))
+    return result
+
+
+def _named(key: str, config: ConfigFile) -> str:
+    """The text of an option in the config or else in the environment; its default if neither has it."""
+    option = BY_KEY[key]
+    named = translate_config(config).options.get(option.variable)
+    text = named.value if named else os.environ.get(option.variable, "")
+    return text.strip() or str(option.default or "")
+
+
+def _refuse_twins(planned: Sequence[PlannedRun]) -> None:
+    """Refuse a sweep in which two values of an option mean the same, as `auto` and the engine that it chooses."""
+    for one, other in itertools.combinations(planned, 2):
+        if one.plan == other.plan:
+            values = {key: (getattr(one.options, key), getattr(other.options, key)) for key in SWEPT}
+            key, (first, second) = next(item for item in values.items() if item[1][0] != item[1][1])
+            raise UsageError(
+                f"--{key} {first} and {second} mean the same here ({getattr(one.plan, key)}); name only one of them"
+            )
+
+
+def _count(planned: PlannedRun, machine: Machine) -> tuple[Caution, ...]:
+    plan = planned.plan
+    if not isinstance(plan.workload, TableSpec):
+        return ()
+    return count_tables(plan.workload, plan.workers, machine.memory, plan.how, plan.distribution.sent)
+
+
+def _choose_ucx(options: RunOptions) -> list[Caution]:
+    """Settle whose UCX this command loads; a running cluster has loaded its own."""
+    if not choose_kind(options, os.environ).owns_processes:
+        if options.ucx is not None:
+            raise UsageError(
+                "--ucx cannot be used with a running cluster, which has already loaded its UCX; omit --ucx"
+            )
+        return []
+    choice = use_ucx(options.ucx)
+    return [] if choice.warning is None else [choice.warning]
+
+
+def _check(config: ConfigFile | None, options: RunOptions) -> list[Caution]:
+    """What the installed UCX makes of config and environment: errors stop the run, all else is a warning in the report.
+
+    Without a config, workers of a running cluster have nothing of this environment.
+    """
+    outside = choose_kind(options, os.environ).owns_processes and any(
+        name.startswith(("UCX_", "UCXPY_")) for name in os.environ
+    )
+    if config is None and not outside:
+        return []
+    config = config or ConfigFile("environment", Path(), "", ())
+    result = check_config(
+        config,
+        os.environ,
+        ucx=os.environ.get("MERGE_BENCH_UCX", "auto"),
+        launcher=_launcher_settings(options, {**os.environ, **config.environment}),
+        options=options,
+        table=registry_options.options(),
+        trusted=options.trust_config,
+    )
+    if result.errors and not options.allow_unknown:
+        raise UsageError("\n".join([*result.errors, "add --allow-unknown to continue anyway"]))
+    warned = [Caution("config", sentence) for sentence in (*result.errors, *result.warnings)]
+    absent = [name for conflict in result.conflicts if conflict.code == NO_DEVICE for name in conflict.settings]
+    for each in result.variables:
+        if each.source == "config" and each.state in WORTH_A_WARNING and each.message and each.name not in absent:
+            where = f"{config.where(each.line)}: " if each.line else ""
+            warned.append(Caution(f"config-{each.state}", f"{where}{each.name}={each.value}: {each.message}"))
+    warned += [Caution(conflict.code, conflict.message, conflict.documented) for conflict in result.conflicts]
+    return warned
+
+
+def _launcher_settings(options: RunOptions, variables: Mapping[str, str]) -> dict[str, str]:
+    """What the launcher will set, as far as it can be known before hosts are asked."""
+    launcher, hosts = choose(options, os.environ)
+    interface = options.interface or ""
+    if not hosts:
+        devices = {"UCX_NET_DEVICES": network.net_devices(interface or LOOPBACK)} if launcher.starts_here else {}
+    else:
+        devices = {"UCX_NET_DEVICES": interface} if interface else {}
+    found = launcher_ucx(options, variables, hosts=len(hosts)) if launcher.owns_processes else {}
+    return {**devices, **found}

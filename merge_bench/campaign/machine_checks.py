@@ -1,0 +1,199 @@
+"""What the machine that starts a run must have; what it lacks is refused before anything is started."""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from merge_bench.config import allowed_transports
+from merge_bench.config.installation import how_to_set_up
+from merge_bench.config.ucx_info import NAME_LISTS, Installed, find_installed, usable_transports
+from merge_bench.errors import Caution, GateNotMet, UsageError
+from merge_bench.host import gpu
+from merge_bench.host.memory import available_bytes, shared_memory_problem, usable_cores
+from merge_bench.merge.engines import Description
+from merge_bench.merge.engines.base import How, Side
+from merge_bench.merge.plan import PROCESS_BYTES, Plan, side_bytes
+from merge_bench.merge.workload.tables import TableSpec, output_bytes
+from merge_bench.units import format_bytes, format_count
+
+if TYPE_CHECKING:
+    from merge_bench.merge.verification.duckdb_reference import Counts
+
+TABLE_COPIES = 3  # the chunks, the parcels sent and the parcels received
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The machine that starts a run, as far as plans depend on it: by default this one.
+
+    `environ`: its environment; `gpus`, `cores`: how many processes may use; `memory`: available bytes; `looks`: whether
+    tables of benchmarks are generated and running clusters are asked. Otherwise synthetic tables of the same options
+    and two workers are assumed.
+    """
+
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    gpus: int = field(default_factory=lambda: gpu.gpu_count())
+    cores: int = field(default_factory=usable_cores)
+    memory: int = field(default_factory=available_bytes)
+    looks: bool = True
+
+
+def check_engine(engine: Description, environment: Mapping[str, str], gpus: int, *, here: bool) -> None:
+    """Refuse GPUs in another order than nvidia-smi has, and an engine that has no GPU or no package.
+
+    `here`: workers run on this machine; on others they check GPU and package themselves, once they are up.
+    """
+    if not engine.device_memory:
+        return
+    names = f"--engine {engine.name}, --memory cuda and --backend nccl"
+    if here and not gpus:
+        raise UsageError(f"{names} need an NVIDIA GPU, but none is visible on this host")
+    if here and engine.missing is not None:
+        raise UsageError(
+            f"{names} each need the package {engine.missing}; run: {how_to_set_up('cu13')}, or with a CUDA 12 driver:"
+            f" {how_to_set_up('cu12')}"
+        )
+    for name, order in gpu.IN_ORDER.items():
+        if environment.get(name, order) != order:
+            raise UsageError(
+                f"with {name}={environment[name]}, GPU numbers differ from those of nvidia-smi; unset it, or set it to"
+                f" {order}"
+            )
+
+
+def check_gpus(workers: int, gpus: int, per_gpu: int) -> None:
+    """Refuse more workers than GPUs here; without GPUs there is no limit."""
+    if gpus and workers > gpus * per_gpu:
+        raise UsageError(
+            f"--workers {workers} with --workers-per-gpu {per_gpu} needs {-(-workers // per_gpu)} GPUs, but only"
+            f" {gpus} can be used; use --workers-per-gpu {-(-workers // gpus)} to share GPUs"
+        )
+
+
+def check_installed(plan: Plan) -> None:
+    """Refuse a merge whose data plane, or the second measurement of whose links, is not installed here."""
+    if plan.data_plane.missing is not None:
+        raise UsageError(
+            f"--exchange {plan.exchange} needs the package {plan.data_plane.missing}, which is not installed in this"
+            f" environment; run: {how_to_set_up()}"
+        )
+    if plan.check_link:
+        from merge_bench.cluster import ucx_perftest
+
+        ucx_perftest.find()
+
+
+def check_transports(required: Sequence[str], environment: Mapping[str, str], workers: int = 2) -> None:
+    """Refuse to start on this machine what its UCX cannot do; `environment`: what the workers will be started with.
+
+    Raises
+    ------
+    UsageError
+        If the lists of transports and devices leave none between two processes (UCX itself would only say "no such
+        device"), or there is too little shared memory for the workers.
+    GateNotMet
+        If there is no transport of `required`.
+    """
+    installed = find_installed(environment.get("MERGE_BENCH_UCX", "auto"), environment)
+    allowed = allowed_transports.allowed(environment.get("UCX_TLS", "all"))
+    usable = allowed
+    if installed is not None and installed.transports:  # else the workers will report theirs
+        usable &= usable_transports(installed, environment)
+    if "posix" in (usable if _between_processes(usable) else allowed):  # UCX leaves it out where nothing is free
+        problem = shared_memory_problem(Path(environment.get("UCX_POSIX_DIR") or "/dev/shm"), workers)
+        if problem:
+            raise UsageError(problem)
+    if installed is None or not installed.transports:
+        return
+    _check_lists(installed, environment, usable)
+    if not required or allowed_transports.resolve_aliases(required) & set(installed.transports):
+        return
+    raise GateNotMet(
+        f"--require-transport {','.join(required)} cannot be met: UCX {installed.version} ({installed.info.origin}) on"
+        f" this host offers only {', '.join(sorted(installed.transports))}"
+    )
+
+
+def _between_processes(transports: frozenset[str]) -> bool:
+    return bool(transports - allowed_transports.WITHIN_A_PROCESS - allowed_transports.ONLY_BESIDE_ANOTHER)
+
+
+def _check_lists(installed: Installed, environment: Mapping[str, str], usable: frozenset[str]) -> None:
+    if _between_processes(usable):
+        return
+    lists = " with ".join(f"{name}={environment[name]}" for name in NAME_LISTS if name in environment)
+    offered = (
+        f"{name} on {', '.join(devices)}" if name == "tcp" else name
+        for name, devices in sorted(installed.transports.items())
+        if name not in allowed_transports.WITHIN_A_PROCESS
+    )
+    raise UsageError(
+        f"{lists or 'UCX'} leaves no transport for two workers to communicate; add one that UCX"
+        f" {installed.version} ({installed.info.origin}) offers on this host: {'; '.join(offered)}"
+    )
+
+
+def count_tables(
+    spec: TableSpec, workers: int, available: int, how: How = How.INNER, sent: Side | None = None
+) -> tuple[Caution, ...]:
+    """Read the keys of real tables: refuse a merge that cannot fit, and warn of rows whose key is null.
+
+    `available`: bytes of memory; `sent`: the table that is sent whole to every worker.
+
+    Raises
+    ------
+    UsageError
+        With what the tables and the result would take.
+    """
+    counts = _count(spec, how)
+    rows = counts.rows
+    sizes = side_bytes(spec)
+    tables = int(sum(sizes.values()))
+    result = output_bytes(spec, rows, how)
+    # Of a broadcast: the chunks, what is partitioned of the table that stays, and the other one once on every worker.
+    copies = TABLE_COPIES * tables if sent is None else tables + sizes[sent.other] + workers * sizes[sent]
+    needed = int(workers * PROCESS_BYTES + copies + result)
+    if needed > available:
+        remedy = "use smaller tables, or keys that repeat less often"
+        if sent is not None and workers * sizes[sent] > TABLE_COPIES * tables:
+            remedy = f"use --distribution shuffle, which does not copy the {sent.value} table to all {workers} workers"
+        raise UsageError(
+            f"a merge with {format_count(rows)} result rows needs about {format_bytes(needed)} of memory, but"
+            f" {socket.gethostname()} has {format_bytes(available)}; {remedy}"
+        )
+    return null_keys(spec, counts.keyless)
+
+
+@functools.lru_cache(maxsize=1)
+def _count(spec: TableSpec, how: How) -> Counts:
+    """As `count_rows`; kept for the next run of a sweep, whose engine or exchange changes nothing here."""
+    from merge_bench.merge.verification import duckdb_reference
+
+    return duckdb_reference.count_rows(spec, how)
+
+
+def null_keys(spec: TableSpec, keyless: Mapping[Side, int]) -> tuple[Caution, ...]:
+    """The warning of rows with a null or a NaN among their keys, which other libraries match with each other."""
+    found = [
+        f"{format_count(keyless[side])} of {format_count(spec.side(side).rows)} rows of the {side.value} table"
+        for side in Side
+        if keyless[side]
+    ]
+    if not found:
+        return ()
+    floats = any(field.floating for field in spec.left.fields if field.name in spec.keys)
+    null = "null or NaN" if floats else "null"
+    has = "have" if sum(keyless.values()) > 1 else "has"
+    return (
+        Caution(
+            "null-keys",
+            f"{' and '.join(found)} {has} a {null} key; a {null} key matches nothing, as in SQL; pandas matches them"
+            " with each other",
+        ),
+    )

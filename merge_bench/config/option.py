@@ -1,0 +1,205 @@
+"""Options as fields of a frozen dataclass: each field declares what command line, configs and documentation need."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Self, TypeVar
+
+from merge_bench.config import parsers
+from merge_bench.config.old_names import PREFIX
+from merge_bench.config.parsers import Parser, did_you_mean
+from merge_bench.errors import UsageError
+
+COMMAND_LINE = "command line"
+DEFAULT = "default"
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a command.
+
+    `parse`: text → value; `default`: the value, or None if it is decided later (`help` says how); `placeholder`: the
+    value's name in the help; `flag`: takes no value on the command line; `in_config`: a config can set it as
+    ``MERGE_BENCH_<NAME>``; `swept`: several values, separated by commas, make a sweep; `aliases`: keys that mean the
+    same; `key`: the name of its field; `section`: its heading in the help.
+    """
+
+    parse: Parser
+    default: object
+    help: str
+    placeholder: str = "TEXT"
+    flag: bool = False
+    in_config: bool = True
+    swept: bool = False
+    aliases: tuple[str, ...] = ()
+    key: str = ""
+    section: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name on the command line, without dashes before it: ``rmm-pool-size``."""
+        return self.key.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        """The name in a config and in the environment: ``MERGE_BENCH_RMM_POOL_SIZE``."""
+        return PREFIX + self.key.upper()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """`key` and `aliases`."""
+        return (self.key, *self.aliases)
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """`variable`, and those of `aliases`."""
+        return tuple(PREFIX + key.upper() for key in self.keys)
+
+    def taking(self, allowed: Sequence[str], help: str) -> Option:
+        """This option with the values `allowed`."""
+        one, names = parsers.choice(*allowed), "|".join(allowed)
+        if not self.swept:
+            return replace(self, parse=one, placeholder=names, help=help)
+        return replace(
+            self, parse=parsers.several(one), placeholder=f"{names}[,…]", help=f"{help} Several values make a sweep."
+        )
+
+
+def option(parse: Parser, default: object, help: str, placeholder: str = "TEXT", **more: Any) -> Any:
+    """A field for an option that takes a value; `more`: other attributes of `Option`."""
+    return field(default=default, metadata={"option": Option(parse, default, help, placeholder, **more)})
+
+
+def choice(allowed: str, default: str, help: str, *, swept: bool = False) -> Any:
+    """A field for an option that takes one of the words `allowed`, as ``on|off``."""
+    declared = Option(parsers.word, default, "", swept=swept)
+    return field(default=default, metadata={"option": declared.taking(allowed.split("|"), help)})
+
+
+def flag(help: str, *, in_config: bool = True) -> Any:
+    """A field for an option that is given or not."""
+    return option(parsers.switch, False, help, "", flag=True, in_config=in_config)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The values of options, each an attribute.
+
+    `sources`: where values are from, by the keys of the options that do not have their default: ``command line``,
+    ``config FILE:LINE`` or ``environment NAME``. `several`: all values of the options of which several are given, the
+    first of which is the attribute; each combination is a run.
+    """
+
+    section: ClassVar[str] = ""
+    sources: Mapping[str, str] = field(default_factory=dict, compare=False)
+    several: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+
+    @classmethod
+    @functools.cache
+    def table(cls) -> tuple[Option, ...]:
+        """What the fields declare, in their order."""
+
+        def section(name: str) -> str:
+            return next(str(vars(base).get("section", "")) for base in cls.__mro__ if name in vars(base))
+
+        return tuple(
+            replace(each.metadata["option"], key=each.name, section=section(each.name))
+            for each in fields(cls)
+            if "option" in each.metadata
+        )
+
+    @classmethod
+    def from_given(cls, given: Mapping[str, object]) -> Self:
+        """Parsed values of the command line, by `Option.key`; None (or no entry) stands for the default."""
+        return cls().given(**given)
+
+    def given(self, **values: object) -> Self:
+        """The same with these values, as if the command line had them; None changes nothing."""
+        values = {key: value for key, value in values.items() if value is not None}
+        return self.updated(values, dict.fromkeys(values, COMMAND_LINE))
+
+    def updated(self, values: Mapping[str, object], sources: Mapping[str, str]) -> Self:
+        """The same with these values; several of an option that is swept are a tuple."""
+        swept = {each.key for each in self.table() if each.swept}
+        lists = {key: value for key, value in values.items() if key in swept and isinstance(value, tuple)}
+        single: dict[str, Any] = {**values, **{key: value[0] for key, value in lists.items()}}
+        kept = {key: value for key, value in self.several.items() if key not in values}
+        more = {key: value for key, value in lists.items() if len(value) > 1}
+        return replace(self, **single, sources={**self.sources, **sources}, several={**kept, **more})
+
+    def source(self, key: str) -> str:
+        """Where the value of an option is from."""
+        return self.sources.get(key, DEFAULT)
+
+    def shown(self, key: str) -> str:
+        """The option as a sentence names it: with its source, unless that is the command line."""
+        name = f"--{key.replace('_', '-')}"
+        return name if self.source(key) == COMMAND_LINE else f"{name} ({self.source(key)})"
+
+
+def by_key(table: Sequence[Option]) -> dict[str, Option]:
+    """Options by their keys and aliases."""
+    return {key: option for option in table for key in option.keys}
+
+
+OptionsT = TypeVar("OptionsT", bound=Options)
+
+
+def parse_text(parse: Callable[[str], _T], text: str, where: str) -> _T:
+    """The value of `text`; raises UsageError with `where` and a sentence."""
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise UsageError(f"{where}: {error}") from None
+
+
+def from_python(kind: type[OptionsT], given: Mapping[str, object], table: Sequence[Option]) -> OptionsT:
+    """Options that are given as Python values by `Option.key`.
+
+    A list or tuple means several values, and True sets a flag; None and False mean that the option is not given. Text
+    is parsed as on the command line, by the options of `table`.
+
+    Raises
+    ------
+    UsageError
+        If there is no such option, or it does not accept the value.
+    """
+    options = by_key(table)
+    values: dict[str, object] = {}
+    for key, value in given.items():
+        if key not in options:
+            raise UsageError(f"unknown option {key!r}{did_you_mean(key, options)}")
+        if options[key].key in values:
+            raise UsageError(f"{' and '.join(options[key].keys)} are one option; give it once")
+        values[options[key].key] = _value(options[key], key, value)
+    return kind.from_given(values)
+
+
+def as_words(given: Mapping[str, object], table: Sequence[Option]) -> list[str]:
+    """The command line with the same options."""
+    words: list[str] = []
+    options = by_key(table)
+    for key, value in given.items():
+        if options[key].flag:
+            words += [f"--{options[key].name}"] if value else []
+        elif value is not None:
+            words += [f"--{options[key].name}", as_text(value)]
+    return words
+
+
+def as_text(value: object) -> str:
+    """A value as written on the command line: ``[1e6, 2]`` → ``1000000,2``."""
+    if isinstance(value, list | tuple):
+        return parsers.Names.join(map(as_text, value))
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def _value(option: Option, named: str, value: object) -> object:
+    if option.flag:
+        return True if value else None
+    return None if value is None else parse_text(option.parse, as_text(value), named)

@@ -1,0 +1,235 @@
+"""What every data plane offers a worker that exchanges rows by itself."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+
+from merge_bench.errors import RunFailed
+from merge_bench.merge.plan import Plan
+from merge_bench.records.schema import SizeRange
+
+ORPHANED_SECONDS = 60.0
+"""Seconds without a heartbeat of the driver, after which work on a cluster that keeps running ends by itself."""
+
+
+class Abort:
+    """A flag that every wait of a worker checks, and the time of the driver's last heartbeat.
+
+    The driver's calls reach the worker on Dask's event loop while the exchanging thread waits; both sides are
+    thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._reason: str | None = None
+        self.last_heartbeat = time.monotonic()
+
+    def set(self, reason: str) -> None:
+        """Make every wait end with `RunFailed(reason)`."""
+        if self._reason is None:
+            self._reason = reason
+
+    def clear(self) -> None:
+        """Forget an earlier abort."""
+        self._reason = None
+        self.heartbeat()
+
+    def heartbeat(self) -> None:
+        """Note that the driver is alive."""
+        self.last_heartbeat = time.monotonic()
+
+    def left_alone(self, seconds: float) -> bool:
+        """Whether the run was aborted, or its driver sent no heartbeat for this long."""
+        return self._reason is not None or time.monotonic() - self.last_heartbeat > seconds
+
+    def check(self) -> None:
+        """Raise `RunFailed` if the run was aborted."""
+        reason = self._reason
+        if reason is not None:
+            raise RunFailed(reason)
+
+
+WINDOW_BYTES = 16 << 20  # sends of a worker in flight at once: later pieces must not delay earlier ones
+LEAST_SHARE = 64 << 10  # for each peer, however many there are: shorter messages cost more than they save
+PAGE = 4096  # longer messages end at multiples of it
+
+
+def share_bytes(workers: int) -> int:
+    """Bytes that a worker may have in flight to one peer, the same on all workers.
+
+    A peer that receives nothing blocks only its own share of the window, so it does not delay other peers.
+    """
+    return max(LEAST_SHARE, WINDOW_BYTES // max(1, workers - 1))
+
+
+def longest_message(workers: int, message_bytes: int) -> int:
+    """The length at which sender and receiver cut a parcel.
+
+    It is half a share, so that one message is posted while another is in flight.
+
+    `message_bytes`: the limit that the user set, 0 for none.
+    """
+    half = share_bytes(workers) // 2 // PAGE * PAGE
+    return min(message_bytes or half, half)
+
+
+@dataclass
+class Flight:
+    """One frame's transfers on one worker, in seconds of its own monotonic clock.
+
+    `seconds`: length of the interval in which transfers were in flight; 0 if there were none. `arrived`: per source
+    rank, bytes and seconds from the first receive posted to the last one completed. `batches`: if they were noted, the
+    time at which each peer's messages were posted and that of the last one's completion, with their bytes; the key is
+    the peer and whether they were received.
+    """
+
+    sent_bytes: int = 0
+    seconds: float = 0.0
+    arrived: dict[int, tuple[int, float]] = field(default_factory=dict)
+    batches: dict[tuple[int, bool], tuple[float, float, int]] = field(default_factory=dict)
+
+
+@dataclass
+class Pending:
+    """A posted message: UCXX's request, the rank it goes to or comes from, and its bytes."""
+
+    request: Any
+    peer: int
+    receive: bool
+    size: int
+
+
+class Meter:
+    """Seconds in which at least one transfer was in flight.
+
+    `first` and `last`: when the first transfer began and the last one ended; None before.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.first: float | None = None
+        self.last: float | None = None
+        self._count, self._since = 0, 0.0
+
+    def enter(self, now: float) -> None:
+        """Count a transfer that begins."""
+        if self.first is None:
+            self.first = now
+        if self._count == 0:
+            self._since = now
+        self._count += 1
+
+    def leave(self, now: float) -> None:
+        """Count a transfer that ends."""
+        self._count -= 1
+        self.last = now
+        if self._count == 0:
+            self.seconds += now - self._since
+
+
+STALL_FACTOR = 4  # × timeout without one byte ends a run even while heartbeats arrive
+
+
+class Exchange(ABC):
+    """One worker's end of the data plane.
+
+    All workers call the same collective operations in the same order. Every wait ends with `RunFailed` if `abort` is
+    set, or nothing arrives for too long.
+    """
+
+    title: ClassVar[str]
+    """What is being opened, in errors."""
+
+    def __init__(self, rank: int, workers: int, *, abort: Abort) -> None:
+        self.rank, self.workers, self.abort = rank, workers, abort
+
+    @classmethod
+    @abstractmethod
+    def of_plan(cls, plan: Plan, rank: int, abort: Abort) -> Exchange:
+        """This worker's end of the data plane that `plan` describes."""
+
+    @property
+    @abstractmethod
+    def address(self) -> bytes:
+        """What peers need to reach this worker."""
+
+    @abstractmethod
+    def connect(self, addresses: Sequence[bytes]) -> None:
+        """Connect to every other worker, whose address is at its rank, and exchange a first message with each."""
+
+    @abstractmethod
+    def transfer(self, sends: Mapping[int, Any], receives: Mapping[int, Any], *, noted: bool = False) -> Flight:
+        """Send the buffers of `sends` to their peers while receiving into those of `receives`; waits until all is done.
+
+        Buffers are contiguous or `Runs`, in host or device memory. Both sides must agree on the sizes of buffers and
+        runs; empty ones are skipped. `noted`: fill `Flight.batches` as well.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the connections; waits at most a second for the peers."""
+
+    @property
+    def peers(self) -> list[int]:
+        """All other workers, in the order in which this one sends to them."""
+        return [(self.rank + step) % self.workers for step in range(1, self.workers)]
+
+    @property
+    def effective_config(self) -> dict[str, str]:
+        """The settings of UCX, under their full names; empty without UCX."""
+        return {}
+
+    def endpoints(self) -> dict[int, tuple[list[str], list[SizeRange]]]:
+        """For each peer the lanes that UCX selected, and the protocols of messages by size; empty without UCX."""
+        return {}
+
+    def barrier(self) -> float:
+        """Wait until every worker has entered; returns the seconds waited.
+
+        A dissemination barrier (Hensgen, Finkel and Manber 1988): ceil(log2 W) rounds, and no rank leaves before all
+        have come.
+        """
+        start = time.perf_counter()
+        distance, token = 1, np.zeros(1, np.uint8)
+        while distance < self.workers:
+            to, source = (self.rank + distance) % self.workers, (self.rank - distance) % self.workers
+            self.transfer({to: token}, {source: np.empty(1, np.uint8)})
+            distance *= 2
+        return time.perf_counter() - start
+
+    def round_trip(self) -> float:
+        """Seconds of the slowest first message to and from a neighbour: a bound on the barrier's skew."""
+        return min(self.barrier() for _ in range(5)) if self.peers else 0.0
+
+
+@runtime_checkable
+class MessageExchange(Protocol):
+    """A data plane that a `PipelinedExchange` can drive message by message."""
+
+    workers: int
+    message_bytes: int
+    abort: Abort
+
+    @property
+    def peers(self) -> list[int]:
+        """As `Exchange.peers`."""
+
+    def reserve(self, stages: int) -> int:
+        """Reserve numbers of operations for use with `post` and `progress`; returns the first."""
+
+    def post(self, buffer: Any, peer: int, stage: int, number: int, *, receive: bool) -> Pending:
+        """Begin one message of operation `stage`. Messages of the same number between two ranks arrive in order."""
+
+    def progress(self) -> bool:
+        """Progress without the interpreter's lock; returns whether there was anything to do."""
+
+    def check(self, item: Pending) -> None:
+        """Raise `RunFailed` if a completed message failed."""
+
+    def check_limit(self, pending: list[Pending], last_byte: float) -> None:
+        """Raise `RunFailed` if no byte arrived for too long; `last_byte`: when the last one did (`time.monotonic`)."""

@@ -1,0 +1,199 @@
+"""Dask's own merge, the baseline: its steps on a worker make dataframes of the chunks, and check the result.
+
+With cuDF a worker submits the merge instead of the driver. Planning needs an empty frame of the engine's type (`meta`),
+and an empty cuDF frame needs a GPU. Dask also plans in its scheduler, which therefore needs cuDF and a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dask
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from distributed import Client, Future, get_client
+
+from merge_bench.merge.buffer_pool import BufferPool
+from merge_bench.merge.engines import describe
+from merge_bench.merge.engines.base import JoinShape, Side
+from merge_bench.merge.engines.hash_join import rows_without_key, without_match
+from merge_bench.merge.engines.library_columns import LibraryColumns, decimals_as_bytes, key_names
+from merge_bench.merge.exchange import DataPlane
+from merge_bench.merge.frame import Field, Frame, arrow_schema, integer_type
+from merge_bench.merge.plan import Plan
+from merge_bench.merge.verification.verify import Check
+from merge_bench.merge.worker import current_plugin
+
+PLANE = DataPlane(
+    name="dask",
+    help="with Dask's shuffle",
+    place=2,
+    joins=(("inner", "inner"), ("left", "left"), ("right", "right"), ("outer", "outer"), ("semi", "leftsemi")),
+    shuffles=(("tasks", 5.75), ("p2p", 8.5)),
+)
+
+NO_DISK = {"distributed.p2p.storage.disk": False}
+
+
+def columns_of(fields: tuple[Sequence[Field], Sequence[Field]], plan: Plan) -> LibraryColumns:
+    """The columns as Dask and the library below it see them."""
+    return LibraryColumns.of(*fields, plan.keys, plan.how, integer_type if _on_cudf(plan) else decimals_as_bytes)
+
+
+def baseline_frame(side: str) -> Any:
+    """This worker's chunk of ``left`` or ``right`` as a dataframe of Dask's engine, rows with null keys left out.
+
+    pandas and cuDF match null with null; SQL, and every engine here, does not. `baseline_without_key` has those rows.
+    """
+    plugin = current_plugin()
+    state, frames = plugin.launch, plugin.frames
+    frame = dask_frame(frames, Side(side), state.plan)
+    state.empty[side] = frame.iloc[:0].copy(deep=True)  # a view would keep the whole chunk
+    return frame
+
+
+def dask_frame(chunks: tuple[Frame, Frame], side: Side, plan: Plan) -> Any:
+    """The rows of one of two chunks that have a key."""
+    chunk, columns = chunks[side is Side.RIGHT], columns_of((chunks[0].fields, chunks[1].fields), plan)
+    return _dataframe(columns.given(side, _with_key(chunk, plan.keys)), columns, plan)
+
+
+def baseline_without_key() -> Any:
+    """Rows of the result for this worker's rows with null keys, of a side whose rows without a match are kept."""
+    plugin = current_plugin()
+    return without_key(*plugin.frames, plugin.launch.plan)
+
+
+def _with_key(chunk: Frame, keys: Sequence[str]) -> pa.Table:
+    """The rows without a null or NaN among their keys, and -0.0 there as 0.0: pandas' hashes of the two differ."""
+    table, lacking = chunk.to_arrow(), rows_without_key(chunk, keys)
+    for at, field in enumerate(chunk.fields):
+        if field.name in keys and field.floating:
+            table = table.set_column(at, field.name, pc.add(table.column(at), pa.scalar(0.0, field.type)))
+    if not lacking.size:
+        return table
+    whole = np.ones(chunk.rows, np.bool_)
+    whole[lacking] = False
+    return table.filter(pa.array(whole))
+
+
+def without_key(left: Frame, right: Frame, plan: Plan) -> Any:
+    """As `baseline_without_key`, of two chunks."""
+    shape = JoinShape(left.fields, right.fields, plan.keys, 1, 0, 0, how=plan.how)
+    out = BufferPool()
+    tables = [arrow_schema(shape.output).empty_table()]
+    for side, chunk in ((Side.LEFT, left), (Side.RIGHT, right)):
+        if plan.how.keeps(side):
+            rows = rows_without_key(chunk, plan.keys)
+            tables.append(without_match(shape, side, [(chunk, rows)], out).to_arrow())
+    columns = columns_of((left.fields, right.fields), plan)
+    return _dataframe(columns.given_result(pa.concat_tables(tables)), columns, plan)
+
+
+def keeps_without_key(fields: tuple[Sequence[Field], Sequence[Field]], plan: Plan) -> bool:
+    """Whether there can be rows with null keys in the result."""
+    kept = (one for side, one in zip(Side, fields, strict=True) if plan.how.keeps(side))
+    return any(field.name in plan.keys and (field.nullable or field.floating) for one in kept for field in one)
+
+
+def empty_pandas(fields: tuple[Sequence[Field], Sequence[Field]], plan: Plan) -> list[Any]:
+    """Pandas frames without rows, with the column types of both sides' `dask_frame`."""
+    columns = columns_of(fields, plan)
+    return [_dataframe(arrow_schema(columns.sides[side]).empty_table(), columns, plan) for side in Side]
+
+
+def _dataframe(table: pa.Table, columns: LibraryColumns, plan: Plan) -> Any:
+    """A dataframe of Dask's engine. In pandas, where there are nulls in one, all parts have Arrow's types."""
+    if _on_cudf(plan):
+        import cudf
+
+        return cudf.DataFrame.from_arrow(table)
+    from merge_bench.merge.engines.pandas import to_pandas
+
+    fields = (*columns.output, *(field for side in columns.sides.values() for field in side))
+    return to_pandas(table, nullable={field.name for field in fields if field.nullable})
+
+
+def merged(
+    parts: Sequence[Sequence[Future]], empty: Sequence[Any], plan: Plan, without_key: Sequence[Future] = ()
+) -> Any:
+    """Dask's join of a left and a right frame, not yet computed.
+
+    Parameters
+    ----------
+    parts
+        The left and the right frame's partitions.
+    empty
+        A frame without rows of the type of each. Without it Dask fetches a partition at once, in a wait without limit.
+    without_key
+        Partitions of further rows of the result, of `baseline_without_key`.
+    """
+    import dask.dataframe as dd
+
+    left, right = (
+        dd.from_delayed(list(futures), meta=meta, verify_meta=False) for futures, meta in zip(parts, empty, strict=True)
+    )
+    sent = plan.distribution.sent
+    if sent is Side.LEFT:  # Dask sends a frame of one partition to every worker
+        left = left.repartition(npartitions=1)
+    elif sent is Side.RIGHT:
+        right = right.repartition(npartitions=1)
+    how = dict(PLANE.joins)[plan.how.value]
+    keys = list(key_names(len(plan.keys)))
+    result = left.merge(right, on=keys, how=how, shuffle_method=plan.shuffle, broadcast=False)
+    if without_key:
+        result = dd.concat([result, dd.from_delayed(list(without_key), meta=result._meta, verify_meta=False)])
+    return result
+
+
+def baseline_start(left: Sequence[Any], right: Sequence[Any], addresses: Sequence[str] | None, name: str) -> None:
+    """Submit the merge from this worker; publishes the result's partitions under `name` for the driver.
+
+    `left`, `right`: keys of the frames' partitions. `addresses`: of the workers that merge; None: all.
+    """
+    state = current_plugin().launch
+    client = get_client()
+    parts = [[Future(key, client) for key in keys] for keys in (left, right)]
+    empty = [state.empty[side] for side in ("left", "right")]
+    with client.as_current(), dask.config.set(NO_DISK):
+        result = client.persist(merged(parts, empty, state.plan), workers=addresses)
+    client.publish_dataset(futures_of(client, result), name=name, override=True)
+
+
+def futures_of(client: Client, result: Any) -> list[Future]:
+    """The partitions of a result that Dask computes."""
+    return [future for future in client.futures_of(result) if isinstance(future, Future)]
+
+
+def baseline_loaded() -> None:
+    """Free the original chunks: both are dataframes now."""
+    current_plugin().launch.frames = None
+
+
+def baseline_check(frame: Any, fields: tuple[Sequence[Field], Sequence[Field]]) -> Check:
+    """Check one partition of Dask's result of a merge of frames with these fields."""
+    plugin = current_plugin()
+    plan = plugin.launch.plan
+    pieces = (result_table(each, fields, plan) for each in (frame,))  # made only while memory is not counted
+    return plugin.launch.verify(pieces, plugin.abort)
+
+
+def baseline_write(frame: Any, number: int, fields: tuple[Sequence[Field], Sequence[Field]]) -> Check:
+    """Write partition `number` of Dask's result, and check what can be read back."""
+    plugin = current_plugin()
+    pieces = (result_table(each, fields, plugin.launch.plan) for each in (frame,))
+    return plugin.launch.write(pieces, number, fields, plugin.abort)
+
+
+def result_table(frame: Any, fields: tuple[Sequence[Field], Sequence[Field]], plan: Plan) -> pa.Table:
+    """One partition of Dask's result under the users' names and types."""
+    from merge_bench.merge.engines.pandas import from_pandas
+
+    table = frame.to_arrow(preserve_index=False) if _on_cudf(plan) else from_pandas(frame)
+    return columns_of(fields, plan).restored(table)
+
+
+def _on_cudf(plan: Plan) -> bool:
+    return describe(plan.engine).dask_backend == "cudf"

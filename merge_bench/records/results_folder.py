@@ -1,0 +1,313 @@
+"""The results in a folder. Nothing else looks into such a folder: whoever needs a result finds it here.
+
+A result is a folder with a ``records.jsonl``. A list has its first line and its end, and reads a file again only after
+it has changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from merge_bench.records.campaign import INTERRUPTED
+from merge_bench.records.codec import decode
+from merge_bench.records.reader import read_head
+from merge_bench.records.recorded_plan import RecordedPlan, is_tuning
+from merge_bench.records.schema import SCHEMA, CampaignLine, Config, EndLine, FailureLine, Record
+from merge_bench.records.writer import RECORDS
+
+YOURS = "yours"
+"""The origin of the results of a folder, unless it is another's."""
+MERGE, TUNE, IMPORTED, PROBE = "merge", "tune", "import", "probe"
+DONE, RUNNING, UNFINISHED, UNREADABLE = "done", "running", "unfinished", "unreadable"
+_ENDED = {0: DONE, 2: "wrong usage", 3: "failed", 4: "wrong result", 5: "requirement not met"}
+_LONGEST_HEAD = 1 << 20
+_TAIL = 4096
+_DAY = 86400.0
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A result in a list.
+
+    `modified`: seconds since the epoch. `head`: its first line as far as lists need it, None if it cannot be read.
+    `ended`: the exit status in its last line, None if that is no end. `interrupted`: whether a signal ended it, as
+    Ctrl-C and Stop do. `written`: whether a process of this machine writes it.
+    """
+
+    folder: Path
+    origin: str = YOURS
+    size: int = 0
+    modified: float = 0.0
+    inode: int = 0
+    head: CampaignLine | None = None
+    ended: int | None = None
+    interrupted: bool = False
+    written: bool = False
+    plans: tuple[RecordedPlan, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """The folder's path."""
+        return str(self.folder)
+
+    @property
+    def status(self) -> str:
+        """How it ended, or whether it runs, in a word or two."""
+        if self.head is None:
+            return UNREADABLE
+        if self.ended is None and self.written:
+            return RUNNING
+        if self.interrupted:
+            return INTERRUPTED
+        return UNFINISHED if self.ended is None else _ENDED.get(self.ended, f"status {self.ended}")
+
+    @property
+    def kind(self) -> str:
+        """``merge``, ``tune``, ``import`` or ``probe NAME``."""
+        if self.head is None:
+            return ""
+        if self.head.imported_from is not None:
+            return IMPORTED
+        if is_tuning(self.plans):
+            return TUNE
+        probe = self.plans[0].probe if self.plans else None
+        return f"{PROBE} {probe}" if probe else MERGE
+
+    @property
+    def configs(self) -> tuple[str, ...]:
+        """The names of its configs."""
+        return tuple(config.name for config in self.head.configs) if self.head else ()
+
+    @property
+    def started(self) -> float | None:
+        """When it began, seconds since the epoch."""
+        return self.head.time if self.head else None
+
+
+class Change(NamedTuple):
+    """A result that is new, or not in its known state any more.
+
+    `state`: what to know it by from now on, None if it is gone; `final`: the same for one that has ended well, whose
+    records are not looked at again until its folder changes. `records`: None if they cannot be looked at.
+    """
+
+    name: str
+    state: str | None
+    final: str = ""
+    records: os.stat_result | None = None
+
+
+class ResultsFolder:
+    """The results in `path`. Safe to use from several threads.
+
+    `also`: other folders whose readable results `entries` has as well; `hold_seconds`: for so long `entries` is not
+    listed again; `problem`: why a folder could not be read when it was listed last.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        origin: str = YOURS,
+        *,
+        also: Sequence[ResultsFolder] = (),
+        hold_seconds: float = 0.0,
+    ) -> None:
+        self.path = Path(path)
+        self.problem: str | None = None
+        self._origin, self._also, self._hold = origin, also, hold_seconds
+        self._states: dict[str, str] = {}
+        self._entries: dict[str, Entry] = {}
+        self._last: tuple[tuple[Entry, ...], float] | None = None
+        self._lock = threading.Lock()
+
+    def entries(self) -> tuple[Entry, ...]:
+        """Every result, the newest first."""
+        with self._lock:
+            if self._last is None or time.monotonic() - self._last[1] >= self._hold:
+                self._last = self._list(), time.monotonic()
+            return self._last[0]
+
+    def look_at(self, names: Sequence[str]) -> tuple[Entry, ...]:
+        """The last list, in which only the results of these names are new, the oldest name first."""
+        with self._lock:
+            entries, when = self._last or (self._list(), time.monotonic())
+            looked = self._look(names)
+            new = {looked[name].id: looked[name] for name in reversed(names) if name in looked}
+            self._last = tuple((new | {entry.id: entry for entry in entries} | new).values()), when
+            return self._last[0]
+
+    def newest(
+        self, wanted: Callable[[CampaignLine], bool], *, names: Callable[[str], bool] = lambda name: True
+    ) -> Iterator[tuple[Path, CampaignLine]]:
+        """The folder and the first line of each result with a `wanted` one, the newest name first.
+
+        `names`: only those of these names, which begin with the time. A folder that cannot be read has no results.
+        """
+        try:
+            folders = self._folders()
+        except OSError:
+            return
+        for name in sorted(filter(names, folders), reverse=True):
+            head = read_head(self.path / name)
+            if head is not None and wanted(head):
+                yield self.path / name, head
+
+    def changes(self, states: Mapping[str, str], names: Sequence[str] | None = None) -> Iterator[Change]:
+        """The results that are not in these `states` any more, by name; `names`: only of these.
+
+        Raises OSError if the folder cannot be read.
+        """
+        folders = self._folders() if names is None else self._folders_of(names)
+        for name in [name for name in names or states if name in states and name not in folders]:
+            yield Change(name, None)
+        for name in sorted(name for name, final in folders.items() if states.get(name) != final):
+            try:
+                records = os.stat(self.path / name / RECORDS)
+            except FileNotFoundError:
+                if name in states:
+                    yield Change(name, None)
+                continue
+            except OSError:
+                change = Change(name, UNREADABLE)
+            else:
+                change = Change(name, f"{records.st_size} {records.st_mtime_ns}", folders[name], records)
+            if change.state != states.get(name):
+                yield change
+
+    def _folders(self) -> dict[str, str]:
+        """The folders in it by name, each with its final state."""
+        states: dict[str, str] = {}
+        with os.scandir(self.path) as items:
+            for item in items:
+                with contextlib.suppress(FileNotFoundError):
+                    if item.is_dir():
+                        states[item.name] = _final(item.stat())
+        return states
+
+    def _folders_of(self, names: Sequence[str]) -> dict[str, str]:
+        states: dict[str, str] = {}
+        for name in names:
+            with contextlib.suppress(OSError):
+                states[name] = _final(os.stat(self.path / name))
+        return states
+
+    def _list(self) -> tuple[Entry, ...]:
+        self.problem = None
+        entries: list[Entry] = []
+        try:
+            entries += self._look().values()
+        except FileNotFoundError:
+            pass  # there was no run yet
+        except OSError as error:
+            self.problem = f"cannot read the folder {self.path}: {error.strerror}"
+        for place in self._also:
+            entries += (entry for entry in place.entries() if entry.head is not None)
+            self.problem = self.problem or place.problem
+        return tuple(sorted(entries, key=_order, reverse=True))
+
+    def _look(self, names: Sequence[str] | None = None) -> dict[str, Entry]:
+        for change in self.changes(self._states, names):
+            if change.state is None:
+                self._states.pop(change.name, None)
+                self._entries.pop(change.name, None)
+            else:
+                entry = _read(self.path / change.name, self._origin, change.records)
+                well = entry.ended == 0 and entry.head is not None
+                self._states[change.name] = change.final if well else change.state
+                self._entries[change.name] = entry
+        writers = _locked_files()
+        written = (item for item in self._entries.items() if item[1].inode in writers)
+        return self._entries | {name: replace(entry, written=True) for name, entry in written}
+
+
+def is_result(folder: Path) -> bool:
+    """Whether it has records."""
+    return (folder / RECORDS).is_file()
+
+
+def _final(folder: os.stat_result) -> str:
+    return f"ended {folder.st_ino} {folder.st_mtime_ns}"
+
+
+def _order(entry: Entry) -> tuple[bool, float, str]:
+    """What cannot be read comes last; a start in the far future is wrong, and the file's time counts instead."""
+    started = entry.started if entry.started is not None and entry.started < entry.modified + _DAY else entry.modified
+    return entry.head is not None, started, entry.id
+
+
+def _read(folder: Path, origin: str, records: os.stat_result | None) -> Entry:
+    """Read the first line and the end; the entry is as small as it can be, for there may be many."""
+    if records is None or not stat.S_ISREG(records.st_mode):
+        return Entry(folder, origin)
+    try:
+        descriptor = os.open(folder / RECORDS, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            first = os.pread(descriptor, _LONGEST_HEAD, 0)
+            tail = os.pread(descriptor, _TAIL, max(records.st_size - _TAIL, 0))
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return Entry(folder, origin)
+    line, newline, _ = first.partition(b"\n")
+    record = _record(line) if newline else None  # the first line, if it is whole
+    head: CampaignLine | None = None
+    plans: tuple[RecordedPlan, ...] = ()
+    if isinstance(record, CampaignLine) and record.schema <= SCHEMA:
+        plans = _plans(msgspec.json.encode(record.plans))
+        names = [Config(name=config.name) for config in record.configs]
+        head = msgspec.structs.replace(record, argv=[], git=None, configs=names, plans=[], runs=[], surroundings={})
+    *before, last = tail.rpartition(b"\n")[0].split(b"\n")  # the lines that are whole, and a part of one
+    end = _record(last)
+    status = end.status if isinstance(end, EndLine) else None
+    # A tuning that can be resumed has no end line: then its last launch tells.
+    of_last = [*before[-1:], last] if status is None else before if status else ()
+    failures = [failure for failure in map(_record, of_last) if isinstance(failure, FailureLine)]
+    return Entry(
+        folder,
+        origin,
+        records.st_size,
+        records.st_mtime,
+        records.st_ino,
+        head,
+        status,
+        interrupted=bool(failures) and failures[-1].code == INTERRUPTED,
+        plans=plans,
+    )
+
+
+@functools.lru_cache(maxsize=1000)
+def _plans(recorded: bytes) -> tuple[RecordedPlan, ...]:
+    """Of a first line; results with equal plans share them."""
+    return tuple(map(RecordedPlan.of, msgspec.json.decode(recorded)))
+
+
+def _record(line: bytes) -> Record | None:
+    try:
+        return decode(line)
+    except ValueError:
+        return None
+
+
+def _locked_files() -> frozenset[int]:
+    """Inodes of locked files: the writer of a campaign holds a lock until it ends.
+
+    They are read from the kernel's list: to test a lock by taking it would stop a run that needs it.
+    """
+    try:
+        with open("/proc/locks", encoding="ascii") as stream:
+            locks = [line.split() for line in stream]
+    except OSError:
+        return frozenset()
+    inodes = (lock[5].rpartition(":")[2] for lock in locks if len(lock) > 5 and lock[1] == "FLOCK")
+    return frozenset(int(inode) for inode in inodes if inode.isdigit())

@@ -1,0 +1,226 @@
+"""Tunings as charts: ratios with their intervals about a line at 1, one below the other and step after step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from merge_bench.errors import say
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.schema import TuneLine
+from merge_bench.tune.evaluator import NO_GAIN_SEEN, NOISE, UNDECIDED
+from merge_bench.tune.head_to_head import level
+from merge_bench.tune.result import GAINED, PHASE_NAMES, Result, decision_of, name_of
+from merge_bench.units import plural
+from merge_bench.view.numbers import with_interval
+from merge_bench.view.plot.charts import rows_axis, thin_ticks
+from merge_bench.view.plot.draw import attempt, draw, drawable
+from merge_bench.view.plot.marks import Axis, Boxes, Chart, Group, Points, Whiskers, columns
+from merge_bench.view.plot.style import GREY
+from merge_bench.view.text import short, uncapitalized
+
+FILES = ("figure.png", "figure.svg", "figure.html")
+"""Files in the campaign's folder; those are drawn whose libraries are installed."""
+_LOOKS = {
+    GAINED: 2,
+    "kept": 2,
+    "accepted": 0,
+    "dropped": 4,
+    "rejected": 1,
+    "failed": 3,
+    UNDECIDED: 5,
+    NO_GAIN_SEEN: 6,
+    "not decided yet": 5,
+}
+"""Of decisions, the same in every chart; others are grey."""
+_OUTCOMES = (GAINED, "kept", "dropped", NO_GAIN_SEEN, UNDECIDED, "rejected", "failed")
+"""What the chart of a result calls decisions: those that it does not have are drops, but what is accepted is kept."""
+_LETTERS = 36
+"""Of a row's label; a drawing shortens longer ones in their middle, where the size begins."""
+_ENOUGH = 6
+"""Blocks whose interval has a level of 95 %; a confirmation at several sizes asks for more than that."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A step of a tuning as a chart calls it; `kind`: what was decided."""
+
+    label: str
+    kind: str
+    step: TuneLine
+
+    @property
+    def shown(self) -> str:
+        """The ratio with its interval."""
+        return with_interval(self.step.ratio, self.step.low, self.step.high)
+
+
+def draw_figures(
+    result: Result, campaign: Campaign, plots: Sequence[Path], sizes: Sequence[str], metric: str
+) -> list[str]:
+    """Draw into the folder of `campaign`, and into `plots`; returns lines that name the files.
+
+    Problems are printed on standard error.
+    """
+    chart = forest_of(result, sizes, metric)
+    if chart.empty:
+        return []
+    own = [path for path in (campaign.folder / name for name in FILES) if drawable(path)]
+    lines = []
+    for path in dict.fromkeys([*own, *plots]):
+        if problem := attempt(partial(draw, [chart], campaigns=[campaign]), path):
+            say(problem)
+        elif path not in own or path.suffix == ".png":
+            lines.append(f"Figure: {path}")
+    return lines
+
+
+def forest_of(result: Result, sizes: Sequence[str], metric: str) -> Chart:
+    """Each setting alone, the largest effect first; each one in the combination; the confirmation at every size."""
+    singles = sorted(result.singles, key=lambda step: -(step.ratio or 0.0))
+    ablated = {step.setting: step for step in (*result.combined, *result.ablated)}
+    outcome = " ".join(result.winner.settings) if result.winner else uncapitalized(result.outcome)
+    return forest(
+        {
+            "Each alone": [_estimate(step, str(step.setting)) for step in singles],
+            "In combination": [_estimate(step, str(name)) for name, step in ablated.items()],
+            "Confirmation": [_estimate(step, _label(step.config, sizes[step.plan])) for step in result.confirmation],
+        },
+        title=f"Speed-up by setting over {result.baseline}: {outcome}",
+        axis=f"Speed-up in {metric} over the config without the setting (1 = no difference), with interval",
+        kinds=_OUTCOMES,
+        noise=result.noise_floor,
+    )
+
+
+def _label(config: str, size: str) -> str:
+    """``a=y+b=y, 1,000,000 rows``: of the config as much as a drawing has room for beside the whole size."""
+    size = size.removesuffix(" per chunk")
+    return f"{short(config, max(_LETTERS - len(f', {size}'), 12))}, {size}"
+
+
+def _estimate(step: TuneLine, label: str) -> Estimate:
+    decision = "kept" if decision_of(step) == "accepted" else decision_of(step)
+    return Estimate(label, decision if decision in _OUTCOMES else "dropped", step)
+
+
+def tunings(steps: Sequence[TuneLine], size_of: Callable[[int], str]) -> list[Chart]:
+    """What each step makes of speed: a chart for each phase of tuning and each plan; `size_of`: a plan's name."""
+    keys = dict.fromkeys((step.phase, step.plan) for step in steps)
+    charts = [
+        _of_phase([step for step in steps if (step.phase, step.plan) == (phase, plan)], phase, size_of(plan))
+        for phase, plan in keys
+    ]
+    return [chart for chart in charts if not chart.empty]
+
+
+def _of_phase(steps: Sequence[TuneLine], phase: str, size: str) -> Chart:
+    noise = next((step for step in steps if decision_of(step) == NOISE), None)
+    estimates = [Estimate(step.setting or step.config, decision_of(step), step) for step in steps if step is not noise]
+    lines = levels_of(step.launches for step in steps if step.low is not None)
+    return forest(
+        {"": estimates},
+        title=f"Tuning, {PHASE_NAMES.get(phase, phase)}, {size}: speed-up by setting",
+        axis="Speed-up in throughput (1 = without the setting, more is better)",
+        kinds=list(dict.fromkeys(estimate.kind for estimate in estimates)),
+        noise=noise,
+        note=f"Points: speed-up estimated from pairs in the same block; lines: its {lines}.",
+    )
+
+
+def forest(
+    sections: Mapping[str, Sequence[Estimate]],
+    *,
+    title: str,
+    axis: str,
+    kinds: Sequence[str],
+    noise: TuneLine | None,
+    note: str = "",
+) -> Chart:
+    """A row for each title of a section and for each estimate, which has its numbers on the right.
+
+    Parameters
+    ----------
+    sections
+        Estimates that belong together, by their title, which may be empty; those that are empty are left out.
+    axis
+        The title of the axis of ratios.
+    kinds
+        What may have been decided, in the order of the legend.
+    noise
+        The step that compared the baseline with itself; its interval is drawn as a band.
+    """
+    rows: list[str | Estimate] = []
+    for name, estimates in sections.items():
+        rows += [*([name.upper()] if name else []), *estimates] if estimates else []
+    placed = {at: row for at, row in enumerate(rows) if isinstance(row, Estimate)}
+    steps = [row.step for row in placed.values()]
+    groups = _groups(placed, kinds)
+    if noise and noise.low is not None and noise.high is not None and rows:
+        band = Boxes([len(rows) / 2], [noise.low], [noise.high], width=len(rows) + 2, fill=0.25)
+        groups = (Group(GREY, (band,), "the baseline compared with itself"), *groups)
+    ends = [end for step in steps for end in (step.ratio, step.low, step.high) if end is not None]
+    ends += [end for end in (noise.low, noise.high) if end is not None] if noise else []
+    low, high = min([1.0, *ends]), max([1.0, *ends])
+    room = 0.06 * max(high - low, 0.02)
+    names = {at: row.label if isinstance(row, Estimate) else row for at, row in enumerate(rows)}
+    return Chart(
+        Axis(axis, low=max(low - room, 0.0), high=high + room, rule=1.0),
+        rows_axis(names, len(rows) - 1, {at: row.shown for at, row in placed.items()}),
+        groups,
+        30 + 24 * len(rows),
+        title,
+        note,
+    )
+
+
+def levels_of(blocks: Iterable[int]) -> str:
+    """``interval (75 % from 3 blocks, 95 % or more from 6 or more)``: the levels from so many blocks."""
+    counts = sorted({min(count, _ENOUGH) for count in blocks if count > 1})
+    levels = [f"{100 * (1 - level(count)):.4g} % from {plural(count, 'block')}" for count in counts if count < _ENOUGH]
+    levels += ["95 % or more from 6 or more blocks"] if _ENOUGH in counts else []
+    return f"interval ({', '.join(levels)})" if levels else "interval"
+
+
+def race(steps: Sequence[TuneLine]) -> Chart:
+    """Speed-ups with their intervals by the numbers of their steps, without steps that measured nothing."""
+    estimates = {
+        number: Estimate(f"step {number}, {PHASE_NAMES.get(step.phase, step.phase)}: {name_of(step)}", kind, step)
+        for number, step in enumerate(steps, 1)
+        if step.ratio is not None and (kind := decision_of(step))
+    }
+    kinds = list(dict.fromkeys(estimate.kind for estimate in estimates.values()))
+    lines = levels_of(step.launches for step in steps if step.low is not None)
+    last = max(estimates, default=0)
+    ticks = thin_ticks({number: str(number) for number in range(1, last + 1)}, 24)
+    return Chart(
+        Axis("Step", ticks, low=0.5, high=last + 0.5, grid=False),
+        Axis("Speed-up (×)", rule=1.0),
+        _groups(estimates, kinds, upright=True),
+        280,
+        "Speed-up by step",
+        f"Lines: {lines}." + (" Noise: the baseline compared with itself." if NOISE in kinds else ""),
+    )
+
+
+def _groups(estimates: Mapping[int, Estimate], kinds: Sequence[str], *, upright: bool = False) -> tuple[Group, ...]:
+    """Estimates, by their places, of each kind that occurs; `upright`: ratios go upwards, and places to the right."""
+    groups = []
+    for kind in kinds:
+        rows = {at: row for at, row in estimates.items() if row.kind == kind}
+        if not rows:
+            continue
+        ends = [(row.step.ratio, row.step.low, row.step.high) for row in rows.values()]
+        ratios, low, high = columns([[float("nan") if end is None else end for end in row] for row in ends], 3)
+        steps = [row.step for row in rows.values()]
+        details = {
+            "setting": [row.label for row in rows.values()],
+            "speed-up": [row.shown for row in rows.values()],
+            "why": [f"{decision_of(step)}: {step.reason}; {plural(step.launches, 'block')}" for step in steps],
+        }
+        at = list(rows)
+        points = Points(at, ratios, details=details) if upright else Points(ratios, at, details=details)
+        groups.append(Group(_LOOKS.get(kind, GREY), (Whiskers(at, low, high, upright, alpha=0.5), points), kind))
+    return tuple(groups)

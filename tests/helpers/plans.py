@@ -1,0 +1,41 @@
+"""Options and plans as a command line would make them, without a command."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from merge_bench.campaign.machine_checks import Machine
+from merge_bench.campaign.make_plan import PlannedRun, plan_run
+from merge_bench.campaign.run_options import runs_of
+from merge_bench.config.options import RunOptions
+from merge_bench.config.reader import ConfigFile
+from merge_bench.config.resolve import resolve
+from merge_bench.merge.plan import Plan
+
+
+def given(**values: Any) -> RunOptions:
+    """What a command line with these parsed values gives; a tuple is several values of an option."""
+    return RunOptions().given(**values)
+
+
+def settled(
+    values: Mapping[str, Any], config: ConfigFile | None = None, environ: Mapping[str, str] | None = None
+) -> RunOptions:
+    """The same, completed by a config and an environment."""
+    return resolve(given(**values), config, environ or {})
+
+
+def prepared(
+    environ: Mapping[str, str] | None = None, machine: Machine | None = None, **values: Any
+) -> list[PlannedRun]:
+    """The plan of each run that these options make on a machine, by default this one."""
+    machine = machine or Machine()
+    runs = runs_of(settled(values, None, environ), machine.environ)
+    return [plan_run(run, None, machine) for run in runs]
+
+
+def plan_of(machine: Machine | None = None, **values: Any) -> Plan:
+    """The plan of the only run."""
+    (only,) = prepared(machine=machine, **values)
+    return only.plan
