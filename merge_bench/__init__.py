@@ -2,12 +2,12 @@
 
 `run`, `load`, `compare`, `history`, `predict`, `published` and `Result` are for Python; `docs/results.md` shows them at
 work. They are loaded when first asked for, so that importing the package stays quick. Readable for Python 3.6, as
-`interpreter.py` says.
+`config/installation.py` says.
 """
 
 from typing import TYPE_CHECKING, Any
 
-from merge_bench.config.version import __version__
+from merge_bench.config.installation import __version__
 
 if TYPE_CHECKING:
     from merge_bench.analysis import published

@@ -1,10 +1,10 @@
-"""`python -m merge_bench`, and the command `merge-bench`. Readable for Python 3.6, as `interpreter.py` says."""
+"""`python -m merge_bench`, and the command `merge-bench`. Readable for Python 3.6, as `config/installation.py` says."""
 
 import json
 import signal
 import sys
 
-from merge_bench.config.interpreter import refusal
+from merge_bench.config.installation import refusal
 
 
 def main() -> None:

@@ -39,7 +39,7 @@ Backend = Literal["bokeh", "matplotlib"]
 Kind = Literal[
     "throughput", "bandwidth", "speed-up", "iterations", "workers", "phases", "timeline", "pairs", "tuning", "network"
 ]  # fmt: skip
-_NOT_HERE = ("json", "dry_run", "details")
+_NOT_HERE = ("json", "dry_run", "details", "service")
 _SHOWN = 3  # runs of a sweep, in the text of a result
 _ERRORS = {GateNotMet.exit_status: GateNotMet, WrongResult.exit_status: WrongResult}
 

@@ -239,6 +239,7 @@ def test_options_are_data_and_have_a_command_line() -> None:
     [
         ({"chunks": 5}, "unknown option 'chunks'; did you mean chunk or columns?"),
         ({"json": True}, "'json' is an option of the command line only"),
+        ({"service": "https://x"}, "'service' is an option of the command line only"),
         ({"chunk": "many"}, "'many' is not a count"),
         ({"workers": 0}, "must be at least 1, not 0"),
         ({"config": "no-such.cfg"}, "no-such.cfg"),

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.peer.protocol import Job
-from merge_bench.cluster.environment import THREAD_COUNTS
+from merge_bench.cluster.dask_commands import THREAD_COUNTS
 from merge_bench.errors import UsageError
 from merge_bench.units import format_bytes, format_count
 

@@ -23,7 +23,7 @@ from distributed import Client
 
 from benchmarks.peer.protocol import Job, Outcome, PeerError, Seconds, printed_by, serve, workers_per_gpu
 from merge_bench.campaign.load import load
-from merge_bench.cluster.launcher_choice import make_launcher
+from merge_bench.cluster.launchers import make_launcher
 from merge_bench.config.options import RunOptions
 from merge_bench.host import cuda_context, files
 from merge_bench.host.gpu import gpu_count

@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias, TypeVar
 from merge_bench.analysis import metrics
 from merge_bench.analysis.documents.run import WorkerBandwidth, WorkerPeak
 from merge_bench.analysis.statistics import harmonic_mean, median
-from merge_bench.host import core_budget
+from merge_bench.host import machine
 from merge_bench.records.campaign import Launch, Run
 from merge_bench.records.schema import IterationLine, PairTraffic, WorkerIteration, WorkerMemory
 
@@ -205,7 +205,7 @@ def link_not_checked(run: Run, launches: Sequence[Launch]) -> str | None:
 
 
 def _crowded(launch: Launch) -> str | None:
-    return core_budget.crowded((each.host, each.hardware) for each in launch.line.workers) if launch.line else None
+    return machine.crowded((each.host, each.hardware) for each in launch.line.workers) if launch.line else None
 
 
 def worker_figures(launches: Sequence[Launch]) -> tuple[WorkerFigures, ...]:

@@ -14,7 +14,7 @@ from merge_bench.analysis.statistics import median, outliers
 from merge_bench.analysis.traffic_check import contradictions
 from merge_bench.analysis.verification_state import NOT_BY_US, State
 from merge_bench.errors import Caution, RunFailed, WrongResult
-from merge_bench.host import core_budget
+from merge_bench.host import machine
 from merge_bench.merge.engines import descriptions
 from merge_bench.merge.exchange import recorded_plane
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch, Run
@@ -154,10 +154,10 @@ def straggling(workers: Sequence[WorkerFigures]) -> metrics.Straggler | None:
     return None if inputs[straggler.rank] > metrics.SLOWER * others else straggler
 
 
-def short_of_cores(launches: Sequence[Launch]) -> core_budget.Shortage | None:
+def short_of_cores(launches: Sequence[Launch]) -> machine.Shortage | None:
     """The host whose workers take turns, because it has fewer cores than workers."""
     lines = (launch.line for launch in launches if launch.line is not None)
-    shortages = (core_budget.shortage((each.host, each.hardware) for each in line.workers) for line in lines)
+    shortages = (machine.shortage((each.host, each.hardware) for each in line.workers) for line in lines)
     return next(filter(None, shortages), None)
 
 

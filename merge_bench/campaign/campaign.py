@@ -18,8 +18,7 @@ from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import Head, Job
 from merge_bench.campaign.resume import CONTINUE_AFTER, find_resumable, reopen_to_extend, run_environment
 from merge_bench.cluster import signals
-from merge_bench.config.installation import checkout
-from merge_bench.config.version import __version__
+from merge_bench.config.installation import __version__, checkout
 from merge_bench.errors import RunFailed, say
 from merge_bench.records.schema import CampaignLine, Config, EndLine, FailureLine, Git, WarningLine
 from merge_bench.records.writer import CampaignWriter

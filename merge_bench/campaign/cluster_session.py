@@ -16,10 +16,10 @@ from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.progress import Progress
 from merge_bench.cluster import dask_scheduler_functions
 from merge_bench.cluster.base import ClusterSettings, Launcher
-from merge_bench.cluster.first_cause import Member
 from merge_bench.cluster.host_check import check_environment, check_ucx
-from merge_bench.cluster.launcher_choice import make_launcher
+from merge_bench.cluster.launchers import make_launcher
 from merge_bench.cluster.scheduler_client import close, connect, dashboard_link, raise_for_exited, wait_for_workers
+from merge_bench.cluster.watch import Member
 from merge_bench.cluster.worker_calls import WorkerCalls
 from merge_bench.errors import Caution, LaunchFailed, MergeBenchError, warn
 from merge_bench.merge import worker

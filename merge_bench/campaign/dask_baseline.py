@@ -131,7 +131,7 @@ def wait_until_forgotten(session: Session, keys: Sequence[Any]) -> None:
     workers, timeout = session.workers, session.plan.timeout
     deadline = time.monotonic() + timeout
     gc.collect()
-    while workers.call(workers.client._run_on_scheduler(dask_scheduler_functions.known, keys)):
+    while workers.call(workers.client._run_on_scheduler(dask_scheduler_functions.count_held, keys)):
         if time.monotonic() > deadline:
             raise RunFailed(f"Dask did not release the result of a merge within {timeout:g} s")
         time.sleep(0.01)

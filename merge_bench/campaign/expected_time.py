@@ -12,7 +12,6 @@ from typing import Any
 
 from merge_bench.analysis.host_load import busy_host
 from merge_bench.campaign.planned_launches import Job
-from merge_bench.cluster.launchers import launchers
 from merge_bench.errors import MergeBenchError
 from merge_bench.host.memory import usable_cores
 from merge_bench.merge.engines import describe
@@ -51,7 +50,7 @@ def merge_seconds(job: Job) -> float | None:
     plan = job.prepared.plan
     if plan.rows_per_chunk is None or not plan.data_plane.by_workers or describe(plan.engine).device_memory:
         return None
-    here = launchers()[job.prepared.settings.launcher].starts_here
+    here = job.prepared.launcher.starts_here
     return rule_of_thumb(
         plan.rows_per_chunk * max(plan.workers / usable_cores() if here else 1.0, 1.0), plan.iterations
     )

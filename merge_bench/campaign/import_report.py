@@ -13,7 +13,7 @@ from pathlib import Path
 from merge_bench.campaign.campaign import git_state
 from merge_bench.campaign.cudf_merge_report import LARGEST, Report, read_report
 from merge_bench.config.files import read_regular
-from merge_bench.config.version import __version__
+from merge_bench.config.installation import __version__
 from merge_bench.errors import Caution, RunFailed, UsageError
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import IMPORTED

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Mapping
 
 from merge_bench.cluster.base import how_ended
-from merge_bench.cluster.environment import THREAD_COUNTS
-from merge_bench.config.tokens import TOKENS
+from merge_bench.cluster.dask_commands import THREAD_COUNTS
+from merge_bench.config.files import TOKENS
 from merge_bench.errors import UsageError
 
 SECONDS = 60.0

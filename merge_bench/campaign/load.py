@@ -15,17 +15,15 @@ from merge_bench.campaign.machine_checks import Machine, check_installed, count_
 from merge_bench.campaign.make_plan import PlannedRun, launcher_ucx, plan_run
 from merge_bench.campaign.planned_launches import Sweep
 from merge_bench.campaign.run_options import SWEPT, runs_of
-from merge_bench.cluster.environment import LOOPBACK, open_port
-from merge_bench.cluster.launcher_choice import choose, choose_kind, leftovers
-from merge_bench.config.check import CheckResult, check_config
+from merge_bench.cluster.dask_commands import LOOPBACK, open_port
+from merge_bench.cluster.launchers import choose, choose_kind, leftovers
+from merge_bench.config.check import BRINGS_CODE, CheckResult, check_config, named_options
 from merge_bench.config.conflicts import NO_DEVICE, Conflict
-from merge_bench.config.old_names import translate_config
-from merge_bench.config.options import BY_KEY, RunOptions
+from merge_bench.config.options import RunOptions
 from merge_bench.config.reader import ConfigFile, read_config
 from merge_bench.config.resolve import resolve
 from merge_bench.config.shipped import find_config
 from merge_bench.config.ucx_choice import use_ucx
-from merge_bench.config.variable_states import BRINGS_CODE
 from merge_bench.errors import Caution, GateNotMet, UsageError
 from merge_bench.host import network
 from merge_bench.merge.workload.tables import TableSpec
@@ -90,16 +88,12 @@ def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False, other_
     UsageError
         If the value of an old name in the config cannot be translated.
     """
-    interface = _named("interface", config) or LOOPBACK
+    table = registry_options.options()
+    named = named_options(config, os.environ, table)
+    interface = named.interface or LOOPBACK
     variables = {**os.environ, **config.environment}
-    named = RunOptions(
-        exchange=_named("exchange", config),
-        protocol=_named("protocol", config),
-        error_handling=_named("error_handling", config),
-    )
     own = launcher_ucx(named, variables, hosts=2 if other_hosts else 1)
     launcher = {"UCX_NET_DEVICES": network.net_devices(interface), **own}
-    table = registry_options.options()
     result = check_config(config, os.environ, ucx=ucx, launcher=launcher, table=table, trusted=trusted)
     if not other_hosts and (port := open_port({**own, **variables}, interface)):
         opened = Conflict(port.code, ("UCX_TLS",), f"{port.message}; {port.remedy}.", "uct/tcp of UCX")
@@ -128,22 +122,14 @@ def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False, other_
     return result
 
 
-def _named(key: str, config: ConfigFile) -> str:
-    """The text of an option in the config or else in the environment; its default if neither has it."""
-    option = BY_KEY[key]
-    named = translate_config(config).options.get(option.variable)
-    text = named.value if named else os.environ.get(option.variable, "")
-    return text.strip() or str(option.default or "")
-
-
 def _refuse_twins(planned: Sequence[PlannedRun]) -> None:
     """Refuse a sweep in which two values of an option mean the same, as `auto` and the engine that it chooses."""
-    for one, other in itertools.combinations(planned, 2):
-        if one.plan == other.plan:
-            values = {key: (getattr(one.options, key), getattr(other.options, key)) for key in SWEPT}
+    for run, other in itertools.combinations(planned, 2):
+        if run.plan == other.plan:
+            values = {key: (getattr(run.options, key), getattr(other.options, key)) for key in SWEPT}
             key, (first, second) = next(item for item in values.items() if item[1][0] != item[1][1])
             raise UsageError(
-                f"--{key} {first} and {second} mean the same here ({getattr(one.plan, key)}); name only one of them"
+                f"--{key} {first} and {second} mean the same here ({getattr(run.plan, key)}); name only one of them"
             )
 
 
@@ -190,10 +176,12 @@ def _check(config: ConfigFile | None, options: RunOptions) -> list[Caution]:
         raise UsageError("\n".join([*result.errors, "add --allow-unknown to continue anyway"]))
     warned = [Caution("config", sentence) for sentence in (*result.errors, *result.warnings)]
     absent = [name for conflict in result.conflicts if conflict.code == NO_DEVICE for name in conflict.settings]
-    for each in result.variables:
-        if each.source == "config" and each.state in WORTH_A_WARNING and each.message and each.name not in absent:
-            where = f"{config.where(each.line)}: " if each.line else ""
-            warned.append(Caution(f"config-{each.state}", f"{where}{each.name}={each.value}: {each.message}"))
+    for setting in result.variables:
+        told = setting.source == "config" and setting.state in WORTH_A_WARNING and setting.message
+        if told and setting.name not in absent:
+            where = f"{config.where(setting.line)}: " if setting.line else ""
+            message = f"{where}{setting.name}={setting.value}: {setting.message}"
+            warned.append(Caution(f"config-{setting.state}", message))
     warned += [Caution(conflict.code, conflict.message, conflict.documented) for conflict in result.conflicts]
     return warned
 
@@ -206,5 +194,5 @@ def _launcher_settings(options: RunOptions, variables: Mapping[str, str]) -> dic
         devices = {"UCX_NET_DEVICES": network.net_devices(interface or LOOPBACK)} if launcher.starts_here else {}
     else:
         devices = {"UCX_NET_DEVICES": interface} if interface else {}
-    found = launcher_ucx(options, variables, hosts=len(hosts)) if launcher.owns_processes else {}
-    return {**devices, **found}
+    own = launcher_ucx(options, variables, hosts=len(hosts)) if launcher.owns_processes else {}
+    return {**devices, **own}

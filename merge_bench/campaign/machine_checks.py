@@ -180,12 +180,12 @@ def _count(spec: TableSpec, how: How) -> Counts:
 
 def null_keys(spec: TableSpec, keyless: Mapping[Side, int]) -> tuple[Caution, ...]:
     """The warning of rows with a null or a NaN among their keys, which other libraries match with each other."""
-    found = [
+    counted = [
         f"{format_count(keyless[side])} of {format_count(spec.side(side).rows)} rows of the {side.value} table"
         for side in Side
         if keyless[side]
     ]
-    if not found:
+    if not counted:
         return ()
     floats = any(field.floating for field in spec.left.fields if field.name in spec.keys)
     null = "null or NaN" if floats else "null"
@@ -193,7 +193,7 @@ def null_keys(spec: TableSpec, keyless: Mapping[Side, int]) -> tuple[Caution, ..
     return (
         Caution(
             "null-keys",
-            f"{' and '.join(found)} {has} a {null} key; a {null} key matches nothing, as in SQL; pandas matches them"
+            f"{' and '.join(counted)} {has} a {null} key; a {null} key matches nothing, as in SQL; pandas matches them"
             " with each other",
         ),
     )

@@ -13,11 +13,10 @@ from merge_bench.campaign.machine_checks import Machine, check_engine, check_gpu
 from merge_bench.campaign.run_options import AUTO, engine_of, needing_a_shuffle, protocol_of, refuse_no_pairs
 from merge_bench.cluster import dask_settings
 from merge_bench.cluster.base import ClusterSettings, LauncherKind
-from merge_bench.cluster.environment import open_port, ucx_settings
+from merge_bench.cluster.dask_commands import open_port, ucx_settings
 from merge_bench.cluster.hosts import HostSpec, count_workers, place
-from merge_bench.cluster.launcher_choice import choose, leftovers
-from merge_bench.cluster.launchers import launchers
-from merge_bench.cluster.running_cluster import count_running
+from merge_bench.cluster.launchers import choose, launchers, leftovers
+from merge_bench.cluster.scheduler_client import count_running
 from merge_bench.config.files import open_regular
 from merge_bench.config.options import RunOptions
 from merge_bench.config.reader import ConfigFile
@@ -151,24 +150,24 @@ def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine) -
 def _remarks(planned: PlannedRun, machine: Machine) -> tuple[Caution, ...]:
     """What is worth a warning about tables, launcher and phases."""
     workload = planned.plan.workload
-    found = list(workload.warnings) if isinstance(workload, TableSpec) else []
+    warnings = list(workload.warnings) if isinstance(workload, TableSpec) else []
     if left := leftovers(planned.options, machine.environ):
-        found.append(left)
+        warnings.append(left)
     if planned.plan.pipeline and planned.launcher.starts_here:
-        found.append(SLOW_PIPELINE)
-    return tuple(found)
+        warnings.append(SLOW_PIPELINE)
+    return tuple(warnings)
 
 
 def _open_ports(planned: PlannedRun, variables: Mapping[str, str], *, others_connect: bool) -> tuple[Caution, ...]:
     """The warnings for ports that ask for no certificate."""
-    plan, settings, found = planned.plan, planned.settings, []
+    plan, settings, warnings = planned.plan, planned.settings, list[Caution]()
     if plan.protocol != "tls":
-        found.append(open_dask_port(plan.protocol, everyone=not others_connect))
+        warnings.append(open_dask_port(plan.protocol, everyone=not others_connect))
     if len(settings.hosts) < 2 and (plan.data_plane.endpoints or plan.protocol == "ucx"):
         bound = planned.options.interface or ("its host" if settings.hosts else None)
         port = open_port({**settings.ucx, **variables}, bound)
-        found += [port] if port else []
-    return tuple(found)
+        warnings += [port] if port else []
+    return tuple(warnings)
 
 
 def open_dask_port(protocol: str, *, everyone: bool) -> Caution:

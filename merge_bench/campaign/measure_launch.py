@@ -43,7 +43,7 @@ from merge_bench.cluster.ucx_perftest import BANDWIDTH, WINDOW, Kind
 from merge_bench.config.allowed_transports import requested
 from merge_bench.config.files import read_regular
 from merge_bench.errors import Caution, RunFailed, UsageError
-from merge_bench.host import core_budget
+from merge_bench.host import machine
 from merge_bench.host.files import cache_folder
 from merge_bench.host.memory import parse_cores
 from merge_bench.merge import partition, worker
@@ -351,7 +351,7 @@ def check_link(session: Session, link: LinkLine) -> None:
     names possible causes. If a host has fewer cores than polling processes, nothing is measured: the rate would show
     how the kernel schedules them, not what the link carries.
     """
-    if core_budget.crowded((each.host, each.hardware) for each in session.descriptions):
+    if machine.crowded((each.host, each.hardware) for each in session.descriptions):
         return  # the report says so, from the same data
     limit = link.limit_bytes_per_second
     if limit is None:

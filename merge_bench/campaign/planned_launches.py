@@ -42,14 +42,14 @@ class Job:
     label: str = ""
 
 
-def in_blocks(each: Sequence[_T], *, blocks: int, seed: int) -> list[tuple[int, _T]]:
-    """Block by block (from 0) all of `each`, in an order that only the seed decides: the same on every machine."""
-    found = []
+def in_blocks(runs: Sequence[_T], *, blocks: int, seed: int) -> list[tuple[int, _T]]:
+    """Block by block (from 0) all `runs`, in an order that only the seed decides: the same on every machine."""
+    launches = []
     for block in range(blocks):
-        order = list(each)
+        order = list(runs)
         random.Random(f"{seed}/{block}").shuffle(order)
-        found += [(block, one) for one in order]
-    return found
+        launches += [(block, run) for run in order]
+    return launches
 
 
 def add_config(configs: list[Config], config: Config) -> None:
@@ -77,7 +77,7 @@ class Sweep:
     plans: list[dict[str, Any]] = field(default_factory=list)
     prepared: dict[tuple[str, int], PlannedRun] = field(default_factory=dict)
 
-    def add(self, found: Sequence[PlannedRun], config: Config) -> None:
+    def add(self, planned: Sequence[PlannedRun], config: Config) -> None:
         """Add a config with its plans.
 
         Raises
@@ -87,19 +87,19 @@ class Sweep:
             more than once.
         """
         add_config(self.configs, config)
-        for each in found:
-            plan = each.plan.to_json()
+        for run in planned:
+            plan = run.plan.to_json()
             if plan not in self.plans:
                 self.plans.append(plan)
-            self.prepared[config.name, self.plans.index(plan)] = each
+            self.prepared[config.name, self.plans.index(plan)] = run
         if len({each.plan.launches for each in self.prepared.values()}) > 1:
             raise UsageError(
                 "the configs set different numbers of launches; use --blocks N to launch each config N times"
             )
         if len({each.settings.results for each in self.prepared.values()}) > 1:
             raise UsageError("the configs set different folders for results; choose one folder with --results")
-        for each in self.prepared.values():
-            refuse_more_launches(each.settings.launcher, len(self.prepared))
+        for run in self.prepared.values():
+            refuse_more_launches(run.settings.launcher, len(self.prepared))
 
     @property
     def first(self) -> PlannedRun:

@@ -20,7 +20,7 @@ from merge_bench.campaign.cluster_session import Session
 from merge_bench.config import allowed_transports
 from merge_bench.config.ucx_info import Installed, effective, find_installed
 from merge_bench.errors import Caution, GateNotMet, RunFailed, WrongResult
-from merge_bench.host import counters
+from merge_bench.host import machine
 from merge_bench.merge import worker
 from merge_bench.merge.frame import Field
 from merge_bench.merge.merger import Measured
@@ -147,13 +147,13 @@ def counted(session: Session, during: str) -> Iterator[None]:
     if session.plan.workers == 1:
         yield
         return
-    before = session.workers.on_all(counters.read)
+    before = session.workers.on_all(machine.read_counters)
     yield
-    after = session.workers.on_all(counters.read)
+    after = session.workers.on_all(machine.read_counters)
     hosts: dict[str, HostTraffic] = {}  # by the first worker of each
     for member in session.members:
         if member.host not in hosts:
-            devices = counters.difference(before[member.rank], after[member.rank])
+            devices = machine.difference(before[member.rank], after[member.rank])
             traffic = [
                 DeviceTraffic(device=name, sent_bytes=sent, received_bytes=received)
                 for name, (sent, received) in devices.items()
@@ -170,11 +170,11 @@ REMEDY = (
 
 @dataclass(frozen=True)
 class Difference:
-    """`name` was to be `asked`, and is `found` (None: not set) on these ranks, under the name `as_name`."""
+    """`name` was to be `wanted`, and is `actual` (None: not set) on these ranks, under the name `as_name`."""
 
     name: str
-    asked: str
-    found: str | None
+    wanted: str
+    actual: str | None
     ranks: tuple[int, ...]
     as_name: str
 
@@ -183,8 +183,8 @@ class Difference:
         """One sentence."""
         ranks = ", ".join(str(rank) for rank in self.ranks)
         who = f"rank {ranks} has" if len(self.ranks) == 1 else f"ranks {ranks} have"
-        has = f"no {self.as_name}" if self.found is None else f"{self.as_name}={self.found}"
-        return f"{self.name}={self.asked} was requested, but {who} {has}"
+        has = f"no {self.as_name}" if self.actual is None else f"{self.as_name}={self.actual}"
+        return f"{self.name}={self.wanted} was requested, but {who} {has}"
 
 
 class Canonical:
@@ -215,12 +215,15 @@ def differences(
     contexts: Iterable[Mapping[str, str]],
     canonical: Canonical,
 ) -> list[Difference]:
-    """What differs, in the order asked.
+    """What differs, in the order of `wanted_settings`.
+
+    Settings of UCX's context are compared with those that the context holds, because these take effect whatever the
+    environment says. UCX writes values in its own form (``8192`` becomes ``8K``), so the same UCX is asked for it.
 
     Parameters
     ----------
-    asked, environments, contexts
-        Of each rank: what it was to have, the environment of its process (all of the asked names that are set in it),
+    wanted_settings, environments, contexts
+        Of each rank: what it was to have, the environment of its process (all of these names that are set in it),
         and the settings that its UCX context holds (empty if there is none).
     canonical
         How UCX writes settings.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 
-from merge_bench.cluster import launcher_choice
+from merge_bench.cluster import launchers
 from merge_bench.config.option import Option
 from merge_bench.config.options import OPTIONS
 from merge_bench.merge import engines, exchange
@@ -26,5 +26,5 @@ def complete(option: Option) -> Option:
     if option.key == "exchange":
         return option.taking([plane.name for plane in exchange.data_planes()], exchange.help_text())
     if option.key == "launcher":
-        return option.taking(launcher_choice.choices(), launcher_choice.help_text())
+        return option.taking(launchers.choices(), launchers.help_text())
     return option

@@ -13,9 +13,9 @@ import msgspec
 
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.cluster import host_agent
-from merge_bench.cluster.environment import THREAD_COUNTS
+from merge_bench.cluster.dask_commands import THREAD_COUNTS
+from merge_bench.config.files import TOKENS
 from merge_bench.config.options import BY_VARIABLE
-from merge_bench.config.tokens import TOKENS
 from merge_bench.errors import Caution, MergeBenchError, RunFailed, UsageError, say
 from merge_bench.host import machine
 from merge_bench.host.memory import show_cores

@@ -13,8 +13,8 @@ from merge_bench.campaign.expected_time import ExpectedTime, merge_seconds
 from merge_bench.campaign.launch import make_launch
 from merge_bench.campaign.planned_launches import Job, Sweep
 from merge_bench.campaign.progress import Labelled, Progress
-from merge_bench.cluster.launcher_choice import make_launcher
-from merge_bench.config.version import __version__
+from merge_bench.cluster.launchers import make_launcher
+from merge_bench.config.installation import __version__
 from merge_bench.errors import Caution, warn
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload.tables import TableSpec

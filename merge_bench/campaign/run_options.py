@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from merge_bench.cluster import dask_settings
-from merge_bench.cluster.launcher_choice import choose_kind
-from merge_bench.cluster.launchers import launchers
+from merge_bench.cluster.launchers import choose_kind, launchers
 from merge_bench.config import allowed_transports
 from merge_bench.config.option import DEFAULT
 from merge_bench.config.options import RunOptions

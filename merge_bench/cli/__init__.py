@@ -15,7 +15,7 @@ import click
 from merge_bench.cli import clusters, configs, jobs, probe, results, serve, tune
 from merge_bench.cli.parameters import CONTEXT, ListedGroup
 from merge_bench.cluster.dask_settings import broken_configuration
-from merge_bench.config.version import __version__
+from merge_bench.config.installation import __version__
 from merge_bench.errors import MergeBenchError, UsageError, of_system, say
 from merge_bench.view.streams import flush_output, own_streams
 

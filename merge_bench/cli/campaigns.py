@@ -19,9 +19,9 @@ from merge_bench.view.messages import say_log
 
 @contextlib.contextmanager
 def _surround(log: Path) -> Iterator[None]:
-    from merge_bench.cluster import library_output, signals
+    from merge_bench.cluster import scheduler_client, signals
 
-    with signals.raising(), library_output.libraries(log):
+    with signals.raising(), scheduler_client.redirect_libraries(log):
         yield
 
 

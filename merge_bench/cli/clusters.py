@@ -15,7 +15,7 @@ import click
 
 from merge_bench.cli.jobs import gate_at_home, on_service, service_of
 from merge_bench.cli.parameters import CONTEXT, PATH, AsTyped, SectionedCommand, add_options, count_option, json_option
-from merge_bench.cluster.launcher_choice import batches, with_storage
+from merge_bench.cluster.launchers import batches, with_storage
 from merge_bench.config.options import CLUSTER_OPTIONS, RunOptions, without_merge
 from merge_bench.errors import GateNotMet, LaunchFailed, UsageError, printed_above, say
 
@@ -153,7 +153,16 @@ def check(config: str, as_json: bool, ucx: str | None, trust_config: bool, other
 @click.option("--module", "modules", multiple=True, metavar="NAME", help="Environment module to load; may be repeated.")
 @click.option("--now", is_flag=True, help="Submit the job instead of printing it.")
 @click.pass_obj
-def submit(typed: list[str], /, words: tuple[str, ...], launcher: str | None, now: bool, **asked: Any) -> None:
+def submit(
+    typed: list[str],
+    /,
+    words: tuple[str, ...],
+    launcher: str | None,
+    nodes: int | None,
+    time: str | None,
+    now: bool,
+    **more: Any,
+) -> None:
     """Print or submit a batch job that runs a merge with CONFIG (by default optimized.cfg).
 
     From a checkout, the job calls ./run-cluster.sh; otherwise it calls the Python that merge_bench is installed in.
@@ -163,14 +172,14 @@ def submit(typed: list[str], /, words: tuple[str, ...], launcher: str | None, no
     from merge_bench.cluster import batch_script
 
     examples = {"--launcher": "|".join(batches()), "--nodes": "N", "--time": "MM:SS"}
-    given = {"--launcher": launcher, "--nodes": asked["nodes"], "--time": asked["time"]}
+    given = {"--launcher": launcher, "--nodes": nodes, "--time": time}
     missing = [f"{option} {examples[option]}" for option, value in given.items() if value is None]
-    if missing or launcher is None:
+    if launcher is None or nodes is None or time is None:
         raise UsageError(f"submit also needs {', '.join(missing)}")
     config, options = (words[0], words[1:]) if words and not words[0].startswith("-") else (None, words)
     if config is None and not any(word.partition("=")[0] in ("--config", "--configs") for word in options):
         config = "optimized.cfg"
-    script = batch_script.render(launcher, batch_script.Job(**asked), config, options, typed)
+    script = batch_script.render(launcher, batch_script.Job(nodes=nodes, time=time, **more), config, options, typed)
     print(batch_script.submit(launcher, script) if now else script, end="\n" if now else "")
 
 
@@ -226,12 +235,11 @@ def doctor(as_json: bool, strict: bool, scheduler_address: str | None, scheduler
     """Find problems on this host, or on each host of a running cluster, and show how to fix them."""
     from merge_bench.analysis.documents.setup import DoctorDocument
     from merge_bench.config.ucx_choice import use_ucx
-    from merge_bench.host.doctor.base import BAD, worst
-    from merge_bench.host.doctor.examine import agreement, examine_here
+    from merge_bench.host.doctor import BAD, agreement, examine_here, worst
     from merge_bench.view.document import print_document
 
     if scheduler_address or scheduler_file:
-        from merge_bench.cluster.running_cluster import on_each_host
+        from merge_bench.cluster.scheduler_client import on_each_host
 
         hosts = on_each_host(scheduler_address, scheduler_file, examine_here)
     else:

@@ -140,7 +140,7 @@ def show(
     A RESULT is a campaign folder, its records.jsonl, or a CSV file of the ping-pong, whose file name says where the
     ping-pong was measured. Several RESULTs are shown together.
     """
-    from merge_bench.probe.shared import ping_pong_csv
+    from merge_bench.probe.shared import stored_rows
     from merge_bench.probe.shared.stored_rows import label_rows
     from merge_bench.records.reader import read_campaign
     from merge_bench.view.probe.output import LIST, asked_for, print_references
@@ -153,7 +153,7 @@ def show(
     output = asked_for(csv_file, plots, references)
     files = [Path(result) for result in dict.fromkeys(results) if str(result).endswith(".csv")]
     found = [read_campaign(result) for result in results if not str(result).endswith(".csv")]
-    rows = [*(row for _, row in label_rows(found)), *(row for file in files for row in ping_pong_csv.read(file))]
+    rows = [*(row for _, row in label_rows(found)), *(row for file in files for row in stored_rows.read_csv(file))]
     return _show(found, rows, output, as_json=as_json)
 
 

@@ -38,9 +38,9 @@ def tune(baseline: str | None, options: TuneOptions, plots: Sequence[str], run: 
     from merge_bench.analysis.documents.error import Failure
     from merge_bench.cli.campaigns import this_command
     from merge_bench.tune import tune_campaign as campaigns
+    from merge_bench.tune.budget import time_to_decide_all
     from merge_bench.tune.result import result_of
     from merge_bench.tune.space import read_space
-    from merge_bench.tune.timing import time_to_decide_all
     from merge_bench.tune.tuning_plan import make_task
     from merge_bench.view.document import print_document
     from merge_bench.view.messages import say_warnings
@@ -120,7 +120,7 @@ def show_tuning(campaign: Campaign, *, as_json: bool, details: bool) -> Sequence
 
 
 def _print_space(task: Task) -> None:
-    from merge_bench.tune.timing import Timing
+    from merge_bench.tune.budget import Timing
 
     timing = Timing.of(task)
     fitting = timing.fit()

@@ -33,7 +33,6 @@ class Command(NamedTuple):
     cores: Sequence[int] = ()
 
     def shown(self) -> str:
-        """The command as a person would type it."""
         assignments = " ".join(f"{name}={shlex.quote(value)}" for name, value in sorted(self.environment.items()))
         return f"{assignments} {shlex.join(self.argv)}".strip()
 
@@ -67,7 +66,7 @@ class ClusterSettings:
 
     `environment`: the config's variables, for scheduler and workers. `gpus`: number of GPUs of this host. `hosts`:
     where workers run, for launchers that reach other hosts. `counted`: number of workers of a running cluster, if the
-    plan took its number of workers from there. `ucx`: the launcher's own settings, of `environment.ucx_settings`.
+    plan took its number of workers from there. `ucx`: the launcher's own settings, of `dask_commands.ucx_settings`.
     """
 
     environment: Mapping[str, str]
@@ -99,12 +98,13 @@ class Access(NamedTuple):
 class Launcher:
     """Starts one cluster, reports processes that ended, and ends what it started.
 
-    The methods here are those of a cluster that somebody else started, except `start`.
-    `looks`: whether `start` looks at the load of other hosts first; `busy`: what it found, by host.
+    `owns_processes`: whether it starts processes; they share the folder `scratch`, which also holds the run's
+    certificate. `looks`: whether `start` looks at the load of other hosts first; `busy`: what it found, by host.
     """
 
     name = ""
-    owns_processes = False
+    owns_processes = True
+    scratch: Path | None = None
     looks = False
     busy: Mapping[str, str] = MappingProxyType({})
 
@@ -133,14 +133,12 @@ class Launcher:
         return ""
 
     def stop(self) -> None:
-        """End every process that `start` started, and remove its files."""
+        """Remove the scratch folder; subclasses end every process that `start` started first."""
+        from merge_bench.cluster import scratch
 
-
-class OwningLauncher(Launcher):
-    """A launcher that starts processes. They share a scratch folder, which also holds the run's certificate."""
-
-    owns_processes = True
-    scratch: Path | None = None
+        if self.scratch:
+            scratch.remove(self.scratch)
+            self.scratch = None
 
     def make_scratch(self, plan: Plan) -> Access:
         """Make the scratch folder, with a certificate if the plan's protocol is encrypted."""
@@ -150,14 +148,6 @@ class OwningLauncher(Launcher):
             self.scratch = scratch.make()
         tls = certificate.write(self.scratch) if plan.protocol == "tls" else {}
         return Access(scheduler_file=self.scratch / SCHEDULER_FILE, tls=tls)
-
-    def stop(self) -> None:
-        """Remove the scratch folder; subclasses end the processes first."""
-        from merge_bench.cluster import scratch
-
-        if self.scratch:
-            scratch.remove(self.scratch)
-            self.scratch = None
 
 
 Reach: TypeAlias = Callable[[HostSpec, Sequence[str], ClusterSettings], tuple[str, ...]]
@@ -186,36 +176,21 @@ class Batch:
 class LauncherKind:
     """What a file in `launchers/` declares.
 
-    Attributes
-    ----------
-    name, help
-        The value of ``--launcher``, and one line that describes it.
-    place
-        Position in lists.
-    auto
-        When ``--launcher auto`` chooses it, for the option's help; empty: the help does not mention it.
-    needs
-        Keys of options; it needs one of them. ``auto`` chooses it if one of them is given.
-    inside
-        Whether, judging by the environment, this process runs inside a job of this batch system that has several
-        nodes. ``auto`` chooses it there, if `hosts` finds the job's nodes.
-    variables
-        The variables that `inside` judges by, which may be left over from a job that has ended.
-    hosts
-        Where workers run, from the options and the environment; () stands for this machine, or for a running cluster.
-        Raises UsageError.
-    starts_here
-        Processes run on this machine alone, so that it can be checked before they are started.
-    owns_processes
-        Whether processes are started, watched and ended; False: the cluster runs already.
-    mpirun_finds_hosts
-        Whether Open MPI's mpirun reaches the hosts by itself; otherwise it is given ssh.
-    make
-        Makes the launcher; None if `reach` is given.
-    reach
-        How to run a command on a host; a host agent then starts the processes there (see `remote_launcher`).
-    batch
-        The batch system, if ``submit`` makes jobs for it.
+    - `name`, `help`: the value of ``--launcher``, and one line that describes it
+    - `place`: position in lists
+    - `auto`: when ``--launcher auto`` chooses it, for the option's help; empty: the help does not mention it
+    - `needs`: keys of options; it needs one of them. ``auto`` chooses it if one of them is given.
+    - `inside`: whether, judging by the environment, this process runs inside a job of this batch system that has
+      several nodes. ``auto`` chooses it there, if `hosts` finds the job's nodes.
+    - `variables`: the variables that `inside` judges by, which may be left over from a job that has ended
+    - `hosts`: where workers run, from the options and the environment; () stands for this machine, or for a running
+      cluster. Raises UsageError.
+    - `starts_here`: processes run on this machine alone, so that it can be checked before they are started
+    - `owns_processes`: whether processes are started, watched and ended; False: the cluster runs already
+    - `mpirun_finds_hosts`: whether Open MPI's mpirun reaches the hosts by itself; otherwise it is given ssh
+    - `make`: makes the launcher; None if `reach` is given
+    - `reach`: how to run a command on a host; a host agent then starts the processes there (see `remote_launcher`)
+    - `batch`: the batch system, if ``submit`` makes jobs for it
     """
 
     name: str

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from merge_bench.cluster.launcher_choice import batches, with_storage
+from merge_bench.cluster.launchers import batches, with_storage
 from merge_bench.config.installation import checkout, search_path
 from merge_bench.errors import RunFailed, UsageError
 
@@ -40,10 +40,7 @@ module load {{ module }}
 class Job:
     """What the user asks for. `time`: given as ``MM:SS`` or ``HH:MM:SS``, kept as the latter.
 
-    Raises
-    ------
-    UsageError
-        Naming the option that is wrong.
+    Raises UsageError, naming the option that is wrong.
     """
 
     nodes: int
@@ -77,10 +74,8 @@ class Job:
 def render(launcher: str, job: Job, config: str | None, options: Sequence[str], typed: Sequence[str]) -> str:
     """The script. `options` go to the merge unchanged; `typed`: what the user typed after ``submit``.
 
-    Raises
-    ------
-    UsageError
-        If the batch system does not have an option, or a word would begin a line of its own in the script.
+    Raises UsageError if the batch system does not have an option, or a word would begin a line of its own in the
+    script.
     """
     import jinja2
 
@@ -92,14 +87,19 @@ def render(launcher: str, job: Job, config: str | None, options: Sequence[str], 
             raise UsageError(f"{word!r} contains a line break or another control character; remove it")
     # Text, not HTML: what is filled in was checked above or is quoted for the shell below.
     templates = jinja2.Environment(
-        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
         autoescape=False,
-    )  # fmt: skip
+    )
     return templates.from_string(_HEAD + batch.directives + _REST).render(
-        job=job, batch=batch, folder=HERE if checkout() is None else REPOSITORY,
+        job=job,
+        batch=batch,
+        folder=HERE if checkout() is None else REPOSITORY,
         command=shlex.join([*_program(config), "--launcher", launcher, *options]),
         made_by=shlex.join(["merge-bench", "submit", *typed]),
-    )  # fmt: skip
+    )
 
 
 def _program(config: str | None) -> list[str]:
@@ -115,12 +115,7 @@ def _program(config: str | None) -> list[str]:
 def submit(launcher: str, script: str) -> str:
     """Give the script to the batch system, from the folder it is made for; gives its answer, with the job's number.
 
-    Raises
-    ------
-    UsageError
-        If this machine does not have the batch system.
-    RunFailed
-        If it refuses the job.
+    Raises UsageError if this machine does not have the batch system; RunFailed if it refuses the job.
     """
     import subprocess
 

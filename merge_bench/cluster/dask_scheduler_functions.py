@@ -31,12 +31,12 @@ def worker_states(client: str, dask_scheduler: Any) -> dict[str, dict[str, Any]]
     the same as long as the tasks do.
     """
     now, ours = time.time(), _unfinished(dask_scheduler.clients.get(client))
-    found = {}
+    states = {}
     for address, state in dask_scheduler.workers.items():
         running = state.status.name == "running"
         tasks = {task.key for task in ours if _may_run(task, state, running=running)}
         idle = tasks and not any(task in ours for task in state.executing)
-        found[address] = {
+        states[address] = {
             "silence": now - state.last_seen,
             "status": state.status.name,
             "memory": int(state.metrics.get("memory", 0)),
@@ -44,18 +44,18 @@ def worker_states(client: str, dask_scheduler: Any) -> dict[str, dict[str, Any]]
             "others": sum(task not in ours for task in state.executing),
             "waiting": hash(frozenset(tasks)) if idle else None,
         }
-    return found
+    return states
 
 
 def _unfinished(client: Any) -> set[Any]:
     """The tasks of a client, with those that they wait for, that have not ended."""
     left = [task for task in client.wants_what if task.state not in _ENDED] if client else []
-    found = set(left)
+    unfinished = set(left)
     while left:
-        more = set(left.pop().waiting_on or ()) - found
-        found |= more
+        more = set(left.pop().waiting_on or ()) - unfinished
+        unfinished |= more
         left += more
-    return found
+    return unfinished
 
 
 def _may_run(task: Any, worker: Any, *, running: bool) -> bool:
@@ -68,7 +68,6 @@ def _may_run(task: Any, worker: Any, *, running: bool) -> bool:
 
 
 async def load_dataframes() -> None:
-    """Import what Dask's scheduler needs for a first merge, in a thread, so that it can answer meanwhile."""
     await asyncio.get_running_loop().run_in_executor(None, import_dataframes)
 
 
@@ -80,7 +79,7 @@ def import_dataframes() -> None:
         import distributed.shuffle  # noqa: F401
 
 
-def known(keys: list[Any], dask_scheduler: Any) -> int:
+def count_held(keys: list[Any], dask_scheduler: Any) -> int:
     """How many of these results the scheduler still holds."""
     return sum(key in dask_scheduler.tasks for key in keys)
 

@@ -13,22 +13,21 @@ _PLANNING = "dataframe.query-planning"
 
 def broken_configuration(error: ValueError) -> str | None:
     """A sentence about a file of Dask's configuration that Dask cannot read, from what importing Dask raises."""
-    found = re.match(r"A dask config file at (['\"])(?P<file>.+?)\1 is malformed(?P<why>.*)", str(error), re.DOTALL)
-    if found is None:
+    match = re.match(r"A dask config file at (['\"])(?P<file>.+?)\1 is malformed(?P<why>.*)", str(error), re.DOTALL)
+    if match is None:
         return None
-    lines = [line.strip() for line in found["why"].strip(" -,").splitlines() if line.strip()]
+    lines = [line.strip() for line in match["why"].strip(" -,").splitlines() if line.strip()]
     if len(lines) > 1:  # the first only announces the parser's words, the last says where and what
         place = next((line for line in reversed(lines) if "line " in line), "")
         what = next((line for line in lines if line.startswith(("expected", "found", "could not"))), lines[1])
         lines = [" ".join(filter(None, (what, re.sub(r'^in "<.*?>", ', "at ", place))))]
     return (
-        f"{found['file']}: Dask cannot read this configuration ({lines[0] if lines else 'it is malformed'}); correct"
+        f"{match['file']}: Dask cannot read this configuration ({lines[0] if lines else 'it is malformed'}); correct"
         " the file"
     )
 
 
 def requires_encryption() -> bool:
-    """Whether Dask's configuration allows encrypted connections only."""
     import dask.config
 
     return bool(dask.config.get(_ENCRYPTION, False))
@@ -37,10 +36,7 @@ def requires_encryption() -> bool:
 def check(*, protocol: str, dask_frames: bool) -> None:
     """Refuse a run whose Dask connections (`protocol`) or dataframes Dask's configuration does not allow.
 
-    Raises
-    ------
-    UsageError
-        One sentence with the file or the variable.
+    Raises UsageError (one sentence with the file or the variable).
     """
     import dask.config
 

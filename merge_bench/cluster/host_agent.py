@@ -67,7 +67,6 @@ class HostAgent:
         os.set_blocking(0, False)
 
     def serve(self) -> None:
-        """Answer until the driver is gone."""
         rest = b""
         while time.monotonic() - self._last_request < self.silence:
             ready, _, _ = select.select([0, self._wake], [], [], 0.05 if self._waits_for_scheduler() else 0.5)
@@ -84,7 +83,6 @@ class HostAgent:
             self._send_events()
 
     def close(self) -> None:
-        """End every process and remove the scratch folder."""
         self.stop()
         scratch.remove(self.scratch)
 
@@ -100,8 +98,8 @@ class HostAgent:
         """
         import msgspec
 
-        from merge_bench.config.version import __version__
-        from merge_bench.host import machine, network, pinning
+        from merge_bench.config.installation import __version__
+        from merge_bench.host import machine, network
 
         self.silence = silence
         stack = network.stack()
@@ -119,15 +117,15 @@ class HostAgent:
             "address": network.address(name),
             "stack": stack,
             "scratch": str(self.scratch),
-            **msgspec.to_builtins(pinning.describe(name)),
+            **msgspec.to_builtins(network.describe_host(name)),
         }
 
     def load(self) -> dict[str, Any]:
         """What other processes use of this host's cores, looked at for half a second; None if that is little."""
         from merge_bench.host import other_load
 
-        found = other_load.look()
-        return {"busy": None if found.quiet else str(found)}
+        other = other_load.look()
+        return {"busy": None if other.quiet else str(other)}
 
     def write(self, name: str, text: str) -> None:
         """Write a file into the scratch folder, whole or not at all."""
@@ -150,7 +148,6 @@ class HostAgent:
         """Show that the driver is there."""
 
     def tail(self, role: str) -> dict[str, Any]:
-        """The last lines of a process's log."""
         return {"text": tail(self._started[role].log)}
 
     def log(self, role: str) -> dict[str, Any]:
@@ -225,8 +222,6 @@ def _send(message: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Serve one driver, then end."""
-
     def leave(number: int, frame: FrameType | None) -> None:
         sys.exit(128 + number)
 

@@ -1,4 +1,7 @@
-"""Checks that the hosts of a cluster, and its workers, are what a run needs: alike, reachable, with enough GPUs."""
+"""Checks that the hosts of a cluster, and its workers, are what a run needs: alike, reachable, with enough GPUs.
+
+Each `check…` raises UsageError, which names hosts or ranks and what is wrong with them.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,7 @@ import msgspec
 from merge_bench.cluster import host_agent
 from merge_bench.cluster.hosts import Placement
 from merge_bench.config import allowed_transports
-from merge_bench.config.installation import how_to_set_up
-from merge_bench.config.version import __version__
+from merge_bench.config.installation import __version__, how_to_set_up
 from merge_bench.errors import Caution, UsageError
 from merge_bench.host import machine, network
 from merge_bench.host.description import Network, Node, Project
@@ -24,10 +26,7 @@ CODE = "rdma-unused"
 def node_of(name: str, answer: Mapping[str, Any]) -> Node:
     """The description of a host from its agent's answer.
 
-    Raises
-    ------
-    UsageError
-        If it is not that of this release.
+    Raises UsageError if it is not that of this release.
     """
     try:
         return msgspec.convert(answer, Node)
@@ -39,13 +38,7 @@ def node_of(name: str, answer: Mapping[str, Any]) -> Node:
 
 
 def check_alike(hosts: Mapping[str, Node]) -> None:
-    """Refuse hosts whose Python, packages or sources differ from the driver's.
-
-    Raises
-    ------
-    UsageError
-        Naming the first host that differs, and all differences.
-    """
+    """Refuse hosts whose Python, packages or sources differ from the driver's."""
     ours = machine.versions()
     project = Project(version=__version__, sources=host_agent.fingerprint(host_agent.ROOT / "merge_bench"))
     for name, host in hosts.items():
@@ -56,8 +49,8 @@ def check_alike(hosts: Mapping[str, Node]) -> None:
             if ours.get(package) != theirs.get(package)
         ]
         if host.project != project:
-            found, wanted = (f"{each.version} with sources {each.sources}" for each in (host.project, project))
-            differences.append(f"merge_bench {found} instead of {wanted}")
+            theirs_named, wanted = (f"{each.version} with sources {each.sources}" for each in (host.project, project))
+            differences.append(f"merge_bench {theirs_named} instead of {wanted}")
         if differences:
             raise UsageError(
                 f"{name} and this host have different software: {'; '.join(differences)}. Install the same packages"
@@ -66,13 +59,7 @@ def check_alike(hosts: Mapping[str, Node]) -> None:
 
 
 def check_reachable(hosts: Mapping[str, Node], driver: str | None) -> None:
-    """Refuse hosts other than the driver's that would listen on loopback; `driver`: its `network.stack`.
-
-    Raises
-    ------
-    UsageError
-        Naming the first such host.
-    """
+    """Refuse hosts other than the driver's that would listen on loopback; `driver`: its `network.stack`."""
     for name, host in hosts.items():
         own = driver is None or host.stack is None or host.stack == driver
         if not own and network.is_loopback(host.address):
@@ -83,13 +70,7 @@ def check_reachable(hosts: Mapping[str, Node], driver: str | None) -> None:
 
 
 def check_distinct(hosts: Mapping[str, Node]) -> None:
-    """Refuse two names of a hosts file that lead to one host, as aliases of ssh and of name servers can.
-
-    Raises
-    ------
-    UsageError
-        Naming both.
-    """
+    """Refuse two names of a hosts file that lead to one host, as aliases of ssh and of name servers can."""
     names: dict[str, str] = {}
     for name, host in hosts.items():
         other = names.setdefault(host.stack or name, name)
@@ -101,63 +82,45 @@ def check_ucx(workers: Sequence[Worker]) -> None:
     """Refuse ranks that loaded different releases of UCX.
 
     `check_alike` compares packages only, and a system's UCX is not a package. Ranks that loaded no UCX do not count.
-
-    Raises
-    ------
-    UsageError
-        Naming each release with its ranks and hosts.
     """
     loaded: dict[str, list[str]] = {}
     for worker in workers:
         if worker.ucx.version is not None:
             loaded.setdefault(worker.ucx.version, []).append(f"rank {worker.rank} on {worker.host}")
     if len(loaded) > 1:
-        found = "; ".join(f"{version} by {', '.join(ranks)}" for version, ranks in sorted(loaded.items()))
+        releases = "; ".join(f"{version} by {', '.join(ranks)}" for version, ranks in sorted(loaded.items()))
         raise UsageError(
-            f"the ranks loaded different releases of UCX: {found}. Install the same release on every host, or use"
+            f"the ranks loaded different releases of UCX: {releases}. Install the same release on every host, or use"
             " --ucx wheel"
         )
 
 
 def check_environment(workers: Sequence[Worker], environment: Mapping[str, str]) -> None:
-    """Refuse a running cluster whose workers do not have the config's variables of UCX and RAPIDS.
-
-    Raises
-    ------
-    UsageError
-        Naming the first rank and variable that differ.
-    """
+    """Refuse a running cluster whose workers do not have the config's variables of UCX and RAPIDS."""
     expected = {name: value for name, value in environment.items() if name.startswith(("UCX", "RAPIDS"))}
     for worker in workers:
         for name, value in expected.items():
-            found = worker.environment.get(name)
-            if found != value:
-                has = f"has {name}={found}" if found is not None else f"has no {name}"
+            actual = worker.environment.get(name)
+            if actual != value:
+                has = f"has {name}={actual}" if actual is not None else f"has no {name}"
                 raise UsageError(
                     f"the config sets {name}={value}, but rank {worker.rank} on {worker.host} {has}; restart the"
                     " running cluster with this config"
                 )
 
 
-def check_gpus(
-    placements: Sequence[Placement], gpus: Mapping[str, int], workers_per_gpu: int, *, chosen: bool
-) -> None:  # fmt: skip
+def check_gpus(placements: Sequence[Placement], gpus: Mapping[str, int], workers_per_gpu: int, *, chosen: bool) -> None:
     """Refuse workers that do not fit the hosts' GPUs; `gpus`: how many each host has.
 
     `chosen`: whether the user gave the number of workers. Otherwise a host whose number of GPUs was not given got one
     worker, or as many as another host. That is refused if it has room for more.
-
-    Raises
-    ------
-    UsageError
-        Naming the host, or all hosts whose number of GPUs was not given.
     """
     for placement in placements:
         needed = -(-len(placement.workers) // workers_per_gpu)
-        found = gpus[placement.host.name]
-        if found < needed:
+        present = gpus[placement.host.name]
+        if present < needed:
             raise UsageError(
-                f"{placement.host.name} has {plural(found, 'GPU')}, but its {len(placement.workers)} workers"
+                f"{placement.host.name} has {plural(present, 'GPU')}, but its {len(placement.workers)} workers"
                 f" need {needed}; change --workers, --workers-per-gpu or the slots of this host"
             )
     unknown = [p for p in placements if p.host.slots is None and (p.host.gpus is None or p.host.assumed)]

@@ -1,12 +1,30 @@
-"""How many workers each host gets."""
+"""Hosts: how people list them for mpirun, SLURM or pdsh, with their slots, and how many workers each one gets."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import ipaddress
+import re
+import socket
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import NamedTuple
 
+from merge_bench.config.files import read_regular
 from merge_bench.errors import UsageError
+
+MOST_HOSTS = 4096
+MOST_NAMES = 65_536
+"""How often hosts may be listed; each time is a slot."""
+_DIGITS = 9
+"""The most of a number, of which Python reads a few thousand."""
+FORM = "write one host per line: NAME [slots=N] [gpus=N]"
+_SSH_CONFIG = "name the user, port or address of a host in the ssh configuration (--ssh-config)"
+# A name that begins with a dash would be an option of ssh or srun.
+_USER = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_RANGES = re.compile(rf"(\d{{1,{_DIGITS}}})(?:-(\d{{1,{_DIGITS}}}))?")
+_LOOPBACK = frozenset({"localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback"})
 
 
 @dataclass(frozen=True)
@@ -39,17 +57,12 @@ def count_workers(hosts: Sequence[HostSpec], workers_per_gpu: int = 1) -> int:
 def place(hosts: Sequence[HostSpec], workers: int, workers_per_gpu: int = 1) -> tuple[Placement, ...]:
     """Distribute workers over hosts: each host gets its default number if these add up to `workers`, else equal shares.
 
-    A host without a worker is left out.
-
-    Raises
-    ------
-    UsageError
-        If a host would get more than its largest number.
+    A host without a worker is left out. Raises UsageError if a host would get more than its largest number.
     """
     shares = [_capacity(host, workers_per_gpu) for host in hosts]
     if hosts and sum(shares) != workers:
-        each, more = divmod(workers, len(hosts))
-        shares = [each + (number < more) for number in range(len(hosts))]
+        share, more = divmod(workers, len(hosts))
+        shares = [share + (number < more) for number in range(len(hosts))]
     placed, first = [], 0
     for host, share in zip(hosts, shares, strict=True):
         if host.most is not None and share > host.most:
@@ -66,3 +79,185 @@ def _capacity(host: HostSpec, workers_per_gpu: int) -> int:
     if host.slots is not None:
         return host.slots
     return host.gpus * workers_per_gpu if host.gpus else 1
+
+
+def read_hosts(path: Path) -> tuple[HostSpec, ...]:
+    """The hosts of a file with lines ``NAME [slots=N] [max_slots=N] [gpus=N]``; ``#`` begins a comment.
+
+    NAME may be a list such as ``node[01-04,07],gpu-a[1-3]``, or ``NAME:SLOTS``. A host that is listed again gets the
+    slots of all its lines, one for each line without a number. Raises UsageError, naming file and line.
+    """
+    try:
+        text = read_regular(path).decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "the file is not text in UTF-8"
+        raise UsageError(f"--hosts {path}: {reason}; it takes the path of a file: {FORM}") from error
+    hosts: dict[str, HostSpec] = {}
+    keys: dict[str, str] = {}  # the name by which each host was listed first
+    shorts: dict[str, str] = {}  # of those with a domain, by their first part
+    listed = 0
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            for host in parse_line(line):
+                _refuse_second_name(host.name, keys, shorts)
+                listed += 1
+                hosts[host.name] = _again(hosts[host.name], host) if host.name in hosts else host
+                if len(hosts) > MOST_HOSTS or listed > MOST_NAMES:
+                    raise ValueError(f"the file lists more than {MOST_HOSTS:,} hosts, or {MOST_NAMES:,} names")
+        except ValueError as error:
+            raise UsageError(f"{path}:{number}: {error}") from error
+    if not hosts:
+        raise UsageError(f"--hosts {path}: the file lists no host")
+    return tuple(hosts.values())
+
+
+def is_host_name(text: str) -> bool:
+    """Whether `text` can be passed to ssh or srun as the name of a host."""
+    return _NAME.fullmatch(text) is not None
+
+
+def parse_line(line: str) -> Iterator[HostSpec]:
+    """The hosts of one line, in its order.
+
+    Raises ValueError, with a sentence, if the line is not in the form that `read_hosts` describes.
+    """
+    words = re.sub(r"\s*([,=])\s*", r"\1", line.partition("#")[0]).split()
+    if not words:
+        return
+    _refuse_other_formats(words)
+    numbers = _settings(words[1:])
+    for word in split_list(words[0]):
+        listed, slots = _slots_of(word)
+        if slots is not None and "slots" in numbers:
+            raise ValueError(f"{word!r} and slots={numbers['slots']} both give a number of slots; leave one out")
+        mine = numbers if slots is None else {**numbers, "slots": slots}
+        most = mine.get("max_slots")
+        if mine.get("slots", 0) > (MOST_HOSTS if most is None else most):
+            limit = f"{MOST_HOSTS:,}, the most of a host" if most is None else f"max_slots={most}"
+            raise ValueError(f"slots={mine['slots']} is more than {limit}")
+        for name in expand(listed):
+            yield HostSpec(_checked(name), slots=mine.get("slots"), gpus=mine.get("gpus"), most=mine.get("max_slots"))
+
+
+def split_list(text: str) -> list[str]:
+    """The parts of a list, separated by the commas outside brackets."""
+    parts = re.split(r",(?![^\[\]]*\])", text)
+    if not all(parts):
+        raise ValueError(f"{text!r} contains an empty name; write names like node1,node2")
+    return parts
+
+
+def expand(text: str) -> Iterator[str]:
+    """The names of a host list without commas outside brackets: ``n[08-10]`` → ``n08``, ``n09``, ``n10``.
+
+    Several brackets are combined, the last one running fastest, as ``scontrol show hostnames`` does.
+    """
+    if _address(text.partition("@")[2] or text) is not None or "[" not in text:
+        yield text
+        return
+    if text.count("[") > 8:
+        raise ValueError(f"{text[:60]!r}… has more than 8 brackets; list the hosts by name")
+    before, _, rest = text.partition("[")
+    inside, closed, after = rest.partition("]")
+    if not closed:
+        raise ValueError(f"{text!r} has no closing bracket")
+    for number in _numbers(inside, text):
+        for end in expand(after) if "[" in after else (after,):
+            yield before + number + end
+
+
+def _numbers(inside: str, text: str) -> Iterator[str]:
+    for part in inside.split(","):
+        match = _RANGES.fullmatch(part)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if match is None or last < first:
+            raise ValueError(f"{text!r} is not a host list: [{part}] is no range of numbers such as [01-04,07]")
+        if last - first >= MOST_HOSTS:
+            raise ValueError(f"{text!r} names more than {MOST_HOSTS:,} hosts")
+        for number in range(first, last + 1):
+            yield f"{number:0{len(match[1])}d}"
+
+
+def _slots_of(word: str) -> tuple[str, int | None]:
+    """``node1:4`` → ``node1``, 4, as MPICH and ``mpirun -H`` write the slots of a host."""
+    name, colon, number = word.rpartition(":")
+    if not colon or _address(word.rpartition("@")[2]) is not None:
+        return word, None
+    if not _is_number(number) or int(number) < 1:
+        raise ValueError(f"{word!r} is not a host name; {FORM}")
+    if "@" in word or _address(name) is not None:
+        raise ValueError(
+            f"{word!r} may mean a port or a number of slots; write {name.strip('[]')} slots={number}, or, for a port,"
+            f" {_SSH_CONFIG}"
+        )
+    return name, int(number)
+
+
+def _checked(text: str) -> str:
+    """A host with or without its user, as ssh takes it: addresses of IPv6 without brackets."""
+    user, at, name = text.rpartition("@")
+    address = _address(name)
+    if (at and not re.fullmatch(_USER, user)) or (address is None and not _NAME.fullmatch(name)):
+        raise ValueError(f"{text!r} is not a host name; {FORM}")
+    return user + at + (name if address is None else str(address))
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+    if not re.fullmatch(r"[0-9A-Fa-f.:]+(%[A-Za-z0-9_.-]+)?", bare):
+        return None
+    try:
+        return ipaddress.ip_address(bare)
+    except ValueError:
+        return None
+
+
+def _settings(words: Iterable[str]) -> dict[str, int]:
+    numbers: dict[str, int] = {}
+    for word in words:
+        name, _, value = word.partition("=")
+        key = name.lower().replace("-", "_")
+        if key not in ("slots", "max_slots", "gpus") or not _is_number(value) or (key != "gpus" and int(value) < 1):
+            raise ValueError(f"{word!r} is not valid; write slots=N or max_slots=N (at least 1), or gpus=N")
+        numbers[key] = int(value)
+    return numbers
+
+
+def _refuse_other_formats(words: list[str]) -> None:
+    first, rest = words[0], words[1:]
+    if (re.fullmatch(r"\[[A-Za-z_][^\]]*\]", first) and _address(first) is None) or any(
+        word.lower().startswith("ansible_") for word in rest
+    ):
+        raise ValueError(f"{' '.join(words)!r} is in the form of Ansible's inventory; {FORM}, and {_SSH_CONFIG}")
+    names = [word for word in rest if "=" not in word]
+    if names and _address(first) is not None:
+        raise ValueError(f"{' '.join(words)!r} is in the form of /etc/hosts; write {first} or {names[0]} alone")
+    if names and _NAME.fullmatch(names[0]) and names[0].lower() not in ("slots", "max_slots", "gpus"):
+        raise ValueError(f"{' '.join(words)!r} has more than one name; {FORM}, or a list such as {first},{names[0]}")
+
+
+def _again(before: HostSpec, now: HostSpec) -> HostSpec:
+    if before.gpus is not None or now.gpus is not None:
+        raise ValueError(f"{now.name} is listed twice with gpus=; list it once, with the number of all its GPUs")
+    return replace(before, slots=(before.slots or 1) + (now.slots or 1), most=before.most or now.most)
+
+
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and len(text) <= _DIGITS
+
+
+def _refuse_second_name(name: str, keys: dict[str, str], shorts: dict[str, str]) -> None:
+    """Refuse a host that was listed by another name, as far as names show it; adds this name to `keys` and `shorts`."""
+    host = name.rpartition("@")[2].rstrip(".").lower()
+    address = _address(host)
+    local = host in _LOOPBACK or (address is not None and address.is_loopback) or host == socket.gethostname().lower()
+    key = "localhost" if local else str(address or host)
+    short = key.partition(".")[0]
+    other = keys.get(key, name)
+    if other == name and address is None:
+        other = (keys if short != key else shorts).get(short, name)
+    if other != name:
+        raise ValueError(f"{other} and {name} are names of one host; list it by one name (a slot for each time)")
+    keys[key] = name
+    if short != key and address is None:
+        shorts.setdefault(short, name)

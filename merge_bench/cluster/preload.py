@@ -12,7 +12,7 @@ import os
 import sys
 from importlib.util import find_spec
 
-import merge_bench.host.affinity  # noqa: F401  # it notes the cores of this process before dask-cuda changes them
+import merge_bench.host.machine  # noqa: F401  # it notes the cores of this process before dask-cuda changes them
 from merge_bench.cluster.supervisor import die_with_parent
 
 if find_spec("cudf") is None:  # not tried beside the libraries of GPUs

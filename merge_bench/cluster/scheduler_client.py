@@ -1,22 +1,26 @@
-"""Connects to the scheduler of a cluster that is starting, and waits for its workers."""
+"""Dask's client: connects to a scheduler that starts or runs already, waits for workers, and redirects logs."""
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
+import logging
+import os
+import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, TypeVar
 
 from merge_bench.cluster import signals
 from merge_bench.cluster.base import Access, ClusterSettings, Launcher
-from merge_bench.config.files import read_regular
+from merge_bench.config.files import no_link, read_regular
 from merge_bench.errors import LaunchFailed, UsageError, say
 
-if TYPE_CHECKING:  # it takes half a second, and many commands end before they need it
+if TYPE_CHECKING:
     from distributed import Client
     from distributed.security import Security
 
@@ -25,31 +29,34 @@ LOOK_SECONDS = 0.02
 CLOSE_SECONDS = 1.0
 Workers: TypeAlias = Mapping[str, tuple[str, str]]
 """Host and name of each worker, by its address."""
+CONNECT_SECONDS = 10.0
+ANSWER_SECONDS = 60.0
 
 
 def connect(access: Access, launcher: Launcher, settings: ClusterSettings, up_by: float) -> Client:
     """A client of the scheduler, as soon as it answers; `up_by`: the latest time for that, as of ``time.monotonic()``.
 
-    Raises
-    ------
-    UsageError
-        If a running cluster cannot be reached.
-    LaunchFailed
-        If the scheduler that the launcher started did not come up.
+    Raises UsageError if a running cluster cannot be reached; LaunchFailed if the scheduler that the launcher started
+    did not come up.
     """
     security = None
     if access.tls:
         from distributed.security import Security
 
         security = Security(
-            tls_ca_file=access.tls["ca"], tls_client_cert=access.tls["cert"], tls_client_key=access.tls["key"],
+            tls_ca_file=access.tls["ca"],
+            tls_client_cert=access.tls["cert"],
+            tls_client_key=access.tls["key"],
             require_encryption=True,
-        )  # fmt: skip
+        )
     try:
         return open_client(
-            access.address, access.scheduler_file, seconds=max(up_by - time.monotonic(), 1.0), security=security,
+            access.address,
+            access.scheduler_file,
+            seconds=max(up_by - time.monotonic(), 1.0),
+            security=security,
             look=lambda: raise_for_exited(launcher),
-        )  # fmt: skip
+        )
     except (OSError, TimeoutError, ValueError) as error:
         raise_for_exited(launcher)
         if launcher.owns_processes:
@@ -58,20 +65,19 @@ def connect(access: Access, launcher: Launcher, settings: ClusterSettings, up_by
 
 
 def open_client(
-    address: str | None, scheduler_file: str | Path | None, *, seconds: float, security: Security | None = None,
+    address: str | None,
+    scheduler_file: str | Path | None,
+    *,
+    seconds: float,
+    security: Security | None = None,
     look: Callable[[], None] = lambda: None,
-) -> Client:  # fmt: skip
+) -> Client:
     """A client of the scheduler at an address, or of the one that a file names as soon as it is written.
 
     `look` is called every 20 ms while this waits, and may raise: Dask itself notices neither that a scheduler has ended
-    nor that it accepted a connection and never answers.
-
-    Raises
-    ------
-    TimeoutError
-        If the scheduler has not answered within `seconds`.
-    OSError, ValueError
-        If it cannot be reached, or the address is invalid, or the file does not name a scheduler in time.
+    nor that it accepted a connection and never answers. Raises TimeoutError if the scheduler has not answered within
+    `seconds`; OSError, ValueError if it cannot be reached, or the address is invalid, or the file does not name a
+    scheduler in time.
     """
     from distributed import Client  # may take longer than a scheduler needs to answer
 
@@ -136,7 +142,6 @@ def _bounded(call: Callable[[], T], seconds: float, look: Callable[[], None] = l
 
 
 def raise_for_exited(launcher: Launcher) -> None:
-    """Raise `LaunchFailed` for a process that ended before it was up."""
     for ended in launcher.exited():
         raise _start_failed(launcher, ended.role, f"{ended.how} before it was ready", ended.log_tail)
 
@@ -155,14 +160,9 @@ def wait_for_workers(
 ) -> Workers:
     """All workers of the cluster, as soon as there are `wanted` of them.
 
-    `ask`: gives the workers that the scheduler has now. `up_by`: the latest time, as of ``time.monotonic()``.
-
-    Raises
-    ------
-    UsageError
-        If too few workers of a running cluster came in time, or some left since they were counted.
-    LaunchFailed
-        If a worker that the launcher started did not come up.
+    `ask`: gives the workers that the scheduler has now. `up_by`: the latest time, as of ``time.monotonic()``. Raises
+    UsageError if too few workers of a running cluster came in time, or some left since they were counted; LaunchFailed
+    if a worker that the launcher started did not come up.
     """
     printed = launcher.owns_processes
     while len(workers := ask()) < wanted:
@@ -208,3 +208,92 @@ def dashboard_link(scheduler: str | None, port: int | None) -> str | None:
         return str(format_dashboard_link(f"[{host}]" if ":" in host else host, port))
     except KeyError:  # the site's template for such links contains a variable that is not set here
         return None
+
+
+@contextlib.contextmanager
+def _connected(
+    address: str | None, scheduler_file: str | None, seconds: float, advice: str = ""
+) -> Iterator[tuple[Client, dict[str, Any]]]:
+    """A client of the cluster, and what its scheduler reports about each worker, by address.
+
+    `advice`: the end of the message for a cluster without workers.
+    """
+    where = address or scheduler_file
+    if scheduler_file and not Path(scheduler_file).exists():
+        raise UsageError(f"--scheduler-file {scheduler_file}: there is no such file")
+    with contextlib.ExitStack() as stack:
+        try:
+            client = open_client(address, scheduler_file, seconds=seconds)
+            stack.callback(close, client)
+            workers = client.sync(client.scheduler.identity, callback_timeout=seconds)["workers"]
+        except (OSError, TimeoutError, ValueError) as error:
+            raise UsageError(f"no scheduler answers at {where}: {error}") from error
+        if not workers:
+            raise UsageError(f"the cluster at {where} has no workers{advice}")
+        yield client, workers
+
+
+def count_running(address: str | None, scheduler_file: str | None, seconds: float = CONNECT_SECONDS) -> int:
+    """How many workers a running cluster has; its scheduler has `seconds` to answer, but at most 10.
+
+    Raises UsageError if it cannot be reached, or has none.
+    """
+    advice = "; use --workers N to wait for N workers, at most for --start-timeout"
+    with _connected(address, scheduler_file, min(seconds, CONNECT_SECONDS), advice) as (_, workers):
+        return len(workers)
+
+
+def on_each_host(address: str | None, scheduler_file: str | None, question: Callable[[], T]) -> list[T]:
+    """The answers of one worker of each host, in the order of the hosts' addresses.
+
+    Raises UsageError if the cluster cannot be reached, or has no workers, or they do not answer (without merge_bench
+    they cannot).
+    """
+    with _connected(address, scheduler_file, CONNECT_SECONDS) as (client, workers):
+        hosts = {str(about["host"]): worker for worker, about in reversed(workers.items())}
+        futures = [client.submit(question, workers=[hosts[host]], pure=False) for host in sorted(hosts)]
+        try:
+            return [future.result(timeout=ANSWER_SECONDS) for future in futures]
+        except Exception as error:
+            where = address or scheduler_file
+            raise UsageError(
+                f"the workers of the cluster at {where} do not answer: {type(error).__name__}: {error}"
+            ) from error
+
+
+@contextlib.contextmanager
+def redirect_libraries(log: Path) -> Iterator[None]:
+    """Send the log lines of Dask's client, and what native code prints on standard output, to the end of `log`.
+
+    UCX prints its warnings on file descriptor 1 directly, so that `sys.stdout` never gets them. Lines that the log has
+    no room for are lost. What a closed client leaves behind is freed before this ends: asyncio then logs errors that
+    nobody took, such as the ``TimeoutError: Timeout`` of a wait that the closing cut short.
+    """
+    import distributed  # noqa: F401  (it sets up its loggers when it is first imported)
+
+    named = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "distributed"]
+    loggers = [logging.getLogger(name) for name in ("distributed", "tornado", "asyncio", *named)]
+    before = [(logger.propagate, list(logger.handlers)) for logger in loggers]
+    file = open(log, "a", opener=no_link, encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
+    sys.stdout.flush()
+    standard_output = os.dup(1)
+    try:
+        os.dup2(file.fileno(), 1)
+        for logger in loggers:
+            logger.propagate, logger.handlers = False, [_SilentHandler(file)]
+        yield
+    finally:
+        gc.collect()
+        for logger, (propagate, handlers) in zip(loggers, before, strict=True):
+            logger.propagate, logger.handlers = propagate, handlers
+        os.dup2(standard_output, 1)
+        os.close(standard_output)
+        with contextlib.suppress(OSError):
+            file.close()
+
+
+class _SilentHandler(logging.StreamHandler[TextIO]):
+    """Prints no error if a line cannot be written, on a full disk for example."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Do nothing."""

@@ -27,7 +27,6 @@ def make(kind: str = "") -> Path:
 
 
 def remove(folder: Path) -> None:
-    """Delete the folder with its contents; it may be gone already."""
     shutil.rmtree(folder, ignore_errors=True)
     descriptor = _locks.pop(folder, None)
     if descriptor is not None:

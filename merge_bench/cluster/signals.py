@@ -26,7 +26,6 @@ def ending_signals() -> tuple[signal.Signals, ...]:
 
 
 def received() -> bool:
-    """Whether a signal came since `raising` was entered."""
     return bool(_received)
 
 

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 import os
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
 from pathlib import Path
 from typing import Any
 
-from merge_bench.cluster import dask_commands, host_check
-from merge_bench.cluster.base import SCHEDULER_FILE, Access, ClusterSettings, Command, Exited, OwningLauncher, Reach
-from merge_bench.cluster.environment import forwarded
+from merge_bench.cluster import dask_commands, host_agent, host_check, signals
+from merge_bench.cluster.base import SCHEDULER_FILE, Access, ClusterSettings, Command, Exited, Launcher, Reach
+from merge_bench.cluster.dask_commands import forwarded
 from merge_bench.cluster.host_agent import ROOT
-from merge_bench.cluster.host_agent_client import HostAgentClient, agent_argv
 from merge_bench.cluster.hosts import Placement, place
+from merge_bench.cluster.supervisor import Child, tail
 from merge_bench.config.option import DEFAULT
 from merge_bench.errors import Caution, LaunchFailed
-from merge_bench.host import network, pinning
+from merge_bench.host import network
 from merge_bench.host.description import Node
 from merge_bench.merge.plan import Plan
 from merge_bench.records.outputs import replacing
@@ -26,9 +31,10 @@ from merge_bench.records.outputs import replacing
 PING_SECONDS = 1.0
 SHORTEST_SILENCE = 5.0  # of the driver, seconds, before a host agent ends everything on its host
 STOP_SECONDS = 5.0
+STDERR_LINES = 3
 
 
-class RemoteLauncher(OwningLauncher):
+class RemoteLauncher(Launcher):
     """Scheduler on the first host, workers on all, bound to one interface of each host.
 
     `reach`: how a host's agent is started.
@@ -49,22 +55,18 @@ class RemoteLauncher(OwningLauncher):
         Before the start, words in capitals stand for what only a host can report: folders, interfaces with their
         addresses and RDMA devices, a worker's share of the cores, the names of GPUs.
         """
-        found = []
+        commands = []
         for placement in _placements(plan, settings):
             name = placement.host.name
-            found.append(Command("agent", name, self._reach(placement.host, agent_argv(), settings)))
-            found += _processes(plan, settings, placement, self._hosts.get(name) or _unknown(settings, plan))
-        return found
+            commands.append(Command("agent", name, self._reach(placement.host, agent_argv(), settings)))
+            commands += _processes(plan, settings, placement, self._hosts.get(name) or _unknown(settings, plan))
+        return commands
 
     def start(self, plan: Plan, settings: ClusterSettings, logs: Path, prefix: str) -> Access:
         """Reach every host at once, compare them, then start everything on all of them.
 
-        Raises
-        ------
-        LaunchFailed
-            If a host cannot be reached, or a process cannot be started there.
-        UsageError
-            If hosts differ in what a run depends on, or workers do not fit their GPUs.
+        Raises LaunchFailed if a host cannot be reached, or a process cannot be started there; UsageError if hosts
+        differ in what a run depends on, or workers do not fit their GPUs.
         """
         access = self.make_scratch(plan)
         self._logs = (logs, prefix)
@@ -98,7 +100,6 @@ class RemoteLauncher(OwningLauncher):
         return access
 
     def placed(self) -> Mapping[str, str]:
-        """Host of each process."""
         return self._placed
 
     def cautions(self, settings: ClusterSettings) -> list[Caution]:
@@ -107,8 +108,8 @@ class RemoteLauncher(OwningLauncher):
 
     def exited(self) -> list[Exited]:
         """Processes that ended on their own, the scheduler first: without it workers end too."""
-        found = [ended for agent in self._agents.values() for ended in agent.exits]
-        return sorted(found, key=lambda ended: ended.role != "scheduler")
+        processes = [ended for agent in self._agents.values() for ended in agent.exits]
+        return sorted(processes, key=lambda ended: ended.role != "scheduler")
 
     def tail(self, role: str) -> str:
         """The last lines of a process's log; if its host does not answer, those that its agent sent last."""
@@ -157,8 +158,8 @@ class RemoteLauncher(OwningLauncher):
     def _look(self, deadline: float) -> dict[str, str]:
         """What other processes use of the cores of hosts that are busy; all agents look at once, and wait."""
         answers = {name: agent.send("load") for name, agent in self._agents.items()}
-        found = {name: answer(deadline - time.monotonic())["busy"] for name, answer in answers.items()}
-        return {name: load for name, load in found.items() if load}
+        loads = {name: answer(deadline - time.monotonic())["busy"] for name, answer in answers.items()}
+        return {name: load for name, load in loads.items() if load}
 
     def _start_processes(
         self, plan: Plan, settings: ClusterSettings, placements: Sequence[Placement], access: Access, deadline: float
@@ -169,12 +170,16 @@ class RemoteLauncher(OwningLauncher):
             name = placement.host.name
             agent = self._agents[name]
             written += [agent.send("write", name=file.name, text=file.read_text()) for file in files]
-            for each in _processes(plan, settings, placement, self._hosts[name]):
-                self._placed[each.role] = name
+            for command in _processes(plan, settings, placement, self._hosts[name]):
+                self._placed[command.role] = name
                 answer = agent.send(
-                    "start", role=each.role, argv=each.argv, environment=dict(each.environment), cores=each.cores
+                    "start",
+                    role=command.role,
+                    argv=command.argv,
+                    environment=dict(command.environment),
+                    cores=command.cores,
                 )
-                started.append((agent, each.role, answer))
+                started.append((agent, command.role, answer))
         for answer in written:
             answer(deadline - time.monotonic())
         for agent, role, answer in started:
@@ -215,30 +220,163 @@ def _placements(plan: Plan, settings: ClusterSettings) -> tuple[Placement, ...]:
     return place(settings.hosts, plan.workers, settings.workers_per_gpu)
 
 
-def _processes(
-    plan: Plan, settings: ClusterSettings, placement: Placement, host: Node
-) -> list[Command]:  # fmt: skip
-    """The processes of one host; `host`: its description by `host_agent.HostAgent.describe`, or `_unknown`."""
+def _processes(plan: Plan, settings: ClusterSettings, placement: Placement, host: Node) -> list[Command]:
     where = dask_commands.Place(placement.host.name, host.scratch, host.interface, host.address, tuple(host.rdma))
     count = len(placement.workers)
-    found = pinning.pins(host, count, gpus=plan.device_memory, workers_per_gpu=settings.workers_per_gpu)
-    pins = dict(zip(placement.workers, found, strict=True))
+    host_pins = network.pins(host, count, gpus=plan.device_memory, workers_per_gpu=settings.workers_per_gpu)
+    pins = dict(zip(placement.workers, host_pins, strict=True))
     threads = max(1, len(host.cores) // count) if host.cores else "THREADS"
     return dask_commands.processes(plan, settings, where, pins, _variables(settings), {}, threads)
 
 
 def _variables(settings: ClusterSettings) -> dict[str, str]:
-    """What processes on the hosts get of the driver's environment and the config."""
-    found = {**forwarded(os.environ), **settings.environment}
-    if "PYTHONPATH" in found:  # of a config that is trusted; this package must still be found
-        found["PYTHONPATH"] = os.pathsep.join((str(ROOT), found["PYTHONPATH"]))
-    return found
+    variables = {**forwarded(os.environ), **settings.environment}
+    if "PYTHONPATH" in variables:  # of a config that is trusted; this package must still be found
+        variables["PYTHONPATH"] = os.pathsep.join((str(ROOT), variables["PYTHONPATH"]))
+    return variables
 
 
 def _unknown(settings: ClusterSettings, plan: Plan) -> Node:
     """The description of a host that was not asked yet: no cores, and words in capitals for what only it can report."""
     interface = settings.interface or "INTERFACE"
     return Node(
-        scratch="SCRATCH", interface=interface, address=f"ADDRESS-OF-{interface}", rdma=[f"RDMA-OF-{interface}"],
+        scratch="SCRATCH",
+        interface=interface,
+        address=f"ADDRESS-OF-{interface}",
+        rdma=[f"RDMA-OF-{interface}"],
         gpu_names=[f"VISIBLE-GPU-{number}" for number in range(plan.workers)],
-    )  # fmt: skip
+    )
+
+
+def main_argv(module: str, *arguments: str) -> tuple[str, ...]:
+    """The command that runs a module's `main`: the driver's Python and package, at the paths that they have here."""
+    path = f"import sys; sys.path.insert(0, {str(host_agent.ROOT)!r})"
+    return (sys.executable, "-P", "-c", f"{path}; from {module} import main; main()", *arguments)
+
+
+def agent_argv() -> tuple[str, ...]:
+    return main_argv(host_agent.__name__)
+
+
+class HostAgentClient:
+    """An agent on `host`, started by `argv` (the agent's command behind ssh or srun).
+
+    `log`: the file for the standard error of ssh or srun. `on_event` is called from the reading thread with every event
+    of the agent. Raises LaunchFailed if there is no such command.
+    """
+
+    def __init__(
+        self, host: str, argv: Sequence[str], log: Path, on_event: Callable[[HostAgentClient, dict[str, Any]], None]
+    ) -> None:
+        self.host, self._log, self._on_event = host, log, on_event
+        self.exits: list[Exited] = []
+        self.started: dict[str, int] = {}
+        self.tails: dict[str, str] = {}  # the last lines of each process's log, as the agent sent them last
+        self._answers: dict[int, Future[dict[str, Any]]] = {}
+        self._lock = threading.Lock()
+        self._number = 0
+        self._closing = False
+        self.lost: str | None = None
+        with signals.deferred():
+            # Its input ends when this process does: then the agent ends what it started, and the connection after that.
+            try:
+                self._process = Child(
+                    argv,
+                    environment=os.environ,
+                    log=log,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    death_signal=None,
+                )
+            except OSError as error:
+                why = f"{argv[0]} cannot be run here: {error.strerror}"
+                raise LaunchFailed(f"{host} cannot be reached: {why}", host=host) from error
+        threading.Thread(target=self._read, name=f"agent-{host}", daemon=True).start()
+
+    def send(self, do: str, **fields: Any) -> Callable[[float], dict[str, Any]]:
+        """Send a request; gives a function that waits at most so many seconds for the answer.
+
+        That function raises `LaunchFailed` if the agent refuses the request or is out of reach.
+        """
+        answer: Future[dict[str, Any]] = Future()
+        with self._lock:
+            self._number += 1
+            number = self._number
+            self._answers[number] = answer
+        if self.lost is None:
+            self._write({"id": number, "do": do, **fields})
+        else:
+            answer.cancel()
+
+        def wait(seconds: float) -> dict[str, Any]:
+            try:
+                message = answer.result(max(seconds, 0.001))
+            except CancelledError:
+                raise self._unreachable(self.lost or "") from None
+            except TimeoutError:
+                silent = f"{self.host} did not answer within {seconds:.0f} s"
+                raise self._unreachable(f"{silent}{self._complaint()}") from None
+            finally:
+                self._answers.pop(number, None)
+            if "error" in message:
+                raise LaunchFailed(f"{self.host}: {message['error']}", host=self.host, code="start-failed")
+            return message
+
+        return wait
+
+    def notify(self, do: str) -> None:
+        if self.lost is None:
+            self._write({"do": do})
+
+    def close(self, deadline: float) -> None:
+        """Close the connection: the agent ends what it started and removes its files.
+
+        The program that connects is killed at `deadline`, if it has not ended by then.
+        """
+        self._closing = True
+        with contextlib.suppress(OSError, ValueError):
+            self._process.stdin.close()
+        self._process.wait(max(deadline - time.monotonic(), 0.05))
+        self._process.end()
+
+    def _write(self, message: dict[str, Any]) -> None:
+        with self._lock, contextlib.suppress(OSError, ValueError):  # `_read` notices that too, and reports it
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.flush()
+
+    def _read(self) -> None:
+        for line in self._process.stdout:
+            try:
+                message = json.loads(line)
+            except ValueError:  # a login message of the host's shell
+                continue
+            if "id" in message:
+                answer = self._answers.get(message["id"])
+                if answer is not None:
+                    answer.set_result(message)
+                continue
+            if message.get("event") == "exited":
+                role = message["role"]
+                self.exits.append(Exited(role, self.host, message["pid"], message["status"], message["tail"]))
+            if message.get("event") == "log":
+                self.tails[message["role"]] = message["tail"]
+            self._on_event(self, message)
+        status = self._process.wait(math.inf)
+        self.lost = f"{self.host} cannot be reached{self._complaint() or f' (status {status})'}"
+        if not self._closing:
+            gone = {ended.role for ended in self.exits}
+            for role, pid in self.started.items():
+                if role not in gone:
+                    self.exits.append(Exited(role, self.host, pid, None, self.tails.get(role) or tail(self._log)))
+        for answer in list(self._answers.values()):
+            answer.cancel()
+
+    def _unreachable(self, sentence: str) -> LaunchFailed:
+        return LaunchFailed(sentence, host=self.host, log_tail=tail(self._log) or None, code="host-unreachable")
+
+    def _complaint(self) -> str:
+        """What ssh or srun printed about the failure, after a colon; empty if nothing."""
+        lines = [line.strip() for line in tail(self._log, STDERR_LINES + 20).splitlines() if line.strip()]
+        lines = [line for line in lines if not line.startswith(("@", "Warning: Permanently"))]
+        chosen = next((line for line in lines if "verification failed" in line.lower()), lines[-1] if lines else "")
+        return f": {chosen}" if chosen else ""

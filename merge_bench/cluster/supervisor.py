@@ -1,7 +1,7 @@
 """Starts processes and ends them so that nothing of them is left, named semaphores included.
 
 Every process leads a session of its own: what it starts ends with it, and Ctrl-C reaches the driver alone. If the
-driver is killed, the kernel ends the process. This module imports only what Python has and `config.tokens`: the agent
+driver is killed, the kernel ends the process. This module imports only what Python has and `config.files`: the agent
 of a host (`host_agent.py`) imports it first.
 """
 
@@ -17,8 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from merge_bench.config.files import no_link, open_regular
-from merge_bench.config.tokens import TOKENS
+from merge_bench.config.files import TOKENS, no_link, open_regular
 from merge_bench.errors import UsageError
 
 TIDY_SECONDS = 2.0
@@ -43,43 +42,47 @@ class Child:
     no other process. If a signal may interrupt the starting process, start it under `signals.deferred`, together with
     the assignment of the result.
 
-    Parameters
-    ----------
-    log
-        The file that its output is appended to, or an open descriptor.
-    stdin, stdout
-        As of `subprocess.Popen`; by default standard input is empty and standard output goes to `log`.
-    cores
-        The cores that it may run on; by default those of this process.
-    death_signal
-        The signal that the kernel sends it when the thread that started it ends; None: no signal.
+    `log`: the file that its output is appended to, or an open descriptor. `stdin`, `stdout`: as of `subprocess.Popen`;
+    by default standard input is empty and standard output goes to `log`. `cores`: the cores that it may run on; by
+    default those of this process. `death_signal`: the signal that the kernel sends it when the thread that started it
+    ends; None: no signal.
     """
 
     def __init__(
-        self, argv: Sequence[str], *, environment: Mapping[str, str], log: Path | int,
-        stdin: int = subprocess.DEVNULL, stdout: int | None = None, cwd: Path | None = None,
-        cores: Collection[int] = (), death_signal: int | None = signal.SIGKILL,
-    ) -> None:  # fmt: skip
+        self,
+        argv: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        log: Path | int,
+        stdin: int = subprocess.DEVNULL,
+        stdout: int | None = None,
+        cwd: Path | None = None,
+        cores: Collection[int] = (),
+        death_signal: int | None = signal.SIGKILL,
+    ) -> None:
         with contextlib.ExitStack() as opened:
             written: int | IO[bytes] = (
                 log if isinstance(log, int) else opened.enter_context(open(log, "ab", opener=no_link))
             )
             self._process = subprocess.Popen(
-                argv, env={name: value for name, value in environment.items() if name not in TOKENS}, cwd=cwd,
-                stdin=stdin, stdout=written if stdout is None else stdout, stderr=written, start_new_session=True,
+                argv,
+                env={name: value for name, value in environment.items() if name not in TOKENS},
+                cwd=cwd,
+                stdin=stdin,
+                stdout=written if stdout is None else stdout,
+                stderr=written,
+                start_new_session=True,
                 preexec_fn=_before_exec(death_signal, cores),
-            )  # fmt: skip
+            )
         self.pid = self._process.pid
 
     @property
     def stdin(self) -> IO[bytes]:
-        """Its standard input, if it was started with a pipe there."""
         assert self._process.stdin is not None
         return self._process.stdin
 
     @property
     def stdout(self) -> IO[bytes]:
-        """Its standard output, if it was started with a pipe there."""
         assert self._process.stdout is not None
         return self._process.stdout
 

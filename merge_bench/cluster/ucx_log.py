@@ -23,23 +23,22 @@ _VERSION = re.compile(r"UCX\s+INFO\s+Version (\S+) \(loaded")
 
 def lanes(text: str) -> dict[str, tuple[str, ...]]:
     """The lanes of the last configuration for each place, as ``tcp/eth0``, in UCX's order; {} if none was logged."""
-    found = {place: _lanes_of(rest) for place, rest in _NEW.findall(text)}
-    if not found:
+    by_place = {place: _lanes_of(rest) for place, rest in _NEW.findall(text)}
+    if not by_place:
         for rest in _OLD.findall(text):
             selected = _lanes_of(rest)
             if not all(lane.startswith("self/") for lane in selected):
-                found[UNKNOWN] = selected
-    return found
+                by_place[UNKNOWN] = selected
+    return by_place
 
 
 def to_others(text: str) -> tuple[str, ...]:
     """The lanes to all other processes, on this host and on others."""
-    each = (lane for place, selected in lanes(text).items() if place != SELF for lane in selected)
-    return tuple(dict.fromkeys(each))
+    others = (lane for place, selected in lanes(text).items() if place != SELF for lane in selected)
+    return tuple(dict.fromkeys(others))
 
 
 def version(text: str) -> str | None:
-    """The version of the UCX that wrote the log."""
     match = _VERSION.search(text)
     return match[1] if match else None
 

@@ -81,10 +81,7 @@ class Log:
 def find(environ: Mapping[str, str] = os.environ) -> tuple[Path, Path | None, str]:
     """The ``ucx_perftest`` of the workers' UCX, its library folder (None: the linker finds it), and its origin.
 
-    Raises
-    ------
-    UsageError
-        If that UCX comes without the program.
+    Raises UsageError if that UCX comes without the program.
     """
     info = locate(environ.get("MERGE_BENCH_UCX", "auto"), environ)
     program: str | Path | None = info.program.with_name("ucx_perftest")
@@ -124,10 +121,10 @@ def batch(test: Kind, sizes: Sequence[int], *, memory: str, count: int | None, e
 
 def environment(base: Mapping[str, str], library: Path | None, log: Path) -> dict[str, str]:
     """The environment of a ``ucx_perftest``: `base`, UCXX's defaults, and a log of what UCX selects."""
-    found = {**UCXX_OVERRIDES, **base, "UCX_LOG_LEVEL": "info", "UCX_PROTO_INFO": "y", "UCX_LOG_FILE": str(log)}
+    variables = {**UCXX_OVERRIDES, **base, "UCX_LOG_LEVEL": "info", "UCX_PROTO_INFO": "y", "UCX_LOG_FILE": str(log)}
     if library is not None:
-        found["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, [str(library), base.get("LD_LIBRARY_PATH", "")]))
-    return found
+        variables["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, [str(library), base.get("LD_LIBRARY_PATH", "")]))
+    return variables
 
 
 def has_heading(text: str) -> bool:
@@ -138,10 +135,7 @@ def has_heading(text: str) -> bool:
 def parse(text: str) -> list[Figures]:
     """The figures in a client's output (``-b … -f -v``), in its order. The heading says what each column is.
 
-    Raises
-    ------
-    RunFailed
-        If the heading is missing, or a line after it is damaged or incomplete.
+    Raises RunFailed if the heading is missing, or a line after it is damaged or incomplete.
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     start = next((at for at, line in enumerate(lines) if _is_heading(line)), None)
@@ -154,13 +148,10 @@ def parse(text: str) -> list[Figures]:
 def parse_all(text: str, sizes: Sequence[int]) -> list[Figures]:
     """The figures of a batch with these `sizes`: the median run of each size, by time.
 
-    Raises
-    ------
-    RunFailed
-        As `parse`, or if runs are missing: the tool may end early and still have status 0.
+    Raises RunFailed as `parse`, or if runs are missing: the tool may end early and still have status 0.
     """
-    found = parse(text)
-    measured = [each.size for each in found]
+    figures = parse(text)
+    measured = [each.size for each in figures]
     wanted = [size for size in sizes for _ in range(RUNS)]
     if measured != wanted:
         missing = [str(size) for size in sizes if measured.count(size) < RUNS]
@@ -168,7 +159,7 @@ def parse_all(text: str, sizes: Sequence[int]) -> list[Figures]:
             f"ucx_perftest finished {len(measured)} of {len(wanted)} runs"
             + (f"; missing sizes: {', '.join(missing[:5])}{', …' if len(missing) > 5 else ''} bytes" if missing else "")
         )
-    runs = (found[at : at + RUNS] for at in range(0, len(found), RUNS))
+    runs = (figures[at : at + RUNS] for at in range(0, len(figures), RUNS))
     return [sorted(each, key=lambda run: run.seconds)[RUNS // 2] for each in runs]
 
 
@@ -223,8 +214,8 @@ def parse_log(text: str, test: Kind) -> Log:
 
 def complaint(text: str) -> str:
     """The last error that UCX printed, without its time stamp; empty if it printed none."""
-    found = re.findall(r"(?:UCX\s+ERROR|Failed|error:)\s*(.+)", text)
-    return str(found[-1]).strip()[:300] if found else ""
+    errors = re.findall(r"(?:UCX\s+ERROR|Failed|error:)\s*(.+)", text)
+    return str(errors[-1]).strip()[:300] if errors else ""
 
 
 def _quoted(text: str) -> str:

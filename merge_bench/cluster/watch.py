@@ -1,22 +1,27 @@
-"""Watches the processes of a cluster: which ended, which are silent or idle, and for how long they may be."""
+"""Watches the processes of a cluster: which ended first, which are silent or idle, and for how long they may be.
+
+One process that ends can end others: without error handling UCX aborts a worker whose peer is gone, and workers exit
+when their scheduler is gone. The news of the others may arrive earlier. So evidence decides, not the order of news.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from distributed import Client
 
 from merge_bench.cluster import dask_scheduler_functions
-from merge_bench.cluster.base import Launcher
-from merge_bench.cluster.first_cause import Loss, Member, first_cause, losses
+from merge_bench.cluster.base import Exited, Launcher, how_ended
 from merge_bench.errors import LaunchFailed
 from merge_bench.host.memory import shared_memory_problem
 from merge_bench.merge.worker import heartbeat
@@ -29,6 +34,106 @@ PATIENCE_SECONDS = 2.0
 SETTLE_SECONDS = 1.0  # after an error, for the loss of a process that caused it to be seen
 # A silent worker must be found early enough that the run can still end within the timeout.
 SILENT_FRACTION = 0.7
+# What UCX prints before it aborts, when the kernel refuses a read from the memory of a process that is gone.
+_LOST_PEER = re.compile(r"process_vm_\w+\(pid=(\d+).*No such process")
+# What Dask's nanny logs about a worker process that it started.
+_NANNY = re.compile(r"Worker process (\d+) (?:was killed by signal (\d+)|exited with status (\d+))")
+
+
+@dataclass(frozen=True)
+class Member:
+    rank: int
+    address: str
+    name: str
+    host: str
+    pid: int
+
+    @property
+    def shown(self) -> str:
+        process = f", process {self.pid}" if self.pid else ""
+        return f"rank {self.rank} (worker {self.name}{process} on {self.host})"
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A process that is gone or silent.
+
+    `status`: its exit status or the negative number of the signal that killed it, None if unknown. `how`: what
+    happened to it, to follow its name in a sentence. `member`: None for the scheduler.
+    """
+
+    shown: str
+    host: str
+    how: str
+    status: int | None
+    log_tail: str
+    member: Member | None = None
+
+    @property
+    def certain(self) -> bool:
+        """Whether the loss of another process cannot be its cause: it was killed by a signal other than SIGABRT."""
+        return self.status is not None and self.status < 0 and self.status != -signal.SIGABRT
+
+
+def losses(
+    exited: Iterable[Exited], left: Iterable[Member], members: Sequence[Member], tail: Callable[[str], str]
+) -> list[Loss]:
+    """Every process that is gone, once each.
+
+    `exited`: processes of the launcher that have ended. `left`: workers that the scheduler no longer knows. `members`:
+    all workers of the launch. `tail`: gives the last lines of a worker's log by the worker's name; empty if there are
+    none.
+    """
+    by_name = {member.name: member for member in members}
+    lost: dict[str, Loss] = {}
+    for ended in exited:
+        member = by_name.get(ended.role)
+        shown = member.shown if member else f"{ended.role} (process {ended.pid} on {ended.host})"
+        host = member.host if member else ended.host  # its peers on the host have this name of the host, too
+        lost[ended.role] = Loss(shown, host, f"{ended.how} during the run", ended.status, ended.log_tail, member)
+    for member in left:
+        if member.name not in lost:
+            log = tail(member.name)
+            status = _status_by_nanny(member.pid, log)
+            how = "left the cluster" if status is None else f"{how_ended(status)} during the run"
+            lost[member.name] = Loss(member.shown, member.host, how, status, log, member)
+    reported = _reported(lost.values())
+    for member in members:
+        if member.name not in lost and (member.host, member.pid) in reported:
+            how = "has ended: other workers can no longer read its memory"
+            lost[member.name] = Loss(member.shown, member.host, how, None, "", member)
+    return list(lost.values())
+
+
+def first_cause(lost: Sequence[Loss]) -> tuple[Loss, bool]:
+    """The process that most likely ended first, and whether that is certain.
+
+    Processes killed by a signal other than SIGABRT come first, then those that another process could not read from,
+    then those that ended in an unknown way or with a status, and aborted ones last. Only the first two kinds can be
+    certain.
+    """
+    reported = _reported(lost)
+
+    def order(loss: Loss) -> int:
+        if loss.certain:
+            return 0
+        if loss.member is not None and (loss.host, loss.member.pid) in reported:
+            return 1
+        return 3 if loss.status == -signal.SIGABRT or _LOST_PEER.search(loss.log_tail) else 2
+
+    first = min(lost, key=order)
+    return first, order(first) == 0 or (order(first) == 1 and first.status is not None)
+
+
+def _reported(lost: Iterable[Loss]) -> set[tuple[str, int]]:
+    return {(loss.host, int(pid)) for loss in lost for pid in _LOST_PEER.findall(loss.log_tail)}
+
+
+def _status_by_nanny(pid: int, log: str) -> int | None:
+    for number, killed, ended in _NANNY.findall(log):
+        if int(number) == pid:
+            return -int(killed) if killed else int(ended)
+    return None
 
 
 def broadcast(client: Client, step: Callable[..., Any], *arguments: Any) -> None:
@@ -62,7 +167,6 @@ class Watch:
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
     def start(self, members: list[Member]) -> None:
-        """Begin to watch these workers."""
         self._members = {member.address: member for member in members}
         self._states = None  # an answer from before a worker came must not make it look lost
         self._waits = {}
@@ -72,7 +176,6 @@ class Watch:
             self._thread.start()
 
     def stop(self) -> None:
-        """Stop watching."""
         self._stop.set()
 
     def report(self, message: str) -> None:
@@ -99,9 +202,12 @@ class Watch:
                 return
             (first, code), reason = stuck, None
         raise LaunchFailed(
-            f"{first.shown} {first.how}{reason or ''}", host=first.host or None,
-            rank=first.member.rank if first.member else None, log_tail=first.log_tail or None, code=code,
-        )  # fmt: skip
+            f"{first.shown} {first.how}{reason or ''}",
+            host=first.host or None,
+            rank=first.member.rank if first.member else None,
+            log_tail=first.log_tail or None,
+            code=code,
+        )
 
     def _silent(self, states: Mapping[str, Mapping[str, Any]]) -> tuple[Loss, str] | None:
         """The worker that has been silent for too long, or else the scheduler, with a code; or None."""

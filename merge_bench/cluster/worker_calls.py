@@ -15,8 +15,7 @@ from distributed import Client, Future
 from merge_bench.cluster import signals
 from merge_bench.cluster.base import Launcher
 from merge_bench.cluster.dask_scheduler_functions import run_step
-from merge_bench.cluster.first_cause import Member
-from merge_bench.cluster.watch import Watch, broadcast
+from merge_bench.cluster.watch import Member, Watch, broadcast
 from merge_bench.errors import LaunchFailed, MergeBenchError, UsageError
 from merge_bench.merge import worker
 
@@ -40,8 +39,8 @@ class WorkerCalls:
 
         `ranked`: whether the step gets the worker's rank, between `arguments` and `after`.
         """
-        each = [(*arguments, member.rank, *after) if ranked else arguments for member in self.members]
-        return self.results(self.submit(step, each, **named))
+        arguments_by_rank = [(*arguments, member.rank, *after) if ranked else arguments for member in self.members]
+        return self.results(self.submit(step, arguments_by_rank, **named))
 
     def call(self, answer: Coroutine[Any, Any, Any]) -> Any:
         """Wait for a coroutine of the client, and watch meanwhile."""
@@ -54,7 +53,6 @@ class WorkerCalls:
         return future.result()
 
     def on_one(self, rank: int, step: Callable[..., Any], *arguments: Any) -> Any:
-        """Run a step on one worker."""
         return self.on_some({rank: (step, *arguments)})[0]
 
     def on_some(self, steps_by_rank: Mapping[int, tuple[Any, ...]]) -> list[Any]:
@@ -63,15 +61,24 @@ class WorkerCalls:
         calls = zip(members, steps_by_rank.values(), strict=True)
         return self.results([self._submit(member, *call) for member, call in calls], members)
 
-    def submit(self, step: Callable[..., Any], each: Sequence[tuple[Any, ...]], **named: Any) -> list[Future]:
+    def submit(
+        self, step: Callable[..., Any], arguments_by_rank: Sequence[tuple[Any, ...]], **named: Any
+    ) -> list[Future]:
         """One call of `step` per worker, with its own arguments, in rank order."""
-        return [self._submit(member, step, *values, **named) for member, values in zip(self.members, each, strict=True)]
+        return [
+            self._submit(member, step, *values, **named)
+            for member, values in zip(self.members, arguments_by_rank, strict=True)
+        ]
 
     def _submit(self, member: Member, step: Callable[..., Any], *arguments: Any, **named: Any) -> Future:
         return self.client.submit(
-            run_step, pickle.dumps((step, arguments, named)), key=f"{step.__name__}-{uuid.uuid4()}",
-            workers=[member.address], allow_other_workers=False, priority=10,
-        )  # fmt: skip
+            run_step,
+            pickle.dumps((step, arguments, named)),
+            key=f"{step.__name__}-{uuid.uuid4()}",
+            workers=[member.address],
+            allow_other_workers=False,
+            priority=10,
+        )
 
     def results(self, futures: list[Future], members: Sequence[Member] | None = None) -> list[Any]:
         """Wait for futures, then fetch and release them; `members`: their workers, by default one future per rank."""
@@ -145,5 +152,4 @@ class WorkerCalls:
         ) from error
 
     def abort(self, reason: str) -> None:
-        """Stop everything that waits on the workers."""
         broadcast(self.client, worker.abort, reason)

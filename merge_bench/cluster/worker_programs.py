@@ -48,8 +48,6 @@ class Server:
 
 @dataclass(frozen=True)
 class Output:
-    """Exit status of a program (negative: signal), its output, and its UCX log."""
-
     status: int
     text: str
     log: str
@@ -63,25 +61,21 @@ class Tool:
     folder: Path
 
     def text(self) -> str:
-        """Its output so far."""
         return (self.folder / PRINTED).read_text(errors="replace")
 
     def end(self) -> Output:
         """End it if it still runs, read its files, and remove them."""
         status = self.process.end()
         log = self.folder / LOG
-        found = Output(status, self.text(), log.read_text(errors="replace") if log.exists() else "")
+        output = Output(status, self.text(), log.read_text(errors="replace") if log.exists() else "")
         shutil.rmtree(self.folder, ignore_errors=True)
-        return found
+        return output
 
 
 def ready() -> str:
     """Release what an earlier run left on this worker; gives the origin of the UCX of its ``ucx_perftest``.
 
-    Raises
-    ------
-    UsageError
-        If it has none; names the host.
+    Raises UsageError if it has none; names the host.
     """
     worker.release(worker.current_plugin())
     try:
@@ -124,7 +118,6 @@ def _free_port(address: str) -> int:
 
 
 def serve(server: Server) -> Output:
-    """Wait for the server, which ends with its client."""
     output = _finished(server.pid)
     if output.status != 0:
         raise _failed("server", output)
@@ -134,10 +127,8 @@ def serve(server: Server) -> Output:
 def ask(server: Server, batch: str, limits: Sequence[float], core: int | None = None) -> Output:
     """Run the client of `server`. `limits`: seconds that each line of the batch may take. `core`: as in `listen`.
 
-    Raises
-    ------
-    RunFailed
-        If the client fails, or prints no line within its limit: the client of a killed server waits without end.
+    Raises RunFailed if the client fails, or prints no line within its limit: the client of a killed server waits
+    without end.
     """
     for _ in range(CONNECT_TRIES):
         options = _options(server.address, server.port, core)
@@ -153,8 +144,8 @@ def ask(server: Server, batch: str, limits: Sequence[float], core: int | None = 
 def _listens(pid: int, port: int) -> bool:
     """Whether this process listens on the port, by the kernel's list: its own output is buffered until it ends."""
     with contextlib.suppress(psutil.Error):
-        found = psutil.Process(pid).net_connections("tcp")
-        return any(each.status == psutil.CONN_LISTEN and each.laddr.port == port for each in found)
+        connections = psutil.Process(pid).net_connections("tcp")
+        return any(each.status == psutil.CONN_LISTEN and each.laddr.port == port for each in connections)
     return False
 
 

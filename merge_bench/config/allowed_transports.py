@@ -119,8 +119,8 @@ def resolve_aliases(names: Iterable[str]) -> frozenset[str]:
 
 def unknown_words(value: str) -> dict[str, str]:
     """Words of a list that are no transport or alias in any release, each with a hint at the nearest ones."""
-    known = sorted({*TRANSPORTS, *ALIASES})
-    return {word: did_you_mean(_bare(word).lower(), known) for word in words(value)[1] if _bare(word) not in known}
+    names = sorted({*TRANSPORTS, *ALIASES})
+    return {word: did_you_mean(_bare(word).lower(), names) for word in words(value)[1] if _bare(word) not in names}
 
 
 def unavailable_words(value: str, available: Iterable[str]) -> tuple[str, ...]:
@@ -128,6 +128,6 @@ def unavailable_words(value: str, available: Iterable[str]) -> tuple[str, ...]:
     negated, listed = words(value)
     if negated:
         return ()
-    known = {*TRANSPORTS, *ALIASES}
-    missing = known - frozenset(available)
-    return tuple(word for word in listed if _bare(word) in known and (named := _of_word(word)) and named <= missing)
+    names = {*TRANSPORTS, *ALIASES}
+    missing = names - frozenset(available)
+    return tuple(word for word in listed if _bare(word) in names and (named := _of_word(word)) and named <= missing)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from merge_bench.config import allowed_transports
-from merge_bench.config.catalogue import Catalogue
+from merge_bench.config.ucx_setting_names import Catalogue
 
 SYSFS = Path("/sys/class")
 NO_DEVICE = "no-such-device"
@@ -50,7 +50,6 @@ class Situation:
 
     @property
     def tls(self) -> str:
-        """``UCX_TLS``."""
         return self.effective.get("UCX_TLS", "all")
 
 
@@ -58,7 +57,6 @@ Rule = Callable[[Situation], Iterator[Conflict]]
 
 
 def find_conflicts(situation: Situation) -> tuple[Conflict, ...]:
-    """All conflicts in `situation`, in the order of the rules."""
     return tuple(conflict for rule in RULES for conflict in rule(situation))
 
 
@@ -122,8 +120,8 @@ def _long_segments(now: Situation) -> Iterator[Conflict]:
 
 def _memory_units(text: str) -> int:
     """Bytes of a size in UCX's notation, with powers of 1024; 0 if the text is no size."""
-    found = re.fullmatch(r"(\d+)([kmgt]?)b?", text.strip().lower())
-    return int(found[1]) << 10 * " kmgt".index(found[2] or " ") if found else 0
+    match = re.fullmatch(r"(\d+)([kmgt]?)b?", text.strip().lower())
+    return int(match[1]) << 10 * " kmgt".index(match[2] or " ") if match else 0
 
 
 def _error_handling(now: Situation) -> Iterator[Conflict]:
@@ -229,7 +227,6 @@ def missing_devices(value: str) -> list[str]:
 
 
 def no_device(missing: Iterable[str]) -> str:
-    """That devices are not there."""
     return f"no such device here: {', '.join(missing)}; not used"
 
 

@@ -60,9 +60,10 @@ TRANSLATED: dict[str, tuple[str, str]] = {
     "UCXPY_IFNAME": (PREFIX + "INTERFACE", "name in UCX-Py"),
     # UCX-Py only checks whether the variable is in the environment, and ignores its value (ucp/core.py).
     "UCXPY_NON_BLOCKING_MODE": (
-        "UCXPY_PROGRESS_MODE", "UCX-Py polls if this variable has any value; UCXX does not read it",
+        "UCXPY_PROGRESS_MODE",
+        "UCX-Py polls if this variable has any value; UCXX does not read it",
     ),
-}  # fmt: skip
+}
 
 # The translations of values; other values stay as they are.
 _VALUES: dict[str, Callable[[str], str]] = {
@@ -111,9 +112,20 @@ UCXX_VARIABLES: dict[str, tuple[str, ...] | None] = {
     "UCXPY_CONNECT_TIMEOUT": None,
     "UCXPY_LOG_LEVEL": ("CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG", "NOTSET"),
     "UCXX_LOG_LEVEL": (
-        "FATAL", "ERROR", "WARN", "DIAG", "INFO", "DEBUG", "TRACE", "REQ", "DATA", "ASYNC", "FUNC", "POLL",
+        "FATAL",
+        "ERROR",
+        "WARN",
+        "DIAG",
+        "INFO",
+        "DEBUG",
+        "TRACE",
+        "REQ",
+        "DATA",
+        "ASYNC",
+        "FUNC",
+        "POLL",
     ),
-}  # fmt: skip
+}
 
 # `import ucxx` sets these variables if they are unset (python/ucxx/ucxx/__init__.py, UCXX 0.52).
 UCXX_OVERRIDES = {
@@ -124,18 +136,10 @@ UCXX_OVERRIDES = {
 }
 
 
-def no_effect(name: str) -> str | None:
-    """Why nothing in this stack reads `name`; None if there is no known reason."""
-    return NO_EFFECT.get(name)
-
-
 def translate(variable: Variable) -> Translation | None:
     """The translation of an old setting; None if the name is not an old one.
 
-    Raises
-    ------
-    ValueError
-        If the value cannot be translated.
+    Raises ValueError if the value cannot be translated.
     """
     if variable.name not in TRANSLATED:
         return None
@@ -146,10 +150,7 @@ def translate(variable: Variable) -> Translation | None:
 def translate_config(config: ConfigFile) -> TranslatedConfig:
     """Translate the old names of `config`. A new name overrides an old one, and a later line an earlier one.
 
-    Raises
-    ------
-    UsageError
-        If the value of an old name cannot be translated; names file and line.
+    Raises UsageError if the value of an old name cannot be translated; names file and line.
     """
     present = {variable.name for variable in config.variables}
     options: dict[str, Variable] = {}

@@ -60,11 +60,11 @@ class Option:
 
     def taking(self, allowed: Sequence[str], help: str) -> Option:
         """This option with the values `allowed`."""
-        one, names = parsers.choice(*allowed), "|".join(allowed)
+        word, names = parsers.choice(*allowed), "|".join(allowed)
         if not self.swept:
-            return replace(self, parse=one, placeholder=names, help=help)
+            return replace(self, parse=word, placeholder=names, help=help)
         return replace(
-            self, parse=parsers.several(one), placeholder=f"{names}[,…]", help=f"{help} Several values make a sweep."
+            self, parse=parsers.several(word), placeholder=f"{names}[,…]", help=f"{help} Several values make a sweep."
         )
 
 
@@ -160,12 +160,8 @@ def from_python(kind: type[OptionsT], given: Mapping[str, object], table: Sequen
     """Options that are given as Python values by `Option.key`.
 
     A list or tuple means several values, and True sets a flag; None and False mean that the option is not given. Text
-    is parsed as on the command line, by the options of `table`.
-
-    Raises
-    ------
-    UsageError
-        If there is no such option, or it does not accept the value.
+    is parsed as on the command line, by the options of `table`. Raises UsageError if there is no such option, or it
+    does not accept the value.
     """
     options = by_key(table)
     values: dict[str, object] = {}

@@ -39,12 +39,12 @@ def count(minimum: int, maximum: float = math.inf) -> Callable[[str], int]:
     return parse
 
 
-def several(one: Parser) -> Parser:
-    """A value of `one`, or several separated by commas: a sweep, as a tuple."""
+def several(parser: Parser) -> Parser:
+    """A value of `parser`, or several separated by commas: a sweep, as a tuple."""
 
     def parse(text: str) -> object:
-        found = _distinct(text, map(one, text.split(",")))
-        return found[0] if len(found) == 1 else found
+        values = _distinct(text, map(parser, text.split(",")))
+        return values[0] if len(values) == 1 else values
 
     return parse
 
@@ -121,29 +121,28 @@ def choice(*allowed: str) -> Parser:
 
 @dataclass(frozen=True)
 class Names:
-    """One or several names, separated by commas, each parsed by `one`. An option that takes them can be repeated.
+    """One or several names, separated by commas, each parsed by `parser`. An option that takes them can be repeated.
 
     A name in double quotes keeps its blanks and commas, as in CSV: ``a,"b,c"``.
     """
 
-    one: Parser = str
+    parser: Parser = str
 
     def __call__(self, text: str) -> tuple[object, ...]:
         """The names in their order; raises ValueError for an empty one and for one that is there twice."""
         parts, place, more = [], 0, True
         while more:
-            found = _NAME.match(text, place)
-            assert found is not None  # it matches everything up to the next comma
-            quoted, plain = found["quoted"], found["plain"]
+            match = _NAME.match(text, place)
+            assert match is not None  # it matches everything up to the next comma
+            quoted, plain = match["quoted"], match["plain"]
             parts.append(plain.strip() if quoted is None else quoted.replace('""', '"'))
             if not parts[-1] and quoted is None:
                 raise ValueError(f"{text!r} contains an empty name; write names like a,b")
-            place, more = found.end(), bool(found["comma"])
-        return tuple(map(self.one, _distinct(text, parts)))
+            place, more = match.end(), bool(match["comma"])
+        return tuple(map(self.parser, _distinct(text, parts)))
 
     @staticmethod
     def join(values: Iterable[str]) -> str:
-        """The text of these names."""
         return ",".join(map(quoted, values))
 
 
@@ -164,10 +163,10 @@ names, columns, paths = Names(), ColumnNames(), Names(path_name)
 
 
 def _distinct(text: str, values: Iterable[_T]) -> tuple[_T, ...]:
-    found = tuple(values)
-    if len(set(found)) != len(found):
+    distinct = tuple(values)
+    if len(set(distinct)) != len(distinct):
         raise ValueError(f"{text!r} contains a value twice")
-    return found
+    return distinct
 
 
 def choices(*allowed: str) -> Parser:
@@ -212,10 +211,10 @@ def skew(text: str) -> float:
     return number(0, 10, above=True)(value.removeprefix("zipf:"))
 
 
-def did_you_mean(name: str, known: Iterable[str], *, cutoff: float = 0.6, prefix: str = "") -> str:
+def did_you_mean(name: str, names: Iterable[str], *, cutoff: float = 0.6, prefix: str = "") -> str:
     """``; did you mean A or B?`` with the names of `known` nearest to `name`; empty if none is near.
 
     `prefix`: of all names, which are compared without it.
     """
-    near = [prefix + each for each in difflib.get_close_matches(name, list(known), n=3, cutoff=cutoff)]
+    near = [prefix + each for each in difflib.get_close_matches(name, list(names), n=3, cutoff=cutoff)]
     return f"; did you mean {' or '.join(near)}?" if near else ""

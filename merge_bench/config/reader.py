@@ -14,15 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from merge_bench.config.files import read_regular
-from merge_bench.config.shell_syntax import (
-    MAX_ERRORS,
-    Literal,
-    Part,
-    Reference,
-    ShellSyntaxError,
-    Statement,
-    parse,
-)
+from merge_bench.config.shell_syntax import MAX_ERRORS, Literal, Part, Reference, ShellSyntaxError, Statement, parse
 from merge_bench.errors import UsageError
 
 MAX_FILE_BYTES = 1024 * 1024
@@ -32,14 +24,13 @@ _CONTROL = re.compile(r"[\x01-\x08\x0b-\x1f\x7f]")
 
 # Variables that bash computes or protects: `source` would not set them to the value in the file.
 _BASH_OWN = frozenset(
-    {
-        "_", "BASHOPTS", "BASHPID", "BASH_ALIASES", "BASH_ARGC", "BASH_ARGV", "BASH_ARGV0", "BASH_CMDS", "BASH_COMMAND",
-        "BASH_COMPAT", "BASH_LINENO", "BASH_REMATCH", "BASH_SOURCE", "BASH_SUBSHELL", "BASH_VERSINFO", "BASH_VERSION",
-        "BASH_XTRACEFD", "COMP_WORDBREAKS", "DIRSTACK", "EPOCHREALTIME", "EPOCHSECONDS", "EUID", "FUNCNAME", "GROUPS",
-        "HISTCMD", "IFS", "LINENO", "OPTARG", "OPTIND", "PIPESTATUS", "POSIXLY_CORRECT", "PPID", "RANDOM", "SECONDS",
-        "SHELLOPTS", "SRANDOM", "UID",
-    }
-)  # fmt: skip
+    """
+    _ BASHOPTS BASHPID BASH_ALIASES BASH_ARGC BASH_ARGV BASH_ARGV0 BASH_CMDS BASH_COMMAND BASH_COMPAT BASH_LINENO
+    BASH_REMATCH BASH_SOURCE BASH_SUBSHELL BASH_VERSINFO BASH_VERSION BASH_XTRACEFD COMP_WORDBREAKS DIRSTACK
+    EPOCHREALTIME EPOCHSECONDS EUID FUNCNAME GROUPS HISTCMD IFS LINENO OPTARG OPTIND PIPESTATUS POSIXLY_CORRECT PPID
+    RANDOM SECONDS SHELLOPTS SRANDOM UID
+    """.split()  # noqa: SIM905
+)
 
 
 @dataclass(frozen=True)
@@ -69,21 +60,16 @@ class ConfigFile:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the config sets, by name."""
         return {variable.name: variable.value for variable in self.variables}
 
     def where(self, line: int) -> str:
-        """``file:line``, for a message."""
         return f"{self.path}:{line}"
 
 
 def read_config(path: Path, environment: Mapping[str, str]) -> ConfigFile:
     """Read the config at `path`. ``${NAME}`` refers to an earlier line, or else to `environment`.
 
-    Raises
-    ------
-    UsageError
-        If the file cannot be read, or lines are not assignments (a line ``file:line: …`` for each).
+    Raises UsageError if the file cannot be read, or lines are not assignments (a line ``file:line: …`` for each).
     """
     data = _read_bytes(path)
     scope = _Scope(environment)
@@ -163,8 +149,7 @@ class _Scope:
         self.total_bytes += len(variable.value) - (len(earlier.value) if earlier else 0)
         if self.total_bytes > MAX_TOTAL_BYTES:
             raise ShellSyntaxError(
-                variable.line,
-                "the config is too large: all its values together may take at most 1 MiB",
+                variable.line, "the config is too large: all its values together may take at most 1 MiB"
             )
         self.variables[variable.name] = variable
         self.lines.setdefault(variable.name, []).append(variable.line)
@@ -179,8 +164,8 @@ class _Scope:
                 errors.append(error)
                 if len(errors) == MAX_ERRORS:
                     break
-                for each in statement.assignments:  # later lines that refer to these names are not to blame
-                    self.variables.setdefault(each.name, Variable(each.name, "", each.line))
+                for assignment in statement.assignments:  # later lines that refer to these names are not to blame
+                    self.variables.setdefault(assignment.name, Variable(assignment.name, "", assignment.line))
         return tuple(errors)
 
     def execute(self, statement: Statement) -> None:
@@ -234,13 +219,13 @@ def _expand(parts: tuple[Part, ...], scope: _Scope, line: int) -> str:
 def _refer(part: Reference, scope: _Scope) -> str:
     if part.name in _BASH_OWN:
         raise ShellSyntaxError(part.line, f"{part.name} is a variable of the shell itself; a config cannot use it")
-    known = scope.lookup(part.name)
-    if known is not None and (known or not part.when_empty):
-        return known
+    value = scope.lookup(part.name)
+    if value is not None and (value or not part.when_empty):
+        return value
     if part.default is not None:
         return _expand(part.default, scope, part.line)
-    if known is not None:
-        return known
+    if value is not None:
+        return value
     raise ShellSyntaxError(
         part.line,
         f"{part.name} is not set; set it before this line or in the environment, or write ${{{part.name}:-default}}",

@@ -82,13 +82,13 @@ def _refuse_aliases(names: Sequence[str], where: str) -> None:
 def _check_combinations(options: RunOptions) -> None:
     """Refuse options that contradict each other."""
 
-    def both(one: str, other: str) -> None:
-        if getattr(options, one) is not None and getattr(options, other) is not None:
-            raise UsageError(f"{options.shown(one)} and {options.shown(other)} cannot be combined")
+    def both(key: str, other: str) -> None:
+        if getattr(options, key) is not None and getattr(options, other) is not None:
+            raise UsageError(f"{options.shown(key)} and {options.shown(other)} cannot be combined")
 
-    def needs(one: str, other: str) -> None:
-        if getattr(options, one) is not None and getattr(options, other) is None:
-            raise UsageError(f"{options.shown(one)} also needs --{other.replace('_', '-')}")
+    def needs(key: str, other: str) -> None:
+        if getattr(options, key) is not None and getattr(options, other) is None:
+            raise UsageError(f"{options.shown(key)} also needs --{other.replace('_', '-')}")
 
     on = options.on or ()
     if any("://" in name for name in on) and not options.source("on").startswith("environment"):
@@ -102,9 +102,9 @@ def _check_combinations(options: RunOptions) -> None:
     both("scheduler_address", "scheduler_file")
     both("on", "left_on")
     both("on", "right_on")
-    for one, other in (("left", "right"), ("left_on", "right_on")):
-        needs(one, other)
-        needs(other, one)
+    for left, right in (("left", "right"), ("left_on", "right_on")):
+        needs(left, right)
+        needs(right, left)
     left_on, right_on = options.left_on or (), options.right_on or ()
     if len(left_on) != len(right_on):
         raise UsageError(f"--left-on has {len(left_on)} columns, but --right-on has {len(right_on)}")

@@ -40,12 +40,7 @@ _QUOTED_RUN = re.compile(r"[A-Za-z0-9_./%+,@^:= -]+")
 class ShellSyntaxError(ValueError):
     """Text outside the grammar.
 
-    Parameters
-    ----------
-    line
-        Number of the line, from 1.
-    message
-        One sentence.
+    `line`: number of the line, from 1. `message`: one sentence.
     """
 
     def __init__(self, line: int, message: str) -> None:
@@ -160,9 +155,9 @@ class _Parser:
     def run(self, pattern: re.Pattern[str]) -> str:
         """Consume the text that matches `pattern` here; '' if none does."""
         match = pattern.match(self.text, self.at)
-        found = match[0] if match else ""
-        self.at += len(found)
-        return found
+        text = match[0] if match else ""
+        self.at += len(text)
+        return text
 
     def take(self) -> str:
         """Consume the next character. Lines are not joined."""

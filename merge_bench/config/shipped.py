@@ -40,27 +40,20 @@ def shipped_files() -> list[Shipped]:
 def find_shipped(name: str, also: Sequence[str] = (SPACE.name,)) -> Path:
     """The shipped config with this name, with or without ``.cfg``, or the file in `also`. No file of the user is meant.
 
-    Raises
-    ------
-    UsageError
-        If there is none; names the shipped files.
+    Raises UsageError if there is none; names the shipped files.
     """
-    known = [*config_names(), *also]
-    for each in (name, name + SUFFIX):
-        if each in known:
-            return FOLDER / each
-    raise UsageError(f"no shipped config is named {name!r}; the shipped files are {', '.join(known)}")
+    shipped = [*config_names(), *also]
+    for candidate in (name, name + SUFFIX):
+        if candidate in shipped:
+            return FOLDER / candidate
+    raise UsageError(f"no shipped config is named {name!r}; the shipped files are {', '.join(shipped)}")
 
 
 def find_config(name: str, folder: Path = FOLDER) -> Path:
     """The config with this path or bare name, with or without ``.cfg``.
 
-    A bare name means a file in the working folder, or else a shipped config in `folder`.
-
-    Raises
-    ------
-    UsageError
-        If there is no such file; names similar shipped configs.
+    A bare name means a file in the working folder, or else a shipped config in `folder`. Raises UsageError if there is
+    no such file; names similar shipped configs.
     """
     if not name or "\0" in name:
         raise UsageError(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from merge_bench.config.old_names import OLD_NAMES, PREFIX, no_effect, translate_config
+from merge_bench.config.old_names import NO_EFFECT, OLD_NAMES, PREFIX, translate_config
 from merge_bench.config.reader import ConfigFile, Variable
 from merge_bench.errors import UsageError
 from merge_bench.units import plural
@@ -110,7 +110,7 @@ _LISTED: dict[str, tuple[str, str]] = {
         r"(IBV|RDMAV)_FORK_SAFE|RDMAV_HUGEPAGES_SAFE|MLX[45]_(SINGLE_THREADED|SCATTER_TO_CQE|SHUT_UP_BF)"
         r"|FI_PROVIDER|PSM[23]_MULTI_EP|ENABLE_SHARP_COLL",
     ),
-}  # fmt: skip
+}
 _FAMILIES = [(who, re.compile(names), re.compile(settings)) for who, (names, settings) in _LISTED.items()]
 
 # The effects of certain names, which say more than "is not among …"; the first match is used.
@@ -123,17 +123,23 @@ _KNOWN: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"PYTHON(PATH|HOME|USERBASE|STARTUP|PYCACHEPREFIX|PLATLIBDIR)", "makes Python run code from other folders"),
         (r"PATH", "decides which programs are run"),
         (r"BASH_\w+|ENV|PS[0-4]|PROMPT_COMMAND|CDPATH|SHELL|ZDOTDIR|INPUTRC|FPATH", "can make shells run commands"),
-        (r"(PERL|RUBY|GEM|LUA|TCL|JAVA|JDK|MAVEN)\d*_\w+|NODE_(OPTIONS|PATH|EXTRA_CA_CERTS)"
-         r"|R_(HOME|LIBS\w*|PROFILE\w*|ENVIRON\w*)|PERL\d*(LIB|OPT|DB)|RUBY(LIB|OPT)|CLASSPATH|_JAVA\w*",
-         "can make interpreters run other code"),
-        (r"(EDITOR|VISUAL|PAGER|MANPAGER|BROWSER|LESS(OPEN|CLOSE)|(GIT|SSH|RSYNC|SUDO|GDB)_\w+)",
-         "can make programs run other programs"),
+        (
+            r"(PERL|RUBY|GEM|LUA|TCL|JAVA|JDK|MAVEN)\d*_\w+|NODE_(OPTIONS|PATH|EXTRA_CA_CERTS)"
+            r"|R_(HOME|LIBS\w*|PROFILE\w*|ENVIRON\w*)|PERL\d*(LIB|OPT|DB)|RUBY(LIB|OPT)|CLASSPATH|_JAVA\w*",
+            "can make interpreters run other code",
+        ),
+        (
+            r"(EDITOR|VISUAL|PAGER|MANPAGER|BROWSER|LESS(OPEN|CLOSE)|(GIT|SSH|RSYNC|SUDO|GDB)_\w+)",
+            "can make programs run other programs",
+        ),
         (r"(OPENSSL|SSL|CURL|KRB5|GSS|SASL|NSS|PKCS11)_\w+", "decides what the encryption libraries load or trust"),
         (r"(HOME|XDG_\w+)", "decides where programs look for their own settings and modules"),
         (r"(TMPDIR|TEMP|TMP|PWD|OLDPWD)", "decides where processes keep files that they run or trust"),
-        (r"VIRTUAL_ENV\w*|(CONDA|MAMBA|PIP|UV|POETRY|PYENV|PYTEST|COVERAGE|JUPYTER|IPYTHON|BOKEH|PANEL|DUCKDB)(_\w+)?|MPL\w*"
-         r"|IPYTHONDIR",
-         "decides which packages or plug-ins Python loads"),
+        (
+            r"VIRTUAL_ENV\w*|(CONDA|MAMBA|PIP|UV|POETRY|PYENV|PYTEST|COVERAGE|JUPYTER|IPYTHON|BOKEH|PANEL|DUCKDB)(_\w+)?|MPL\w*"
+            r"|IPYTHONDIR",
+            "decides which packages or plug-ins Python loads",
+        ),
         (r"DASK_(\w+__)?PRELOAD(_ARGV)?", "makes Dask run a module"),
         (r"DASK_(CONFIG|ROOT_CONFIG|INTERNAL_INHERIT_CONFIG)", "adds settings of Dask, which can run modules"),
         (r"NUMBA_CACHE_DIR", "makes numba run compiled code from another folder"),
@@ -143,7 +149,7 @@ _KNOWN: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"UCX_\w*(FILE|DEST|INFO_DIR)", "makes UCX overwrite a file"),
         (r"OMPI_\w*|OPAL_\w*|PRTE_\w*|PMIX_\w*|ORTE_\w*", "can make MPI run other programs or load other libraries"),
     )
-)  # fmt: skip
+)
 # Names that bring code with some values only: the harmless values, and the effect of the others.
 _BY_VALUE: dict[str, tuple[re.Pattern[str], str]] = {
     name: (re.compile(harmless, re.IGNORECASE), what)
@@ -190,15 +196,15 @@ def judge(name: str, value: str, *, used: bool = False) -> Judgement:
     if name.startswith(PREFIX):
         return Judgement(CODE, _OPTIONS[name]) if name in _OPTIONS else Judgement(SETTING)
     if name in OLD_NAMES:
-        return Judgement(HELPER if no_effect(name) else SETTING)
+        return Judgement(HELPER if name in NO_EFFECT else SETTING)
     listed = next(((who, settings) for who, names, settings in _FAMILIES if names.fullmatch(name)), None)
     is_open = _OPEN.fullmatch(name)
     is_place = _PLACE_IN_OPEN.fullmatch(name) and name not in _NO_PLACE
     if (is_open and not is_place) or (listed is not None and listed[1].fullmatch(name)):
         return Judgement(SETTING)
-    known = next((what for names, what in _KNOWN if names.fullmatch(name)), None)
-    if known is not None:
-        return Judgement(CODE, known)
+    effect = next((what for names, what in _KNOWN if names.fullmatch(name)), None)
+    if effect is not None:
+        return Judgement(CODE, effect)
     if listed is not None:
         return Judgement(CODE, f"may load or run code, because it is not a known safe setting of {listed[0]}")
     if is_open:
@@ -217,15 +223,12 @@ def code_in(config: ConfigFile) -> list[tuple[Variable, str]]:
 def refuse_code(config: ConfigFile) -> None:
     """Refuse a config that would bring code.
 
-    Raises
-    ------
-    UsageError
-        With file, line and effect of the first such variable.
+    Raises UsageError, with file, line and effect of the first such variable.
     """
-    found = code_in(config)
-    if found:
-        variable, what = found[0]
-        count = len(found) - 1
+    code = code_in(config)
+    if code:
+        variable, what = code[0]
+        count = len(code) - 1
         more = f" ({plural(count, 'more variable')} can also load or run code)" if count else ""
         raise UsageError(f"{config.where(variable.line)}: {variable.name} {what}{more}; {REMEDY}")
 

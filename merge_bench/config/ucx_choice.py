@@ -1,11 +1,13 @@
 """Chooses which UCX is loaded: the package's, which is built without InfiniBand, or the system's.
 
 The package `libucx` silently loads its own UCX if it cannot load the system's (which needs the unversioned
-``libucp.so``), so another process tries each choice that matters.
+``libucp.so``), so another process tries each choice that matters: this module as a program prints the version of its
+environment's UCX, yes or no for InfiniBand, and the path of libucp.
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import subprocess
@@ -15,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from merge_bench.config.files import library_path
 from merge_bench.config.installation import search_path
 from merge_bench.config.ucx_info import PREFER, prefers_system, wheel_folder
 from merge_bench.errors import Caution, UsageError, say
@@ -61,22 +64,18 @@ class Choice:
             environ[PREFER] = "true"
 
 
-def choose_ucx(asked: str | None, environ: Mapping[str, str]) -> Choice:
+def choose_ucx(requested: str | None, environ: Mapping[str, str]) -> Choice:
     """Choose for processes that start with the environment `environ`.
 
     `asked`: ``auto``, ``wheel`` or ``system``; None: as in `environ`, else ``auto``: the system's if this machine has
-    InfiniBand and that UCX can use it, or if there is no other.
-
-    Raises
-    ------
-    UsageError
-        If ``wheel`` or ``system`` was asked for and cannot be loaded.
+    InfiniBand and that UCX can use it, or if there is no other. Raises UsageError if ``wheel`` or ``system`` was asked
+    for and cannot be loaded.
     """
-    asked = _wanted(asked, environ)
+    requested = _wanted(requested, environ)
     devices = sorted(entry.name for entry in INFINIBAND.iterdir()) if INFINIBAND.is_dir() else []
-    if wheel_folder() is None and asked == WHEEL:
+    if wheel_folder() is None and requested == WHEEL:
         raise UsageError("--ucx wheel: the package libucx is not installed in this environment")
-    if asked == SYSTEM:
+    if requested == SYSTEM:
         loaded = probe_ucx(SYSTEM, environ)
         if loaded is None or loaded.of_wheel:
             raise UsageError(f"--ucx system: there is no system libucp.so that UCXX can use; {REMEDY}")
@@ -84,7 +83,7 @@ def choose_ucx(asked: str | None, environ: Mapping[str, str]) -> Choice:
     default = SYSTEM if wheel_folder() is None else WHEEL
     if not devices:
         return Choice(default)
-    if asked == AUTO:
+    if requested == AUTO:
         loaded = probe_ucx(SYSTEM, environ)
         if loaded is not None and loaded.infiniband and not loaded.of_wheel:
             notice = f"this machine has InfiniBand: using the system's UCX {loaded.version}, {loaded.library}"
@@ -94,12 +93,12 @@ def choose_ucx(asked: str | None, environ: Mapping[str, str]) -> Choice:
     return Choice(WHEEL, None, None if loaded is not None and loaded.infiniband else _warning(devices, WHEEL))
 
 
-def use_ucx(asked: str | None, environ: MutableMapping[str, str] = os.environ) -> Choice:
+def use_ucx(requested: str | None, environ: MutableMapping[str, str] = os.environ) -> Choice:
     """Choose the UCX of this process and of those that it starts; prints a notice on standard error.
 
     UCXX reads the variable when it is imported, so call this before anything imports UCXX.
     """
-    choice = choose_ucx(asked, environ)
+    choice = choose_ucx(requested, environ)
     choice.apply(environ)
     if choice.notice:
         say(choice.notice)
@@ -127,7 +126,7 @@ def probe_ucx(origin: str, environ: Mapping[str, str]) -> Loaded | None:
 
 @functools.cache
 def _probe(environment: tuple[tuple[str, str], ...]) -> Loaded | None:
-    program = [sys.executable, "-P", "-m", "merge_bench.config.ucx_probe"]
+    program = [sys.executable, "-P", "-m", "merge_bench.config.ucx_choice"]
     try:
         done = subprocess.run(
             program, env=dict(environment), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_SECONDS
@@ -139,11 +138,11 @@ def _probe(environment: tuple[tuple[str, str], ...]) -> Loaded | None:
     return Loaded(version, infiniband == "yes", Path(library)) if done.returncode == 0 and library else None
 
 
-def _wanted(asked: str | None, environ: Mapping[str, str]) -> str:
-    asked = asked or environ.get(VARIABLE) or AUTO
-    if asked not in (AUTO, WHEEL, SYSTEM):
-        raise UsageError(f"environment variable {VARIABLE} must be auto, wheel or system, not {asked!r}")
-    return SYSTEM if asked == AUTO and prefers_system(environ) else asked
+def _wanted(requested: str | None, environ: Mapping[str, str]) -> str:
+    requested = requested or environ.get(VARIABLE) or AUTO
+    if requested not in (AUTO, WHEEL, SYSTEM):
+        raise UsageError(f"environment variable {VARIABLE} must be auto, wheel or system, not {requested!r}")
+    return SYSTEM if requested == AUTO and prefers_system(environ) else requested
 
 
 def _warning(devices: list[str], origin: str) -> Caution | None:
@@ -155,3 +154,34 @@ def _warning(devices: list[str], origin: str) -> Caution | None:
         " cannot use it",
         REMEDY,
     )
+
+
+def has_infiniband(libucp: Path) -> bool:
+    """Whether the InfiniBand module of this libucp exists and can be loaded (it needs libibverbs)."""
+    folder = Path(os.environ.get("UCX_MODULE_DIR") or libucp.parent / "ucx")
+    for module in sorted(folder.glob("libuct_ib.so*")):
+        try:
+            ctypes.CDLL(str(module))
+        except OSError:
+            continue
+        return True
+    return False
+
+
+def print_loaded() -> int:
+    try:
+        import ucxx  # loads libucp as a worker does, and refuses a version that does not fit
+    except (ImportError, OSError) as error:
+        print(f"merge_bench: UCXX cannot use the installed UCX: {error}", file=sys.stderr)
+        return 1
+
+    libucp = library_path("libucp")
+    if libucp is None:
+        return 1
+    version = ".".join(map(str, ucxx.get_ucx_version()))
+    print(version, "yes" if has_infiniband(libucp) else "no", libucp)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(print_loaded())

@@ -78,12 +78,7 @@ def locate(origin: str = "auto", environ: Mapping[str, str] = os.environ) -> Ucx
     """Find the ``ucx_info`` of the UCX that the workers will load.
 
     `origin`: ``wheel`` (the libucx package), ``system`` (on PATH), or ``auto``: the system's if `prefers_system` or
-    there is no wheel, like UCXX's own loader.
-
-    Raises
-    ------
-    UsageError
-        If there is none.
+    there is no wheel, like UCXX's own loader. Raises UsageError if there is none.
     """
     folder = wheel_folder() if origin == "wheel" or (origin == "auto" and not prefers_system(environ)) else None
     if folder is not None and (folder / "bin" / "ucx_info").is_file():
@@ -114,10 +109,7 @@ def prefers_system(environ: Mapping[str, str]) -> bool:
 def read_installed(info: UcxInfo) -> Installed:
     """The version, settings and transports of a UCX without the environment's ``UCX_`` variables; runs once.
 
-    Raises
-    ------
-    UsageError
-        If the program cannot be run or its output cannot be read.
+    Raises UsageError if the program cannot be run or its output cannot be read.
     """
     status, text = _run(info, ("-v", "-d", "-c", "-f", "-a"), {})
     version = re.search(r"^# (?:Library version|Version):? +(\S+)", text, re.MULTILINE)
@@ -159,25 +151,25 @@ def usable_transports(installed: Installed, values: Mapping[str, str]) -> frozen
         text = _run(installed.info, ("-p", "-u", "t"), lists)[1]
     except UsageError:
         text = ""
-    found = frozenset(re.findall(r"^#\s+resource \d+ .* flags -\S* +(\w+)/", text, re.MULTILINE))
-    if found or "no usable transports" in text or "list is empty" in text:
-        return found
+    transports = frozenset(re.findall(r"^#\s+resource \d+ .* flags -\S* +(\w+)/", text, re.MULTILINE))
+    if transports or "no usable transports" in text or "list is empty" in text:
+        return transports
     return frozenset(installed.transports)  # a release that prints something else: the workers will say
 
 
 def parse_settings(text: str) -> dict[str, Setting]:
     """Read the output of ``ucx_info -c -f -a``."""
-    found: dict[str, Setting] = {}
+    settings: dict[str, Setting] = {}
     notes: list[str] = []  # comment lines above a setting
     for line in text.splitlines():
         if match := _SETTING.fullmatch(line):
-            found[match[1]] = _setting(match[1], match[2] or "", bool(match[3]), notes)
+            settings[match[1]] = _setting(match[1], match[2] or "", bool(match[3]), notes)
             notes = []
         elif line.startswith("#"):
             notes.append(line[1:].strip())
         else:
             notes = []
-    return found
+    return settings
 
 
 def _setting(name: str, default: str, deprecated: bool, notes: Sequence[str]) -> Setting:
@@ -188,14 +180,14 @@ def _setting(name: str, default: str, deprecated: bool, notes: Sequence[str]) ->
 
 
 def _transports(text: str) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
+    devices: dict[str, tuple[str, ...]] = {}
     transport = ""
     for kind, name in re.findall(r"^#[ \t]+(Transport|Device): +(\S+)", text, re.MULTILINE):
         if kind == "Transport":
             transport = name
         elif transport:
-            found[transport] = (*found.get(transport, ()), name)
-    return found
+            devices[transport] = (*devices.get(transport, ()), name)
+    return devices
 
 
 def invalid_values(installed: Installed, values: Mapping[str, str], syntaxes: Mapping[str, str]) -> dict[str, str]:
@@ -204,20 +196,20 @@ def invalid_values(installed: Installed, values: Mapping[str, str], syntaxes: Ma
     `syntaxes`: the syntax of each name, as UCX printed it. All values are tried in one process; only if that reports an
     error or crashes (some releases do, on a bad value of an alias), each is tried on its own.
     """
-    found: dict[str, str] = {}
+    problems: dict[str, str] = {}
     passed: dict[str, str] = {}
     for name, value in values.items():
         syntax = syntaxes[name]
         if _NOT_PASSED.fullmatch(name):
             if sentence := _compare(value, syntax):
-                found[name] = sentence
+                problems[name] = sentence
         elif syntax not in ("", "N/A") and not syntax.endswith("string"):
             passed[name] = value
     if passed and _refusal(installed.info, passed, syntaxes) is not None:
         with ThreadPoolExecutor(4) as pool:
             answers = pool.map(lambda name: _refusal(installed.info, {name: passed[name]}, syntaxes), passed)
-            found |= {name: sentence for name, sentence in zip(passed, answers, strict=True) if sentence is not None}
-    return found
+            problems |= {name: sentence for name, sentence in zip(passed, answers, strict=True) if sentence is not None}
+    return problems
 
 
 def _compare(value: str, syntax: str) -> str | None:

@@ -21,14 +21,9 @@ _REMEDIES = {
 def bind() -> None:
     """Make the primary context of this process's GPU current in this thread. Calling it again is harmless.
 
-    Call it in each thread before anything that uses the GPU: RMM, libcudf, or a UCX context that needs CUDA.
-
-    Raises
-    ------
-    UsageError
-        If there is no GPU, no driver, or a driver too old for the installed packages.
-    RunFailed
-        If there is a GPU, but CUDA refuses a context.
+    Call it in each thread before anything that uses the GPU: RMM, libcudf, or a UCX context that needs CUDA. Raises
+    UsageError if there is no GPU, no driver, or a driver too old for the installed packages; RunFailed if there is a
+    GPU, but CUDA refuses a context.
     """
     driver = _driver()
     _check_version(driver)
@@ -38,7 +33,6 @@ def bind() -> None:
 
 
 def _driver() -> Any:
-    """The initialised driver API."""
     try:
         from cuda.bindings import driver
     except ImportError as error:
@@ -59,12 +53,12 @@ def _check_version(driver: Any) -> None:
     from merge_bench.config.installation import how_to_set_up
 
     needed = int(cuda.bindings.__version__.partition(".")[0])
-    known = _checked("cuDriverGetVersion", *driver.cuDriverGetVersion())
-    if known // 1000 < needed:
-        older = f", or the packages for CUDA 12: {how_to_set_up('cu12')}" if known // 1000 == 12 else ""
+    supported = _checked("cuDriverGetVersion", *driver.cuDriverGetVersion())
+    if supported // 1000 < needed:
+        older = f", or the packages for CUDA 12: {how_to_set_up('cu12')}" if supported // 1000 == 12 else ""
         raise UsageError(
-            f"the GPU driver supports CUDA {known // 1000}.{known % 1000 // 10}, but the installed packages need"
-            f" CUDA {needed}; install a newer driver{older}"
+            f"the GPU driver supports CUDA {supported // 1000}.{supported % 1000 // 10}, but the installed packages"
+            f" need CUDA {needed}; install a newer driver{older}"
         )
 
 

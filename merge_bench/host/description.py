@@ -35,8 +35,6 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GpuProcess(msgspec.Struct, frozen=True, kw_only=True):
-    """A process that computes on a GPU."""
-
     pid: int
     memory_bytes: int | None = None
 
@@ -118,7 +116,7 @@ class Network(msgspec.Struct, kw_only=True):
 class Host(Network, kw_only=True):
     """The facts about a host that determine where workers run.
 
-    `cores`: in the order of `pinning.neighbours`; `node_cores`: the cores of each NUMA node. `gpu_names`: names for
+    `cores`: in the order of `network.neighbours`; `node_cores`: the cores of each NUMA node. `gpu_names`: names for
     `CUDA_VISIBLE_DEVICES`; `gpu_nodes`, `rdma_nodes`: the NUMA node of each device, None if unknown.
     """
 
@@ -132,8 +130,6 @@ class Host(Network, kw_only=True):
 
 
 class Project(msgspec.Struct, frozen=True, kw_only=True):
-    """The package on a host: its version, and a digest of its sources."""
-
     version: str = ""
     sources: str = ""
 

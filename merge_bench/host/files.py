@@ -12,10 +12,7 @@ from pathlib import Path
 def cache_folder() -> Path:
     """This package's folder below `$XDG_CACHE_HOME`, or `~/.cache`; it need not exist.
 
-    Raises
-    ------
-    RuntimeError
-        If the user has no home.
+    Raises RuntimeError if the user has no home.
     """
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "merge_bench"
 
@@ -23,10 +20,7 @@ def cache_folder() -> Path:
 def make_cache_folder() -> Path:
     """The same folder, made if need be: for its user only, because it has names of tables, hosts and paths.
 
-    Raises
-    ------
-    OSError, RuntimeError
-        If it cannot be made, or the user has no home.
+    Raises OSError, RuntimeError if it cannot be made, or the user has no home.
     """
     folder = cache_folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -43,8 +37,8 @@ def text(path: Path) -> str | None:
 
 def number(path: Path) -> int | None:
     """The number that a file consists of, or None."""
-    found = text(path)
-    return int(found) if found is not None and found.lstrip("-").isdigit() else None
+    content = text(path)
+    return int(content) if content is not None and content.lstrip("-").isdigit() else None
 
 
 def names(folder: Path) -> list[str]:
@@ -63,15 +57,15 @@ def fields(path: Path) -> dict[str, str]:
 
 def kib_fields(path: Path) -> dict[str, int]:
     """The values of ``name: NUMBER kB`` lines, in bytes; numbers without a unit as they are."""
-    found = {}
+    sizes = {}
     for name, value in fields(path).items():
         number, _, unit = value.partition(" ")
         if number.isdigit():
-            found[name] = int(number) * (1024 if unit == "kB" else 1)
-    return found
+            sizes[name] = int(number) * (1024 if unit == "kB" else 1)
+    return sizes
 
 
 def chosen(path: Path) -> str | None:
     """The selected word of a file like ``always [madvise] never``; without brackets, the whole text."""
-    found = text(path)
-    return found if found is None or "[" not in found else found[found.find("[") + 1 : found.find("]")]
+    content = text(path)
+    return content if content is None or "[" not in content else content[content.find("[") + 1 : content.find("]")]

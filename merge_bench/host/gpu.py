@@ -43,7 +43,6 @@ def visible_gpus() -> tuple[str, ...]:
 
 
 def gpu_count() -> int:
-    """How many GPUs a process started here would see."""
     return len(visible_gpus())
 
 
@@ -100,7 +99,7 @@ def free_bytes() -> list[int]:
 
 def nvlink_bytes() -> dict[str, tuple[int, int]]:
     """Bytes that the NVLinks of each GPU have sent and received so far, as ``nvlink <bus id>``; {} where unknown."""
-    found = {}
+    counts = {}
     with _nvml() as nvml:
         for handle in _handles(nvml):
             pci = None if handle is None else _ask(nvml.nvmlDeviceGetPciInfo, handle)
@@ -110,8 +109,8 @@ def nvlink_bytes() -> dict[str, tuple[int, int]]:
             values = _ask(nvml.nvmlDeviceGetFieldValues, handle, [(field, _ALL_LINKS) for field in fields])
             if values and all(value.nvmlReturn == 0 for value in values):
                 sent, received = (int(value.value.ullVal) * _NVLINK_UNIT for value in values)
-                found[f"nvlink {_text(pci.busId)}"] = (sent, received)
-    return found
+                counts[f"nvlink {_text(pci.busId)}"] = (sent, received)
+    return counts
 
 
 def _count(nvml: Any) -> int:
@@ -185,7 +184,6 @@ def _nvml() -> Iterator[Any]:
 
 
 def _ask(question: Callable[..., Any], *about: Any) -> Any:
-    """The answer, or None if the driver has none."""
     try:
         return question(*about)
     except Exception:  # NVMLError has a subclass for every status, and old drivers lack some functions

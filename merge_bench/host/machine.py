@@ -1,4 +1,7 @@
-"""The versions, environment and machine of this process, which each worker reports for the records."""
+"""The machine and the process: versions, environment, hardware, cores, and byte counters of network devices.
+
+Each worker reports these for the records.
+"""
 
 from __future__ import annotations
 
@@ -7,39 +10,50 @@ import importlib.metadata
 import os
 import platform
 import socket
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import psutil
 
-from merge_bench.config.libraries import library_path
-from merge_bench.config.tokens import TOKENS
+from merge_bench.config.files import TOKENS, library_path
 from merge_bench.host import files, gpu, network
 from merge_bench.host.description import Hardware, Interface, ProcessFacts, Ucx
-from merge_bench.host.memory import available_bytes, quota_cores, show_cores, usable_cores
+from merge_bench.host.memory import available_bytes, parse_cores, quota_cores, show_cores, usable_cores
 
-PACKAGES = (
-    "merge-bench", "dask", "distributed", "dask-cuda", "ucxx-cu12", "ucxx-cu13", "distributed-ucxx-cu12",
-    "distributed-ucxx-cu13", "libucx-cu12", "libucx-cu13", "cudf-cu12", "cudf-cu13", "rmm-cu12", "rmm-cu13",
-    "polars", "pandas", "pyarrow", "numpy", "numba", "duckdb",
-)  # fmt: skip
+PACKAGES = tuple(
+    """
+    merge-bench dask distributed dask-cuda ucxx-cu12 ucxx-cu13 distributed-ucxx-cu12 distributed-ucxx-cu13
+    libucx-cu12 libucx-cu13 cudf-cu12 cudf-cu13 rmm-cu12 rmm-cu13 polars pandas pyarrow numpy numba duckdb
+    """.split()  # noqa: SIM905
+)
 CPU_ID = (
     ("vendor_id", "cpu family", "model", "stepping"),
     ("CPU implementer", "CPU part", "CPU variant", "CPU revision"),  # ARM
 )
-RECORDED_PREFIXES = (
-    "UCX_", "UCXPY_", "UCXX_", "RAPIDS_", "MERGE_BENCH_", "POLARS_", "OMP_", "NUMBA_", "CUDA_VISIBLE",
-    "CUDA_DEVICE_ORDER",
-)  # fmt: skip
+RECORDED_PREFIXES = tuple(
+    """
+    UCX_ UCXPY_ UCXX_ RAPIDS_ MERGE_BENCH_ POLARS_ OMP_ NUMBA_ CUDA_VISIBLE CUDA_DEVICE_ORDER
+    """.split()  # noqa: SIM905
+)
+PERFTESTS_PER_WORKER = 2
+"""``ucx_perftest`` processes beside each worker while the link limit is checked: one sends, one receives."""
+CORES_AT_START = frozenset(os.sched_getaffinity(0))
+"""The cores of this process when this module was imported, which the preload of each worker does first."""
+Counts: TypeAlias = dict[str, tuple[int, int]]
+"""Bytes sent and received, by device: ``eth0``, ``mlx5_0:1``, ``nvlink 00000000:1B:00.0``."""
+INFINIBAND_WORD = 4  # bytes: the unit of port_xmit_data and port_rcv_data
+_RECEIVED, _SENT = 0, 8  # fields of a line of /proc/net/dev
 
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the stack's installed packages."""
-    found = {"python": platform.python_version()}
+    releases = {"python": platform.python_version()}
     for name in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
+            releases[name] = importlib.metadata.version(name)
+    return releases
 
 
 def environment(also: Collection[str] = ()) -> dict[str, str]:
@@ -57,9 +71,13 @@ def describe(also: Collection[str] = (), *, ucx: Ucx | None = None) -> ProcessFa
     `also`: names of other environment variables to record. `ucx`: if it is known already; by default UCXX reports it.
     """
     return ProcessFacts(
-        host=socket.gethostname(), pid=os.getpid(), environment=environment(also), versions=dict(versions()),
-        ucx=ucx_library() if ucx is None else ucx, hardware=hardware(),
-    )  # fmt: skip
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        environment=environment(also),
+        versions=dict(versions()),
+        ucx=ucx_library() if ucx is None else ucx,
+        hardware=hardware(),
+    )
 
 
 def hardware() -> Hardware:
@@ -97,7 +115,6 @@ def cpu_id(processor: Mapping[str, str]) -> str | None:
 
 
 def memory_bytes() -> int:
-    """Memory of this machine."""
     return int(psutil.virtual_memory().total)
 
 
@@ -115,9 +132,110 @@ def ucx_library() -> Ucx:
 
 def cache_sizes(cpu: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> dict[int, int]:
     """Bytes of the first core's largest cache of each level (the kernel writes ``32768K``)."""
-    found: dict[int, int] = {}
+    sizes: dict[int, int] = {}
     for index in cpu.glob("index*"):
         level, size = ((files.text(index / name) or "").removesuffix("K") for name in ("level", "size"))
         if level.isdigit() and size.isdigit():
-            found[int(level)] = max(found.get(int(level), 0), int(size) * 1024)
-    return found
+            sizes[int(level)] = max(sizes.get(int(level), 0), int(size) * 1024)
+    return sizes
+
+
+@dataclass(frozen=True)
+class Shortage:
+    """A host on which more `processes` run than there are `cores` for them.
+
+    `cores`: how many, which a container's quota can make a fraction. `bound`: which, as ``0-3``, if the processes are
+    bound to them and the host has enough for all; otherwise empty.
+    """
+
+    host: str
+    processes: int
+    cores: float
+    bound: str = ""
+
+    @property
+    def named(self) -> str:
+        """``2 cores of node1``, or ``cores 0-1 of node1``."""
+        cores = "core" if self.cores == 1 else "cores"
+        return f"{cores} {self.bound} of {self.host}" if self.bound else f"{self.cores:g} {cores} of {self.host}"
+
+    @property
+    def fits(self) -> int:
+        """How many workers have a core each; at least one."""
+        return max(1, int(self.cores))
+
+
+def shortage(workers: Iterable[tuple[str, Hardware]], per_worker: int = 1) -> Shortage | None:
+    """The first host whose cores do not suffice for `per_worker` processes a worker; None if all do, or it is unknown.
+
+    `workers`: host and recorded hardware of each. The processes run on the workers' own cores, so each set of cores
+    must have enough of them for the workers that are bound to it.
+    """
+    hosts: dict[str, list[tuple[frozenset[int], float | None]]] = {}
+    for host, hardware in workers:
+        cores, quota = parse_cores(hardware.affinity or ""), hardware.cpu_quota
+        usable = hardware.cores if quota is None and not cores else quota
+        hosts.setdefault(host, []).append((cores, usable))
+    for host, limits in hosts.items():
+        every = frozenset[int]().union(*(cores for cores, _ in limits))
+        quotas = [quota for _, quota in limits if quota is not None]
+        usable = min([*quotas, *([len(every)] if every else [])], default=None)
+        if usable is not None and max(usable, 1) < per_worker * len(limits):
+            return Shortage(host, per_worker * len(limits), usable)
+        for cores in dict.fromkeys(cores for cores, _ in limits if cores):
+            here = per_worker * sum(own <= cores for own, _ in limits)
+            if here > len(cores):
+                return Shortage(host, here, len(cores), show_cores(cores))
+    return None
+
+
+def crowded(workers: Iterable[tuple[str, Hardware]]) -> str | None:
+    """Why ucx_perftest cannot test both directions at once: ``4 polling processes on 2 cores of node1``; or None."""
+    short = shortage(workers, PERFTESTS_PER_WORKER)
+    return None if short is None else f"{short.processes} polling processes on {short.named}"
+
+
+def keep_cores() -> None:
+    """Return to the launcher's cores: a plugin of dask-cuda binds a worker to all cores near its GPU."""
+    now = os.sched_getaffinity(0)
+    if now <= CORES_AT_START:
+        return
+    cores = (CORES_AT_START & now) or CORES_AT_START
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError):  # the thread may have ended
+            os.sched_setaffinity(int(thread), cores)
+
+
+def read_counters(root: Path = Path("/")) -> Counts:
+    """All counters of this host; `root`: where its file systems are mounted."""
+    return {**interface_counters(root), **infiniband_counters(root), **gpu.nvlink_bytes()}
+
+
+def interface_counters(root: Path = Path("/")) -> Counts:
+    """Counters of the network interfaces in this process's network namespace."""
+    counts: Counts = {}
+    for line in (files.text(root / "proc/self/net/dev") or "").splitlines():
+        name, colon, numbers = line.rpartition(":")
+        fields = numbers.split()
+        if colon and len(fields) > _SENT and fields[_SENT].isdigit():
+            counts[name.strip()] = (int(fields[_SENT]), int(fields[_RECEIVED]))
+    return counts
+
+
+def infiniband_counters(root: Path = Path("/")) -> Counts:
+    """Counters of the ports of InfiniBand and RoCE adapters, with UCX's names (``mlx5_0:1``)."""
+    counts: Counts = {}
+    for folder in sorted((root / "sys/class/infiniband").glob("*/ports/*/counters")):
+        sent, received = files.number(folder / "port_xmit_data"), files.number(folder / "port_rcv_data")
+        if sent is not None and received is not None:
+            counts[f"{folder.parts[-4]}:{folder.parts[-2]}"] = (sent * INFINIBAND_WORD, received * INFINIBAND_WORD)
+    return counts
+
+
+def difference(before: Mapping[str, tuple[int, int]], after: Mapping[str, tuple[int, int]]) -> Counts:
+    """Bytes counted in between: 0 if a counter was reset, nothing for a device that was added or removed."""
+    return {
+        device: (max(sent - before[device][0], 0), max(received - before[device][1], 0))
+        for device, (sent, received) in after.items()
+        if device in before
+    }

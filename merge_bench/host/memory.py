@@ -35,11 +35,11 @@ def segment_problem(folder: Path) -> str:
 def shared_memory_problem(folder: Path, workers: int) -> str:
     """Why UCX's posix transport cannot put the segments of so many workers into `folder`, and what to do; or empty."""
     try:
-        found = os.statvfs(folder)
+        usage = os.statvfs(folder)
     except OSError as error:
         return f"UCX cannot create shared memory in {folder} ({error.strerror}); set UCX_TLS=^posix"
-    free, needed = found.f_bavail * found.f_frsize, FIRST_WORKER_BYTES + (workers - 1) * MORE_WORKER_BYTES
-    if found.f_blocks > 0 and free < needed:
+    free, needed = usage.f_bavail * usage.f_frsize, FIRST_WORKER_BYTES + (workers - 1) * MORE_WORKER_BYTES
+    if usage.f_blocks > 0 and free < needed:
         return (
             f"{folder} has {format_bytes(free)} free, and UCX's posix transport needs {format_bytes(needed)} there for"
             f" {plural(workers, 'worker')}, which crash without; enlarge it (mount -o remount,size=1G"
@@ -66,7 +66,6 @@ class PeakMeter:
         self.restart()
 
     def restart(self) -> None:
-        """Reset the peak."""
         try:
             Path("/proc/self/clear_refs").write_text("5")
         except OSError:
@@ -80,7 +79,6 @@ class PeakMeter:
 
     @property
     def peak(self) -> int:
-        """Bytes at the highest point so far."""
         return self._peak if self._paused else max(self._peak, _status_bytes("VmHWM"))
 
 
@@ -102,17 +100,16 @@ def available_bytes() -> int:
 def _cgroup_folders() -> list[Path]:
     """The folders of this process's control groups, of both versions, with their parents."""
     root = Path("/sys/fs/cgroup")
-    found = [root, root / "memory"]
+    folders = [root, root / "memory"]
     for line in (files.text(Path("/proc/self/cgroup")) or "").splitlines():
         number, controllers, path = line.split(":", 2)
         if number == "0" or "memory" in controllers.split(","):
             base = (root if number == "0" else root / "memory") / path.lstrip("/")
-            found += [folder for folder in (base, *base.parents) if root in folder.parents]
-    return found
+            folders += [folder for folder in (base, *base.parents) if root in folder.parents]
+    return folders
 
 
 def usable_cores() -> int:
-    """Cores this process may run on."""
     return len(os.sched_getaffinity(0))
 
 
@@ -129,12 +126,12 @@ def quota_cores(root: Path = Path("/")) -> float | None:
 
 def parse_cores(text: str) -> frozenset[int]:
     """Read the kernel's notation of cores: ``0-3,8`` → {0, 1, 2, 3, 8}."""
-    found: set[int] = set()
+    cores: set[int] = set()
     for part in text.strip().split(","):
         if part:
             first, _, last = part.partition("-")
-            found.update(range(int(first), int(last or first) + 1))
-    return frozenset(found)
+            cores.update(range(int(first), int(last or first) + 1))
+    return frozenset(cores)
 
 
 def show_cores(cores: Iterable[int]) -> str:

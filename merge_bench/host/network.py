@@ -1,17 +1,24 @@
-"""This host's network as the kernel describes it: interfaces, their addresses, RDMA devices and NUMA nodes."""
+"""This host's network as the kernel describes it, the addresses to serve on, and each worker's part of the host.
+
+A worker's part is its cores, its GPU and the nearest RDMA devices.
+"""
 
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from msgspec.structs import asdict
 
-from merge_bench.host import files
-from merge_bench.host.description import Network
+from merge_bench.errors import UsageError
+from merge_bench.host import files, gpu
+from merge_bench.host.description import Host, Network
 from merge_bench.host.memory import parse_cores
 
 SYS = Path("/sys")
@@ -19,36 +26,28 @@ SYS = Path("/sys")
 
 def addresses() -> dict[str, str]:
     """The IPv4 address of each interface, or its IPv6 address if it has no other."""
-    found: dict[str, str] = {}
+    by_interface: dict[str, str] = {}
     for name, entries in psutil.net_if_addrs().items():
         by_family = {entry.family: entry.address for entry in reversed(entries)}
         address = by_family.get(socket.AF_INET) or by_family.get(socket.AF_INET6)
         if address:
-            found[name] = address
-    return found
+            by_interface[name] = address
+    return by_interface
 
 
 def address(interface: str) -> str:
     """The IPv4 address of this host's `interface`. (Dask's HTTP server cannot bind to an IPv6 address.)
 
-    Raises
-    ------
-    LookupError
-        If the interface does not exist or has no IPv4 address; names the interfaces that have one.
+    Raises LookupError if the interface does not exist or has no IPv4 address; names the interfaces that have one.
     """
-    known = {name: found for name, found in addresses().items() if ":" not in found}
-    if interface not in known:
-        there = ", ".join(sorted(known))
+    usable = {name: found for name, found in addresses().items() if ":" not in found}
+    if interface not in usable:
+        there = ", ".join(sorted(usable))
         raise LookupError(
             f"{socket.gethostname()} has no interface {interface} with an IPv4 address;"
             f" interfaces that have one: {there}"
         )
-    return known[interface]
-
-
-def is_loopback(address: str) -> bool:
-    """Whether `address` can be reached from this host only."""
-    return ipaddress.ip_address(address).is_loopback
+    return usable[interface]
 
 
 def towards(peer: str) -> str | None:
@@ -60,8 +59,8 @@ def towards(peer: str) -> str | None:
             own = _plain(probe.getsockname()[0])
     except OSError:
         return None
-    known = psutil.net_if_addrs().items()  # an interface may have addresses of both families
-    return next((name for name, entries in known if any(_plain(entry.address) == own for entry in entries)), None)
+    interfaces = psutil.net_if_addrs().items()  # an interface may have addresses of both families
+    return next((name for name, entries in interfaces if any(_plain(entry.address) == own for entry in entries)), None)
 
 
 def stack() -> str | None:
@@ -82,20 +81,20 @@ def started_from(environ: Mapping[str, str]) -> str | None:
 def address_of(peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     """The address of a host name, IPv4 if it has one; None if it has no address."""
     try:
-        found = socket.getaddrinfo(peer, 9, type=socket.SOCK_DGRAM)
+        entries = socket.getaddrinfo(peer, 9, type=socket.SOCK_DGRAM)
     except OSError:
         return None
-    texts = [_plain(str(where[0])) for *_, where in sorted(found, key=lambda each: each[0])]
+    texts = [_plain(str(where[0])) for *_, where in sorted(entries, key=lambda each: each[0])]
     return ipaddress.ip_address(texts[0]) if texts else None
 
 
 def rdma_devices(interface: str, sys: Path = SYS) -> list[str]:
     """The RDMA devices of an interface, with UCX's names (``mlx5_0:1``); of a bond, those of all its members."""
     folder = sys / "class/net" / interface
-    found = _own_devices(folder)
+    devices = _own_devices(folder)
     for lower in sorted(folder.glob("lower_*")):
-        found += rdma_devices(lower.name.removeprefix("lower_"), sys)
-    return list(dict.fromkeys(found))
+        devices += rdma_devices(lower.name.removeprefix("lower_"), sys)
+    return list(dict.fromkeys(devices))
 
 
 def net_devices(interface: str, sys: Path = SYS) -> str:
@@ -122,7 +121,7 @@ def port_states(sys: Path = SYS) -> dict[str, str]:
     }
 
 
-def describe(interface: str, sys: Path = SYS) -> Network:
+def describe_network(interface: str, sys: Path = SYS) -> Network:
     """The network of a host, given UCX's interface; input of `unused_rdma`."""
     return Network(
         interface=interface,
@@ -174,3 +173,142 @@ def _own_devices(interface: Path) -> list[str]:
 def _node(path: Path) -> int | None:
     node = files.number(path)
     return None if node is None or node < 0 else node  # -1: the machine has one node
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine can reach `address`, which may be a host name."""
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
+
+
+def origins(address: str, port: int) -> list[str]:
+    """The hosts in addresses of this server's own pages; pages from elsewhere cannot connect to it.
+
+    Of addresses only those at which it listens: another program may have its port at the others.
+    """
+    names = {address, *(("localhost",) if is_loopback(address) else ())}
+    if address == "localhost":
+        names |= {"127.0.0.1", "::1"}
+    if address in ("0.0.0.0", "::"):
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        of_interfaces = itertools.chain.from_iterable(psutil.net_if_addrs().values())
+        own = {each.address.partition("%")[0] for each in of_interfaces if each.family == family}
+        names = own | {socket.gethostname(), socket.getfqdn(), "localhost"}
+    return sorted(f"{in_url(name)}:{port}" for name in names)
+
+
+def in_url(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
+
+
+def free_port(address: str, port: int) -> int:
+    """`port`, or a free one for 0."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((address, port))
+            return int(probe.getsockname()[1])
+    except (OSError, OverflowError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(f"cannot serve on {address}, port {port}: {why}; choose another --address or --port") from None
+
+
+@dataclass(frozen=True)
+class Pin:
+    """One worker's part of its host: its cores (empty: any), its GPU, and the nearest RDMA devices.
+
+    `gpu`: its name for `CUDA_VISIBLE_DEVICES`. `own_memory`: False if that GPU uses the host's memory.
+    """
+
+    cores: tuple[int, ...]
+    gpu: str | None
+    devices: tuple[str, ...]
+    own_memory: bool = True
+
+
+def pins(host: Host, workers: int, *, gpus: bool, workers_per_gpu: int = 1) -> list[Pin]:
+    """The part of a host that each of `workers` workers gets.
+
+    Workers on GPUs get a share of the cores of their GPU's NUMA node. Workers without GPUs share all cores. If every
+    NUMA node has enough cores for a worker, nodes get workers in proportion to their cores, and no worker spans two
+    nodes. RDMA devices are those of a worker's node, or all if it has none. With more workers than cores, nothing is
+    pinned.
+    """
+
+    def near(node: int | None) -> tuple[str, ...]:
+        nearest = [device for device in host.rdma if node is not None and host.rdma_nodes.get(device) == node]
+        return tuple(nearest or host.rdma)
+
+    if not gpus:
+        return [Pin(share, None, near(node)) for node, share in _shares(host.cores, host.node_cores, workers)]
+    gpu_nodes = dict(enumerate(host.gpu_nodes))
+    nodes = [gpu_nodes.get(number // workers_per_gpu) for number in range(workers)]
+    parts = []
+    for number, node in enumerate(nodes):
+        cores = [core for core in host.cores if node is None or core in host.node_cores.get(str(node), [])]
+        sharers = [other for other, theirs in enumerate(nodes) if theirs == node]
+        share = split(cores or host.cores, len(sharers))[sharers.index(number)]
+        name = gpu_name(host.gpu_names, number // workers_per_gpu)
+        parts.append(Pin(share, name, near(node), name not in host.gpus_without_memory))
+    return parts
+
+
+def gpu_name(visible: Sequence[str], number: int) -> str:
+    """CUDA's name of the visible GPU with this number; the number itself if the names are unknown."""
+    return visible[number] if number < len(visible) else str(number)
+
+
+def split(cores: Sequence[int], shares: int) -> list[tuple[int, ...]]:
+    """Divide cores into `shares` equal runs of neighbours; all empty if there are too few cores."""
+    size = len(cores) // shares
+    return [tuple(cores[number * size : (number + 1) * size]) for number in range(shares)]
+
+
+def _shares(
+    cores: Sequence[int], node_cores: Mapping[str, Sequence[int]], workers: int
+) -> list[tuple[int | None, tuple[int, ...]]]:
+    """The NUMA node of each worker, if any, and its cores."""
+    nodes = {int(node): [core for core in cores if core in here] for node, here in node_cores.items()}
+    nodes = {node: here for node, here in sorted(nodes.items()) if here}
+    size = len(cores) // workers
+    if size == 0 or sum(map(len, nodes.values())) < len(cores) or min(map(len, nodes.values())) < size:
+        return [(None, share) for share in split(cores, workers)]
+    counts = _in_proportion({node: len(here) for node, here in nodes.items()}, workers)
+    return [(node, share) for node, count in counts.items() if count for share in split(nodes[node], count)]
+
+
+def _in_proportion(sizes: Mapping[int, int], workers: int) -> dict[int, int]:
+    """The number of workers of each node, in proportion to `sizes`, rounded by the largest remainders."""
+    total = sum(sizes.values())
+    counts = {node: workers * size // total for node, size in sizes.items()}
+    by_rest = sorted(sizes, key=lambda node: (-(workers * sizes[node] % total), node))
+    for node in by_rest[: workers - sum(counts.values())]:
+        counts[node] += 1
+    return counts
+
+
+def neighbours(cores: Iterable[int], sys: Path = SYS) -> list[int]:
+    """These cores, ordered by NUMA node, and within a node by the core that hardware threads share."""
+    nodes = {core: node for node in numa_nodes(sys) for core in node_cores(node, sys)}
+    return sorted(cores, key=lambda core: (nodes.get(core, -1), first_sibling(core, sys), core))
+
+
+def describe_host(interface: str, sys: Path = SYS) -> Host:
+    """The facts about this host that `pins` needs, and all its RDMA ports. `interface`: UCX's."""
+    names = gpu.visible_gpus()
+    places = {each.index: each.pci_bus_id for each in gpu.gpu_facts()}
+    own_network = describe_network(interface, sys)
+    gpu_nodes = [pci_node(place, sys) if (place := places.get(gpu.index_of(name))) else None for name in names]
+    return Host(
+        **asdict(own_network),
+        cores=neighbours(os.sched_getaffinity(0), sys),
+        gpus=len(names),
+        gpu_names=list(names),
+        gpu_nodes=gpu_nodes,
+        gpus_without_memory=[name for name in names if not gpu.has_own_memory(name)],
+        node_cores={str(node): sorted(node_cores(node, sys)) for node in numa_nodes(sys)},
+        rdma_nodes={device: rdma_node(device, sys) for device in own_network.rdma},
+    )

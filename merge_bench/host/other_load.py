@@ -21,8 +21,6 @@ _LEAST = 0.05  # of a core: a process that uses less is not named
 
 @dataclass(frozen=True)
 class BusyProcess:
-    """A process, and how many cores it kept busy."""
-
     pid: int
     name: str
     cores: float
@@ -72,12 +70,12 @@ def begin(seconds: float = LOOK_SECONDS) -> Look:
         elapsed = max(time.monotonic() - began, 1e-3)
         after, my_after, each_after = _busy_seconds(cores), _own_seconds(earlier), _by_process()
         busy = min(max((after - before - (my_after - mine)) / elapsed, 0.0), float(len(cores)))
-        found = [
+        processes = [
             BusyProcess(pid, name, (used - each_before[pid, name]) / elapsed)
             for (pid, name), used in each_after.items()
             if pid != own and (pid, name) in each_before
         ]
-        busiest = sorted((each for each in found if each.cores >= _LEAST), key=lambda each: -each.cores)
+        busiest = sorted((each for each in processes if each.cores >= _LEAST), key=lambda each: -each.cores)
         return OtherLoad(busy, len(cores), tuple(replace(each, name=_shown_name(each)) for each in busiest[:_SHOWN]))
 
     return end
@@ -100,8 +98,11 @@ def look(seconds: float = LOOK_SECONDS) -> OtherLoad:
 def _busy_seconds(cores: list[int]) -> float:
     """Seconds that these cores have worked since the start of the machine."""
     times = psutil.cpu_times(percpu=True)
-    return sum(sum(times[core]) - times[core].idle - times[core].iowait - _twice(times[core]) for core in cores
-               if core < len(times))  # fmt: skip
+    return sum(
+        sum(times[core]) - times[core].idle - times[core].iowait - _twice(times[core])
+        for core in cores
+        if core < len(times)
+    )
 
 
 def _own_seconds(earlier: frozenset[int] = frozenset()) -> float:
@@ -109,17 +110,16 @@ def _own_seconds(earlier: frozenset[int] = frozenset()) -> float:
 
     What those used that have ended counts with the process that waited for them.
     """
-    ended, found = os.times(), 0.0
+    ended, seconds = os.times(), 0.0
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error, OSError):
             if process.pid not in earlier:
                 times = process.cpu_times()
-                found += times.user + times.system + times.children_user + times.children_system
-    return time.process_time() + ended.children_user + ended.children_system + found
+                seconds += times.user + times.system + times.children_user + times.children_system
+    return time.process_time() + ended.children_user + ended.children_system + seconds
 
 
 def _descendants() -> frozenset[int]:
-    """The ids of the processes that this one, or one of them, has started."""
     return frozenset(each.pid for each in psutil.Process().children(recursive=True))
 
 
@@ -130,9 +130,9 @@ def _twice(times: object) -> float:
 
 def _by_process() -> dict[tuple[int, str], float]:
     """Seconds that each visible process has worked, by its id and name."""
-    found = {}
+    seconds = {}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError), process.oneshot():
             times = process.cpu_times()
-            found[process.pid, process.name()] = times.user + times.system
-    return found
+            seconds[process.pid, process.name()] = times.user + times.system
+    return seconds

@@ -24,7 +24,7 @@ from distributed import Worker, get_worker
 from distributed.diagnostics.plugin import WorkerPlugin
 
 from merge_bench.errors import RunFailed
-from merge_bench.host import affinity, cuda_context, machine
+from merge_bench.host import cuda_context, machine
 from merge_bench.host.description import ProcessFacts
 from merge_bench.host.memory import PeakMeter, available_bytes
 from merge_bench.merge import engines
@@ -114,7 +114,7 @@ class MergeWorker(WorkerPlugin):  # type: ignore[misc]
         self.state: State | None = None
         self.children: dict[str, Child] = {}
         self.uses_gpu = False
-        affinity.keep_cores()
+        machine.keep_cores()
 
     def teardown(self, worker: Worker) -> None:
         """Stop whatever waits; Dask calls this when the worker closes."""

@@ -9,10 +9,9 @@ from merge_bench.config.option import choice, flag
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import LaunchFailed, UsageError
 from merge_bench.probe.ranks.osu_rules import LARGEST_MESSAGE, OSU, PING_PONG, WINDOW
-from merge_bench.probe.shared import measures
-from merge_bench.probe.shared.base import ProbeKind
+from merge_bench.probe.shared import base
+from merge_bench.probe.shared.base import OverMpi, ProbeKind
 from merge_bench.probe.shared.options import MpirunOptions, PairOptions
-from merge_bench.probe.shared.over_mpi import OverMpi
 from merge_bench.probe.shared.placements import pair_count, pairs, placements_of, places
 from merge_bench.probe.shared.sizes import parse_sizes
 from merge_bench.records.placements import EVERY_PAIR, ONE_HOST, TWO_HOSTS
@@ -21,7 +20,7 @@ from merge_bench.units import format_bytes
 if TYPE_CHECKING:
     from merge_bench.campaign.make_plan import PlannedRun
     from merge_bench.probe.ranks.launch import RankSession
-    from merge_bench.probe.ranks.rank_session import Rank
+    from merge_bench.probe.ranks.rank import Rank
 
 SIZES = {
     PING_PONG: {ONE_HOST: "1K..1M", TWO_HOSTS: "1K..1M"},
@@ -44,10 +43,12 @@ class MpiProbe(OverMpi):
     def describe(self) -> dict[str, Any]:
         """The plan in the records; sizes as on the command line."""
         return {
-            "pattern": self.pattern, "sizes": self.sizes or SIZES[self.pattern], "iterations": self.iterations,
+            "pattern": self.pattern,
+            "sizes": self.sizes or SIZES[self.pattern],
+            "iterations": self.iterations,
             "placements": list(self.placements or ()) or "one-host, and two-hosts where there are two",
             "mpirun": self.mpi().mpirun,
-        }  # fmt: skip
+        }
 
     def prepare(self, prepared: PlannedRun) -> PlannedRun:
         """Two ranks on the first host and one on the second, or the workers of every pair; checks the MPI."""
@@ -57,43 +58,53 @@ class MpiProbe(OverMpi):
         """Measured: 474 s for 2002 rows of a ping-pong; 4.5 s for 46 rows of OSU's tests."""
         sizes = len(parse_sizes(self.sizes or SIZES[self.pattern][ONE_HOST]))
         rows = 2 * sizes + (2 if self.pattern == PING_PONG else 0)
-        each = PING_PONG_SECONDS if self.pattern == PING_PONG else OSU_SECONDS
-        return None if self.iterations else 1.5 + each * rows * pair_count(prepared, self.placements, both=True)
+        row_seconds = PING_PONG_SECONDS if self.pattern == PING_PONG else OSU_SECONDS
+        return None if self.iterations else 1.5 + row_seconds * rows * pair_count(prepared, self.placements, both=True)
 
     def measure(self, session: RankSession) -> None:
         """Measure every pair, one after the other."""
+        from merge_bench.probe.ranks.messages import Row
+
         names = [name for name, count in session.hosts for _ in range(count)]
         where = names
         if len(names) > 2:  # one look at all ranks; later only two run, because idle ranks would slow them down
-            list(session.run({}))
+            list(session.run({}, Row))
             where = [str(number) for number in session.host_numbers]
         for pair, placement in pairs(session.job.prepared, self.placements, where, both=True):
             self._pair(session, pair, placement, [names[rank] for rank in pair])
 
     def _pair(self, session: RankSession, pair: tuple[int, int], placement: str, hosts: list[str]) -> None:
-        from merge_bench.probe.shared import ping_pong_csv
+        from merge_bench.probe.ranks.messages import Row
+        from merge_bench.probe.shared import stored_rows
 
         session.doing = f"while starting ranks {pair[0]} and {pair[1]}"
         sizes = self.sizes or SIZES[self.pattern][placement]
         work = {"probe": self.name, "pattern": self.pattern, "sizes": sizes, "iterations": self.iterations}
-        rows = session.run(work, [(host, hosts.count(host)) for host in dict.fromkeys(hosts)])
+        rows = session.run(work, Row, [(host, hosts.count(host)) for host in dict.fromkeys(hosts)])
         if (len(set(session.host_numbers)) == 1) != (placement == ONE_HOST):
-            found = " and ".join(worker.host for worker in session.workers)
-            raise LaunchFailed(f"placement {placement} was requested, but MPI started the two ranks on {found}")
+            actual = " and ".join(worker.host for worker in session.workers)
+            raise LaunchFailed(f"placement {placement} was requested, but MPI started the two ranks on {actual}")
         session.doing = f"while ranks {pair[0]} and {pair[1]} measured the first message size"
         where = f"{placement}-{pair[0]}-{pair[1]}" if EVERY_PAIR in (self.placements or ()) else placement
         for row in rows:
             how = f"window {WINDOW}" if row.test == "osu_bw" else "one message at a time"
             line = session.line(
-                f"{session.method()}, {how}", row.selected, probe=self.name, test=row.test, placement=placement,
-                ranks=list(pair), size=row.size, iterations=row.iterations, seconds=row.seconds[0],
+                f"{session.method()}, {how}",
+                row.selected,
+                probe=self.name,
+                test=row.test,
+                placement=placement,
+                ranks=list(pair),
+                size=row.size,
+                iterations=row.iterations,
+                seconds=row.seconds[0],
                 bandwidth_bytes_per_second=row.rate,
-            )  # fmt: skip
+            )
             session.writer.write(line)
             session.doing = f"after {row.test} with messages of {row.size} bytes ({placement})"
             session.progress.phase(f"{row.test}, {placement}: {format_bytes(row.size)}")
             if self.pattern == PING_PONG:
-                ping_pong_csv.append(session.writer.folder, where, line)
+                stored_rows.append_to_csv(session.writer.folder, where, line)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,22 +122,21 @@ class MpiOptions(MpirunOptions, PairOptions):
 def make(options: MpiOptions, run: RunOptions) -> MpiProbe:
     """The measurement of these options.
 
-    Raises
-    ------
-    UsageError
-        If sizes or placements are wrong.
+    Raises UsageError if sizes or placements are wrong.
     """
     sizes = options.sizes
     if sizes is not None and parse_sizes(sizes)[-1] > LARGEST_MESSAGE:
         raise UsageError(f"--sizes {sizes}: MPI allows messages of at most {LARGEST_MESSAGE} bytes")
     return MpiProbe(
-        pattern=options.pattern, sizes=sizes, iterations=options.iterations,
-        placements=placements_of(options.placement), mpirun_asked=options.mpirun,
-    )  # fmt: skip
+        pattern=options.pattern,
+        sizes=sizes,
+        iterations=options.iterations,
+        placements=placements_of(options.placement),
+        mpirun_asked=options.mpirun,
+    )
 
 
 def in_rank(rank: Rank) -> None:
-    """What the two ranks run."""
     from merge_bench.probe.ranks import ping_pong
 
     ping_pong.run(rank)
@@ -137,6 +147,6 @@ PROBE = ProbeKind(
     help="MPI messages between two ranks: ping-pong (standard and buffered sends), or OSU latency and bandwidth tests.",
     options=MpiOptions,
     make=make,
-    other_tests=measures.PING_PONG,
+    other_tests=base.PING_PONG,
     in_rank=in_rank,
 )

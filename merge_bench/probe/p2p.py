@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from merge_bench.cluster.launchers import launchers
 from merge_bench.config import parsers
 from merge_bench.config.allowed_transports import requested
 from merge_bench.config.old_names import UCXX_OVERRIDES
@@ -43,15 +42,17 @@ class P2POptions(PairOptions):
 
 
 def make(options: P2POptions, run: RunOptions) -> P2P:
-    """The measurement of these options."""
     from merge_bench.cluster.ucx_perftest import BANDWIDTH, KINDS, LATENCY, Kind
 
     kinds = parse_names("--tests", options.tests, KINDS)
     tests = tuple(Kind(kind, measures) for kind in kinds for measures in (LATENCY, BANDWIDTH))
     return P2P(
-        tests, parse_sizes(options.sizes or SIZES), placements_of(options.placement), options.memory,
+        tests,
+        parse_sizes(options.sizes or SIZES),
+        placements_of(options.placement),
+        options.memory,
         options.iterations,
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)
@@ -67,23 +68,25 @@ class P2P(Probe):
 
     @property
     def device_memory(self) -> bool:
-        """Whether messages are in GPU memory."""
         return self.memory == "cuda"
 
     def describe(self) -> dict[str, Any]:
-        """The plan in the records."""
         from merge_bench.cluster import ucx_perftest
 
         return {
-            "tests": [test.name for test in self.tests], "sizes": list(self.sizes), "memory": self.memory,
-            "placements": list(self.placements or ()), "iterations": self.count, "window": ucx_perftest.WINDOW,
-        }  # fmt: skip
+            "tests": [test.name for test in self.tests],
+            "sizes": list(self.sizes),
+            "memory": self.memory,
+            "placements": list(self.placements or ()),
+            "iterations": self.count,
+            "window": ucx_perftest.WINDOW,
+        }
 
     def prepare(self, prepared: PlannedRun) -> PlannedRun:
         """The workers that `placements` needs; checks that the tool is there."""
         from merge_bench.cluster import ucx_perftest
 
-        if launchers()[prepared.settings.launcher].starts_here:
+        if prepared.launcher.starts_here:
             ucx_perftest.find()
         return places(prepared, self.placements)
 
@@ -115,25 +118,36 @@ class P2P(Probe):
         affinity = [session.descriptions[rank].hardware.affinity or "" for rank in ranks]
         cores = cores_of(*affinity, placement=placement)
         opened = session.workers.on_one(server, worker_programs.listen, text, cores[1])
-        asked, _ = session.workers.on_some(
+        output, _ = session.workers.on_some(
             {client: (worker_programs.ask, opened, text, limits, cores[0]), server: (worker_programs.serve, opened)}
-        )  # fmt: skip
-        log = ucx_perftest.parse_log(asked.log, test)
+        )
+        log = ucx_perftest.parse_log(output.log, test)
         environment = {**UCXX_OVERRIDES, **session.descriptions[client].environment}
         fits = as_requested(environment.get("UCX_TLS"), log.lanes)
         how = f"window {ucx_perftest.WINDOW}" if test.measures == ucx_perftest.BANDWIDTH else "half the round trip"
-        for each in ucx_perftest.parse_all(asked.text, self.sizes):
+        for figures in ucx_perftest.parse_all(output.text, self.sizes):
             session.writer.write(
                 ProbeLine(
-                    launch=session.launch, probe=self.name, test=test.name, placement=placement, memory=self.memory,
+                    launch=session.launch,
+                    probe=self.name,
+                    test=test.name,
+                    placement=placement,
+                    memory=self.memory,
                     method=f"ucx_perftest of UCX {log.version or 'unknown'} ({origin}), {how}, median of"
                     f" {ucx_perftest.RUNS} runs",
-                    ranks=list(ranks), hosts=[session.members[rank].host for rank in ranks], size=each.size,
-                    iterations=each.iterations, seconds=each.seconds, bandwidth_bytes_per_second=each.bandwidth,
-                    messages_per_second=each.messages, requested=requested(environment),
-                    selected=list(log.lanes), protocol=log.protocol(each.size), as_requested=fits and not log.missing,
+                    ranks=list(ranks),
+                    hosts=[session.members[rank].host for rank in ranks],
+                    size=figures.size,
+                    iterations=figures.iterations,
+                    seconds=figures.seconds,
+                    bandwidth_bytes_per_second=figures.bandwidth,
+                    messages_per_second=figures.messages,
+                    requested=requested(environment),
+                    selected=list(log.lanes),
+                    protocol=log.protocol(figures.size),
+                    as_requested=fits and not log.missing,
                 )
-            )  # fmt: skip
+            )
 
     def _limits(self, test: Kind, timeout: float) -> list[float]:
         """Seconds that each line of the batch may take."""

@@ -19,17 +19,15 @@ from merge_bench.probe.ranks.osu_rules import (
     collective,
     loops_of_count,
 )
-from merge_bench.probe.shared.base import ProbeKind
-from merge_bench.probe.shared.measures import COLLECTIVE
+from merge_bench.probe.shared.base import COLLECTIVE, OverMpi, ProbeKind
 from merge_bench.probe.shared.options import IterationOptions, MpirunOptions
-from merge_bench.probe.shared.over_mpi import OverMpi
 from merge_bench.probe.shared.sizes import parse_counts, parse_names
 from merge_bench.units import format_count
 
 if TYPE_CHECKING:
     from merge_bench.campaign.make_plan import PlannedRun
     from merge_bench.probe.ranks.launch import RankSession
-    from merge_bench.probe.ranks.rank_session import Rank
+    from merge_bench.probe.ranks.rank import Rank
 
 COUNTS = "16Ki..128Mi"
 MPI_CALLS = {"mpi": "MPI_Reduce_scatter_block", "reduces": "one MPI_Ireduce to each rank, MPI_Waitall"}
@@ -46,11 +44,12 @@ class ReduceScatterProbe(OverMpi):
     name = REDUCE_SCATTER
 
     def describe(self) -> dict[str, Any]:
-        """The plan in the records."""
         return {
-            "counts": list(self.counts), "algorithms": list(self.algorithms), "iterations": self.iterations,
+            "counts": list(self.counts),
+            "algorithms": list(self.algorithms),
+            "iterations": self.iterations,
             "mpirun": self.mpi().mpirun,
-        }  # fmt: skip
+        }
 
     def usual_seconds(self, prepared: PlannedRun) -> float | None:
         """Measured: 107 s for two algorithms at 16Ki to 128Mi elements, 7 ns for an element and operation."""
@@ -92,18 +91,24 @@ class ReduceScatterProbe(OverMpi):
 
     def measure(self, session: RankSession) -> None:
         """Measure every algorithm at every count."""
-        from merge_bench.probe.ranks import ucc, ucc_launch
+        from merge_bench.probe.ranks import ucc
+        from merge_bench.probe.ranks.messages import Row
 
         ours = [name for name in self.algorithms if name in MPI_CALLS]
         work = {"probe": self.name, "counts": self.counts, "algorithms": ours, "iterations": self.iterations}
-        for row in session.run(work):
+        for row in session.run(work, Row):
             ranks, count = len(row.seconds), row.size // ELEMENT
             elements = f"{format_count(count)} elements"
             times = (sum(row.seconds) / ranks, min(row.seconds), max(row.seconds))
             line = session.line(
-                f"{session.method()}, {MPI_CALLS[row.test]}", row.selected, probe=self.name, test=row.test,
-                iterations=row.iterations, wrong=row.wrong, **collective(count, *times, ranks=ranks),
-            )  # fmt: skip
+                f"{session.method()}, {MPI_CALLS[row.test]}",
+                row.selected,
+                probe=self.name,
+                test=row.test,
+                iterations=row.iterations,
+                wrong=row.wrong,
+                **collective(count, *times, ranks=ranks),
+            )
             session.writer.write(line)
             session.doing = f"after {row.test} of {elements}"
             session.progress.phase(f"{row.test}: {elements}")
@@ -113,7 +118,7 @@ class ReduceScatterProbe(OverMpi):
                 )
         problems = []
         for name in self.with_ucc:
-            problems += ucc_launch.measure(session, name, self.counts, self.iterations)
+            problems += ucc.measure_with_ucc(session, name, self.counts, self.iterations)
         if problems:
             more = f" (and {len(problems) - 1} more problems)" if len(problems) > 1 else ""
             raise LaunchFailed(f"{ucc.TOOL}: {problems[0]}{more}")
@@ -141,23 +146,22 @@ class ReduceScatterOptions(MpirunOptions, IterationOptions):
 def make(options: ReduceScatterOptions, run: RunOptions) -> ReduceScatterProbe:
     """The measurement of these options.
 
-    Raises
-    ------
-    UsageError
-        If counts or algorithms are wrong.
+    Raises UsageError if counts or algorithms are wrong.
     """
     from merge_bench.probe.ranks.ucc import ENVIRONMENT
 
     algorithms = parse_names("--algorithms", options.algorithms, (*MPI_CALLS, *ENVIRONMENT))
     return ReduceScatterProbe(
-        counts=parse_counts(options.counts or COUNTS), algorithms=algorithms,
-        with_ucc=tuple(name for name in algorithms if name in ENVIRONMENT), iterations=options.iterations,
-        workers=run.workers, mpirun_asked=options.mpirun,
-    )  # fmt: skip
+        counts=parse_counts(options.counts or COUNTS),
+        algorithms=algorithms,
+        with_ucc=tuple(name for name in algorithms if name in ENVIRONMENT),
+        iterations=options.iterations,
+        workers=run.workers,
+        mpirun_asked=options.mpirun,
+    )
 
 
 def in_rank(rank: Rank) -> None:
-    """What each rank runs."""
     from merge_bench.probe.ranks import reduce
 
     reduce.run(rank)

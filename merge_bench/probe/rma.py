@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from merge_bench.config.allowed_transports import requested
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import LaunchFailed, WrongResult
-from merge_bench.probe.shared.base import Probe, ProbeKind
-from merge_bench.probe.shared.measures import TIME
+from merge_bench.probe.shared.base import TIME, Probe, ProbeKind
 from merge_bench.probe.shared.options import PairOptions
 from merge_bench.probe.shared.placements import as_requested, pair_count, pairs, placements_of, places
 from merge_bench.probe.shared.sizes import parse_sizes
@@ -29,7 +28,6 @@ FEWEST = 20
 
 
 def make(options: PairOptions, run: RunOptions) -> Rma:
-    """The measurement of these options."""
     return Rma(parse_sizes(options.sizes or SIZES), placements_of(options.placement), options.iterations)
 
 
@@ -44,11 +42,9 @@ class Rma(Probe):
     exchange = "ucx"
 
     def describe(self) -> dict[str, Any]:
-        """The plan in the records."""
         return {"sizes": list(self.sizes), "placements": list(self.placements or ()), "iterations": self.count}
 
     def prepare(self, prepared: PlannedRun) -> PlannedRun:
-        """The workers that `placements` needs."""
         return places(prepared, self.placements)
 
     def usual_seconds(self, prepared: PlannedRun) -> float | None:
@@ -97,20 +93,30 @@ class Rma(Probe):
             raise LaunchFailed(
                 f"rank {source} on {host} did not report its UCX version, which the record needs; run merge-bench"
                 f" doctor on {host}",
-                host=host, rank=source,
-            )  # fmt: skip
+                host=host,
+                rank=source,
+            )
         lines = [
             ProbeLine(
-                launch=session.launch, probe=self.name, test=each.test,
+                launch=session.launch,
+                probe=self.name,
+                test=each.test,
                 method=f"ucp_put_nbx and ucp_ep_flush_nbx of UCX {version} in a compiled loop",
-                placement=placement, ranks=list(ranks), hosts=[session.members[rank].host for rank in ranks],
-                size=each.size, iterations=each.count, seconds=each.seconds / each.count,
+                placement=placement,
+                ranks=list(ranks),
+                hosts=[session.members[rank].host for rank in ranks],
+                size=each.size,
+                iterations=each.count,
+                seconds=each.seconds / each.count,
                 bandwidth_bytes_per_second=each.size * each.count / each.seconds,
-                messages_per_second=each.count / each.seconds, wrong=bad, requested=requested(fact.ucx.config),
-                selected=lanes, as_requested=as_requested(fact.environment.get("UCX_TLS"), lanes),
+                messages_per_second=each.count / each.seconds,
+                wrong=bad,
+                requested=requested(fact.ucx.config),
+                selected=lanes,
+                as_requested=as_requested(fact.environment.get("UCX_TLS"), lanes),
             )
             for each, bad in zip(measured, wrong, strict=True)
-        ]  # fmt: skip
+        ]
         for line in lines:
             session.writer.write(line)
         for line in lines:

@@ -190,9 +190,11 @@ class ResultsFolder:
         states: dict[str, str] = {}
         with os.scandir(self.path) as items:
             for item in items:
-                with contextlib.suppress(FileNotFoundError):
+                try:  # quicker than `suppress`, of 100,000
                     if item.is_dir():
                         states[item.name] = _final(item.stat())
+                except FileNotFoundError:
+                    continue
         return states
 
     def _folders_of(self, names: Sequence[str]) -> dict[str, str]:

@@ -19,7 +19,7 @@ import msgspec
 from merge_bench.analysis.documents.history import HistoryDocument
 from merge_bench.analysis.history.document import history
 from merge_bench.cluster.supervisor import last_bytes
-from merge_bench.config.version import __version__
+from merge_bench.config.installation import __version__
 from merge_bench.errors import UsageError
 from merge_bench.records.results_folder import YOURS, Entry, ResultsFolder, is_result
 from merge_bench.records.writer import RECORDS

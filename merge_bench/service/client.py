@@ -18,10 +18,9 @@ from urllib.request import HTTPErrorProcessor, ProxyHandler, Request, build_open
 
 import msgspec
 
-from merge_bench.config.files import open_regular
-from merge_bench.config.tokens import TOKENS
+from merge_bench.config.files import TOKENS, open_regular
 from merge_bench.errors import MergeBenchError, RunFailed, UsageError, first_line, say
-from merge_bench.host.addresses import is_loopback
+from merge_bench.host.network import is_loopback
 from merge_bench.records.outputs import replacing
 from merge_bench.records.writer import RECORDS
 from merge_bench.service.documents import Job, JobRequest, Jobs, Refusal

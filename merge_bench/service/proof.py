@@ -15,7 +15,7 @@ from http.client import HTTPConnection
 from typing import Any
 from urllib.request import HTTPHandler, Request
 
-from merge_bench.config.tokens import TOKENS
+from merge_bench.config.files import TOKENS
 from merge_bench.errors import UsageError
 
 _LONGEST = 4096

@@ -30,8 +30,8 @@ from merge_bench.analysis.published import beside
 from merge_bench.cluster import scratch, signals
 from merge_bench.config.files import open_regular
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.host.addresses import free_port, in_url, is_loopback, origins
 from merge_bench.host.files import make_cache_folder
+from merge_bench.host.network import free_port, in_url, is_loopback, origins
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.service.api import Limits, Service
 from merge_bench.service.pages import HOLD_SECONDS, JOB_SECONDS, Gate, PageMaker, Queue, QuietResults

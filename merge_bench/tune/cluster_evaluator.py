@@ -112,23 +112,20 @@ class ClusterEvaluator:
 
     @property
     def plans(self) -> int:
-        """How many sizes there are."""
         return len(self.prepared)
 
     @property
     def limited(self) -> bool:
-        """Whether the search may end before each candidate has all its blocks."""
         return self.budget.seconds is not None or self.budget.launches is not None
 
     @property
     def launch_seconds(self) -> float:
         """Seconds of a launch at the first size: the median of those so far, or of the last few if that is longer."""
-        found = self._lengths
-        return max(statistics.median(found), statistics.median(found[-LATEST:])) if found else 0.0
+        lengths = self._lengths
+        return max(statistics.median(lengths), statistics.median(lengths[-LATEST:])) if lengths else 0.0
 
     @property
     def seconds(self) -> float:
-        """Seconds of all launches so far, as the records have them."""
         return self._seconds
 
     def block(
@@ -156,21 +153,21 @@ class ClusterEvaluator:
 
     def time_sizes(self, sizes: int) -> list[float]:
         """Seconds of a launch of the baseline at each of the first `sizes` but the first, made unless recorded."""
-        found = []
+        seconds = []
         for plan in range(1, sizes):
             before = self._seconds
             self.block([Candidate()], plan=plan)
-            found.append(self._seconds - before)
-        return found
+            seconds.append(self._seconds - before)
+        return seconds
 
     def joining(self, pending: int) -> Sequence[Value]:
         """As many of those that wait as can be judged in the rest of the budget, with time for a confirmation left."""
         for count in range(len(self.waiting), 0, -1):
             launches = pending + Options.least * (count + 2)
             if self.budget.fits(self._seconds, MARGIN * self.launch_seconds, launches, keep=1):
-                found, self.waiting = self.waiting[:count], self.waiting[count:]
-                say(f"there is time for {count} more of the candidates: {', '.join(value.id for value in found)}")
-                return found
+                joined, self.waiting = self.waiting[:count], self.waiting[count:]
+                say(f"there is time for {count} more of the candidates: {', '.join(value.id for value in joined)}")
+                return joined
         return ()
 
     def can_confirm(self, blocks: int, candidates: int = 1) -> bool:
@@ -183,7 +180,6 @@ class ClusterEvaluator:
         return next((count for count in range(most, 0, -1) if self.can_confirm(self.budget.confirm, count)), 0)
 
     def note(self, line: TuneLine) -> None:
-        """Record a decision, unless the records have it."""
         content = msgspec.structs.replace(line, time=0.0)
         if content in self._noted:
             self._noted.remove(content)

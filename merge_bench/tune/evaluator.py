@@ -35,7 +35,6 @@ class Candidate:
 
     @classmethod
     def of(cls, *values: Value) -> Candidate:
-        """The candidate with these values."""
         return cls(tuple(sorted(values, key=lambda value: value.id)))
 
     def name(self, baseline: str) -> str:
@@ -45,11 +44,9 @@ class Candidate:
         return "+".join(value.id for value in self.values) or baseline
 
     def with_value(self, value: Value) -> Candidate:
-        """This candidate with `value` too."""
         return Candidate.of(*self.values, value)
 
     def without(self, value: Value) -> Candidate:
-        """This candidate without `value`."""
         return Candidate.of(*(each for each in self.values if each != value))
 
 
@@ -106,13 +103,8 @@ class Evaluator(Protocol):
         """One launch of each candidate, one after the other in random order; samples in the order of `candidates`.
 
         `keep`: for how many candidates the search leaves time to confirm them; fewer if there is no time for so many,
-        but one at least unless it is 0.
-
-        Raises
-        ------
-        BudgetSpent
-            If `search` and the budget has no time for the block, so that nothing was launched; or if the budget is
-            spent before a launch of it.
+        but one at least unless it is 0. Raises BudgetSpent if `search` and the budget has no time for the block, so
+        that nothing was launched; or if the budget is spent before a launch of it.
         """
 
     def joining(self, pending: int) -> Sequence[Value]:

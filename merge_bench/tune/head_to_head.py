@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from merge_bench.analysis.statistics.effect import Effect, paired
 from merge_bench.records.schema import TuneLine
@@ -36,7 +37,6 @@ class Bar:
 
     @property
     def height(self) -> float:
-        """The larger of both."""
         return max(self.threshold, self.floor)
 
 
@@ -100,28 +100,35 @@ class Contest:
         """Whether it may be faster, by at least so many blocks: then it is worth a confirmation."""
         return self.effect is not None and len(self.ratios) >= least and self.effect.estimate > 0.0
 
-    def note(
-        self, evaluator: Evaluator, phase: str, decision: str, reason: str,
-        interval: tuple[float, float] | None = None,
-    ) -> None:  # fmt: skip
-        """Record a decision; `interval`: of the log-ratio, by default the contest's own.
-
-        A confirmation is about a whole config, so it names no setting.
-        """
+    def figures(self, interval: tuple[float, float] | None = None) -> dict[str, Any]:
+        """What it shows, as fields of a line; `interval`: of the log-ratio, by default the contest's own."""
         effect, interval = self.effect, interval or self.interval
+        return {
+            "ratio": math.exp(effect.estimate) if effect else None,
+            "low": math.exp(interval[0]) if interval else None,
+            "high": math.exp(interval[1]) if interval else None,
+            "launches": len(self.ratios),
+        }
+
+    def note(
+        self, evaluator: Evaluator, phase: str, decision: str, reason: str, interval: tuple[float, float] | None = None
+    ) -> None:
+        """Record a decision; a confirmation is about a whole config, so it names no setting."""
         evaluator.note(
             TuneLine(
-                phase=phase, config=self.candidate.name(evaluator.baseline),
-                against=self.against.name(evaluator.baseline), plan=self.plan,
-                setting=None if phase == CONFIRM else self.setting, ratio=math.exp(effect.estimate) if effect else None,
-                low=math.exp(interval[0]) if interval else None, high=math.exp(interval[1]) if interval else None,
-                launches=len(self.ratios), decision=decision, reason=reason,
+                phase=phase,
+                config=self.candidate.name(evaluator.baseline),
+                against=self.against.name(evaluator.baseline),
+                plan=self.plan,
+                setting=None if phase == CONFIRM else self.setting,
+                decision=decision,
+                reason=reason,
+                **self.figures(interval),
             )
-        )  # fmt: skip
+        )
 
 
 def from_blocks(blocks: Sequence[Mapping[Candidate, Sample]], candidate: Candidate, against: Candidate) -> Contest:
-    """The contest of two candidates that are in each of `blocks`."""
     contest = Contest(candidate, against)
     for samples in blocks:
         contest.add(samples[candidate], samples[against])
@@ -170,8 +177,8 @@ def reason_of(state: State, contest: Contest, bar: Bar, ended: str = "") -> str:
     n = plural(len(contest.ratios), "block")
     threshold = f"{bar.threshold:.1%}"
     if state is not State.OPEN:
-        found = {State.GAIN: f"at least {threshold} faster", State.LOSS: f"at least {threshold} slower"}
-        return f"{found.get(state, f'{NO_GAIN}{threshold}')} in {n}"
+        outcomes = {State.GAIN: f"at least {threshold} faster", State.LOSS: f"at least {threshold} slower"}
+        return f"{outcomes.get(state, f'{NO_GAIN}{threshold}')} in {n}"
     if contest.effect is not None and contest.effect.estimate <= 0.0 and len(contest.ratios) >= Options.least:
         return f"not faster in {n}{ended}"
     if contest.effect is not None and 0.0 < contest.effect.estimate < math.log1p(bar.floor):

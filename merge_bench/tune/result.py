@@ -43,8 +43,11 @@ _REJECTED = {
 
 
 PHASE_NAMES = {
-    SCREEN: "each alone", COMBINE: "combined", ABLATE: "removed again", CONFIRM: "confirmation on new launches"
-}  # fmt: skip
+    SCREEN: "each alone",
+    COMBINE: "combined",
+    ABLATE: "removed again",
+    CONFIRM: "confirmation on new launches",
+}
 """What people read instead of the words for the steps in the records."""
 
 
@@ -52,48 +55,29 @@ PHASE_NAMES = {
 class Result:
     """What the steps of a tuning led to; fields that the document of ``tune --json`` has, too, are described there.
 
-    Attributes
-    ----------
-    winner
-        The confirmed config; None if nothing beats the baseline, or nothing is confirmed yet.
-    contributions
-        For each setting of the winner the step that shows its effect: its ablation out of the winner; if it is the
-        only one, the confirmation; if neither was made, the setting alone.
-    broken_off
-        What a confirmation shows that the budget ended before a verdict, a step for each size.
-    interactions
-        Settings that gain alone and lose together.
-    noise_floor
-        The step that compared the baseline with itself.
-    stopped
-        Why the search ended early.
-    not_combined
-        Settings that gain alone, and that the search, which ended early, did not combine with its best candidate.
-    screened
-        How many candidates were compared with the baseline.
-    undecided
-        Those of them that may gain by their estimate, could not be judged with the blocks that were made, and were not
-        confirmed.
-    no_gain_seen
-        Those of them whose estimate is no gain, which their interval does not rule out; they were not confirmed either.
-    best_undecided
-        The step of the one of `undecided` with the largest estimate.
-    unconfirmed
-        The candidate whose confirmation the budget ended, or had no time for.
-    unconfirmed_step
-        The last step of the search that measured it.
-    threshold
-        A smaller gain does not count.
-    settings
-        How many settings there are to try; None if the records do not tell.
-    left_out
-        Candidates that were not tried, because the budget has no time for them.
-    sizes_left_out
-        Plans at which nothing can be confirmed, because the budget has no time for them.
-    finished
-        Whether the tuning came to its end, with or without a result.
-    variables
-        What each candidate of one setting sets: ``transports=posix`` → ``UCX_TLS=posix,self``.
+    - `winner`: the confirmed config; None if nothing beats the baseline, or nothing is confirmed yet
+    - `contributions`: for each setting of the winner the step that shows its effect: its ablation out of the winner; if
+      it is the only one, the confirmation; if neither was made, the setting alone
+    - `broken_off`: what a confirmation shows that the budget ended before a verdict, a step for each size
+    - `interactions`: settings that gain alone and lose together
+    - `noise_floor`: the step that compared the baseline with itself
+    - `stopped`: why the search ended early
+    - `not_combined`: settings that gain alone, and that the search, which ended early, did not combine with its best
+      candidate
+    - `screened`: how many candidates were compared with the baseline
+    - `undecided`: those of them that may gain by their estimate, could not be judged with the blocks that were made,
+      and were not confirmed
+    - `no_gain_seen`: those of them whose estimate is no gain, which their interval does not rule out; they were not
+      confirmed either
+    - `best_undecided`: the step of the one of `undecided` with the largest estimate
+    - `unconfirmed`: the candidate whose confirmation the budget ended, or had no time for
+    - `unconfirmed_step`: the last step of the search that measured it
+    - `threshold`: a smaller gain does not count
+    - `settings`: how many settings there are to try; None if the records do not tell
+    - `left_out`: candidates that were not tried, because the budget has no time for them
+    - `sizes_left_out`: plans at which nothing can be confirmed, because the budget has no time for them
+    - `finished`: whether the tuning came to its end, with or without a result
+    - `variables`: what each candidate of one setting sets: ``transports=posix`` → ``UCX_TLS=posix,self``
     """
 
     baseline: str
@@ -183,8 +167,8 @@ class Result:
         names = list(dict.fromkeys(line.config for line in self.confirmed))
         reasons = [line.reason for line in self.confirmed]
         if len(names) == 1:
-            found = (text for start, text in _REJECTED.items() if any(why.startswith(start) for why in reasons))
-            return f"{names[0]} {next(found, 'was rejected').format(gain=gain)}"
+            outcomes = (text for start, text in _REJECTED.items() if any(why.startswith(start) for why in reasons))
+            return f"{names[0]} {next(outcomes, 'was rejected').format(gain=gain)}"
         if Verdict.FAILED.value in reasons:
             return f"none of {', '.join(names)} is faster in new launches"
         how = "showed" if Verdict.INCONCLUSIVE.value in reasons else "have"
@@ -226,21 +210,22 @@ class Result:
         """The document of ``tune --json``; `written`: the file of the config that was found."""
         won = self.winner
         return TuneDocument(
-            records=str(records), config=None if written is None else str(written),
-            pruned=[*pruned, *self.absent], error=error,
-            winner=None if won is None else Winner(
-                config=won.config.name, settings=won.settings, contributions=self.contributions
-            ),
+            records=str(records),
+            config=None if written is None else str(written),
+            pruned=[*pruned, *self.absent],
+            error=error,
+            winner=None
+            if won is None
+            else Winner(config=won.config.name, settings=won.settings, contributions=self.contributions),
             **{name: getattr(self, name) for name in _IN_DOCUMENT},
-        )  # fmt: skip
+        )
 
 
 _IN_DOCUMENT = {field.name for field in fields(Result)} & {*TuneDocument.__struct_fields__} - {"winner"}
 
 
 def result_of(campaign: Campaign) -> Result:
-    """Put the steps of a campaign together."""
-    lines, asked, base = campaign.tuning, campaign.plans[0].tune, campaign.head.configs[0].variables
+    lines, plan, base = campaign.tuning, campaign.plans[0].tune, campaign.head.configs[0].variables
     screened, combined, ablated, confirmed = (
         [line for line in lines if line.phase == phase] for phase in (SCREEN, COMBINE, ABLATE, CONFIRM)
     )
@@ -265,32 +250,40 @@ def result_of(campaign: Campaign) -> Result:
         name for line in stops for name in settings.get(line.config, ())
     }
     return Result(
-        baseline=campaign.head.configs[0].name, singles=singles, broken_off=broken_off,
+        baseline=campaign.head.configs[0].name,
+        singles=singles,
+        broken_off=broken_off,
         noise_floor=max(twins, key=lambda line: abs(math.log(line.ratio or 1.0)), default=None),
-        combined=combined, ablated=ablated, confirmed=confirmed,
+        combined=combined,
+        ablated=ablated,
+        confirmed=confirmed,
         interactions=[
-            line for line in combined
+            line
+            for line in combined
             if line.setting in gained and line.decision == "dropped" and line.high is not None and line.high < 1
         ],
-        failures=[line for line in lines if line.decision == "failed"], winner=winner,
+        failures=[line for line in lines if line.decision == "failed"],
+        winner=winner,
         contributions={} if winner is None else {each: _contribution(each, winner, lines) for each in winner.settings},
         stopped=stops[-1].reason if stops else None,
         not_combined=[
-            line.setting for line in singles
+            line.setting
+            for line in singles
             if stops and line.setting and line.setting in gained - combined_or_best and line.config not in rejected
         ],
         screened=len(against_baseline),
         undecided=[line.config for line in undecided],
         no_gain_seen=[line.config for line in no_gain_seen],
-        threshold=Options.threshold if asked is None or asked.threshold is None else asked.threshold,
+        threshold=Options.threshold if plan is None or plan.threshold is None else plan.threshold,
         best_undecided=max(undecided, key=lambda line: line.ratio or 0.0, default=None),
         unconfirmed=unconfirmed[-1] if unconfirmed else None,
         unconfirmed_step=next(
             (line for line in reversed(lines) if line.config in unconfirmed[-1:] and line.ratio), None
         ),
-        settings=len(asked.values) if asked is not None else None,
+        settings=len(plan.values) if plan is not None else None,
         left_out=[
-            PrunedValue(value=line.setting, reason=line.reason) for line in lines
+            PrunedValue(value=line.setting, reason=line.reason)
+            for line in lines
             if line.decision == LEFT_OUT and line.setting and line.setting not in {each.setting for each in singles}
         ],
         sizes_left_out=[line.plan for line in lines if line.decision == LEFT_OUT and not line.setting],
@@ -299,9 +292,10 @@ def result_of(campaign: Campaign) -> Result:
             each.settings[0]: " ".join(
                 f"{name}={value}" for name, value in each.config.variables.items() if base.get(name) != value
             )
-            for each in campaign.added if len(each.settings) == 1
+            for each in campaign.added
+            if len(each.settings) == 1
         },
-    )  # fmt: skip
+    )
 
 
 def recorded_result_of(campaign: Campaign) -> Result:
@@ -344,5 +338,5 @@ def _contribution(setting: str, winner: ConfigLine, lines: Sequence[TuneLine]) -
         return next(line for line in lines if line.decision == "accepted" and line.config == name)
     of_setting = [line for line in lines if line.setting == setting]
     taken_out = [line for line in of_setting if line.phase == ABLATE and line.config == name]
-    found = taken_out or [line for line in of_setting if line.phase == SCREEN]
-    return found[-1] if found else None
+    steps = taken_out or [line for line in of_setting if line.phase == SCREEN]
+    return steps[-1] if steps else None

@@ -20,15 +20,31 @@ from merge_bench.config.trust import REMEDY, SETTING, judge
 from merge_bench.errors import UsageError
 
 Condition = Literal[
-    "one-host", "several-hosts", "gpu", "no-gpu", "infiniband", "several-devices", "tcp", "data-plane",
-    "dask-over-ucx", "peer-error-handling",
-]  # fmt: skip
+    "one-host",
+    "several-hosts",
+    "gpu",
+    "no-gpu",
+    "infiniband",
+    "several-devices",
+    "tcp",
+    "data-plane",
+    "dask-over-ucx",
+    "peer-error-handling",
+]
 CONDITIONS = frozenset(get_args(Condition))
 OPTIONS = frozenset(
     BY_KEY[key].variable
-    for key in ("engine", "error_handling", "exchange", "interface", "message_size", "protocol", "rmm_pool_size",
-                "shuffle")
-)  # fmt: skip
+    for key in (
+        "engine",
+        "error_handling",
+        "exchange",
+        "interface",
+        "message_size",
+        "protocol",
+        "rmm_pool_size",
+        "shuffle",
+    )
+)
 """The options that a space may set: those that do not change the problem or its verification."""
 _RELEASE = re.compile(r"(>=|<)(\d+)\.(\d+)")
 _Release = Annotated[str, msgspec.Meta(pattern=rf"^{_RELEASE.pattern}\Z")]
@@ -44,7 +60,6 @@ class Value:
 
     @property
     def id(self) -> str:
-        """The name of the value everywhere: ``setting=label``."""
         return f"{self.setting}={self.label}"
 
 
@@ -70,7 +85,6 @@ class Space:
 
     @property
     def values(self) -> tuple[Value, ...]:
-        """All values of all settings."""
         return tuple(value for setting in self.settings for value in setting.values)
 
     def conflict(self, value: Value, others: Sequence[Value]) -> str | None:
@@ -85,18 +99,15 @@ class Space:
     def only(self, names: Sequence[str]) -> Space:
         """The same space with these settings, or values (``name=label``), alone.
 
-        Raises
-        ------
-        UsageError
-            If it has no setting, or no value, of a name.
+        Raises UsageError if it has no setting, or no value, of a name.
         """
-        known = {setting.name: [value.id for value in setting.values] for setting in self.settings}
+        ids = {setting.name: [value.id for value in setting.values] for setting in self.settings}
         for name in names:
             setting, joined, _ = name.partition("=")
-            if setting not in known:
-                raise UsageError(f"the tuning space has no setting {setting}; its settings are {', '.join(known)}")
-            if joined and name not in known[setting]:
-                raise UsageError(f"the tuning space has no {name}; it has {', '.join(known[setting])}")
+            if setting not in ids:
+                raise UsageError(f"the tuning space has no setting {setting}; its settings are {', '.join(ids)}")
+            if joined and name not in ids[setting]:
+                raise UsageError(f"the tuning space has no {name}; it has {', '.join(ids[setting])}")
         chosen = (
             replace(each, values=tuple(value for value in each.values if {each.name, value.id} & set(names)))
             for each in self.settings
@@ -109,8 +120,6 @@ class Space:
 
 
 class _Value(msgspec.Struct, forbid_unknown_fields=True):
-    """A value in the file."""
-
     label: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z")]
     set: Annotated[
         dict[
@@ -122,8 +131,6 @@ class _Value(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Setting(msgspec.Struct, forbid_unknown_fields=True):
-    """A setting in the file."""
-
     name: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9-]*\Z")]
     values: Annotated[list[_Value], msgspec.Meta(min_length=1)]
     requires: list[Condition] | Condition = []
@@ -136,10 +143,7 @@ class _Setting(msgspec.Struct, forbid_unknown_fields=True):
 def read_space(path: Path, *, trusted: bool = False) -> Space:
     """Read a tuning space; unless it is `trusted`, it may set only what any config may pass to processes.
 
-    Raises
-    ------
-    UsageError
-        Naming the file and what is wrong in it.
+    Raises UsageError, naming the file and what is wrong in it.
     """
     try:
         text = read_regular(path)
@@ -159,12 +163,11 @@ def read_space(path: Path, *, trusted: bool = False) -> Space:
 
 
 def allows(releases: Sequence[str], version: str) -> bool:
-    """Whether UCX `version`, as ``1.21.0``, meets all conditions, as ``>=1.16``."""
-    found = re.match(r"(\d+)\.(\d+)", version)
-    if found is None:
+    match = re.match(r"(\d+)\.(\d+)", version)
+    if match is None:
         return False
     bounds = (match.groups() for match in map(_RELEASE.fullmatch, releases) if match)
-    have = (int(found[1]), int(found[2]))
+    have = (int(match[1]), int(match[2]))
     return all((have >= (int(major), int(minor))) == (sign == ">=") for sign, major, minor in bounds)
 
 
@@ -180,8 +183,8 @@ def _setting(entry: Any) -> Setting:
     )
 
 
-def _several(found: Sequence[str]) -> tuple[str, ...]:
-    return (found,) if isinstance(found, str) else tuple(found)
+def _several(names: Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def _check_variables(value: Value, trusted: bool) -> None:

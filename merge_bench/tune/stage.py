@@ -24,16 +24,10 @@ OPEN = "not decided yet"
 class Stage:
     """What a tuning does now.
 
-    Attributes
-    ----------
-    doing
-        What it compares: ``comparing each of 4 candidates alone with default, block 2 of 3 to 8``.
-    left
-        How long the rest takes, in the words of the terminal; empty if nothing is known about that.
-    share
-        The part of the budget's time that is used up, 0 to 1; None without such a budget.
-    compared
-        A line for each candidate that is compared now, with what the blocks show so far.
+    `doing`: what it compares: ``comparing each of 4 candidates alone with default, block 2 of 3 to 8``. `left`: how
+    long the rest takes, in the words of the terminal; empty if nothing is known about that. `share`: the part of the
+    budget's time that is used up, 0 to 1; None without such a budget. `compared`: a line for each candidate that is
+    compared now, with what the blocks show so far.
     """
 
     doing: str
@@ -43,9 +37,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class _Made:
-    """A launch that was made or runs."""
-
+class _Launched:
     config: str
     plan: int
     block: int
@@ -67,7 +59,6 @@ def steps_of(campaign: Campaign) -> list[TuneLine]:
 
 
 def stage_of(campaign: Campaign) -> Stage:
-    """What the tuning of `campaign`, which has not ended, does now."""
     return _Reading(campaign).stage()
 
 
@@ -78,21 +69,21 @@ class _Reading:
         self.most, self.confirm = self.asked.blocks or Options.most, self.asked.confirm or Options.confirm
         self.baseline = campaign.head.configs[0].name
         self.steps = steps_of(campaign)
-        self.made = [
-            _Made(*launch.key, launch.block, launch)
+        self.launches = [
+            _Launched(*launch.key, launch.block, launch)
             for launch in campaign.standing
             if launch.key is not None and launch.block is not None
         ]
         absent = [line for line in campaign.tuning if line.decision == LEFT_OUT]
         missing = {line.plan for line in absent if line.setting is None}
         self.sizes = [at for at in range(len(campaign.plans)) if at not in missing]
-        self.left_out = {line.setting for line in absent} - {one.config for one in self.made}
+        self.left_out = {line.setting for line in absent} - {one.config for one in self.launches}
         self.settings = {line.config.name: line.settings for line in campaign.added}
 
     def stage(self) -> Stage:
         screened = {line.config for line in self.steps if line.phase == SCREEN}
         twin = self.baseline + AGAIN
-        over = twin in screened if any(one.config == twin for one in self.made) else bool(screened)
+        over = twin in screened if any(one.config == twin for one in self.launches) else bool(screened)
         if over or any(line.decision == STOPPED for line in self.campaign.tuning):
             return self._head_to_head()
         return self._screening(screened)
@@ -100,16 +91,16 @@ class _Reading:
     def _screening(self, screened: set[str]) -> Stage:
         exhaustive = self.asked.strategy == "exhaustive"
         twin = self.baseline + AGAIN
-        named = [*([] if exhaustive else self.asked.values), *(one.config for one in self.made)]
+        named = [*([] if exhaustive else self.asked.values), *(one.config for one in self.launches)]
         gone = {self.baseline, twin, *screened, *self.left_out}
         alive = [name for name in dict.fromkeys(named) if name not in gone]
         each_block = len(alive) + (1 if exhaustive else 2)
         # With a budget, the first blocks show how long launches of the baseline take.
-        candidates = [one.block for one in self.made if one.config not in (self.baseline, twin)]
-        timing = 0 if self._budget is None else max((one.block + 1 for one in self.made), default=1)
+        candidates = [one.block for one in self.launches if one.config not in (self.baseline, twin)]
+        timing = 0 if self._budget is None else max((one.block + 1 for one in self.launches), default=1)
         first = min(candidates, default=timing)
-        block = max(self.made[-1].block if self.made else first, first)
-        done = sum(one.over for one in self.made if one.block == block)
+        block = max(self.launches[-1].block if self.launches else first, first)
+        done = sum(one.over for one in self.launches if one.block == block)
         if done >= each_block:
             block, done = block + 1, 0
         number = block - first + 1
@@ -117,24 +108,29 @@ class _Reading:
         slow = max(self.most - number + 1, 0) * each_block - done
         limit = self.asked.budget[0] if self.asked.budget else None
         if limit is not None:
-            slow = max(min(slow, int(limit) - len(self.made)), 0)
+            slow = max(min(slow, int(limit) - len(self.launches)), 0)
         few = str(self.most) if exhaustive or self.most <= Options.least else f"{Options.least} to {self.most}"
         what = plural(len(alive), "combination" if exhaustive else "candidate")
         doing = f"comparing each of {what} alone with {self.baseline}, block {min(number, self.most)} of {few}"
-        left = self._left(
-            quick * self._seconds(0), slow * self._seconds(0) + self._confirming,
-            f" if each candidate is decided after {max(number, Options.least)} blocks and none gains",
-            f" if they need {self.most} blocks and one is confirmed",
-        ) if not exhaustive else self._left(slow * self._seconds(0), None)  # fmt: skip
-        made = [one for one in self.made if one.block >= first]
-        compared = [self._so_far(SCREEN, name, self.baseline, 0, made) for name in alive]
-        compared.append(self._so_far(SCREEN, twin, self.baseline, 0, self.made))  # also the block that timed it
+        left = (
+            self._left(
+                quick * self._seconds(0),
+                slow * self._seconds(0) + self._confirming,
+                f" if each candidate is decided after {max(number, Options.least)} blocks and none gains",
+                f" if they need {self.most} blocks and one is confirmed",
+            )
+            if not exhaustive
+            else self._left(slow * self._seconds(0), None)
+        )
+        launches = [one for one in self.launches if one.block >= first]
+        compared = [self._so_far(SCREEN, name, self.baseline, 0, launches) for name in alive]
+        compared.append(self._so_far(SCREEN, twin, self.baseline, 0, self.launches))  # also the block that timed it
         return Stage(doing, left, self._share, tuple(line for line in compared if line is not None))
 
     def _head_to_head(self) -> Stage:
         """A candidate against another, after the screening."""
         since = max((line.time for line in self.campaign.tuning), default=0.0)
-        recent = [one for one in self.made if one.time > since]
+        recent = [one for one in self.launches if one.time > since]
         names = list(dict.fromkeys(one.config for one in recent))
         names.sort(key=lambda name: -len(self.settings.get(name, ())))
         if not names:
@@ -153,25 +149,27 @@ class _Reading:
         phase = CONFIRM if confirming else ABLATE if combined or at else COMBINE
         if confirming:
             doing = f"confirming {', '.join(tested)} against {against}{where}, block {blocks} of {self.confirm}"
-            made = [sum(one.over for one in recent if one.plan == size) for size in self.sizes]
-            waiting = [max(len(names) * self.confirm - count, 0) for count in made]
+            counts = [sum(one.over for one in recent if one.plan == size) for size in self.sizes]
+            waiting = [max(len(names) * self.confirm - count, 0) for count in counts]
             rest = math.fsum(count * self._seconds(size) for count, size in zip(waiting, self.sizes, strict=True))
             left = self._left(rest, None)
         else:
             doing = f"comparing {candidate} with {against}{where}, block {blocks}"
             left = self._left(self._confirming, None, " or more")
-        of = recent if confirming else self.made  # blocks of the search do not count for the confirmation
+        of = recent if confirming else self.launches  # blocks of the search do not count for the confirmation
         plans = dict.fromkeys(one.plan for one in recent)
         compared = [self._so_far(phase, name, against, plan, of) for name in tested for plan in plans]
         return Stage(doing, left, self._share, tuple(line for line in compared if line is not None))
 
-    def _so_far(self, phase: str, candidate: str, against: str, plan: int, made: Sequence[_Made]) -> TuneLine | None:
-        """What the blocks of `made` with both show; None if there is none."""
+    def _so_far(
+        self, phase: str, candidate: str, against: str, plan: int, launches: Sequence[_Launched]
+    ) -> TuneLine | None:
+        """What the blocks of `launches` with both show; None if there is none."""
         contest = Contest(Candidate(), Candidate(), plan=plan)
         blocks: dict[int, dict[str, Launch]] = {}
-        for one in made:
-            if one.over and one.plan == plan and one.config in (candidate, against):
-                blocks.setdefault(one.block, {})[one.config] = one.launch
+        for entry in launches:
+            if entry.over and entry.plan == plan and entry.config in (candidate, against):
+                blocks.setdefault(entry.block, {})[entry.config] = entry.launch
         metric = self.asked.metric or "throughput"
         for pair in blocks.values():
             if len(pair) == 2:
@@ -179,15 +177,18 @@ class _Reading:
         if contest.effect is None:
             return None
         differing = set(self.settings.get(candidate, ())) ^ set(self.settings.get(against, ()))
-        low, high = contest.interval or (None, None)
         count = len(contest.ratios)
         return TuneLine(
-            phase=phase, config=candidate, against=against, plan=plan, time=made[-1].time,
+            phase=phase,
+            config=candidate,
+            against=against,
+            plan=plan,
+            time=launches[-1].time,
             setting=differing.pop() if len(differing) == 1 and phase != CONFIRM else None,
-            ratio=math.exp(contest.effect.estimate), low=None if low is None else math.exp(low),
-            high=None if high is None else math.exp(high), launches=count, decision=OPEN,
+            decision=OPEN,
             reason=f"{plural(count, 'block')} so far",
-        )  # fmt: skip
+            **contest.figures(),
+        )
 
     @property
     def _budget(self) -> float | None:
@@ -195,7 +196,7 @@ class _Reading:
 
     @property
     def _spent(self) -> float:
-        return math.fsum(one.launch.end.seconds or 0.0 for one in self.made if one.launch.end is not None)
+        return math.fsum(one.launch.end.seconds or 0.0 for one in self.launches if one.launch.end is not None)
 
     @property
     def _share(self) -> float | None:
@@ -203,15 +204,17 @@ class _Reading:
 
     @property
     def _confirming(self) -> float:
-        """Seconds of one confirmation."""
         return 2 * self.confirm * math.fsum(map(self._seconds, self.sizes))
 
     def _seconds(self, plan: int) -> float:
         """Of a launch at this size: the median of those that were made, or, before one was, by the rule of thumb."""
-        known = [one.launch.end.seconds for one in self.made
-                 if one.plan == plan and one.launch.complete and one.launch.end and one.launch.end.seconds]  # fmt: skip
-        if known or not plan:
-            return statistics.median(known) if known else math.nan
+        seconds = [
+            one.launch.end.seconds
+            for one in self.launches
+            if one.plan == plan and one.launch.complete and one.launch.end and one.launch.end.seconds
+        ]
+        if seconds or not plan:
+            return statistics.median(seconds) if seconds else math.nan
         small, large = self.campaign.plans[0], self.campaign.plans[plan]
         if None in (small.rows_per_chunk, large.rows_per_chunk):
             return self._seconds(0)

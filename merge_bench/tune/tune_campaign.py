@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import shlex
 import time
 from collections.abc import Sequence
-from pathlib import Path
+from datetime import UTC, datetime
+from pathlib import Path, PurePath
 
 from merge_bench.campaign.calling_program import Caller
 from merge_bench.campaign.campaign import begin, first_line, write_interruption
@@ -22,24 +24,13 @@ from merge_bench.records.outputs import replacing
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.schema import EndLine, TuneLine
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.tune.budget import Fitting
+from merge_bench.tune.budget import AffordableSearch, Timing, left_out
 from merge_bench.tune.cluster_evaluator import RESUME, Budget, ClusterEvaluator
-from merge_bench.tune.confirmation import least_blocks, most_together, settle
-from merge_bench.tune.evaluator import (
-    ABLATE,
-    COMBINE,
-    CONFIRM,
-    SCREEN,
-    UNDECIDED,
-    BudgetSpent,
-    Candidate,
-    Options,
-)
-from merge_bench.tune.result import STOPPED, result_of
+from merge_bench.tune.evaluator import ABLATE, COMBINE, CONFIRM, SCREEN, UNDECIDED, BudgetSpent, Candidate, Options
+from merge_bench.tune.result import STOPPED, Result, result_of
+from merge_bench.tune.search_steps import least_blocks, most_together, settle
 from merge_bench.tune.space import Space, Value
 from merge_bench.tune.strategies import strategies
-from merge_bench.tune.timing import Timing, left_out
-from merge_bench.tune.tuned_config import tuned_text
 from merge_bench.tune.tuning_plan import Task, load
 
 
@@ -52,17 +43,17 @@ def run(task: Task, output: Path, progress: Progress, caller: Caller) -> tuple[C
     results = task.prepared[0].settings.results
     jobs = [Job(each, task.baseline, plan) for plan, each in enumerate(task.prepared)]
     line = first_line(task.head, jobs, caller)
-    found = None if task.run.fresh else reopen_newest(results, line, lambda campaign: campaign.end is None)
+    unfinished = None if task.run.fresh else reopen_newest(results, line, lambda campaign: campaign.end is None)
     timing = Timing.of(task)
-    fitting = None if found else timing.fit()
+    fitting = None if unfinished else timing.fit()
     status, problem, untried = 0, "", False
     with (
         caller.signals(),
         signals.ignored(),  # from here on, a signal is recorded
-        found[0] if found else CampaignWriter.create(results, f"tune-{task.baseline}") as writer,
+        unfinished[0] if unfinished else CampaignWriter.create(results, f"tune-{task.baseline}") as writer,
     ):
-        if found:
-            launches = len(found[1].launches)
+        if unfinished:
+            launches = len(unfinished[1].launches)
             say(f"resuming {writer.folder}: {launches} launches are already recorded")
         else:
             begin(writer, line, jobs)
@@ -90,14 +81,13 @@ def run(task: Task, output: Path, progress: Progress, caller: Caller) -> tuple[C
 
 
 def _recorded_interruption(writer: CampaignWriter) -> bool:
-    """Whether the last launch has the line of the signal that came within it."""
     launches = read_campaign(writer.folder).launches
     return bool(launches) and any(failure.code == INTERRUPTED for failure in launches[-1].failures)
 
 
-def _search(
-    task: Task, timing: Timing, writer: CampaignWriter, progress: Progress
-) -> None:  # fmt: skip
+def _search(task: Task, timing: Timing, writer: CampaignWriter, progress: Progress) -> None:
+    given = task.options
+
     def launch(job: Job, index: int) -> int:
         began = time.monotonic()
         status = launch_merge(job, writer, Labelled(progress, evaluator.label(job)), index)
@@ -106,21 +96,24 @@ def _search(
         return status
 
     evaluator = ClusterEvaluator(
-        writer=writer, baseline=task.baseline, text=task.text, prepared=task.prepared,
+        writer=writer,
+        baseline=task.baseline,
+        text=task.text,
+        prepared=task.prepared,
         load=lambda path: load(path, task.run),
-        launch=launch, metric=task.options.metric, seed=task.head.seed,
-        budget=Budget(
-            task.options.max_launches, task.options.budget, timing.weights, task.options.confirm
-        ),
-    )  # fmt: skip
-    options = Options(threshold=task.options.threshold, most=task.options.most_blocks, confirm=task.options.confirm)
-    found, spent = Candidate(), None
+        launch=launch,
+        metric=given.metric,
+        seed=task.head.seed,
+        budget=Budget(given.max_launches, given.budget, timing.weights, given.confirm),
+    )
+    options = Options(threshold=given.threshold, most=given.most_blocks, confirm=given.confirm)
+    best, spent = Candidate(), None
     try:
         fitting = _fit_recorded(task, timing, evaluator)
-        found = strategies()[task.options.strategy].tune(task.space, fitting.values, evaluator, options)
+        best = strategies()[given.strategy].tune(task.space, fitting.values, evaluator, options)
     except BudgetSpent as ended:
         spent = ended
-    candidates = best_so_far(read_campaign(writer.folder), task.values, found)
+    candidates = best_so_far(read_campaign(writer.folder), task.values, best)
     together = candidates[: max(evaluator.confirmable(most_together(options, evaluator.plans)), 1)]
     first, names = [*together, Candidate()][0], ", ".join(each.name("") for each in together)
     if spent is not None:
@@ -135,16 +128,13 @@ def _search(
         _note_stop(evaluator, first, f"{ended}, during the confirmation of {names}")
 
 
-def _fit_recorded(task: Task, timing: Timing, evaluator: ClusterEvaluator) -> Fitting:
+def _fit_recorded(task: Task, timing: Timing, evaluator: ClusterEvaluator) -> AffordableSearch:
     """What fits the budget, by the time that a recorded launch of the baseline took: the same when it is resumed.
 
-    Raises
-    ------
-    BudgetSpent
-        If not even one setting fits.
+    Raises BudgetSpent if not even one setting fits.
     """
     if evaluator.budget.seconds is None:
-        return Fitting(task.values, len(task.prepared))
+        return AffordableSearch(task.values, len(task.prepared))
     launch = evaluator.time_baseline()
     try:
         fitting = timing.fit(launch)
@@ -167,10 +157,10 @@ def _note_stop(evaluator: ClusterEvaluator, candidate: Candidate, reason: str) -
     evaluator.note(TuneLine(phase="search", config=name, against=against, decision=STOPPED, reason=reason))
 
 
-def best_so_far(campaign: Campaign, values: Sequence[Value], found: Candidate | None = None) -> list[Candidate]:
+def best_so_far(campaign: Campaign, values: Sequence[Value], best: Candidate | None = None) -> list[Candidate]:
     """What is worth a confirmation, the best first.
 
-    First what the search has `found`; of one that ended early, the last combination without what was removed. Then the
+    First the `best` of the search; of one that ended early, the last combination without what was removed. Then the
     settings that gained alone and are not in it, then those that are undecided, if their estimate is a gain: the
     confirmation decides.
     """
@@ -184,17 +174,18 @@ def best_so_far(campaign: Campaign, values: Sequence[Value], found: Candidate | 
             left = line.config
         elif line.phase == ABLATE and line.decision == "dropped":
             left = line.against
-    if not (found and found.values) and left is not None:
-        found = Candidate.of(*(by_id[name] for name in settings[left]))
+    if not (best and best.values) and left is not None:
+        best = Candidate.of(*(by_id[name] for name in settings[left]))
     singles = [line for line in steps if line.phase == SCREEN and line.setting in by_id]
     gained = [line for line in singles if line.decision == "kept"]
     seem_faster = [
-        line for line in singles
+        line
+        for line in singles
         if line.decision == UNDECIDED and line.launches >= Options.least and (line.ratio or 0.0) > 1.0
-    ]  # fmt: skip
+    ]
     ordered = (line for lines in (gained, seem_faster) for line in sorted(lines, key=lambda line: -(line.ratio or 0.0)))
     alone = [Candidate.of(by_id[line.setting]) for line in ordered if line.setting]
-    first = [found] if found and found.values else []
+    first = [best] if best and best.values else []
     return first + [each for each in alone if not first or each.values[0] not in first[0].values]
 
 
@@ -211,3 +202,46 @@ def write_config(
             stream.write(text.encode())
     except OSError as error:
         raise RunFailed(f"--output {output} was not written: {error.strerror}; {RESUME}") from error
+
+
+def tuned_text(
+    campaign: Campaign, result: Result, space: Space, *, baseline: str, sizes: Sequence[str], metric: str
+) -> str:
+    """The text of the file.
+
+    `baseline`: the text of the baseline's config; empty for the built-in defaults. `sizes`: the name of each plan:
+    ``1,000,000 rows per chunk``.
+    """
+    assert result.winner is not None
+    launch = next(launch for launch in campaign.launches if launch.line is not None)
+    assert launch.line is not None
+    first = launch.line.workers[0]
+    hosts = list(dict.fromkeys(worker.host for worker in launch.line.workers))
+    start = PurePath(campaign.head.configs[0].path or result.baseline).name
+    commit = str(campaign.head.git.commit if campaign.head.git else "unknown")[:12]
+    head = [
+        f"# Tuned for {hosts[0]}{f' and {len(hosts) - 1} more' * (len(hosts) > 1)} on {datetime.now(UTC):%Y-%m-%d} by"
+        f" merge_bench tune, from {start}; measure again on other hosts.",
+        f"# Hosts: {', '.join(hosts)}; {len(launch.line.workers)} workers; {first.hardware.cpu_model or '?'}.",
+        f"# UCX {first.ucx.version or 'unknown'} ({first.ucx.origin or 'unknown'});"
+        f" merge_bench {campaign.head.version}, commit {commit}; campaign {campaign.head.campaign_id}.",
+        *(f"# {metric} at {sizes[line.plan]}: {speed_up_text(line)}, {line.reason}." for line in result.confirmation),
+    ]
+    lines = ["".join(letter if letter.isprintable() else "\ufffd" for letter in line) for line in head]
+    values = {value.id: value for value in space.values}
+    if baseline.strip():
+        lines += ["", f"# The text of {start}:", baseline.rstrip("\n")]
+    for setting in result.winner.settings:
+        step = result.contributions[setting]
+        versus = " compared with this config without it" if step and step.phase == ABLATE else " alone"
+        lines += ["", f"# {setting}: " + (speed_up_text(step) + versus if step else "not measured alone")]
+        lines += [f"export {name}={shlex.quote(text)}" for name, text in values[setting].variables]
+    return "\n".join(lines) + "\n"
+
+
+def speed_up_text(line: TuneLine) -> str:
+    """``1.47 × (1.41 to 1.55, 8 blocks)``."""
+    if line.ratio is None:
+        return "not measured"
+    interval = f"{line.low:.3f} to {line.high:.3f}, " if line.low is not None and line.high is not None else ""
+    return f"{line.ratio:.3f} × ({interval}{line.launches} blocks)"

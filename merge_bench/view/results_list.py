@@ -34,17 +34,17 @@ def print_results(folder: Path, file: TextIO | None = None) -> None:
     with page_on(file) as page:
         for entry in entries:
             day, _, clock = short_time(entry.started)  # the folder's name has the year
-            known = cache.figures(entry) or Figures()
-            rate = "" if known.throughput is None else f"{number(known.throughput)} GiB/s"
+            figures = cache.figures(entry) or Figures()
+            rate = "" if figures.throughput is None else f"{number(figures.throughput)} GiB/s"
             began = f"{day} {clock}"
-            page.unbroken(f"{began:12}  {status_of(entry, known):11}  {rate:>12}  {visible(str(entry.folder))}")
-            page.line(visible(_what(entry, known)), "dim", indent=2)
+            page.unbroken(f"{began:12}  {status_of(entry, figures):11}  {rate:>12}  {visible(str(entry.folder))}")
+            page.line(visible(_what(entry, figures)), "dim", indent=2)
         page.line("Times are in UTC; throughput is that of the fastest config." if entries else _EMPTY)
         if entries:
             page.unbroken(f"The newest one: merge-bench show {shlex.quote(visible(str(entries[-1].folder)))}")
 
 
-def _what(entry: Entry, known: Figures) -> str:
+def _what(entry: Entry, figures: Figures) -> str:
     """What it measured: by which engines, if one is not the usual one; of a tuning with its outcome."""
-    what = ", ".join(filter(None, (title_of_entry(entry, known.measured), unusual_engines(entry.plans))))
-    return f"{what}. {known.outcome}" if known.outcome else what
+    what = ", ".join(filter(None, (title_of_entry(entry, figures.measured), unusual_engines(entry.plans))))
+    return f"{what}. {figures.outcome}" if figures.outcome else what

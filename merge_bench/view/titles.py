@@ -53,8 +53,8 @@ def measured_problem(plans: Sequence[RecordedPlan], measured: Collection[int]) -
     """
     if not is_tuning(plans):
         return problem_of(plans)
-    found = [plan for at, plan in enumerate(plans) if at in measured]
-    return problem_of(found or [replace(plan, rows_per_chunk=None, workload=None) for plan in plans])
+    launched = [plan for at, plan in enumerate(plans) if at in measured]
+    return problem_of(launched or [replace(plan, rows_per_chunk=None, workload=None) for plan in plans])
 
 
 def problem_of(plans: Sequence[RecordedPlan]) -> str:
@@ -73,11 +73,11 @@ def problem_of(plans: Sequence[RecordedPlan]) -> str:
 
 def _questions(plans: Sequence[RecordedPlan]) -> list[str]:
     """``h2o q1, q2, q3, q4 and q5 (10,000,000 rows)``, where several questions of one benchmark are merged."""
-    found = dict.fromkeys(plan.question for plan in plans)
-    benchmarks = {each.partition(" ")[0] for each in found}
-    if len(found) < 2 or "" in benchmarks or len(benchmarks) > 1:
+    questions = dict.fromkeys(plan.question for plan in plans)
+    benchmarks = {each.partition(" ")[0] for each in questions}
+    if len(questions) < 2 or "" in benchmarks or len(benchmarks) > 1:
         return []
-    *others, last = (each.partition(" ")[2] for each in found)
+    *others, last = (each.partition(" ")[2] for each in questions)
     largest = max((_most_rows(plan) for plan in plans), default=0)
     return [f"{benchmarks.pop()} {', '.join(others)} and {last} ({rows(largest)} rows)"]
 
@@ -89,10 +89,10 @@ def _most_rows(plan: RecordedPlan) -> int:
 
 def unusual_engines(plans: Sequence[RecordedPlan]) -> str:
     """``engine duckdb``, or all engines of `plans`, if one is not what ``auto`` means; else empty."""
-    known = [plan for plan in plans if plan.engine]
-    if all(plan.engine in _usual_engines(plan) for plan in known):
+    with_engine = [plan for plan in plans if plan.engine]
+    if all(plan.engine in _usual_engines(plan) for plan in with_engine):
         return ""
-    used = dict.fromkeys(str(plan.engine) for plan in known)
+    used = dict.fromkeys(str(plan.engine) for plan in with_engine)
     return f"{plural_noun(len(used), 'engine')} {listed(used)}"
 
 
@@ -117,12 +117,12 @@ def tables_of(plan: RecordedPlan) -> str:
 
 def size_of(campaign: Campaign, plan: int) -> str:
     """What tells a plan of `campaign` from its others: the rows per chunk, the question or the tables."""
-    found = campaign.plans[plan] if plan < len(campaign.plans) else RecordedPlan()
-    work = found.workload
-    if found.rows_per_chunk is not None:
-        return f"{rows(found.rows_per_chunk)} rows per chunk"
-    if found.question or work is None or work.left is None or work.right is None:
-        return found.question or "size not recorded"
+    recorded = campaign.plans[plan] if plan < len(campaign.plans) else RecordedPlan()
+    work = recorded.workload
+    if recorded.rows_per_chunk is not None:
+        return f"{rows(recorded.rows_per_chunk)} rows per chunk"
+    if recorded.question or work is None or work.left is None or work.right is None:
+        return recorded.question or "size not recorded"
     return f"{_file(work.left)} ⋈ {_file(work.right)}"
 
 
@@ -140,35 +140,35 @@ def option_of(name: str, value: object) -> str:
 
 def keys_of(work: Workload) -> str:
     """``key, o_key = l_key``: the name of each key, and both where they differ; empty without keys."""
-    found = []
+    keys = []
     for key in work.keys or ():
         names = [
             next((column.source for column in table.columns if column.name == key and column.source), key)
             for table in (work.left, work.right)
             if table is not None
         ]
-        found.append(" = ".join(dict.fromkeys(map(quoted, names or [key]))))
-    return ", ".join(found)
+        keys.append(" = ".join(dict.fromkeys(map(quoted, names or [key]))))
+    return ", ".join(keys)
 
 
 def when(seconds: float | None) -> str:
     """``22 November 2026, 11:00 UTC``; empty for a time that no calendar has."""
-    found = moment(seconds)
-    return "" if found is None else f"{found.day} {found:%B %Y, %H:%M} UTC"
+    time = moment(seconds)
+    return "" if time is None else f"{time.day} {time:%B %Y, %H:%M} UTC"
 
 
 def short_time(seconds: float | None) -> tuple[str, str, str]:
     """``25 Nov``, ``2026``, ``14:02``, in UTC; empty for a time that no calendar has."""
-    found = moment(seconds)
-    return ("", "", "") if found is None else (f"{found.day} {found:%b}", f"{found:%Y}", f"{found:%H:%M}")
+    time = moment(seconds)
+    return ("", "", "") if time is None else (f"{time.day} {time:%b}", f"{time:%Y}", f"{time:%H:%M}")
 
 
 def short_times(moments: Iterable[float | None], *, clock: bool = False) -> list[str]:
     """Each as ``25 Nov``, with the year if there are several; as ``25 Nov 14:02`` if `clock` or all are of one day."""
-    found = [short_time(each) for each in moments]
-    several = len({year for _, year, _ in found if year}) > 1
-    clock = clock or len({each[:2] for each in found}) == 1
-    return [" ".join(filter(None, (day, year * several, time * clock))) for day, year, time in found]
+    times = [short_time(each) for each in moments]
+    several = len({year for _, year, _ in times if year}) > 1
+    clock = clock or len({each[:2] for each in times}) == 1
+    return [" ".join(filter(None, (day, year * several, time * clock))) for day, year, time in times]
 
 
 def _offer(entry: Entry) -> str:
@@ -209,8 +209,8 @@ def where_of(campaign: Campaign) -> str:
 def ran_with(campaign: Campaign) -> str:
     """``UCX 1.21.0``, with all versions where they differ; empty if it is not recorded."""
     lines = (launch.line for launch in campaign.launches if launch.line is not None)
-    found = {worker.ucx.version for line in lines for worker in line.workers if worker.ucx.version}
-    return f"UCX {listed(sorted(found))}" if found else ""
+    versions = {worker.ucx.version for line in lines for worker in line.workers if worker.ucx.version}
+    return f"UCX {listed(sorted(versions))}" if versions else ""
 
 
 def listed(names: Iterable[str]) -> str:

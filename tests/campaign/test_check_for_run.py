@@ -144,3 +144,14 @@ def test_variables_of_a_job_that_is_gone_are_named_with_what_to_unset(
     path.write_text("")
     (warning,) = check_for_run(read_config(path, {}), "wheel").warnings
     assert warning.endswith("unset PBS_NODEFILE, or add --launcher local")
+
+
+@pytest.mark.parametrize(("exchange", "states"), [("ucx,dask", ["known"]), ("ocx", ["invalid"])])
+def test_a_sweep_of_exchanges_and_a_wrong_one_are_settings_like_others(
+    tmp_path: Path, exchange: str, states: list[str]
+) -> None:
+    path = tmp_path / "a.cfg"
+    path.write_text(f"MERGE_BENCH_EXCHANGE={exchange}\n")
+    checked = check_for_run(read_config(path, {}), "wheel")
+    assert [each.state for each in checked.variables if each.source == "config"] == states
+    assert checked.ok == (states == ["known"])

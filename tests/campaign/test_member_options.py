@@ -11,7 +11,7 @@ import merge_bench
 from merge_bench.campaign.load import load
 from merge_bench.campaign.registry_options import options
 from merge_bench.cli import cli
-from merge_bench.cluster.launcher_choice import choices
+from merge_bench.cluster.launchers import choices
 from merge_bench.config.check import check_config
 from merge_bench.config.options import RunOptions
 from merge_bench.config.reader import read_config

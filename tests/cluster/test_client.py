@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 from distributed import LocalCluster
 
-from merge_bench.cluster import library_output, scheduler_client
+from merge_bench.cluster import scheduler_client
 from merge_bench.cluster.base import Exited
-from merge_bench.cluster.first_cause import Member
-from merge_bench.cluster.running_cluster import count_running, on_each_host
+from merge_bench.cluster.scheduler_client import count_running, on_each_host
+from merge_bench.cluster.watch import Member
 from merge_bench.cluster.worker_calls import WorkerCalls
 from merge_bench.errors import LaunchFailed, UsageError
 from tests.helpers.clusters import scheduler_alone
@@ -83,7 +83,7 @@ def test_a_process_that_ends_meanwhile_ends_the_wait(mute: str) -> None:
 def test_a_running_cluster_that_never_answers_is_refused(mute: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="no scheduler answers at"):
         count_running(mute, None, seconds=1.0)
-    monkeypatch.setattr("merge_bench.cluster.running_cluster.CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr("merge_bench.cluster.scheduler_client.CONNECT_SECONDS", 1.0)
     with pytest.raises(UsageError, match="no scheduler answers at"):
         on_each_host(mute, None, lambda: None)
 
@@ -108,7 +108,7 @@ def test_errors_that_nobody_took_are_in_the_log(tmp_path: Path, capfd: pytest.Ca
     loop, log = asyncio.new_event_loop(), tmp_path / "driver.log"
     gc.disable()
     try:
-        with library_output.libraries(log):
+        with scheduler_client.redirect_libraries(log):
             future: Any = loop.create_future()
             future.set_exception(TimeoutError("Timeout"))
             future.itself = [future]
@@ -180,7 +180,7 @@ def test_a_scheduler_file_that_names_none_is_refused(
     file.write_text(text)
     with pytest.raises(UsageError, match=r"scheduler\.json contained no scheduler address"):
         count_running(None, str(file), seconds=0.5)
-    monkeypatch.setattr("merge_bench.cluster.running_cluster.CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr("merge_bench.cluster.scheduler_client.CONNECT_SECONDS", 0.5)
     with pytest.raises(UsageError, match=r"scheduler\.json contained no scheduler address"):
         on_each_host(None, str(file), lambda: None)
 

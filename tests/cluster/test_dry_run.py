@@ -12,10 +12,10 @@ from click.testing import CliRunner, Result
 
 from merge_bench.cli import cli
 from merge_bench.cluster.base import ClusterSettings, Command
-from merge_bench.cluster.environment import THREAD_COUNTS
+from merge_bench.cluster.dask_commands import THREAD_COUNTS
 from merge_bench.cluster.hosts import HostSpec
 from merge_bench.cluster.launchers.slurm import srun
-from merge_bench.cluster.openssh import ssh
+from merge_bench.cluster.launchers.ssh import ssh
 from merge_bench.cluster.start_on_hosts import RemoteLauncher
 from merge_bench.host.description import Node
 from merge_bench.merge.plan import Plan

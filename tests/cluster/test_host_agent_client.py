@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from merge_bench.cluster.host_agent import TAILS_SILENCE
-from merge_bench.cluster.host_agent_client import HostAgentClient, agent_argv
-from merge_bench.cluster.openssh import ssh
-from merge_bench.cluster.start_on_hosts import RemoteLauncher
+from merge_bench.cluster.launchers.ssh import ssh
+from merge_bench.cluster.start_on_hosts import HostAgentClient, RemoteLauncher, agent_argv
 from merge_bench.errors import LaunchFailed
 
 LIMIT = 60.0  # seconds, for a machine that is busy

@@ -16,8 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merge_bench.cluster.hosts import HostSpec
-from merge_bench.cluster.hosts_file import MOST_HOSTS, parse_line, read_hosts
+from merge_bench.cluster.hosts import MOST_HOSTS, HostSpec, parse_line, read_hosts
 from merge_bench.errors import UsageError
 
 

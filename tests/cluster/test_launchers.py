@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from merge_bench.cluster.base import LauncherKind
-from merge_bench.cluster.launcher_choice import choices
-from merge_bench.cluster.launchers import launchers
+from merge_bench.cluster.launchers import choices, launchers
 from tests.helpers.members import run_with
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.cluster.launcher_choice import choose, leftovers
-from merge_bench.cluster.launchers import slurm
+from merge_bench.cluster.launchers import choose, leftovers, slurm
 from merge_bench.config.options import ClusterOptions
 from merge_bench.errors import UsageError
 

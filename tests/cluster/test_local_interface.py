@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from merge_bench.campaign import load
 from merge_bench.cli import cli
 from merge_bench.cluster.base import ClusterSettings, Command
-from merge_bench.cluster.start_locally import LocalLauncher
+from merge_bench.cluster.launchers.local import LocalLauncher
 from merge_bench.errors import LaunchFailed, UsageError
 from merge_bench.host import network
 from merge_bench.merge.plan import Plan

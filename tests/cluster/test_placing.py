@@ -12,8 +12,7 @@ import pytest
 
 from merge_bench.cluster import host_agent, host_check
 from merge_bench.cluster.hosts import HostSpec, count_workers, place
-from merge_bench.cluster.launcher_choice import choose
-from merge_bench.cluster.launchers import pbs, slurm
+from merge_bench.cluster.launchers import choose, pbs, slurm
 from merge_bench.config.options import ClusterOptions
 from merge_bench.errors import UsageError
 from merge_bench.host import network

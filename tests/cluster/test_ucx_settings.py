@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from merge_bench.campaign.load import check_for_run, load
-from merge_bench.cluster import environment
-from merge_bench.cluster.environment import open_port, process_environment, ucx_settings
+from merge_bench.cluster import dask_commands
+from merge_bench.cluster.dask_commands import open_port, process_environment, ucx_settings
 from merge_bench.config.allowed_transports import UCX_PORTS
 from merge_bench.config.reader import read_config
 from merge_bench.config.ucx_choice import restored
@@ -47,9 +47,9 @@ def test_tcp_is_left_out_where_shared_memory_connects_all_workers(
 def test_tcp_stays_where_ucx_has_no_shared_memory(
     transports: set[str], expected: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(environment, "find_installed", lambda *_: SimpleNamespace(transports=transports))
+    monkeypatch.setattr(dask_commands, "find_installed", lambda *_: SimpleNamespace(transports=transports))
     assert ucx_settings({}, **ONE_HOST) == expected
-    monkeypatch.setattr(environment, "find_installed", lambda *_: None)
+    monkeypatch.setattr(dask_commands, "find_installed", lambda *_: None)
     assert ucx_settings({}, **ONE_HOST) == {}
 
 

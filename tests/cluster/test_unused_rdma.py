@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from merge_bench.campaign.cluster_session import cautions
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.host_check import unused_rdma
-from merge_bench.cluster.openssh import ssh
+from merge_bench.cluster.launchers.ssh import ssh
 from merge_bench.cluster.start_on_hosts import RemoteLauncher
 from merge_bench.host import network
 from merge_bench.host.description import Node
@@ -94,7 +94,9 @@ def test_it_becomes_a_warning_in_the_records_where_something_goes_over_ucx(
 
 def told_by_ranks(sys: Path, *interfaces: str | None) -> list[RankDescription]:
     """What MPI ranks tell that were given these interfaces of machines with this /sys; None: they chose devices."""
-    networks = [replace(network.describe(name, sys), addressed=["ib0"]) if name else None for name in interfaces]
+    networks = [
+        replace(network.describe_network(name, sys), addressed=["ib0"]) if name else None for name in interfaces
+    ]
     return [
         RankDescription(worker=Worker(rank=rank, host="", pid=1, name=""), host_number=rank, network=each)
         for rank, each in enumerate(networks)

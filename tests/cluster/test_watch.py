@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from merge_bench.cluster.base import Exited
-from merge_bench.cluster.first_cause import Member
-from merge_bench.cluster.watch import SETTLE_SECONDS, Watch
+from merge_bench.cluster.watch import SETTLE_SECONDS, Member, Watch
 from merge_bench.errors import LaunchFailed
 
 

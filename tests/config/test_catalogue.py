@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from merge_bench.config import ucx_info
-from merge_bench.config.catalogue import Catalogue, build_catalogue
 from merge_bench.config.ucx_info import Installed, invalid_values, locate, parse_settings
+from merge_bench.config.ucx_setting_names import Catalogue, build_catalogue
 from merge_bench.errors import UsageError
 
 SAMPLE = """\

@@ -11,14 +11,13 @@ import pytest
 
 from merge_bench.campaign.registry_options import options
 from merge_bench.config import conflicts
-from merge_bench.config.catalogue import build_catalogue
-from merge_bench.config.check import CheckResult, check_config
+from merge_bench.config.check import STATES, CheckResult, check_config
 from merge_bench.config.old_names import UCXX_OVERRIDES
 from merge_bench.config.options import RunOptions
 from merge_bench.config.reader import ConfigFile, read_config
 from merge_bench.config.shipped import find_config
 from merge_bench.config.ucx_info import Installed
-from merge_bench.config.variable_states import STATES
+from merge_bench.config.ucx_setting_names import build_catalogue
 from merge_bench.view.report.check import show_check
 
 CONFIGS = Path(__file__).parents[2] / "configs"

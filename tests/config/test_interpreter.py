@@ -13,11 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.config import installation, interpreter
+from merge_bench.config import installation
 
 ROOT = Path(__file__).resolve().parents[2]
-READABLE = ("__init__.py", "__main__.py", "config/__init__.py", "config/installation.py", "config/interpreter.py",
-            "config/version.py")  # fmt: skip
+READABLE = ("__init__.py", "__main__.py", "config/__init__.py", "config/installation.py")
 BARE = Path(sys.base_prefix) / "bin" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
 
 
@@ -72,17 +71,17 @@ def test_where_it_was_installed_it_names_what_to_install(clone: Path) -> None:
 
 def test_a_spoilt_environment_is_made_anew(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installation, "PACKAGE", clone / "merge_bench")
-    monkeypatch.setattr(interpreter, "REQUIRED", ("click", "no_such_package"))
+    monkeypatch.setattr(installation, "REQUIRED", ("click", "no_such_package"))
     monkeypatch.setattr(sys, "prefix", str(clone / ".venv"))
     monkeypatch.chdir(clone)
-    said = str(interpreter.refusal([]))
+    said = str(installation.refusal([]))
     assert "lacks no_such_package that" in said
     assert said.endswith("rm -r ./.venv; ./run-cluster.sh --setup-only")
 
 
 def test_an_old_python_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 9, 18, "final", 0))
-    assert "is Python 3.9, but merge_bench needs 3.11 or newer; " in str(interpreter.refusal(["doctor"]))
+    assert "is Python 3.9, but merge_bench needs 3.11 or newer; " in str(installation.refusal(["doctor"]))
 
 
 @pytest.mark.parametrize("name", READABLE)
@@ -93,7 +92,7 @@ def test_what_runs_first_can_be_read_by_old_pythons(name: str) -> None:
 
 
 def test_here_nothing_is_refused_and_a_broken_package_is_not_hidden(tmp_path: Path) -> None:
-    assert interpreter.refusal(["run"]) is None
+    assert installation.refusal(["run"]) is None
     (tmp_path / "rich.py").write_text("import a_module_that_is_not_there\n")
     done = subprocess.run(
         [sys.executable, "-c", "import sys; sys.argv[1:] = ['doctor']; from merge_bench.__main__ import main; main()"],
@@ -107,5 +106,5 @@ def test_here_nothing_is_refused_and_a_broken_package_is_not_hidden(tmp_path: Pa
 def test_every_dependency_is_looked_for() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     named = {re.match(r"[\w-]+", line)[0] for line in project["dependencies"]}  # type: ignore[index]
-    assert {*interpreter.REQUIRED, "tpchgen-cli"} == named  # which is a program, and missed when it is asked for
-    assert project["requires-python"] == ">=" + ".".join(map(str, interpreter.LEAST))
+    assert {*installation.REQUIRED, "tpchgen-cli"} == named  # which is a program, and missed when it is asked for
+    assert project["requires-python"] == ">=" + ".".join(map(str, installation.LEAST))

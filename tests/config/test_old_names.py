@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.config.old_names import OLD_NAMES, no_effect, translate_config
+from merge_bench.config.old_names import NO_EFFECT, OLD_NAMES, translate_config
 from merge_bench.config.options import BY_VARIABLE
 from merge_bench.config.reader import read_config
 from merge_bench.errors import UsageError
@@ -35,7 +35,7 @@ def test_the_problem_of_a_2022_cluster_cfg(tmp_path: Path) -> None:
     }
     assert found.options["MERGE_BENCH_CHUNK"].line == 2
     assert set(found.options) <= set(BY_VARIABLE)
-    assert no_effect("JOB_DIR")
+    assert NO_EFFECT["JOB_DIR"]
 
 
 def test_polling_of_ucx_py_whatever_its_value(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_retired_names_of_dask_are_read_by_nothing_and_their_successors_are() ->
         return values
 
     retired = [name for name in OLD_NAMES if re.match("DASK_(DISTRIBUTED__)?UCX__", name)]
-    successors = [re.search(r"write (DASK_\w+),", no_effect(name) or "") for name in retired]
+    successors = [re.search(r"write (DASK_\w+),", NO_EFFECT.get(name, "")) for name in retired]
     present = sorted({each[1] for each in successors if each})
     assert len(retired) == 14
     assert read(retired) == dict.fromkeys(retired)

@@ -10,13 +10,13 @@ from random import Random
 import pytest
 from numba.core import config as numba_config
 
-from merge_bench.cluster.environment import DASK, THREAD_COUNTS
-from merge_bench.config.catalogue import shipped_names
+from merge_bench.cluster.dask_commands import DASK_VARIABLES, THREAD_COUNTS
 from merge_bench.config.options import OPTIONS, RunOptions
 from merge_bench.config.reader import ConfigFile, read_config
 from merge_bench.config.resolve import resolve
 from merge_bench.config.trust import code_in, judge, process_environment
 from merge_bench.config.ucx_info import Installed
+from merge_bench.config.ucx_setting_names import shipped_names
 from merge_bench.errors import UsageError
 from tests.config.test_check import CONFIGS
 
@@ -95,8 +95,8 @@ def test_a_name_that_a_later_line_uses_is_a_helper_however_it_reads() -> None:
 
 def test_what_the_launcher_sets_itself_is_a_setting() -> None:
     """But for what Dask's servers and its folder are: those a config may not change."""
-    fixed = {name for name in DASK if name.endswith("HTTP__ROUTES")}
-    assert {name for name in (*DASK, *THREAD_COUNTS) if kind(name) != "setting"} == fixed
+    fixed = {name for name in DASK_VARIABLES if name.endswith("HTTP__ROUTES")}
+    assert {name for name in (*DASK_VARIABLES, *THREAD_COUNTS) if kind(name) != "setting"} == fixed
 
 
 @pytest.mark.usefixtures("wheel")
@@ -192,7 +192,7 @@ KINDS: dict[str, tuple[Callable[[Random], str], ...]] = {
     "encryption": (_ending("OPENSSL_", "CONF", "MODULES", "ENGINES"), _ending("SSL_CERT_", "FILE", "DIR")),
     "nobody knows": (_ending("SITE_", "PATH", "PRELOAD", "COMMAND", "PLUGIN_DIR", "LIBRARY", "ARGS"),),
 }  # fmt: skip
-_DASK_SETTINGS = tuple(name for name in DASK if not name.endswith("ROUTES"))
+_DASK_SETTINGS = tuple(name for name in DASK_VARIABLES if not name.endswith("ROUTES"))
 SETTINGS = ("UCX_TLS", "UCX_RNDV_THRESH", "UCX_NET_DEVICES", "UCX_SYSV_ERROR_HANDLING", "UCX_NEW_ONE", "UCXX_LOG_LEVEL",
             "UCXPY_PROGRESS_MODE", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "NCCL_DEBUG", "OMPI_MCA_pml",
             "MALLOC_ARENA_MAX", "NUMBA_OPT", *_DASK_SETTINGS)  # fmt: skip

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from merge_bench.host.core_budget import Shortage, crowded, shortage
 from merge_bench.host.description import Hardware
+from merge_bench.host.machine import Shortage, crowded, shortage
 
 
 def worker(host: str, affinity: str, cores: int | None = None, quota: float | None = None) -> tuple[str, Hardware]:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from merge_bench.host import counters, gpu
+from merge_bench.host import gpu, machine
 from tests.helpers.fake_nvml import library, unsupported
 
 NET_DEV = """\
@@ -33,22 +33,22 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_interfaces_are_sent_then_received(root: Path) -> None:
-    assert counters.interfaces(root) == {"lo": (2000, 1000), "eth0:1": (42, 99999999999)}
+    assert machine.interface_counters(root) == {"lo": (2000, 1000), "eth0:1": (42, 99999999999)}
 
 
 def test_infiniband_counts_words_of_four_bytes_and_leaves_out_what_cannot_be_read(root: Path) -> None:
-    assert counters.infiniband_ports(root) == {"mlx5_0:1": (40, 80)}
+    assert machine.infiniband_counters(root) == {"mlx5_0:1": (40, 80)}
 
 
 def test_a_host_without_counters(tmp_path: Path) -> None:
-    assert counters.interfaces(tmp_path) == {}
-    assert counters.infiniband_ports(tmp_path) == {}
+    assert machine.interface_counters(tmp_path) == {}
+    assert machine.infiniband_counters(tmp_path) == {}
 
 
 def test_this_host_has_a_loopback_that_counts() -> None:
     import socket
 
-    before = counters.read()
+    before = machine.read_counters()
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
         peer, _ = server.accept()
         with peer:
@@ -56,7 +56,7 @@ def test_this_host_has_a_loopback_that_counts() -> None:
             received = 0
             while received < 1 << 20:
                 received += len(peer.recv(1 << 16))
-    sent, arrived = counters.difference(before, counters.read())["lo"]
+    sent, arrived = machine.difference(before, machine.read_counters())["lo"]
     assert sent >= 1 << 20
     assert arrived >= 1 << 20
 
@@ -64,7 +64,7 @@ def test_this_host_has_a_loopback_that_counts() -> None:
 def test_a_device_that_comes_goes_or_starts_over_counts_for_nothing() -> None:
     before = {"lo": (10, 10), "gone": (5, 5), "reset": (100, 100)}
     after = {"lo": (15, 30), "new": (7, 7), "reset": (1, 1)}
-    assert counters.difference(before, after) == {"lo": (5, 20), "reset": (0, 0)}
+    assert machine.difference(before, after) == {"lo": (5, 20), "reset": (0, 0)}
 
 
 def field_value(status: int, kib: int) -> SimpleNamespace:

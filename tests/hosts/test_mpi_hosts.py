@@ -42,7 +42,7 @@ def endless(hosts: Hosts, results: Path, *options: str) -> tuple[Run, list[int]]
         if any('"kind":"launch"' in path.read_text() for path in results.glob("*/records.jsonl")):
             time.sleep(0.3)
             found = [
-                [pid for pid, shown in host.processes().items() if "probe.ranks.rank_main" in shown]
+                [pid for pid, shown in host.processes().items() if "probe.ranks.rank import" in shown]
                 for host in hosts.hosts[:2]
             ]
             return run, [pids[0] for pids in found]

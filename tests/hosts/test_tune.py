@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.campaign.recording import CODE
+from merge_bench.campaign.recording import ENVIRONMENT_DIFFERS
 from tests.hosts.conftest import Run
 from tests.hosts.make_hosts import Hosts
 
@@ -49,7 +49,7 @@ def test_a_tuning_between_two_hosts_judges_every_setting(
     assert [each["value"] for each in document["pruned"]] == ["transports=sysv"]
     assert output.exists() == (document["winner"] is not None) == (document["config"] == str(output))
     warned = [warning.code for launch in outcome.campaign.launches for warning in launch.warnings]
-    assert CODE not in warned  # every worker has the settings of its config, and the launcher's
+    assert ENVIRONMENT_DIFFERS not in warned  # every worker has the settings of its config, and the launcher's
     accepted = [line for line in document["confirmed"] if line["decision"] == "accepted"]
     assert bool(accepted) == output.exists()
     for line in accepted:

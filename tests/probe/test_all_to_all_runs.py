@@ -90,7 +90,7 @@ def install():
         if sender == 1:
             message[5] ^= 1
     exchange_matrix.fill = fill
-if any("rank_main" in word or "dask_worker" in word for word in sys.orig_argv):
+if any("probe.ranks.rank import" in word or "dask_worker" in word for word in sys.orig_argv):
     install()
 """
 

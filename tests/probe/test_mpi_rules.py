@@ -9,8 +9,8 @@ import pytest
 
 from merge_bench.probe.ranks import osu_rules
 from merge_bench.probe.ranks.osu_rules import Timed
-from merge_bench.probe.ranks.reduce_check import contribute, count_wrong
-from merge_bench.probe.shared import ping_pong_csv
+from merge_bench.probe.shared import stored_rows
+from merge_bench.probe.shared.exchange_matrix import contribute, count_wrong_sums
 from merge_bench.records.schema import ProbeLine
 
 
@@ -52,8 +52,8 @@ def test_csv_has_the_columns_and_units_of_the_program_it_comes_from(tmp_path: Pa
     # Its own formula: msg_size * 8.0 * ITERATION_COUNT * 2.0 / elapsed_time, the time in µs.
     throughput = 1024 * 8.0 * 3000 * 2.0 / 6000.0
     for launch in (0, 0, 1):
-        ping_pong_csv.append(tmp_path, "one-host", line_of("std", 1024, 3000, 0.006, launch))
-    ping_pong_csv.append(tmp_path, "two-hosts-0-2", line_of("buff-delay", 1, 3000, 0.006, 3))
+        stored_rows.append_to_csv(tmp_path, "one-host", line_of("std", 1024, 3000, 0.006, launch))
+    stored_rows.append_to_csv(tmp_path, "two-hosts-0-2", line_of("buff-delay", 1, 3000, 0.006, 3))
     row = f"std,1024,6000.000000,{throughput:.6f}"
     texts = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert texts == {
@@ -87,8 +87,8 @@ def test_every_wrong_element_of_a_sum_is_counted(ranks: int) -> None:
         total = vectors[order].sum(axis=0, dtype=np.float32)
         for rank in range(ranks):
             mine = total[rank * block : (rank + 1) * block].copy()
-            assert count_wrong(mine, rank * block, ranks) == 0
+            assert count_wrong_sums(mine, rank * block, ranks) == 0
             mine[3] += 1
             mine[block - 1] = np.nan
-            assert count_wrong(mine, rank * block, ranks) == 2
-            assert count_wrong(mine[:3], (rank + 1) * block % count, ranks) > 0  # another rank's block
+            assert count_wrong_sums(mine, rank * block, ranks) == 2
+            assert count_wrong_sums(mine[:3], (rank + 1) * block % count, ranks) > 0  # another rank's block

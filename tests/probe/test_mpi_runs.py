@@ -251,14 +251,14 @@ def test_reduce_scatter_is_verified_and_rounds_up(tmp_path: Path, mpirun: str) -
 
 SABOTAGE = """
 import sys
-if any("probe.ranks.rank_main" in word for word in sys.orig_argv):
-    from merge_bench.probe.ranks import reduce_check
-    honest = reduce_check.contribute
+if any("probe.ranks.rank import" in word for word in sys.orig_argv):
+    from merge_bench.probe.shared import exchange_matrix
+    honest = exchange_matrix.contribute
     def contribute(vector, rank):
         honest(vector, rank)
         if rank == 1:
             vector[5] += 1
-    reduce_check.contribute = contribute
+    exchange_matrix.contribute = contribute
 """
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from merge_bench.errors import LaunchFailed
-from merge_bench.probe.ranks.mpirun_messages import NO_UCX, explain
+from merge_bench.probe.ranks.mpirun import NO_UCX, explain
 
 DATA = Path(__file__).parents[1] / "data/mpirun"
 BOTH = pytest.mark.parametrize("release", ["4.1.4", "5.0.11"])

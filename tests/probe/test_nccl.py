@@ -17,9 +17,8 @@ from merge_bench.host import cuda_context
 from merge_bench.merge.engines import gpu_memory
 from merge_bench.merge.engines.gpu_memory import DeviceBytes
 from merge_bench.merge.exchange.base import Abort
+from merge_bench.probe.all_to_all import OverNccl, Pattern
 from merge_bench.probe.shared.exchange_matrix import equal
-from merge_bench.probe.shared.exchange_rows import Pattern
-from merge_bench.probe.shared.over_nccl import OverNccl
 from merge_bench.probe.workers import exchanging, nccl_ranks
 from merge_bench.probe.workers.nccl_ranks import NcclRank
 from merge_bench.records.schema import LaunchLine, ProbeLine

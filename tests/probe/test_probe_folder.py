@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from merge_bench.config.option import Options, option
 from merge_bench.probe.shared.base import Probe, ProbeKind
-from merge_bench.probe.shared.measures import TIME
+from merge_bench.probe.shared.base import TIME
 
 
 class Clock(Probe):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from merge_bench.host import network
-from merge_bench.probe.ranks.rank_main import net_devices, transports
+from merge_bench.probe.ranks.rank import net_devices, transports
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ from click.testing import CliRunner
 
 from merge_bench.cli import cli
 from merge_bench.cluster.dask_commands import WORKER
-from merge_bench.host.doctor.examine import CHECKS
+from merge_bench.host.doctor import CHECKS
 from tests.helpers.clusters import dask_cluster
 from tests.helpers.runs import LIMIT, Finished, command, environment
 from tests.probe.polling import polls

@@ -7,7 +7,7 @@ import tomllib
 
 import yaml
 
-from merge_bench.config.version import __version__
+from merge_bench.config.installation import __version__
 from tests.project.scripts import ROOT, STACKS
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

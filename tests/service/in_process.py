@@ -19,7 +19,7 @@ from tornado.httpserver import HTTPServer
 from tornado.ioloop import IOLoop
 from tornado.testing import bind_unused_port
 
-from merge_bench.host.addresses import origins
+from merge_bench.host.network import origins
 from merge_bench.service.api import LOCAL, Limits, Service
 from merge_bench.service.pages import Gate, QuietResults
 from merge_bench.service.rules import Rules

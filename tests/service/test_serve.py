@@ -24,7 +24,7 @@ import pytest
 
 from merge_bench.cluster import certificate
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.host.addresses import free_port
+from merge_bench.host.network import free_port
 from merge_bench.service.serve import TOKEN_FILE, Settings, _local_token, check
 from merge_bench.service.store import FOLDER, LOCAL, Store, open_store
 from tests.helpers.runs import LIMIT, command

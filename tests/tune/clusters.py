@@ -17,8 +17,8 @@ from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.tune.cluster_evaluator import Budget, ClusterEvaluator
-from merge_bench.tune.confirmation import settle
 from merge_bench.tune.evaluator import AGAIN, Candidate, Options
+from merge_bench.tune.search_steps import settle
 from merge_bench.tune.strategies import strategies
 from tests.helpers.synthetic_campaigns import Script, plan, write_launch, write_start
 from tests.tune.factorials import Truth

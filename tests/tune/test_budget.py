@@ -15,14 +15,13 @@ from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.tune.budget import Costs, Fitting, fit
+from merge_bench.tune.budget import AffordableSearch, Costs, fit_to_budget, left_out
 from merge_bench.tune.cluster_evaluator import Budget
-from merge_bench.tune.confirmation import settle
 from merge_bench.tune.evaluator import AGAIN, BudgetSpent, Candidate, Options
 from merge_bench.tune.result import LEFT_OUT, result_of
+from merge_bench.tune.search_steps import settle
 from merge_bench.tune.space import Value
 from merge_bench.tune.strategies import strategies
-from merge_bench.tune.timing import left_out
 from merge_bench.tune.tune_campaign import _fit_recorded, best_so_far
 from tests.tune.clusters import PREPARED, TRUTH, Cluster, begin, evaluator_of, search
 from tests.tune.factorials import Truth
@@ -41,18 +40,20 @@ def costs(*launch: float) -> Costs:
 # With a launch of 4 s: 3 blocks of 3, 4 or 5 launches take 36, 48 or 60 s, a confirmation 64 s.
 @pytest.mark.parametrize(("budget", "values"), [(124.0, 3), (123.9, 2), (112.0, 2), (111.9, 1), (100.0, 1)])
 def test_as_many_settings_are_tried_as_can_be_judged_and_confirmed(budget: float, values: int) -> None:
-    assert fit(VALUES, costs(4.0), budget) == Fitting(VALUES[:values], 1)
+    assert fit_to_budget(VALUES, costs(4.0), budget) == AffordableSearch(VALUES[:values], 1)
 
 
 def test_a_size_is_left_out_before_a_setting_is() -> None:
-    assert fit(VALUES, costs(4.0, 16.0), 380.0) == Fitting(VALUES, 2)
-    assert fit(VALUES, costs(4.0, 16.0), 379.9) == Fitting(VALUES, 1)
+    assert fit_to_budget(VALUES, costs(4.0, 16.0), 380.0) == AffordableSearch(VALUES, 2)
+    assert fit_to_budget(VALUES, costs(4.0, 16.0), 379.9) == AffordableSearch(VALUES, 1)
 
 
 def test_a_budget_for_no_comparison_is_refused_with_the_least_that_suffices() -> None:
     with pytest.raises(UsageError, match=r"90s is too short .* 25 launches of about 4 seconds; use --budget 2m"):
-        fit(VALUES, costs(4.0, 16.0), 90.0)
-    assert fit(VALUES, costs(4.0 * 1.2, 16.0), 120.0) == Fitting(VALUES[:1], 1)  # also if launches become slower
+        fit_to_budget(VALUES, costs(4.0, 16.0), 90.0)
+    assert fit_to_budget(VALUES, costs(4.0 * 1.2, 16.0), 120.0) == AffordableSearch(
+        VALUES[:1], 1
+    )  # also if launches become slower
 
 
 @pytest.mark.parametrize("seconds", [62.0, 90.0, 130.0, 201.0])
@@ -202,7 +203,7 @@ def waiting(folder: Path, seconds: float, speed: Recorded) -> tuple[Campaign, Ca
         evaluator = evaluator_of(writer, Cluster(writer, speed=speed).launch, budget=budget, prepared=PREPARED[:1])
         task = cast("Any", SimpleNamespace(values=FLAT.values, space=FLAT, prepared=PREPARED[:1], baseline="default"))
         evaluator.time_baseline()
-        for line in left_out(task, Fitting(FLAT.values[:1], 1), seconds):
+        for line in left_out(task, AffordableSearch(FLAT.values[:1], 1), seconds):
             evaluator.note(line)
         evaluator.waiting = FLAT.values[1:]
         found = Candidate()
@@ -264,20 +265,20 @@ class _Timing:
     budget: float
     jobs: int = 1
     measured: Sequence[float] = ()
-    said: list[Fitting] = field(default_factory=list)
+    said: list[AffordableSearch] = field(default_factory=list)
 
     @property
     def weights(self) -> tuple[float, ...]:
         return tuple(each / self.measured[0] for each in self.measured) or (1.0,) * self.jobs
 
-    def fit(self, launch: float) -> Fitting:
-        return fit(VALUES, costs(*(launch * weight for weight in self.weights)), self.budget)
+    def fit(self, launch: float) -> AffordableSearch:
+        return fit_to_budget(VALUES, costs(*(launch * weight for weight in self.weights)), self.budget)
 
-    def say(self, fitting: Fitting) -> None:
+    def say(self, fitting: AffordableSearch) -> None:
         self.said.append(fitting)
 
 
-def fitted(writer: CampaignWriter, budget: float, made: float) -> tuple[Fitting, int]:
+def fitted(writer: CampaignWriter, budget: float, made: float) -> tuple[AffordableSearch, int]:
     """What fits by the first launch, which takes `made` seconds, and how many launches it took to know."""
     cluster = Cluster(writer, seconds=made)
     task = cast("Any", SimpleNamespace(values=VALUES, prepared=PREPARED[:1], baseline="default"))
@@ -287,8 +288,8 @@ def fitted(writer: CampaignWriter, budget: float, made: float) -> tuple[Fitting,
 
 def test_the_first_two_launches_decide_what_fits_and_a_resumed_tuning_decides_the_same(tmp_path: Path) -> None:
     with begin(tmp_path) as writer:
-        assert fitted(writer, 250.0, 8.0) == (Fitting(VALUES[:3], 1), 2)
-        assert fitted(writer, 230.0, 99.0) == (Fitting(VALUES[:2], 1), 0)  # the launch is in the records
+        assert fitted(writer, 250.0, 8.0) == (AffordableSearch(VALUES[:3], 1), 2)
+        assert fitted(writer, 230.0, 99.0) == (AffordableSearch(VALUES[:2], 1), 0)  # the launch is in the records
         lines = read_campaign(writer.folder).tuning
         assert [(line.setting, line.decision) for line in lines] == [(VALUES[2].id, LEFT_OUT)]
         assert fitted(writer, 230.0, 99.0)[0].values == VALUES[:2]
@@ -312,7 +313,7 @@ def test_how_long_launches_take_at_another_size_is_measured(tmp_path: Path, larg
         timing = _Timing(300.0, jobs=2)
         fitting = _fit_recorded(task, cast("Any", timing), evaluator)
         # 60 s until all can be judged, 64 s to confirm one at the first size, 128 or 192 s at the second.
-        assert fitting == Fitting(VALUES, sizes)
+        assert fitting == AffordableSearch(VALUES, sizes)
         assert timing.measured == [4.0, large]
         assert evaluator.budget.weights == (1.0, large / 4.0)[:sizes]
         assert cluster.made == 3

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from merge_bench.tune.pruning import Context, prune
 from merge_bench.tune.space import Setting, Space, Value
+from merge_bench.tune.tuning_plan import Context, prune
 
 HERE = Context(
-    conditions=frozenset({"one-host", "no-gpu"}), ucx="1.18.1", known=frozenset({"UCX_A", "UCX_B"}),
+    conditions=frozenset({"one-host", "no-gpu"}), ucx="1.18.1", ucx_names=frozenset({"UCX_A", "UCX_B"}),
     baseline={"UCX_B": "2"}, options={"MERGE_BENCH_MESSAGE_SIZE": 4 << 20},
 )  # fmt: skip
 
@@ -38,14 +38,14 @@ def test_ucx_must_be_of_the_right_release(releases: tuple[str, ...], out: bool) 
 
 
 def test_of_an_unknown_ucx_a_release_is_not_assumed() -> None:
-    unknown = replace(HERE, ucx=None, known=None)
+    unknown = replace(HERE, ucx=None, ucx_names=None)
     assert reason(unknown, releases=(">=1.1",)) == "needs UCX >=1.1; the installed version is unknown"
 
 
 def test_a_variable_that_ucx_does_not_know_is_left_out_and_others_are_not() -> None:
     assert reason(HERE, ("UCX_C", "1")) == "the installed UCX 1.18.1 has no variable UCX_C"
     assert reason(HERE, ("GLIBC_TUNABLES", "1")) is None
-    assert reason(replace(HERE, known=None), ("UCX_C", "1")) is None
+    assert reason(replace(HERE, ucx_names=None), ("UCX_C", "1")) is None
 
 
 def test_what_the_command_line_fixes_is_left_out() -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from merge_bench.errors import UsageError
 from merge_bench.records.schema import TuneLine
-from merge_bench.tune.confirmation import settle
 from merge_bench.tune.evaluator import BudgetSpent, Candidate, Options
+from merge_bench.tune.search_steps import settle
 from merge_bench.tune.strategies import strategies
 from tests.tune.factorials import Truth, space_of, value
 from tests.tune.replay_evaluator import ReplayEvaluator, read_recorded

@@ -10,8 +10,8 @@ import pytest
 from merge_bench.analysis.statistics import median
 from merge_bench.config.shipped import SPACE
 from merge_bench.records.reader import read_campaign
+from merge_bench.tune.budget import LAUNCH_MARGIN, time_to_decide_all
 from merge_bench.tune.space import read_space
-from merge_bench.tune.timing import MARGIN, time_to_decide_all
 from merge_bench.view.report.next_step import after_recorded_tuning
 
 RECORDED = Path(__file__).parents[1] / "data" / "campaigns" / "tune" / "records.jsonl"
@@ -33,7 +33,7 @@ def test_every_candidate_has_all_its_blocks_and_one_is_confirmed(tmp_path: Path)
     ends = [each.end.seconds for each in campaign.launches if each.end and each.key == ("default", 0)]
     launches = 3 * (4 + 2) + 2 * 6  # blocks of four candidates, the baseline and its twin; then the confirmation
     assert time_to_decide_all(campaign) == pytest.approx(
-        launches * MARGIN * median([each for each in ends if each is not None])
+        launches * LAUNCH_MARGIN * median([each for each in ends if each is not None])
     )
 
 

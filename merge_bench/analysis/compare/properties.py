@@ -97,7 +97,7 @@ def problem_values(run: Run) -> dict[str, object]:
         of_workload = msgspec.structs.asdict(plan.workload).items()
         values |= {f"workload {name}": value for name, value in of_workload if name not in _NO_PROBLEM}
     if plan.how not in (None, "inner"):
-        values["how"] = plan.how
+        values |= {"how": plan.how}
     for name, text in run.unreadable_options.items():
         if _belongs_to_problem(name):
             values["workload name" if name == "workload" else name] = f"unreadable: {text}"

@@ -7,10 +7,10 @@ from typing import Literal
 import msgspec
 
 from merge_bench.analysis.documents.run import Lane
+from merge_bench.config.check import VariableState
 from merge_bench.config.conflicts import Conflict
-from merge_bench.config.variable_states import VariableState
 from merge_bench.errors import Caution
-from merge_bench.host.doctor.base import Finding
+from merge_bench.host.doctor import Finding
 from merge_bench.records.schema import SizeRange
 
 

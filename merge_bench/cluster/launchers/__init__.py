@@ -11,12 +11,117 @@ import importlib
 import pkgutil
 from collections.abc import Mapping
 
-from merge_bench.cluster.base import LauncherKind
+from merge_bench.cluster.base import Batch, ClusterSettings, Launcher, LauncherKind
+from merge_bench.cluster.hosts import HostSpec
+from merge_bench.config.options import ClusterOptions
+from merge_bench.errors import Caution, UsageError
+
+AUTO = "auto"
 
 
 @functools.cache
 def launchers() -> Mapping[str, LauncherKind]:
     """Every launcher by its name, in the order in which they are shown."""
     modules = (importlib.import_module(f"{__name__}.{each.name}") for each in pkgutil.iter_modules(__path__))
-    found: list[LauncherKind] = [module.LAUNCHER for module in modules]
-    return {kind.name: kind for kind in sorted(found, key=lambda kind: (kind.place, kind.name))}
+    kinds: list[LauncherKind] = [module.LAUNCHER for module in modules]
+    return {kind.name: kind for kind in sorted(kinds, key=lambda kind: (kind.place, kind.name))}
+
+
+def choose(options: ClusterOptions, environ: Mapping[str, str]) -> tuple[LauncherKind, tuple[HostSpec, ...]]:
+    """The launcher and its hosts (none for this machine and for a running cluster).
+
+    Raises UsageError if the options contradict each other, or the environment lacks what the launcher needs.
+    """
+    chosen = choose_kind(options, environ)
+    try:
+        return chosen, chosen.hosts(options, environ)
+    except UsageError as error:
+        raise UsageError(f"--launcher {chosen.name}: {error}" if chosen.variables else str(error)) from None
+
+
+def choose_kind(options: ClusterOptions, environ: Mapping[str, str]) -> LauncherKind:
+    """The launcher, without its hosts.
+
+    auto: the launcher whose options are given, else the one whose job this is and can be reached, else the one that
+    starts processes here. Raises UsageError if the options contradict each other.
+    """
+    name, kinds = options.launcher, launchers()
+    named = [kind for kind in kinds.values() if any(getattr(options, key) for key in kind.needs)]
+    running = next((kind for kind in named if not kind.owns_processes), None)
+    if running is not None:
+        if name not in (AUTO, running.name) or named != [running]:
+            raise UsageError(
+                "--scheduler-address and --scheduler-file use a running cluster; leave out --launcher and --hosts"
+            )
+        return running
+    if name == AUTO:
+        return named[0] if named else _automatic(options, environ)[0]
+    chosen = kinds[name]
+    if chosen.needs and chosen not in named:
+        raise UsageError(f"--launcher {name} needs {' or '.join(map(_option, chosen.needs))}")
+    if named and chosen not in named:
+        given = next(key for key in named[0].needs if getattr(options, key))
+        raise UsageError(f"{_option(given)} cannot be combined with --launcher {name}")
+    return chosen
+
+
+def leftovers(options: ClusterOptions, environ: Mapping[str, str]) -> Caution | None:
+    """A warning if ``auto`` passes over variables of a job that cannot be reached."""
+    automatic = options.launcher == AUTO and choose_kind(options, environ).starts_here
+    return _automatic(options, environ)[1] if automatic else None
+
+
+def _automatic(options: ClusterOptions, environ: Mapping[str, str]) -> tuple[LauncherKind, Caution | None]:
+    """The launcher that the environment suggests, or the one that starts processes here, and why not another."""
+    passed_over = None
+    for kind in launchers().values():
+        if not kind.inside(environ):
+            continue
+        try:
+            kind.hosts(options, environ)
+        except UsageError as error:
+            names = [name for name in kind.variables if name in environ]
+            passed_over = passed_over or Caution(
+                "no-job",
+                f"{names[0]} is set, but no job can be reached: {error}; everything runs on this machine",
+                f"unset {' '.join(names)}, or add --launcher {_here().name}",
+            )
+        else:
+            return kind, None
+    return _here(), passed_over
+
+
+def choices() -> tuple[str, ...]:
+    return (AUTO, *launchers())
+
+
+def help_text() -> str:
+    conditions = dict.fromkeys(kind.auto for kind in launchers().values() if kind.auto)
+    return f"How processes are started; auto: {', '.join([*conditions, f'else {_here().name}'])}."
+
+
+def batches() -> dict[str, Batch]:
+    """The batch systems that jobs are made for, by the name of their launcher."""
+    return {name: kind.batch for name, kind in launchers().items() if kind.batch is not None}
+
+
+def with_storage() -> list[str]:
+    return [batch.title for batch in batches().values() if batch.storage]
+
+
+def make_launcher(settings: ClusterSettings) -> Launcher:
+    kind = launchers()[settings.launcher]
+    if kind.make is not None:
+        return kind.make()
+    from merge_bench.cluster.start_on_hosts import RemoteLauncher
+
+    assert kind.reach is not None
+    return RemoteLauncher(kind.name, kind.reach)
+
+
+def _here() -> LauncherKind:
+    return next(kind for kind in launchers().values() if kind.starts_here)
+
+
+def _option(key: str) -> str:
+    return f"--{key.replace('_', '-')}"

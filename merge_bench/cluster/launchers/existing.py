@@ -16,14 +16,12 @@ class ExistingCluster(Launcher):
     """Reached through `--scheduler-address` or `--scheduler-file`."""
 
     name = "existing"
+    owns_processes = False
 
     def start(self, plan: Plan, settings: ClusterSettings, logs: Path, prefix: str) -> Access:
         """Start nothing; gives how to reach the scheduler.
 
-        Raises
-        ------
-        UsageError
-            If the scheduler's file does not exist.
+        Raises UsageError if the scheduler's file does not exist.
         """
         file = Path(settings.scheduler_file) if settings.scheduler_file else None
         if file and not file.exists():

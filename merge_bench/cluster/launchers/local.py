@@ -2,13 +2,108 @@
 
 from __future__ import annotations
 
-from merge_bench.cluster.base import Launcher, LauncherKind
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from merge_bench.cluster import signals
+from merge_bench.cluster.base import Access, ClusterSettings, Command, Exited, Launcher, LauncherKind
+from merge_bench.cluster.supervisor import Child, end_all, tail
+from merge_bench.config.allowed_transports import SHARED_MEMORY, allowed
+from merge_bench.config.installation import search_path
+from merge_bench.errors import Caution, LaunchFailed, say
+
+if TYPE_CHECKING:
+    from merge_bench.merge.plan import Plan
+
+LOOPBACK_ADDRESS = "127.0.0.1"
+CODE = "shared-memory-first"
+REMEDY = "set UCX_TLS without shared memory in the config: UCX_TLS=rc,self for RDMA, else UCX_TLS=tcp,self"
+STOP_SECONDS = 10.0  # for killed processes to be gone: freeing much memory takes a while
 
 
-def _make() -> Launcher:
-    from merge_bench.cluster.start_locally import LocalLauncher
+class LocalLauncher(Launcher):
+    """All processes run on this machine and bind to one interface of it, by default loopback.
 
-    return LocalLauncher()
+    It pins no cores: the kernel places workers of one host well, and figures stay comparable with earlier ones.
+    """
+
+    name = "local"
+
+    def __init__(self) -> None:
+        self._started: dict[str, tuple[Child, str, Path]] = {}  # with its host and its log, by role
+
+    def commands(self, plan: Plan, settings: ClusterSettings) -> list[Command]:
+        return self._commands(plan, settings, "SCRATCH")
+
+    def start(self, plan: Plan, settings: ClusterSettings, logs: Path, prefix: str) -> Access:
+        """Start scheduler and workers at once; workers find the scheduler through its file.
+
+        Raises LaunchFailed if the interface does not exist any more, or has lost its address.
+        """
+        access = self.make_scratch(plan)
+        base = {**os.environ, **search_path(os.environ), "MERGE_BENCH_PARENT": str(os.getpid())}
+        try:
+            commands = self._commands(plan, settings, str(self.scratch))
+        except LookupError as error:
+            raise LaunchFailed(str(error)) from error
+        for command in commands:
+            log = logs / f"{prefix}{command.role}.log"
+            with signals.deferred():
+                child = Child(command.argv, environment={**base, **command.environment}, log=log)
+                self._started[command.role] = child, command.host, log
+        return access
+
+    def placed(self) -> Mapping[str, str]:
+        return {role: host for role, (_, host, _) in self._started.items()}
+
+    def cautions(self, settings: ClusterSettings) -> list[Caution]:
+        """If an interface was named: whether UCX may use shared memory, which it prefers to any interface."""
+        from merge_bench.cluster.dask_commands import LOOPBACK
+
+        config = {**os.environ, **settings.environment}
+        if settings.interface in (None, LOOPBACK) or not SHARED_MEMORY & allowed(config.get("UCX_TLS", "all")):
+            return []
+        what = "UCX uses shared memory between workers on the same host, so little or no data goes over"
+        return [Caution(CODE, f"{what} {settings.interface}", REMEDY)]
+
+    def exited(self) -> list[Exited]:
+        return [
+            Exited(role, host, child.pid, status, tail(log))
+            for role, (child, host, log) in self._started.items()
+            if (status := child.poll()) is not None
+        ]
+
+    def tail(self, role: str) -> str:
+        return tail(self._started[role][2]) if role in self._started else ""
+
+    def stop(self) -> None:
+        """End every process, children of theirs included, and remove the scratch folder.
+
+        A kill does no harm to workers: their data is in memory, and results are in the driver's files.
+        """
+        for child in end_all([child for child, _, _ in self._started.values()], STOP_SECONDS):
+            say(f"process {child.pid} was killed and has not ended yet")
+        self._started = {}
+        super().stop()
+
+    def _commands(self, plan: Plan, settings: ClusterSettings, scratch: str) -> list[Command]:
+        from merge_bench.cluster import dask_commands
+        from merge_bench.cluster.dask_commands import LOOPBACK
+        from merge_bench.host import gpu, network
+
+        interface = settings.interface or LOOPBACK
+        address = network.address(interface) if settings.interface else LOOPBACK_ADDRESS
+        rdma = tuple(network.rdma_devices(interface))
+        place = dask_commands.Place(socket.gethostname(), scratch, interface, address, rdma)
+        visible = gpu.visible_gpus() if plan.device_memory else ()
+        pins = {}
+        for number in range(plan.workers):
+            name = network.gpu_name(visible, number // settings.workers_per_gpu) if plan.device_memory else None
+            pins[number] = network.Pin((), name, rdma, name is None or gpu.has_own_memory(name))
+        return dask_commands.processes(plan, settings, place, pins, settings.environment, os.environ, plan.threads)
 
 
-LAUNCHER = LauncherKind(name="local", help="Processes on this machine.", place=1, starts_here=True, make=_make)
+LAUNCHER = LauncherKind(name="local", help="Processes on this machine.", place=1, starts_here=True, make=LocalLauncher)

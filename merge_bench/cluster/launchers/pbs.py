@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from merge_bench.cluster.base import Batch, LauncherKind
-from merge_bench.cluster.hosts import HostSpec
-from merge_bench.cluster.hosts_file import is_host_name
-from merge_bench.cluster.openssh import ssh
+from merge_bench.cluster.hosts import HostSpec, is_host_name
+from merge_bench.cluster.launchers.ssh import ssh
 from merge_bench.config.files import read_regular
 from merge_bench.errors import UsageError
 
@@ -36,10 +35,7 @@ DIRECTIVES = """\
 def allocated_hosts(environ: Mapping[str, str]) -> tuple[HostSpec, ...]:
     """The hosts of ``PBS_NODEFILE``; it names a host once for each of its processes.
 
-    Raises
-    ------
-    UsageError
-        If this process does not run inside a job, or the node file cannot be read.
+    Raises UsageError if this process does not run inside a job, or the node file cannot be read.
     """
     file = environ.get("PBS_NODEFILE")
     if not file:

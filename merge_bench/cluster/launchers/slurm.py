@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 
 from merge_bench.cluster.base import Batch, ClusterSettings, LauncherKind
-from merge_bench.cluster.hosts import HostSpec
-from merge_bench.cluster.hosts_file import is_host_name
+from merge_bench.cluster.hosts import HostSpec, is_host_name
 from merge_bench.errors import UsageError, first_line
 
 DIRECTIVES = """\
@@ -31,26 +31,24 @@ DIRECTIVES = """\
 #SBATCH --output=merge-bench-%j.out
 """
 
+_SRUN = shlex.split(
+    "srun --overlap --nodes=1 --ntasks=1 --export=NONE --mem=0 --cpu-bind=none --kill-on-bad-exit=0 --unbuffered"
+    " --quiet --job-name=merge-bench"
+)
+
 
 def srun(host: HostSpec, command: Sequence[str], settings: ClusterSettings) -> tuple[str, ...]:
     """``srun … --nodelist HOST COMMAND``, with all of the node's cores and GPUs.
 
     Steps share the allocation's resources with each other; only SLURM's own variables reach the nodes.
     """
-    return (
-        "srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={host.name}", "--export=NONE", "--mem=0",
-        "--cpu-bind=none", "--kill-on-bad-exit=0", "--unbuffered", "--quiet", "--job-name=merge-bench",
-        *command,
-    )  # fmt: skip
+    return (*_SRUN, f"--nodelist={host.name}", *command)
 
 
 def allocated_hosts(environ: Mapping[str, str]) -> tuple[HostSpec, ...]:
     """The nodes of the allocation that this process runs in, with their tasks and GPUs as far as SLURM gives them.
 
-    Raises
-    ------
-    UsageError
-        If this process does not run inside an allocation, or ``scontrol`` fails.
+    Raises UsageError if this process does not run inside an allocation, or ``scontrol`` fails.
     """
     nodes = environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_NODELIST")
     if not environ.get("SLURM_JOB_ID") or not nodes:
@@ -75,9 +73,13 @@ def _expanded(nodes: str, path: str | None) -> tuple[tuple[str, ...], str]:
 
     try:
         done = subprocess.run(
-            ["scontrol", "show", "hostnames", nodes], capture_output=True, text=True, errors="replace", timeout=30,
+            ["scontrol", "show", "hostnames", nodes],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=30,
             check=False,
-        )  # fmt: skip
+        )
     except FileNotFoundError:
         return (), "there is no scontrol on the PATH"
     except (OSError, ValueError, subprocess.SubprocessError) as error:
@@ -98,13 +100,13 @@ def _gpus(environ: Mapping[str, str]) -> int | None:
 
 def _repeated(text: str, nodes: int) -> list[int]:
     """``4(x2),1`` → [4, 4, 1], the tasks of each of so many nodes; [] if it is something else."""
-    found: list[int] = []
+    counts: list[int] = []
     for part in filter(None, text.split(",")):
         match = re.fullmatch(r"([1-9]\d{0,3})(?:\(x(\d{1,6})\))?", part)
         if match is None or int(match[2] or 1) > nodes:
             return []
-        found += [int(match[1])] * int(match[2] or 1)
-    return found
+        counts += [int(match[1])] * int(match[2] or 1)
+    return counts
 
 
 def _inside(environ: Mapping[str, str]) -> bool:

@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
-from merge_bench.cluster.base import LauncherKind
-from merge_bench.cluster.hosts_file import read_hosts
-from merge_bench.cluster.openssh import ssh
+from merge_bench.cluster.base import ClusterSettings, LauncherKind
+from merge_bench.cluster.hosts import HostSpec, read_hosts
+
+# ssh asks no questions, since a run may be unattended, and refuses unknown hosts.
+_SETTINGS = (
+    "BatchMode=yes",
+    "StrictHostKeyChecking=yes",
+    "ServerAliveInterval=5",
+    "ServerAliveCountMax=3",
+    "ForwardAgent=no",
+    "ForwardX11=no",
+    "ClearAllForwardings=yes",
+)
+CONNECT_SECONDS = 10
+
+
+def ssh_client(settings: ClusterSettings) -> tuple[str, ...]:
+    file = ("-F", settings.ssh_config) if settings.ssh_config else ()
+    limit = f"ConnectTimeout={max(1, min(CONNECT_SECONDS, int(settings.start_timeout)))}"
+    return ("ssh", *file, "-T", *(word for setting in (*_SETTINGS, limit) for word in ("-o", setting)))
+
+
+def ssh(host: HostSpec, command: Sequence[str], settings: ClusterSettings) -> tuple[str, ...]:
+    """``ssh … HOST COMMAND``; the shell on the host gets the command as one quoted line."""
+    return (*ssh_client(settings), "--", host.name, f"exec {shlex.join(command)}")
+
 
 LAUNCHER = LauncherKind(
     name="ssh",

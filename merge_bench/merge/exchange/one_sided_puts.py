@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from merge_bench.config.libraries import loaded_library
+from merge_bench.config.files import loaded_library
 from merge_bench.errors import RunFailed
 from merge_bench.merge.jit import address_of, call, compiled
 

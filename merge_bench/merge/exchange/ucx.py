@@ -21,9 +21,6 @@ from typing import Any
 
 import numpy as np
 
-from merge_bench.config.libraries import loaded_library
-from merge_bench.records.schema import SizeRange
-
 # By default UCX handles SIGHUP for its debugger, and a closed terminal would no longer end a run.
 os.environ.setdefault("UCX_DEBUG_SIGNO", "0")
 
@@ -31,12 +28,14 @@ from ucxx._lib.arr import Array
 from ucxx._lib.libucxx import Feature, UCXAddress, UCXContext, UCXEndpoint, UCXWorker, UCXXTag
 from ucxx.exceptions import UCXError, UCXShmemSegmentError
 
+from merge_bench.config.files import loaded_library
 from merge_bench.errors import RunFailed
 from merge_bench.host.memory import shared_memory_problem
 from merge_bench.merge.exchange import DataPlane
 from merge_bench.merge.exchange.base import STALL_FACTOR, Abort, Exchange, Flight, Pending
 from merge_bench.merge.partition import runs_of
 from merge_bench.merge.plan import Plan
+from merge_bench.records.schema import SizeRange
 from merge_bench.units import plural_noun
 
 PLANE = DataPlane(
@@ -298,7 +297,12 @@ _OLD_NAMES = {"egr": "eager", "rndv": "rendezvous", "bcopy": "copy-in copy-out",
 
 
 def print_endpoint(handle: int) -> str:
-    """What `ucp_ep_print_info` prints for an endpoint; `handle` is the `ucp_ep_h` as an integer."""
+    """What `ucp_ep_print_info` prints for an endpoint; `handle` is the `ucp_ep_h` as an integer.
+
+    It reads existing tables, takes microseconds and changes nothing, so it is called on the endpoints that are
+    measured. (`UCX_PROTO_INFO` would have to be set before UCX starts, and writes to the log of every endpoint.) A
+    memory type is listed once something was sent from it.
+    """
     libc = ctypes.CDLL(None)
     open_stream, close_stream = libc.open_memstream, libc.fclose
     open_stream.restype = ctypes.c_void_p

@@ -3,6 +3,9 @@
 Of the plan only the path, the names and types of columns and the keys are used; its list of files is compared with what
 was found here, and never read. DuckDB sees each file as a link with a plain name in a temporary folder, so that no name
 can be taken for a pattern, for SQL or for a partition.
+
+In SQL dates, times, timestamps and durations are integers and text is bytes, so that neither units nor the limits of
+DuckDB's own types can change a value: its 64-bit timestamps know infinity, its text is UTF-8 only.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from merge_bench.merge.workload.synthetic import SyntheticSpec, parcel_bytes
 from merge_bench.probe.ranks import timed_loops
 from merge_bench.probe.ranks.messages import ExchangeRow, send
 from merge_bench.probe.ranks.osu_rules import LARGEST_MESSAGE
-from merge_bench.probe.ranks.rank_session import Rank
+from merge_bench.probe.ranks.rank import Rank
 from merge_bench.probe.shared.exchange_matrix import BLANK, Matrix, count_wrong, equal, fill, ring, rounds_of
 from merge_bench.units import format_bytes
 
@@ -50,12 +50,12 @@ def _measure(rank: Rank, loop: Any, frames: Sequence[Matrix], *, whole: bool) ->
 
     def seconds(rounds: int) -> np.ndarray[Any, Any]:
         """Of this rank in each round, all frames together."""
-        found = np.zeros((len(held), rounds))
-        for times, frame in zip(found, held, strict=True):
+        times_by_frame = np.zeros((len(held), rounds))
+        for times, frame in zip(times_by_frame, held, strict=True):
             rank.watch.touch()
             rank.comm.Barrier()
             timed_loops.check(loop(*frame.arguments, *frame.handles(rank), times, rank.done), f"{frame.largest} bytes")
-        total: np.ndarray[Any, Any] = found.sum(axis=0)
+        total: np.ndarray[Any, Any] = times_by_frame.sum(axis=0)
         return total
 
     quickest = rank.comm.allreduce(float(seconds(WARM_UPS).min()), op=MPI.MAX)
@@ -63,9 +63,9 @@ def _measure(rank: Rank, loop: Any, frames: Sequence[Matrix], *, whole: bool) ->
     before = seconds(rounds - 1) if rounds > 1 else np.zeros(0)
     for frame in held:  # so that bytes of an earlier round cannot pass the check
         frame.target[:] = BLANK
-    found = np.concatenate([before, seconds(1)])
+    seconds_by_round = np.concatenate([before, seconds(1)])
     wrong = rank.comm.allreduce(sum(frame.count_wrong() for frame in held))
-    every = rank.comm.gather((found.tolist(), rank.lanes()))
+    every = rank.comm.gather((seconds_by_round.tolist(), rank.lanes()))
     if every is not None:
         lanes = tuple(dict.fromkeys(lane for _, each in every for lane in each))
         matrices = [[list(row) for row in frame] for frame in frames]
@@ -88,7 +88,10 @@ class _Frame:
         for sizes in (self.sends, self.receives):
             if not self.whole and sum(sizes) // UNIT > LARGEST_MESSAGE:
                 raise RunFailed(f"MPI_Alltoallv cannot address {format_bytes(sum(sizes))}; use a smaller --chunk")
-        self.source, self.target = timed_loops.pages(sum(self.sends)), timed_loops.pages(sum(self.receives))
+        self.source, self.target = (
+            timed_loops.page_aligned_buffer(sum(self.sends)),
+            timed_loops.page_aligned_buffer(sum(self.receives)),
+        )
         for peer, message in self._messages(self.source, self.sends):
             fill(message, self.rank, peer, self.number)
         counts = [np.array(sizes, np.int64) // UNIT for sizes in (self.sends, self.receives)]
@@ -115,6 +118,5 @@ class _Frame:
         return [(peer, buffer[end - size : end]) for peer, (size, end) in enumerate(zip(sizes, ends, strict=True))]
 
     def count_wrong(self) -> int:
-        """Number of wrong bytes in what arrived."""
         arrived = self._messages(self.target, self.receives)
         return sum(count_wrong(message, peer, self.rank, self.number) for peer, message in arrived)

@@ -7,21 +7,21 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.progress import Progress
 from merge_bench.cluster import scratch, signals
-from merge_bench.cluster.environment import forwarded
-from merge_bench.cluster.host_agent_client import main_argv
+from merge_bench.cluster.dask_commands import forwarded
 from merge_bench.cluster.host_check import unused_rdma
 from merge_bench.cluster.launchers import launchers
+from merge_bench.cluster.start_on_hosts import main_argv
 from merge_bench.cluster.supervisor import tail
 from merge_bench.config.allowed_transports import requested
 from merge_bench.errors import Caution, LaunchFailed
-from merge_bench.probe.ranks import messages, mpirun, mpirun_messages
+from merge_bench.probe.ranks import messages, mpirun
 from merge_bench.probe.ranks.messages import ExchangeRow, Message, RankDescription, Row
-from merge_bench.probe.ranks.mpirun_process import Ranks
+from merge_bench.probe.ranks.mpirun import Ranks
 from merge_bench.probe.shared.placements import as_requested, placement
 from merge_bench.records.schema import Cluster, LaunchLine, ProbeLine, WarningLine, Worker
 from merge_bench.records.writer import CampaignWriter
@@ -35,16 +35,9 @@ long vector over a slow network may take as long as an iteration of a merge."""
 class RankSession:
     """The ranks of one launch: between `start` and `end` they measure.
 
-    Attributes
-    ----------
-    hosts
-        Hosts as mpirun names them, with the number of ranks on each.
-    workers
-        The ranks that were started last.
-    host_numbers
-        For each of them a number; ranks with equal numbers are on one host.
-    doing
-        What goes on, as the end of a sentence: part of error messages.
+    `hosts`: hosts as mpirun names them, with the number of ranks on each. `workers`: the ranks that were started last.
+    `host_numbers`: for each of them a number; ranks with equal numbers are on one host. `doing`: what goes on, as the
+    end of a sentence: part of error messages.
     """
 
     def __init__(self, job: Job, writer: CampaignWriter, progress: Progress, launch: int) -> None:
@@ -77,19 +70,27 @@ class RankSession:
             scratch.remove(self._scratch)
 
     def execute(
-        self, work: Mapping[str, Any], hosts: mpirun.Hosts | None = None, also: Mapping[str, str] | None = None,
-        *, ucx: bool = True,
-    ) -> Ranks:  # fmt: skip
+        self,
+        work: Mapping[str, Any],
+        hosts: mpirun.Hosts | None = None,
+        also: Mapping[str, str] | None = None,
+        *,
+        ucx: bool = True,
+    ) -> Ranks:
         """Start ranks for this work.
 
         `hosts`: where, if not on all; `also`: more variables for their environment; `ucx`: as of `mpirun.command`.
         """
         names = [name for name, _ in hosts or self.hosts]
         spec = {
-            **work, "limit": self.silence, "interface": self.settings.interface, "library": self.mpi.library,
-            "peers": names if len(names) > 1 else [], "names": sorted(self.settings.environment),
-        }  # fmt: skip
-        argv = main_argv("merge_bench.probe.ranks.rank_main", json.dumps(spec))
+            **work,
+            "limit": self.silence,
+            "interface": self.settings.interface,
+            "library": self.mpi.library,
+            "peers": names if len(names) > 1 else [],
+            "names": sorted(self.settings.environment),
+        }
+        argv = main_argv("merge_bench.probe.ranks.rank", json.dumps(spec))
         words = mpirun.command(self.mpi, hosts or self.hosts, self.settings, argv, str(self._scratch), also, ucx=ucx)
         environment = {**self.settings.environment, **(also or {})}
         with signals.deferred():
@@ -97,23 +98,13 @@ class RankSession:
             self._ranks.append(ranks)
         return ranks
 
-    @overload
-    def run(self, work: Mapping[str, Any], hosts: mpirun.Hosts | None = None) -> Iterator[Row]: ...
-    @overload
     def run(
-        self, work: Mapping[str, Any], hosts: mpirun.Hosts | None = None, *, of: type[ReportedRow]
-    ) -> Iterator[ReportedRow]: ...
-    def run(self, work: Mapping[str, Any], hosts: mpirun.Hosts | None = None, *, of: type[Any] = Row) -> Iterator[Any]:
-        """Start ranks for this work; returns when they are up, and gives the rows that they report.
+        self, work: Mapping[str, Any], of: type[ReportedRow], hosts: mpirun.Hosts | None = None
+    ) -> Iterator[ReportedRow]:
+        """Start ranks for this work; returns when they are up, and gives the rows that they report, `of` one type.
 
-        `of`: the type of their messages.
-
-        Their warnings are recorded, and so is the launch when its first ranks are up.
-
-        Raises
-        ------
-        LaunchFailed
-            If ranks fail, fall silent, or end before they are done; while the rows are read, too.
+        Their warnings are recorded, and so is the launch when its first ranks are up. Raises LaunchFailed if ranks
+        fail, fall silent, or end before they are done; while the rows are read, too.
         """
         reported = self._work(self.execute(work, hosts), hosts or self.hosts)
         next(reported, None)
@@ -146,10 +137,7 @@ class RankSession:
     def listen(self, ranks: Ranks, first: float, silence: float) -> Iterator[str | Message]:
         """The messages of `ranks`, and all other lines, which are also logged.
 
-        Raises
-        ------
-        LaunchFailed
-            If a rank reports an error, or as `Ranks.lines`; says what was being done.
+        Raises LaunchFailed if a rank reports an error, or as `Ranks.lines`; says what was being done.
         """
         try:
             for line in ranks.lines(first, silence):
@@ -162,13 +150,16 @@ class RankSession:
             else:
                 return
         except LaunchFailed as error:
-            error.args = (f"{error}, {self.doing}{self._settings() if error.code == mpirun_messages.NO_UCX else ''}",)
+            error.args = (f"{error}, {self.doing}{self._settings() if error.code == mpirun.NO_UCX else ''}",)
             raise
         who = message.host if message.rank is None else f"rank {message.rank} on {message.host}"
         raise LaunchFailed(
-            f"{who}: {message.message}", host=message.host, rank=message.rank, log_tail=tail(ranks.log),
+            f"{who}: {message.message}",
+            host=message.host,
+            rank=message.rank,
+            log_tail=tail(ranks.log),
             code=message.code or "run-failed",
-        )  # fmt: skip
+        )
 
     def warn(self, caution: Caution) -> None:
         """Record a warning about this launch."""
@@ -181,12 +172,14 @@ class RankSession:
 
         `selected`: UCX's lanes; `also`: settings besides those of the environment; `figures`: other fields of the row.
         """
-        asked = requested(self.workers[0].environment)
+        settings = requested(self.workers[0].environment)
         fields = {
-            "placement": placement(self.workers), "ranks": [worker.rank for worker in self.workers],
-            "hosts": [worker.host for worker in self.workers], "requested": {**asked, **(also or {})},
-            "as_requested": as_requested(asked.get("UCX_TLS"), selected),
-        }  # fmt: skip
+            "placement": placement(self.workers),
+            "ranks": [worker.rank for worker in self.workers],
+            "hosts": [worker.host for worker in self.workers],
+            "requested": {**settings, **(also or {})},
+            "as_requested": as_requested(settings.get("UCX_TLS"), selected),
+        }
         return ProbeLine(launch=self.launch, method=method, selected=list(selected), **{**fields, **figures})
 
     def method(self) -> str:
@@ -203,26 +196,34 @@ class RankSession:
     def _up(self, reports: Sequence[RankDescription], hosts: mpirun.Hosts) -> None:
         """Take what the ranks report about themselves; record the launch at the first time."""
         first = not self.workers
-        self.workers = [each.worker for each in reports]
-        self.host_numbers = [each.host_number for each in reports]
+        self.workers = [report.worker for report in reports]
+        self.host_numbers = [report.host_number for report in reports]
         if first:
             scheduler = self.settings.launcher if launchers()[self.settings.launcher].batch is not None else None
             self.writer.write(
                 LaunchLine(
-                    launch=self.launch, config=self.job.config, plan=self.job.plan, block=self.job.block,
+                    launch=self.launch,
+                    config=self.job.config,
+                    plan=self.job.plan,
+                    block=self.job.block,
                     cluster=Cluster(launcher="mpirun", protocol="mpi", scheduler=scheduler, mpirun=self.mpi.mpirun),
-                    workers=self.workers, data_bytes=0, rows=0, startup_seconds=time.monotonic() - self._began,
+                    workers=self.workers,
+                    data_bytes=0,
+                    rows=0,
+                    startup_seconds=time.monotonic() - self._began,
                 )
-            )  # fmt: skip
-            for each in cautions(reports, hosts, {**forwarded(os.environ), **self.settings.environment}):
-                self.warn(each)
+            )
+            for report in cautions(reports, hosts, {**forwarded(os.environ), **self.settings.environment}):
+                self.warn(report)
         for worker in self.workers if self.mpi.kind == mpirun.OPEN_MPI else ():
             if not worker.ucx.lanes:
                 raise LaunchFailed(
                     f"on rank {worker.rank} ({worker.host}), MPI does not use UCX: OMPI_MCA_pml is {worker.ucx.pml};"
                     " set OMPI_MCA_pml=ucx, and check UCX_TLS",
-                    host=worker.host, rank=worker.rank, code=mpirun_messages.NO_UCX,
-                )  # fmt: skip
+                    host=worker.host,
+                    rank=worker.rank,
+                    code=mpirun.NO_UCX,
+                )
 
 
 def cautions(reports: Sequence[RankDescription], hosts: mpirun.Hosts, config: Mapping[str, str]) -> list[Caution]:

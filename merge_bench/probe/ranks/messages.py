@@ -66,8 +66,6 @@ class ExchangeRow(_Message, frozen=True):
 
 
 class Warn(_Message, frozen=True):
-    """A warning about this launch."""
-
     caution: Caution
 
 
@@ -92,7 +90,6 @@ Message = Hello | Row | ExchangeRow | Warn | Error | Progress | Done
 
 
 def send(message: Message) -> None:
-    """Send one message to the driver."""
     with _lock:
         sys.stdout.write(json.dumps(msgspec.to_builtins(message)) + "\n")  # ASCII, whatever the locale
         sys.stdout.flush()
@@ -101,16 +98,13 @@ def send(message: Message) -> None:
 def parse(line: str) -> Message | None:
     """The message in a line; None if the line is none.
 
-    Raises
-    ------
-    msgspec.ValidationError
-        If a rank sends a message of another form.
+    Raises msgspec.ValidationError if a rank sends a message of another form.
     """
     if not line.startswith(f'{{"{KEY}"'):
         return None
     try:
-        found = json.loads(line)
+        content = json.loads(line)
     except ValueError:  # cut off
         return None
-    message: Message = msgspec.convert(found, Message)
+    message: Message = msgspec.convert(content, Message)
     return message

@@ -1,4 +1,7 @@
-"""Which mpirun fits mpi4py, and its command lines; `mpirun_messages` reads its output."""
+"""mpirun: which one fits mpi4py, its command lines, its process, and the error that its last output stands for.
+
+That output is of Open MPI (PRRTE since 5, ORTE before) or of MPICH.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +9,30 @@ import contextlib
 import functools
 import ipaddress
 import os
+import queue
 import re
+import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 from merge_bench.cluster.base import ClusterSettings
-from merge_bench.cluster.environment import forwarded
+from merge_bench.cluster.dask_commands import forwarded
 from merge_bench.cluster.hosts import place
 from merge_bench.cluster.launchers import launchers
-from merge_bench.cluster.openssh import client
-from merge_bench.errors import UsageError
+from merge_bench.cluster.launchers.ssh import ssh_client
+from merge_bench.cluster.supervisor import Child, tail
+from merge_bench.config.files import no_link
+from merge_bench.errors import LaunchFailed, UsageError
 from merge_bench.host import network
 from merge_bench.merge.plan import Plan
 
@@ -44,10 +54,34 @@ _LIBRARY_VERSION = (
     "from mpi4py import MPI; print(MPI.Get_library_version().replace(chr(0), ''))"
 )
 # Without InfiniBand Open MPI uses UCX only if any transport and device is allowed.
-_UCX = (
-    "--mca", "pml", "ucx", "--mca", "osc", "ucx", "--mca", "opal_common_ucx_tls", "any",
-    "--mca", "opal_common_ucx_devices", "any",
-)  # fmt: skip
+_UCX = shlex.split("--mca pml ucx --mca osc ucx --mca opal_common_ucx_tls any --mca opal_common_ucx_devices any")
+NO_UCX = "no-ucx"
+"""Code of a failure: the ranks could not send over UCX."""
+DIED, UNREACHABLE, NOT_STARTED = "worker-died", "host-unreachable", "program-not-started"
+OWN_MPIRUN = "if the program was built with another MPI, set --mpirun to the mpirun of that MPI"
+_ALARM = 14
+_KILLED = re.compile(r"process rank (\d+) with PID (\d+) on node (\S+) exited on signal (\d+)")
+_ENDED = re.compile(r"PID (\d+) RUNNING AT (\S+)[ =]+(?:EXIT CODE|KILLED BY SIGNAL): (\d+)")  # MPICH
+_STATUS = re.compile(r"Process name: \[\S+?,(\d+)\] Exit code: (\d+)")  # [[9881,1],1] before 5, [prterun-vm-7@1,1]
+_LOADER = re.compile(r"^(\S+): ((?:symbol lookup error|error while loading shared libraries): .*)$", re.MULTILINE)
+_EXECUTABLE = re.compile(r"Executable: (\S+) Node: (\S+)")
+_DAEMON = ("daemon failed to report back", "lost communication with", "unable to reliably start one or more daemons")
+_HOST_OF_DAEMON = re.compile(r"Remote host: (\S+)|Remote daemon: \S+ on node (\S+)")
+_SSH = re.compile(  # of ssh or the shell behind it, not of mpirun, whose lines begin with [host:pid]
+    r"^(?!\[)(?:ssh: .*|.*Host key verification failed.*|.*Permission denied.*|.*Connection .*"
+    r"|.*(?:orted|prted)\S* (?:command )?not found.*)$",
+    re.MULTILINE,
+)
+_HOST_OF_SSH = re.compile(  # Open MPI before 5 does not name the host
+    r"^Host key for (\S+) has changed|host key is known for (\S+) and|connect to host (\S+) port"
+    r"|Could not resolve hostname ([^\s:]+)|^(?:\S+@)?([^\s:@]+): Permission denied",
+    re.MULTILINE,
+)
+_WITHOUT_UCX = ("in the pml framework", "PML ucx cannot be selected", "ucp_ep_create(")
+_FRAME = re.compile(r"^-{20,}$")
+STOP_SECONDS = 5.0
+_POLL_SECONDS = 0.2
+_AFTER_END_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -74,43 +108,39 @@ def identify(text: str) -> tuple[str, str] | None:
     return None
 
 
-def find_mpi(asked: str | None = None, tool: str | None = None) -> Mpi:
-    """The mpirun that fits mpi4py: the one that was `asked` for, else the first of `candidates` that fits.
+def find_mpi(wanted: str | None = None, tool: str | None = None) -> Mpi:
+    """The mpirun that fits mpi4py: the one that was `wanted`, else the first of `candidates` that fits.
 
-    `tool`: the libmpi file that a tool under this mpirun loads.
-
-    Raises
-    ------
-    UsageError
-        If there is none, none fits, or the one that fits cannot send over UCX.
+    `tool`: the libmpi file that a tool under this mpirun loads. Raises UsageError if there is none, none fits, or the
+    one that fits cannot send over UCX.
     """
-    return _find(os.environ.get("PATH", ""), sys.prefix, os.environ.get("LD_LIBRARY_PATH", ""), asked, tool)
+    return _find(os.environ.get("PATH", ""), sys.prefix, os.environ.get("LD_LIBRARY_PATH", ""), wanted, tool)
 
 
 @functools.lru_cache(maxsize=8)
-def _find(path: str, prefix: str, libraries: str, asked: str | None, tool: str | None) -> Mpi:
+def _find(path: str, prefix: str, libraries: str, wanted: str | None, tool: str | None) -> Mpi:
     """As `find_mpi`; `libraries` is a parameter only because the answer depends on it."""
-    named = shutil.which(asked, path=path) if asked else None
-    if asked and named is None:
-        raise UsageError(f"--mpirun {asked}: program not found")
+    named = shutil.which(wanted, path=path) if wanted else None
+    if wanted and named is None:
+        raise UsageError(f"--mpirun {wanted}: program not found")
     unfit = []
     for mpirun in [os.path.abspath(named)] if named else candidates(path, prefix, tool):
-        known = identify(ask([mpirun, "--version"]) or "")
-        if known is None:
+        release = identify(ask([mpirun, "--version"]) or "")
+        if release is None:
             unfit.append(f"{mpirun} is neither Open MPI, MPICH nor Intel MPI")
             continue
         library = _library_beside(mpirun)
         loaded = ask([sys.executable, "-P", "-c", _LIBRARY_VERSION], {"MPI4PY_LIBMPI": library} if library else {})
-        if loaded is not None and identify(loaded) == known:
-            found = Mpi(*known, mpirun, library)
-            if found.kind == OPEN_MPI and not _can_use_ucx(mpirun):
+        if loaded is not None and identify(loaded) == release:
+            mpi = Mpi(*release, mpirun, library)
+            if mpi.kind == OPEN_MPI and not _can_use_ucx(mpirun):
                 raise UsageError(
-                    f"{mpirun} belongs to {found.name}, which was built without UCX (ompi_info lists no"
+                    f"{mpirun} belongs to {mpi.name}, which was built without UCX (ompi_info lists no"
                     f" pml ucx); {_OTHER}"
                 )
-            return found
+            return mpi
         theirs = " ".join(identify(loaded) or ("another MPI",)) if loaded is not None else "no MPI (missing or broken)"
-        unfit.append(f"{mpirun} is {' '.join(known)}, but mpi4py loads {theirs}")
+        unfit.append(f"{mpirun} is {' '.join(release)}, but mpi4py loads {theirs}")
     if not unfit:
         raise UsageError(f"there is no mpirun in {prefix}/bin or on PATH; {_REMEDY}")
     raise UsageError(f"no mpirun matches the MPI that mpi4py uses: {'; '.join(unfit)}; {_OTHER if named else _REMEDY}")
@@ -118,12 +148,12 @@ def _find(path: str, prefix: str, libraries: str, asked: str | None, tool: str |
 
 def candidates(path: str, prefix: str, tool: str | None = None) -> list[str]:
     """Every mpirun (else mpiexec): one whose libmpi is `tool`, then that of `prefix`/bin, then those on `path`."""
-    found: dict[str, str] = {}
+    programs: dict[str, str] = {}
     for folder in [f"{prefix}/bin", *path.split(os.pathsep)]:
-        each = next((file for name in _NAMES if (file := shutil.which(name, path=folder or "."))), None)
-        if each is not None:
-            found.setdefault(os.path.realpath(os.path.dirname(each)), os.path.abspath(each))
-    return sorted(found.values(), key=lambda mpirun: tool is None or not _has_library(mpirun, tool))
+        program = next((file for name in _NAMES if (file := shutil.which(name, path=folder or "."))), None)
+        if program is not None:
+            programs.setdefault(os.path.realpath(os.path.dirname(program)), os.path.abspath(program))
+    return sorted(programs.values(), key=lambda mpirun: tool is None or not _has_library(mpirun, tool))
 
 
 def _has_library(mpirun: str, file: str) -> bool:
@@ -153,9 +183,15 @@ def ask(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> st
 def output_of(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
     """What a program prints; raises as `subprocess.run` if it fails, cannot be started, or takes too long."""
     return subprocess.run(
-        argv, env={**os.environ, **as_root(), **(environment or {})}, capture_output=True, text=True,
-        stdin=subprocess.DEVNULL, timeout=_ASK_SECONDS, check=True, errors="replace",
-    ).stdout  # fmt: skip
+        argv,
+        env={**os.environ, **as_root(), **(environment or {})},
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=_ASK_SECONDS,
+        check=True,
+        errors="replace",
+    ).stdout
 
 
 def as_root() -> dict[str, str]:
@@ -167,10 +203,7 @@ def as_root() -> dict[str, str]:
 def check_hosts(mpi: Mpi, settings: ClusterSettings) -> None:
     """Check that this mpirun can start ranks on the hosts.
 
-    Raises
-    ------
-    UsageError
-        If a running cluster was named, or the hosts need something that this mpirun does not support.
+    Raises UsageError if a running cluster was named, or the hosts need something that this mpirun does not support.
     """
     if not launchers()[settings.launcher].owns_processes:
         raise UsageError("this probe starts its own ranks with mpirun; omit --scheduler-address and --scheduler-file")
@@ -197,9 +230,15 @@ def placed(plan: Plan, settings: ClusterSettings) -> Hosts:
 
 
 def command(
-    mpi: Mpi, hosts: Hosts, settings: ClusterSettings, argv: Sequence[str], scratch: str,
-    also: Mapping[str, str] | None = None, *, ucx: bool = True,
-) -> tuple[str, ...]:  # fmt: skip
+    mpi: Mpi,
+    hosts: Hosts,
+    settings: ClusterSettings,
+    argv: Sequence[str],
+    scratch: str,
+    also: Mapping[str, str] | None = None,
+    *,
+    ucx: bool = True,
+) -> tuple[str, ...]:
     """The command line that runs `argv` in every rank, with the config's variables and the driver's UCX settings.
 
     It has only names of variables (``-x NAME``); mpirun takes their values from its environment. `also`: more
@@ -209,23 +248,26 @@ def command(
     if mpi.kind != OPEN_MPI:  # its mpirun passes the whole environment on
         return (mpi.mpirun, "-n", str(ranks), *argv)
     names = sorted({*settings.environment, *forwarded(os.environ), *(also or {})})
+    places = ",".join(f"{name}:{count}" for name, count in hosts)
     return (
-        mpi.mpirun, "-n", str(ranks), "--host", ",".join(f"{name}:{count}" for name, count in hosts),
-        "--map-by", "slot", "--bind-to", "none", *(_UCX if ucx else ()), *_reach(mpi, settings, scratch),
-        *(word for name in names for word in ("-x", name)), *argv,
-    )  # fmt: skip
+        *(mpi.mpirun, "-n", str(ranks), "--host", places, "--map-by", "slot", "--bind-to", "none"),
+        *(_UCX if ucx else ()),
+        *_reach(mpi, settings, scratch),
+        *(word for name in names for word in ("-x", name)),
+        *argv,
+    )
 
 
 def _reach(mpi: Mpi, settings: ClusterSettings, scratch: str) -> list[str]:
     """The options by which mpirun's daemons reach each other: of PRRTE in Open MPI 5, of ORTE in 4."""
     new = int(mpi.version.partition(".")[0]) >= 5
-    found = [("prte_local_tmpdir_base", scratch)] if new else []  # ORTE refuses it if a site has set another
+    options = [("prte_local_tmpdir_base", scratch)] if new else []  # ORTE refuses it if a site has set another
     if settings.hosts and not launchers()[settings.launcher].mpirun_finds_hosts:
-        found.append(("plm_ssh_agent" if new else "plm_rsh_agent", " ".join(client(settings))))
+        options.append(("plm_ssh_agent" if new else "plm_rsh_agent", " ".join(ssh_client(settings))))
     range_ = subnet(settings.interface, [host.name for host in settings.hosts]) if settings.hosts else None
     if range_:
-        found.append(("prte_if_include" if new else "oob_tcp_if_include", range_))
-    words = [word for name, value in found for word in ("--prtemca" if new else "--mca", name, value)]
+        options.append(("prte_if_include" if new else "oob_tcp_if_include", range_))
+    words = [word for name, value in options for word in ("--prtemca" if new else "--mca", name, value)]
     if range_:
         words += ["--mca", "btl_tcp_if_include", range_]
     return words
@@ -237,17 +279,146 @@ def subnet(interface: str | None, peers: Sequence[str]) -> str | None:
     If this host has no such interface, or none was named, it is the network of the interface to the `peers`. None if
     none was named and some peer is in another network, in which its daemon would have no address here.
     """
-    known = psutil.net_if_addrs()
-    named = interface in known
+    interfaces = psutil.net_if_addrs()
+    named = interface in interfaces
     for name in [interface] if named else [network.towards(peer) for peer in peers]:
-        for entry in known.get(name or "", ()):
+        for entry in interfaces.get(name or "", ()):
             if entry.family == socket.AF_INET and entry.netmask:
-                found = ipaddress.ip_network(f"{entry.address}/{entry.netmask}", strict=False)
-                if named or not found.is_loopback:  # a name of this host may resolve to loopback
-                    return str(found) if interface or all(_lies_in(found, peer) for peer in peers) else None
+                candidate = ipaddress.ip_network(f"{entry.address}/{entry.netmask}", strict=False)
+                if named or not candidate.is_loopback:  # a name of this host may resolve to loopback
+                    return str(candidate) if interface or all(_lies_in(candidate, peer) for peer in peers) else None
     return None
 
 
 def _lies_in(subnet: ipaddress.IPv4Network | ipaddress.IPv6Network, peer: str) -> bool:
     address = network.address_of(peer)
     return address is not None and (address in subnet or address.is_loopback)
+
+
+def explain(text: str, status: int, silence: float, pids: Mapping[int, int] | None = None) -> LaunchFailed:
+    """The error for an mpirun that printed `text` and ended with `status`.
+
+    `silence`: seconds without progress after which a rank ends itself. `pids`: process ids that the ranks reported;
+    Open MPI 4 prints 0 for ranks on its own host.
+    """
+    error = _known(text, " ".join(text.split()), silence, pids or {})
+    if error is not None:
+        return error
+    ended = f"mpirun ended with status {status}" if status else "the ranks ended before the measurement was complete"
+    return LaunchFailed(ended + _first_line(text))
+
+
+def _known(text: str, flat: str, silence: float, pids: Mapping[int, int]) -> LaunchFailed | None:
+    """The error that known lines of mpirun stand for, the most telling first; `flat`: `text` in one line."""
+    if match := _LOADER.search(text):
+        return LaunchFailed(f"{match[1]} does not start ({match[2]}); {OWN_MPIRUN}", code=NOT_STARTED)
+    if match := _KILLED.search(flat):
+        rank, host, number = int(match[1]), match[3], int(match[4])
+        pid = int(match[2]) or pids.get(rank)
+        how = f"made no progress for {silence:g} s" if number == _ALARM else f"was killed by signal {number}"
+        who = f"rank {rank}" + (f" (process {pid})" if pid else "")
+        return LaunchFailed(f"{who} on {host} {how}", host=host, rank=rank, code=DIED)
+    if match := _ENDED.search(flat):
+        return LaunchFailed(
+            f"process {match[1]} on {match[2]} ended with status {match[3]} (an exit code or a signal number)",
+            host=match[2],
+            code=DIED,
+        )
+    if match := _EXECUTABLE.search(flat):
+        message = f"{match[1]} cannot be executed on {match[2]}; install it at the same path on every host"
+        return LaunchFailed(message, host=match[2], code=NOT_STARTED)
+    if any(words in flat for words in _DAEMON):
+        match = _HOST_OF_DAEMON.search(flat) or _HOST_OF_SSH.search(text)
+        named = next((name for name in match.groups() if name), None) if match else None
+        complaint = _SSH.search(text)
+        message = f"mpirun cannot reach {named or 'a host'}" + (f": {complaint[0].strip()}" if complaint else "")
+        return LaunchFailed(message, host=named, code=UNREACHABLE)
+    if any(words in flat for words in _WITHOUT_UCX):
+        match = re.search(r"Host: (\S+)", flat)
+        message = (
+            f"MPI ranks{f' on {match[1]}' if match else ''} cannot use UCX (pml ucx): UCX does not load, or has no"
+            " transport between the ranks"
+        )
+        return LaunchFailed(message, host=match[1] if match else None, code=NO_UCX)
+    if match := _STATUS.search(flat):
+        message = f"rank {match[1]} ended with status {match[2]}{_first_line(text)}"
+        return LaunchFailed(message, rank=int(match[1]), code=DIED)
+    return None
+
+
+def _first_line(text: str) -> str:
+    """The first line with words outside of mpirun's frames, else inside, after a colon; "" if there is none."""
+    inside: list[str] = []
+    framed = False
+    for line in (each.strip() for each in text.splitlines()):
+        if _FRAME.match(line):
+            framed = not framed
+        elif re.search(r"\w", line):
+            if not framed:
+                return f": {line}"
+            inside.append(line)
+    return f": {inside[0]}" if inside else ""
+
+
+class Ranks:
+    """One mpirun in a session of its own, and the lines that its ranks print.
+
+    `pids`: processes of the ranks, as soon as they have reported them.
+    """
+
+    def __init__(self, argv: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+        self.log = log
+        self.pids: dict[int, int] = {}
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._start = log.stat().st_size if log.exists() else 0
+        self._process = Child(
+            argv, environment={**os.environ, **as_root(), **environment}, log=log, stdout=subprocess.PIPE
+        )
+        threading.Thread(target=self._read, name="mpirun", daemon=True).start()
+
+    def lines(self, first: float, silence: float) -> Iterator[str]:
+        """Every line until mpirun ends; the first within `first` seconds, others within `silence` of the one before.
+
+        Raises LaunchFailed if nothing comes in that time, or mpirun ends with a status other than 0.
+        """
+        limit = first
+        heard = time.monotonic()
+        while True:
+            try:
+                line = self._lines.get(timeout=_POLL_SECONDS)
+            except queue.Empty:
+                # Its output stays open if a process that it started has outlived it.
+                line = "" if self._process.poll() is None or time.monotonic() - heard < _AFTER_END_SECONDS else None
+            if line is None:
+                break
+            if line:
+                heard, limit = time.monotonic(), silence
+                yield line
+            elif time.monotonic() - heard > limit:
+                raise LaunchFailed(f"the ranks reported nothing for {limit:g} s", log_tail=tail(self.log))
+        status = self._process.wait(STOP_SECONDS)
+        if status is None:
+            raise LaunchFailed("the ranks ended, but mpirun did not", log_tail=tail(self.log))
+        if status:
+            raise self.explained(status, silence)
+
+    def explained(self, status: int, silence: float) -> LaunchFailed:
+        """The error for mpirun's end, from its last output."""
+        printed = self.log.read_bytes()[self._start :].decode(errors="replace")
+        error = explain(printed, status, silence, self.pids)
+        error.log_tail = tail(self.log)
+        return error
+
+    def stop(self) -> None:
+        """End mpirun, which ends the ranks on every host; kill what is left of its session here."""
+        self._process.end(signal.SIGTERM, STOP_SECONDS)
+
+    def note(self, line: str) -> None:
+        """Write a line that is not a message into the log, where mpirun's own output is."""
+        with contextlib.suppress(OSError), open(self.log, "a", opener=no_link) as log:
+            log.write(line + "\n")
+
+    def _read(self) -> None:
+        for line in self._process.stdout:
+            self._lines.put(line.decode(errors="replace").strip())
+        self._lines.put(None)

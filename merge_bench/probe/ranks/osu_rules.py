@@ -106,7 +106,12 @@ def collective(count: int, average: float, least: float, most: float, *, ranks: 
     """The fields of a row of reduce-scatter: of a vector of `count` elements, and the ranks' times of an operation."""
     size = count * ELEMENT
     return {
-        "size": size, "count": count, "seconds": average, "seconds_min": least, "seconds_max": most,
+        "size": size,
+        "count": count,
+        "seconds": average,
+        "seconds_min": least,
+        "seconds_max": most,
         "bandwidth_bytes_per_second": bus_bandwidth(size, average, ranks),
-        "bandwidth_min": bus_bandwidth(size, most, ranks), "bandwidth_max": bus_bandwidth(size, least, ranks),
-    }  # fmt: skip
+        "bandwidth_min": bus_bandwidth(size, most, ranks),
+        "bandwidth_max": bus_bandwidth(size, least, ranks),
+    }

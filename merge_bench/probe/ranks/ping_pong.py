@@ -12,7 +12,7 @@ from merge_bench.errors import RunFailed
 from merge_bench.probe.ranks import osu_rules, timed_loops
 from merge_bench.probe.ranks.messages import Row, send
 from merge_bench.probe.ranks.osu_rules import Timed
-from merge_bench.probe.ranks.rank_session import Rank
+from merge_bench.probe.ranks.rank import Rank
 from merge_bench.probe.shared.sizes import parse_sizes
 
 
@@ -22,9 +22,9 @@ class Pair:
     def __init__(self, rank: Rank, largest: int) -> None:
         self.rank = rank
         self.first = rank.rank == 0
-        self.buffer, self.ack = timed_loops.pages(largest), np.zeros(64, np.uint8)
+        self.buffer, self.ack = timed_loops.page_aligned_buffer(largest), np.zeros(64, np.uint8)
         self.handles = timed_loops.handles(MPI.BYTE, rank.comm)
-        self.room = timed_loops.room(osu_rules.WINDOW)
+        self.room = timed_loops.request_buffers(osu_rules.WINDOW)
 
     def time(
         self, loop: Callable[..., int], size: int, iterations: int, incoming: np.ndarray[Any, Any] | None = None
@@ -35,9 +35,16 @@ class Pair:
         self.rank.comm.Barrier()
         began = MPI.Wtime()
         failed = loop(
-            self.buffer, arrivals, size, iterations, self.first, 1 - self.rank.rank, *self.handles, *self.room,
+            self.buffer,
+            arrivals,
+            size,
+            iterations,
+            self.first,
+            1 - self.rank.rank,
+            *self.handles,
+            *self.room,
             self.rank.done,
-        )  # fmt: skip
+        )
         elapsed = MPI.Wtime() - began
         timed_loops.check(failed, f"{size} bytes")
         return Timed(size, iterations, elapsed)
@@ -62,7 +69,7 @@ def run(rank: Rank) -> None:
 def _ping_pong(rank: Rank, sizes: tuple[int, ...]) -> Iterable[Result]:
     """Standard, then buffered sends: all sizes, then the delay of one byte."""
     pair = Pair(rank, sizes[-1])
-    asked = rank.spec["iterations"]
+    fixed_count = rank.spec["iterations"]
     room = bytearray(osu_rules.BUFFERED_MESSAGES * (sizes[-1] + MPI.BSEND_OVERHEAD))
     for name, function in (("std", "MPI_Send"), ("buff", "MPI_Bsend")):
         loop = timed_loops.ping_pong(function)
@@ -72,10 +79,10 @@ def _ping_pong(rank: Rank, sizes: tuple[int, ...]) -> Iterable[Result]:
         for size in sizes:
             warm = [pair.time(loop, size, osu_rules.WARM_UP) for _ in range(osu_rules.WARM_UPS)]
             quickest = min(timed.elapsed for timed in warm) / osu_rules.WARM_UP
-            iterations = asked or rank.comm.bcast(osu_rules.bounded_iterations(quickest))
+            iterations = fixed_count or rank.comm.bcast(osu_rules.bounded_iterations(quickest))
             timed = pair.time(loop, size, iterations)
             yield name, timed, timed.one_way, timed.both_ways_rate
-        timed = pair.time(loop, 1, asked or osu_rules.DELAYS)
+        timed = pair.time(loop, 1, fixed_count or osu_rules.DELAYS)
         yield f"{name}-delay", timed, timed.one_way, None
         if name == "buff":
             MPI.Detach_buffer()
@@ -84,14 +91,14 @@ def _ping_pong(rank: Rank, sizes: tuple[int, ...]) -> Iterable[Result]:
 def _osu(rank: Rank, sizes: tuple[int, ...]) -> Iterable[Result]:
     """Latency and bandwidth as the OSU micro-benchmarks define them."""
     pair = Pair(rank, sizes[-1])
-    asked, incoming = rank.spec["iterations"], timed_loops.pages(sizes[-1])
+    fixed_count, incoming = rank.spec["iterations"], timed_loops.page_aligned_buffer(sizes[-1])
     loop = timed_loops.ping_pong("MPI_Send")
     for size in sizes:
         pair.time(loop, size, osu_rules.loops_of_size(size, osu_rules.LATENCY_SKIPPED), incoming)
-        timed = pair.time(loop, size, asked or osu_rules.loops_of_size(size, osu_rules.LATENCY), incoming)
+        timed = pair.time(loop, size, fixed_count or osu_rules.loops_of_size(size, osu_rules.LATENCY), incoming)
         yield "osu_latency", timed, timed.one_way, None
-    stream = timed_loops.windows()
+    stream = timed_loops.bandwidth_loop()
     for size in sizes:
         pair.time(stream, size, osu_rules.loops_of_size(size, osu_rules.WINDOWS_SKIPPED), pair.ack)
-        timed = pair.time(stream, size, asked or osu_rules.loops_of_size(size, osu_rules.WINDOWS), pair.ack)
+        timed = pair.time(stream, size, fixed_count or osu_rules.loops_of_size(size, osu_rules.WINDOWS), pair.ack)
         yield "osu_bw", timed, timed.of_window, timed.window_rate

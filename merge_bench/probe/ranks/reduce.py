@@ -13,8 +13,8 @@ from mpi4py import MPI
 from merge_bench.errors import Caution, RunFailed
 from merge_bench.probe.ranks.messages import Row, Warn, send
 from merge_bench.probe.ranks.osu_rules import ELEMENT, OPERATIONS, OPERATIONS_SKIPPED, block_of, fitting, loops_of_count
-from merge_bench.probe.ranks.rank_session import Rank
-from merge_bench.probe.ranks.reduce_check import MOST_RANKS, contribute, count_wrong
+from merge_bench.probe.ranks.rank import Rank
+from merge_bench.probe.shared.exchange_matrix import MOST_RANKS, contribute, count_wrong_sums
 from merge_bench.units import format_bytes, format_count
 
 
@@ -47,7 +47,7 @@ def _measure(rank: Rank, name: str, loop: Any, block: int, source: Any, target: 
 
     ranks, count = rank.size, block * rank.size
     real, add, comm = timed_loops.handles(MPI.FLOAT, MPI.SUM, rank.comm)
-    room = timed_loops.room(ranks)
+    room = timed_loops.request_buffers(ranks)
 
     def times(iterations: int) -> float:
         """Mean seconds of an operation on this rank."""
@@ -62,7 +62,7 @@ def _measure(rank: Rank, name: str, loop: Any, block: int, source: Any, target: 
     mine[:] = -1  # so that results of the warm-up cannot pass the check
     iterations = rank.spec["iterations"] or loops_of_count(count, OPERATIONS)
     seconds = times(iterations)
-    wrong = rank.comm.allreduce(count_wrong(mine, block * rank.rank, ranks))
+    wrong = rank.comm.allreduce(count_wrong_sums(mine, block * rank.rank, ranks))
     every = rank.comm.allgather((seconds, rank.lanes()))
     if rank.rank == 0:
         lanes = tuple(dict.fromkeys(lane for _, each in every for lane in each))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from merge_bench.config.libraries import library_path
+from merge_bench.config.files import library_path
 from merge_bench.errors import RunFailed
 from merge_bench.merge.jit import address_of, call, compiled
 from merge_bench.probe.ranks.osu_rules import WINDOW
@@ -28,7 +28,6 @@ _MOST_STATUS_BYTES = 64  # of one MPI_Status; 24 in Open MPI, 20 in MPICH
 
 
 def _addresses(*names: str) -> Sequence[int]:
-    """The addresses of functions of libmpi."""
     return [address_of(_libmpi(), name) for name in names]
 
 
@@ -36,10 +35,7 @@ def _addresses(*names: str) -> Sequence[int]:
 def _libmpi() -> ctypes.CDLL:
     """The library that mpi4py has loaded into this process.
 
-    Raises
-    ------
-    OSError
-        If it cannot be found.
+    Raises OSError if it cannot be found.
     """
     path = library_path("libmpi") or library_path("libmpich")
     if path is None:
@@ -47,13 +43,13 @@ def _libmpi() -> ctypes.CDLL:
     return ctypes.CDLL(str(path))
 
 
-def room(count: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def request_buffers(count: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Memory for the handles and for the statuses of `count` requests."""
     status = max(MPI._sizeof(MPI.Status), _MOST_STATUS_BYTES)
     return np.zeros(count * MPI._sizeof(MPI.Request), np.uint8), np.zeros(count * status, np.uint8)
 
 
-def pages(size: int) -> np.ndarray[Any, Any]:
+def page_aligned_buffer(size: int) -> np.ndarray[Any, Any]:
     """A buffer that begins at a page, as in the OSU benchmarks; every page has been written to."""
     raw = np.zeros(size + PAGE, np.uint8)
     start = -raw.ctypes.data % PAGE
@@ -90,21 +86,36 @@ def _ping_pong(  # type: ignore[no-untyped-def]
     return 0
 
 
-def windows() -> Callable[..., int]:
+def bandwidth_loop() -> Callable[..., int]:
     """OSU's bandwidth test, a loop with the parameters of `ping_pong`'s.
 
     In each iteration 64 messages go one way, then a short one comes back. The first rank sends from `outgoing`, and the
     second receives into it; `incoming` is for the short one.
     """
     functions = _addresses("MPI_Isend", "MPI_Irecv", "MPI_Waitall", "MPI_Send", "MPI_Recv")
-    return partial(_windows, *functions, MPI._sizeof(MPI.Request))  # type: ignore[call-arg]
+    return partial(_bandwidth_loop, *functions, MPI._sizeof(MPI.Request))  # type: ignore[call-arg]
 
 
 @compiled
-def _windows(  # type: ignore[no-untyped-def]
-    isend, irecv, waitall, send, receive, width, buffer, ack, size, iterations, first, peer, byte, comm, requests,
-    statuses, done
-):  # pragma: no cover  # fmt: skip
+def _bandwidth_loop(  # type: ignore[no-untyped-def]
+    isend,
+    irecv,
+    waitall,
+    send,
+    receive,
+    width,
+    buffer,
+    ack,
+    size,
+    iterations,
+    first,
+    peer,
+    byte,
+    comm,
+    requests,
+    statuses,
+    done,
+):  # pragma: no cover
     address, answer = buffer.ctypes.data, ack.ctypes.data
     request, where = requests.ctypes.data, statuses.ctypes.data
     length, other = np.int32(size), np.int32(peer)
@@ -158,9 +169,24 @@ def rooted_reduces() -> Callable[..., float]:
 
 @compiled
 def _rooted_reduces(  # type: ignore[no-untyped-def]
-    ireduce, barrier, clock, waitall, width, element, source, target, block, iterations, real, add, comm, ranks,
-    requests, statuses, done
-):  # pragma: no cover  # fmt: skip
+    ireduce,
+    barrier,
+    clock,
+    waitall,
+    width,
+    element,
+    source,
+    target,
+    block,
+    iterations,
+    real,
+    add,
+    comm,
+    ranks,
+    requests,
+    statuses,
+    done,
+):  # pragma: no cover
     whole, mine = source.ctypes.data, target.ctypes.data
     request, where = requests.ctypes.data, statuses.ctypes.data
     inside = 0.0
@@ -230,6 +256,5 @@ def handles(*objects: Any) -> Sequence[np.signedinteger[Any]]:
 
 
 def check(failed: int, size: str) -> None:
-    """Raise `RunFailed` for an MPI error code other than 0."""
     if failed:
         raise RunFailed(f"MPI failed while sending messages of {size}: {MPI.Get_error_string(failed)}")

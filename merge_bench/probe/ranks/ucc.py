@@ -1,4 +1,4 @@
-"""ucc_perftest, if a site has it: where it is, its command line, and how to read its table and its trace.
+"""ucc_perftest, if a site has it: where it is, its command line, its table and its trace, and records of its lines.
 
 ``-b`` and ``-e`` are always the elements that a rank keeps. Before UCC 1.5 the printed count and size are those of a
 rank's part, since 1.5 those of the whole source vector; the bus bandwidth is always that of the source vector. Times
@@ -14,18 +14,27 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from merge_bench.errors import LaunchFailed, UsageError
-from merge_bench.probe.ranks.mpirun import ask, output_of
-from merge_bench.probe.ranks.mpirun_messages import OWN_MPIRUN
+from merge_bench.cluster import ucx_log
+from merge_bench.errors import Caution, LaunchFailed, UsageError
+from merge_bench.probe.ranks import mpirun
+from merge_bench.probe.ranks.mpirun import OWN_MPIRUN, ask, output_of
 from merge_bench.probe.ranks.osu_rules import (
     ELEMENT,
     OPERATIONS,
     OPERATIONS_SKIPPED,
+    REDUCE_SCATTER,
     block_of,
     bus_bandwidth,
+    collective,
     loops_of_count,
 )
+from merge_bench.units import format_count
+
+if TYPE_CHECKING:
+    from merge_bench.probe.ranks.launch import RankSession
+    from merge_bench.records.schema import ProbeLine
 
 TOOL, INFO = "ucc_perftest", "ucc_info"
 UCP, SHARP = "ucc-ucp", "ucc-sharp"
@@ -38,10 +47,13 @@ TRACE = {"UCC_COLL_TRACE": "INFO"}
 ENVIRONMENT = {
     UCP: {"UCC_CLS": "basic", "UCC_CL_BASIC_TLS": "ucp"},
     SHARP: {
-        "UCC_CLS": "basic", "UCC_CL_BASIC_TLS": "ucp,sharp", "ENABLE_SHARP_COLL": "1", "SHARP_COLL_ENABLE_SAT": "1",
+        "UCC_CLS": "basic",
+        "UCC_CL_BASIC_TLS": "ucp,sharp",
+        "ENABLE_SHARP_COLL": "1",
+        "SHARP_COLL_ENABLE_SAT": "1",
         "OMPI_MCA_coll_hcoll_enable": "0",  # hcoll would use up SHARP's resources
     },
-}  # fmt: skip
+}
 _ROW = re.compile(r"#?\s*(\d+)\s+(\d+)" + r"\s+(\d+(?:\.\d+)?)" * 6)
 _HEADING = re.compile(r"^#?\s*Count\s+Size\s+Time, us\s+(Bus )?Bandwidth, GB/s\s*$", re.MULTILINE)
 _COLLECTIVE = re.compile(r"^\s*Collective:", re.MULTILINE)
@@ -49,6 +61,19 @@ _VERSION = re.compile(r"UCC version=(\d+)\.(\d+)(?:\.(\d+))?")
 _LIBMPI = re.compile(r"^\s*libmpi\.so\S* => (/.*) \(0x", re.MULTILINE)
 _NOT_THERE = re.compile(r"\btl sharp is not available\b")
 _INIT = re.compile(r"coll_init: Reduce_scatter\b[^\n]*?src=\{[^,}]*, (\d+),[^\n]*\{([^{}]*)\}, team_id")
+SILENCE_FACTOR = 4.0
+"""ucc_perftest prints nothing while it repeats an operation."""
+NO_SHARP = "sharp-missing"
+"""Code of a warning."""
+_GET_SHARP = (
+    "use a UCC built with SHARP (HPC-X includes one) and a network whose switches support SHARP; set"
+    " UCC_LOG_LEVEL=debug to make ucc_perftest print what is missing"
+)
+_SEGMENTATION_FAULT = "killed by signal 11"
+_TWO_UCX = (
+    "; if UCC and MPI were built with different releases of UCX, set OMPI_MCA_pml=ob1 and OMPI_MCA_osc=^ucx to keep MPI"
+    " from loading UCX"
+)
 
 
 @dataclass(frozen=True)
@@ -87,67 +112,60 @@ class Chain:
 def find_tool() -> Tool:
     """The ucc_perftest on PATH.
 
-    Raises
-    ------
-    UsageError
-        If there is none, or its release is unknown: the meaning of its counts depends on it.
+    Raises UsageError if there is none, or its release is unknown: the meaning of its counts depends on it.
     """
     path = shutil.which(TOOL)
     if path is None:
         raise UsageError(f"{TOOL} is not on PATH; install UCC, or omit {UCP} and {SHARP} from --algorithms")
     beside = Path(path).with_name(INFO)
     info = str(beside) if beside.exists() else INFO
-    known, problem = None, "printed no version"
+    release, problem = None, "printed no version"
     try:
-        known = version(output_of([info, "-v"]))
+        release = version(output_of([info, "-v"]))
     except subprocess.CalledProcessError as error:
         problem = f"failed with status {error.returncode}"
     except subprocess.TimeoutExpired as error:
         problem = f"took longer than {error.timeout:g} s"
     except OSError as error:
         problem = f"cannot be started ({error.strerror})"
-    if known is None:
+    if release is None:
         # Without the version the element counts are ambiguous: UCC 1.5 changed which vector they describe.
         raise UsageError(
             f"the UCC version of {path} is unknown: `{info} -v` {problem}; repair this installation of UCC"
         )
-    return Tool(path, known, libmpi(ask(["ldd", path]) or ""))
+    return Tool(path, release, libmpi(ask(["ldd", path]) or ""))
 
 
 def libmpi(text: str) -> str | None:
-    """The MPI library in the output of ``ldd``."""
     match = _LIBMPI.search(text)
     return match[1] if match else None
 
 
 def version(text: str) -> tuple[int, ...] | None:
-    """The release in the output of ``ucc_info -v``."""
     match = _VERSION.search(text)
     return tuple(int(number) for number in match.groups() if number) if match else None
 
 
 def chains(counts: Sequence[int], ranks: int, iterations: int | None) -> list[Chain]:
     """The runs of ucc_perftest for whole vectors of `counts` elements; a run doubles from a first to a last block."""
-    found: list[Chain] = []
+    runs: list[Chain] = []
     for count in counts:
         block = block_of(count, ranks)
         often = iterations or loops_of_count(count, OPERATIONS)
         before = loops_of_count(count, OPERATIONS_SKIPPED)
-        last = found[-1] if found else None
+        last = runs[-1] if runs else None
         if last and last.blocks[-1] * 2 == block and (last.iterations, last.warm_up) == (often, before):
-            found[-1] = Chain((*last.blocks, block), often, before)
+            runs[-1] = Chain((*last.blocks, block), often, before)
         elif not last or last.blocks[-1] != block:
-            found.append(Chain((block,), often, before))
-    return found
+            runs.append(Chain((block,), often, before))
+    return runs
 
 
 def command(tool: Tool, chain: Chain, *, trace: bool) -> list[str]:
     """The command of one run; with `trace` each count is run once, to log what carries it."""
-    often = ("1", "0") if trace else (str(chain.iterations), str(chain.warm_up))
-    return [
-        tool.path, "-c", "reduce_scatter", "-F", "-d", "float32", "-o", "sum", "-m", "host",
-        "-b", str(chain.blocks[0]), "-e", str(chain.blocks[-1]), "-n", often[0], "-w", often[1],
-    ]  # fmt: skip
+    count, warm_up = (1, 0) if trace else (chain.iterations, chain.warm_up)
+    blocks = f"-b {chain.blocks[0]} -e {chain.blocks[-1]} -n {count} -w {warm_up}"
+    return [tool.path, *f"-c reduce_scatter -F -d float32 -o sum -m host {blocks}".split()]
 
 
 def parse_table(text: str) -> tuple[list[Printed], list[str]]:
@@ -155,7 +173,7 @@ def parse_table(text: str) -> tuple[list[Printed], list[str]]:
     heading = _HEADING.search(text)
     if heading is None:
         return [], ["its output has no table of times and bandwidths"]
-    found, damaged = [], []
+    rows, damaged = [], []
     for line in text[heading.end() :].splitlines():
         row = _ROW.fullmatch(line.strip())
         words = line.lstrip("# ").split()
@@ -163,12 +181,12 @@ def parse_table(text: str) -> tuple[list[Printed], list[str]]:
             count, size, numbers = int(words[0]), int(words[1]), [float(word) for word in words[2:]]
             if size == count * ELEMENT:
                 seconds, rates = (each / 1e6 for each in numbers[:3]), (each * 1e9 for each in numbers[3:])
-                found.append(Printed(count, size, tuple(seconds), tuple(rates), decimals))
+                rows.append(Printed(count, size, tuple(seconds), tuple(rates), decimals))
             else:
                 damaged.append(f"its line for {count} elements has a wrong size: {size} bytes")
         elif words and words[0].isdigit():
             damaged.append(f"its line for {words[0]} elements is incomplete: {line.strip()!r}")
-    return found, damaged
+    return rows, damaged
 
 
 def _decimals(words: Sequence[str]) -> tuple[int, int] | None:
@@ -176,8 +194,8 @@ def _decimals(words: Sequence[str]) -> tuple[int, int] | None:
 
     A number that was cut off has fewer.
     """
-    each = [len(word.partition(".")[2]) for word in words]
-    return (each[0], each[3]) if len(set(each[:3])) == len(set(each[3:])) == 1 else None
+    decimals = [len(word.partition(".")[2]) for word in words]
+    return (decimals[0], decimals[3]) if len(set(decimals[:3])) == len(set(decimals[3:])) == 1 else None
 
 
 def convention(table: Sequence[Printed], traced: Mapping[int, str], ranks: int, release: tuple[int, ...]) -> int:
@@ -189,9 +207,9 @@ def convention(table: Sequence[Printed], traced: Mapping[int, str], ranks: int, 
     both = (1, ranks)
     of_trace = {factor for factor in both if table and all(each.count * factor in traced for each in table)}
     fitting = [[factor for factor in both if _fits(each, factor, ranks)] for each in table]
-    for found in (of_trace, {factors[0] for factors in fitting if len(factors) == 1}):
-        if len(found) == 1:
-            return found.pop()
+    for factors_seen in (of_trace, {factors[0] for factors in fitting if len(factors) == 1}):
+        if len(factors_seen) == 1:
+            return factors_seen.pop()
     return 1 if release >= SOURCE_SIDE_SINCE else ranks
 
 
@@ -233,10 +251,99 @@ def why_no_sharp(text: str) -> str:
 def check_one_job(text: str, ranks: int) -> None:
     """Check that the ranks found each other.
 
-    Raises
-    ------
-    LaunchFailed
-        If each ran by itself: ucc_perftest is linked with another MPI than that of the mpirun.
+    Raises LaunchFailed if each ran by itself: ucc_perftest is linked with another MPI than that of the mpirun.
     """
     if len(_COLLECTIVE.findall(text)) > 1:
         raise LaunchFailed(f"{TOOL} ran as {ranks} separate jobs instead of one job of {ranks} ranks; {OWN_MPIRUN}")
+
+
+def measure_with_ucc(session: RankSession, name: str, counts: Sequence[int], iterations: int | None) -> list[str]:
+    """Run `name` at every count, and record each line that passes the checks.
+
+    Gives a message for each line that does not, and for missing counts. Raises LaunchFailed if it cannot be started, or
+    ends early; the lines before that are recorded.
+    """
+    tool, ranks = find_tool(), session.plan.workers
+    problems, warned = [], False
+    for chain in chains(counts, ranks, iterations):
+        trace: list[str] = []
+        printed: list[str] = []
+        _run(session, name, command(tool, chain, trace=True), TRACE, trace)
+        traced = "\n".join(trace)
+        try:
+            _run(session, name, command(tool, chain, trace=False), {}, printed)
+        finally:
+            lines, wrong = _records(session, name, tool, chain, traced, "\n".join(printed))
+            for line in lines:
+                session.writer.write(line)
+        problems += wrong
+        if not warned and any(line.test.endswith(SHARP_ASKED) for line in lines):
+            warned = True
+            message = (
+                f"reduce-scatter did not use SHARP, although {SHARP} requests it: {why_no_sharp(traced)};"
+                f" these rows are called “{UCP} {SHARP_ASKED}”"
+            )
+            session.warn(Caution(NO_SHARP, message, _GET_SHARP))
+    return problems
+
+
+def _records(
+    session: RankSession, name: str, tool: Tool, chain: Chain, trace: str, printed: str
+) -> tuple[list[ProbeLine], list[str]]:
+    """The records of a table, and messages for lines that are missing or contradict themselves.
+
+    Bandwidths are computed from size and time. A row is called ``ucc-sharp`` only if the trace shows that SHARP carried
+    it: UCC falls back to UCP silently.
+    """
+    ranks, layers = session.plan.workers, transport_layers(trace)
+    release = ".".join(str(number) for number in tool.version)
+    method = (
+        f"{TOOL} of UCC {release}, UCX {ucx_log.version(trace) or 'of unknown version'}, started by"
+        f" {session.mpi.name} ({session.mpi.mpirun}), results not verified"
+    )
+    table, problems = parse_table(printed)
+    factor = convention(table, layers, ranks, tool.version)
+    lines = []
+    for row in table:
+        if wrong := contradiction(row, factor, ranks):
+            problems.append(wrong)
+            continue
+        count = row.count * factor
+        layer, fields = layers.get(count), dict[str, Any](test=name)
+        if name == SHARP and "TL_SHARP" not in (layer or ""):
+            test = f"{UCP if layer else 'ucc'} {SHARP_ASKED}"
+            fields = {"test": test, "as_requested": False if layer else None}
+        lines.append(
+            session.line(
+                method,
+                ucx_log.to_others(trace),
+                also=ENVIRONMENT[name],
+                probe=REDUCE_SCATTER,
+                protocol=layer,
+                iterations=chain.iterations,
+                **collective(count, *row.seconds, ranks=ranks),
+                **fields,
+            )
+        )
+    if not problems:
+        counts = {line.count for line in lines}
+        missing = [block * ranks for block in chain.blocks if block * ranks not in counts]
+        problems += [f"it ended before the line for {format_count(count)} elements" for count in missing[:1]]
+    return lines, problems
+
+
+def _run(session: RankSession, name: str, argv: Sequence[str], more: Mapping[str, str], printed: list[str]) -> None:
+    """Start it in every rank; its output is added to `printed`."""
+    session.doing = f"while {TOOL} measured {name}"
+    session.progress.phase(f"{name}: {' '.join(argv[-8:])}")
+    ranks = session.execute({"execute": list(argv)}, also={**ENVIRONMENT[name], **more}, ucx=False)
+    limit = SILENCE_FACTOR * session.silence
+    try:
+        for line in session.listen(ranks, max(limit, session.settings.start_timeout), limit):
+            if isinstance(line, str):
+                printed.append(line)
+    except LaunchFailed as error:
+        if error.code == mpirun.DIED and _SEGMENTATION_FAULT in str(error):
+            error.args = (f"{error}{_TWO_UCX}",)
+        raise
+    check_one_job("\n".join(printed), session.plan.workers)

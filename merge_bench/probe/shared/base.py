@@ -1,35 +1,106 @@
-"""What the file of a probe declares. The command line imports this module, so it loads nothing slow."""
+"""What the file of a probe declares, and what its tests measure, with units for people.
+
+The command line imports this module, so it loads nothing slow.
+"""
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from merge_bench.config.option import OptionsT
 from merge_bench.config.options import RunOptions
-from merge_bench.probe.shared.measures import LATENCY_TEST, ONE_WAY, Measure
+from merge_bench.probe import probes
+from merge_bench.records.placements import ONE_HOST, TWO_HOSTS
 
 if TYPE_CHECKING:
     from merge_bench.campaign.make_plan import PlannedRun
     from merge_bench.campaign.planned_launches import Job
     from merge_bench.campaign.progress import Progress
     from merge_bench.errors import Caution
-    from merge_bench.probe.ranks.rank_session import Rank
+    from merge_bench.probe.ranks.mpirun import Mpi
+    from merge_bench.probe.ranks.rank import Rank
+    from merge_bench.records.probe_rows import Range, Row
     from merge_bench.records.writer import CampaignWriter
+
+_BANDWIDTH_WORDS = frozenset(("bw", "bibw", "bandwidth"))
+_LATENCY_WORDS = frozenset(("lat", "latency"))
+LATENCY_TEST, RATE_TEST, PING_PONG, COLLECTIVE = "latency", "bandwidth", "ping-pong", "collective"
+ALL_TO_ALL = "all-to-all"
+"""Kinds of tests."""
+_PLACEMENTS = {ONE_HOST: "one host", TWO_HOSTS: "two hosts"}
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A quantity of a row: its title, its unit for people, the SI value of one unit, and the row's field."""
+
+    title: str
+    unit: str
+    scale: float
+    field: str
+    less_is_better: bool = False
+
+    def of(self, row: Row | None) -> Range | None:
+        """The row's value in this unit; None if it was not measured."""
+        from merge_bench.records.probe_rows import Range
+
+        value: Range | None = getattr(row, self.field) if row is not None else None
+        if value is None:
+            return None
+        return Range(value.median / self.scale, value.low / self.scale, value.high / self.scale)
+
+
+ONE_WAY = Measure("Latency, one way", "µs", 1e-6, "seconds", less_is_better=True)
+TIME = Measure("Mean time of an operation", "µs", 1e-6, "seconds", less_is_better=True)
+RATE = Measure("Bandwidth", "MB/s", 1e6, "bandwidth")
+THROUGHPUT = Measure("Throughput", "MB/s", 1e6, "bandwidth")
+BUS = Measure("Bus bandwidth", "GB/s", 1e9, "bandwidth")
+WORKER_RATE = Measure("Bandwidth of a rank", "GB/s", 1e9, "bandwidth")
+SLOWEST = Measure("Time of the slowest rank", "µs", 1e-6, "seconds", less_is_better=True)
+
+
+def by_name(test: str, otherwise: str) -> str:
+    """The kind of a test by its name: ``tag_bw`` is a bandwidth test; `otherwise` if the name does not say."""
+    words = set(re.split(r"[^a-z0-9]+", test.lower()))
+    if words & _BANDWIDTH_WORDS:
+        return RATE_TEST
+    return LATENCY_TEST if words & _LATENCY_WORDS else otherwise
+
+
+def family(test: str) -> str:
+    """The common name of a latency and a bandwidth test: ``tag_lat``, ``tag_bw`` → ``tag``."""
+    words = [
+        word for word in re.split(r"([^A-Za-z0-9]+)", test) if word.lower() not in _BANDWIDTH_WORDS | _LATENCY_WORDS
+    ]
+    return "".join(words).strip("_- .") or test
+
+
+def kind_of(row: Row) -> str:
+    probe = probes().get(row.probe)
+    return by_name(row.test, otherwise=probe.other_tests if probe is not None else LATENCY_TEST)
+
+
+def measure_of(row: Row) -> Measure:
+    probe = probes().get(row.probe)
+    latency = probe.latency if probe is not None else ONE_WAY
+    measures = {RATE_TEST: RATE, PING_PONG: THROUGHPUT, COLLECTIVE: BUS, ALL_TO_ALL: WORKER_RATE}
+    return measures.get(kind_of(row), latency)
+
+
+def placed(placement: str) -> str:
+    """A placement in words: ``one-host`` → ``one host``."""
+    return _PLACEMENTS.get(placement, placement)
 
 
 class Probe:
     """A network measurement.
 
-    Attributes
-    ----------
-    name
-        The name of its kind.
-    exchange
-        Name of the data plane that workers load before they measure; None for none.
-    sweeps
-        Whether several numbers of workers may be given, each for launches of its own.
+    `name`: the name of its kind. `exchange`: name of the data plane that workers load before they measure; None for
+    none. `sweeps`: whether several numbers of workers may be given, each for launches of its own.
     """
 
     name: ClassVar[str]
@@ -57,19 +128,16 @@ class Probe:
     def prepare(self, prepared: PlannedRun) -> PlannedRun:
         """The same hosts and settings, with the workers that this measurement needs; by default all.
 
-        Raises
-        ------
-        UsageError
-            If there are too few hosts, or a tool is missing.
+        Raises UsageError if there are too few hosts, or a tool is missing.
         """
         return prepared
 
     def commands(self, prepared: PlannedRun) -> list[str]:
         """What a launch would start: for each process a line with its host, and one with its command."""
-        from merge_bench.cluster.launcher_choice import make_launcher
+        from merge_bench.cluster.launchers import make_launcher
 
-        found = make_launcher(prepared.settings).commands(prepared.plan, prepared.settings)
-        return [line for each in found for line in (f"# {each.role} on {each.host}", each.shown())]
+        commands = make_launcher(prepared.settings).commands(prepared.plan, prepared.settings)
+        return [line for each in commands for line in (f"# {each.role} on {each.host}", each.shown())]
 
     def usual_seconds(self, prepared: PlannedRun) -> float | None:
         """Seconds that a launch takes on two cores by default; None if that is not known, or depends on options."""
@@ -89,24 +157,63 @@ class Probe:
         raise NotImplementedError
 
 
+@dataclass(frozen=True, kw_only=True)
+class OverMpi(Probe):
+    """A measurement by ranks that mpirun starts; `mpirun_asked`: the value of ``--mpirun``."""
+
+    iterations: int | None
+    mpirun_asked: str | None = None
+
+    def tool_library(self) -> str | None:
+        """The libmpi of a tool that runs in the ranks, if there is one."""
+        return None
+
+    def mpi(self) -> Mpi:
+        """The MPI that starts the ranks; raises as `mpirun.find_mpi`."""
+        from merge_bench.probe.ranks import mpirun
+
+        return mpirun.find_mpi(self.mpirun_asked, self.tool_library())
+
+    def prepare(self, prepared: PlannedRun) -> PlannedRun:
+        """The same, if this MPI can start ranks on the hosts; raises as `mpirun.check_hosts`."""
+        from merge_bench.probe.ranks import mpirun
+
+        mpirun.check_hosts(self.mpi(), prepared.settings)
+        return prepared
+
+    def commands(self, prepared: PlannedRun) -> list[str]:
+        """The mpirun of the ranks; WORK and SCRATCH are known only when they start."""
+        from merge_bench.cluster.start_on_hosts import main_argv
+        from merge_bench.probe.ranks import mpirun
+
+        hosts = mpirun.placed(prepared.plan, prepared.settings)
+        argv = main_argv("merge_bench.probe.ranks.rank", "WORK")
+        words = mpirun.command(self.mpi(), hosts, prepared.settings, argv, "SCRATCH")
+        return ["# ranks on " + ", ".join(f"{name} ({count})" for name, count in hosts), shlex.join(words)]
+
+    def launch(self, job: Job, writer: CampaignWriter, progress: Progress, index: int) -> int:
+        """Start ranks, measure, and end them; gives the exit status."""
+        from merge_bench.campaign.launch import record_outcome
+        from merge_bench.probe.ranks.launch import RankSession
+
+        session = RankSession(job, writer, progress, index)
+        with record_outcome(job, writer, index, session) as outcome:
+            session.start(self.mpi())
+            self.measure(session)
+        return outcome.status
+
+
 @dataclass(frozen=True)
 class ProbeKind(Generic[OptionsT]):
     """What a file of `probe` declares.
 
-    Attributes
-    ----------
-    name, help
-        Name and help of the command; the name is also the one in the records.
-    options
-        Its options besides those that all probes share.
-    make
-        Makes the measurement from them and from what the command line gave of those of `run`. Raises UsageError.
-    other_tests
-        Kind of its tests whose names do not say bandwidth or latency (see `measures`); tables and charts depend on it.
-    latency
-        What its latency tests measure.
-    in_rank
-        What runs in each rank of a probe that mpirun starts.
+    - `name`, `help`: name and help of the command; the name is also the one in the records
+    - `options`: its options besides those that all probes share
+    - `make`: makes the measurement from them and from what the command line gave of those of `run`. Raises UsageError.
+    - `other_tests`: kind of its tests whose names do not say bandwidth or latency (see `by_name`); tables and charts
+      depend on it
+    - `latency`: what its latency tests measure
+    - `in_rank`: what runs in each rank of a probe that mpirun starts
     """
 
     name: str

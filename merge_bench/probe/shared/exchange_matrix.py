@@ -1,6 +1,8 @@
-"""What an all-to-all exchange sends: bytes for each pair, contents that can be checked, and the figures that follow.
+"""What collective operations send: contents that can be checked, and of all-to-all bytes for each pair, and figures.
 
-A matrix has a row for each sender and a column for each receiver, in bytes; its diagonal is what a rank keeps.
+A matrix has a row for each sender and a column for each receiver, in bytes; its diagonal is what a rank keeps. What
+reduce-scatter adds are small integers, so that every order of additions gives the same float32. They repeat after
+`VALUES` elements, and so do their sums.
 """
 
 from __future__ import annotations
@@ -23,6 +25,10 @@ SENDER, RECEIVER, FRAME = 31, 7, 101
 ROW_SECONDS, FEWEST_ROUNDS, MOST_ROUNDS = 0.5, 10, 1000
 BLANK = 0xFF
 """What buffers contain before a message arrives; no message has this byte."""
+VALUES, STEP = 61, 7  # one more than the largest contribution, and how contributions differ between ranks
+EXACT = 1 << 24  # integers up to here are exact in float32
+MOST_RANKS = EXACT // VALUES
+Vector = np.ndarray[Any, Any]
 
 
 def equal(size: int, ranks: int) -> list[list[int]]:
@@ -76,7 +82,6 @@ class Traffic:
 
     @classmethod
     def of(cls, frames: Sequence[Matrix]) -> Traffic:
-        """The traffic of an operation that exchanges these frames, one after the other."""
         total = np.sum([np.array(frame, np.int64) for frame in frames], axis=0)
         own = np.diagonal(total)
         return cls(*(tuple(map(int, each)) for each in (total.sum(1) - own, total.sum(0) - own, total.sum(1))))
@@ -112,11 +117,41 @@ def figures(traffic: Traffic, rounds: Sequence[Sequence[float]], limit: float | 
     seconds = median(max(each) for each in zip(*rounds, strict=True))
     means = [mean(each) for each in rounds]
     rate = [sent / seconds if seconds > 0 else None for sent in traffic.sent]
-    known = [each for each in rate if each is not None]
+    rates = [each for each in rate if each is not None]
     return {
-        "seconds": seconds, "seconds_mean": mean(means), "seconds_min": min(means), "seconds_max": max(means),
-        "bandwidth_bytes_per_second": mean(known) if known else None,
-        "bandwidth_min": min(known, default=None), "bandwidth_max": max(known, default=None),
-        "bus_bandwidth_bytes_per_second": mean(traffic.whole) / seconds * (ranks - 1) / ranks if known else None,
-        "busiest_bytes": traffic.busiest, "limit_bytes_per_second": limit,
-    }  # fmt: skip
+        "seconds": seconds,
+        "seconds_mean": mean(means),
+        "seconds_min": min(means),
+        "seconds_max": max(means),
+        "bandwidth_bytes_per_second": mean(rates) if rates else None,
+        "bandwidth_min": min(rates, default=None),
+        "bandwidth_max": max(rates, default=None),
+        "bus_bandwidth_bytes_per_second": mean(traffic.whole) / seconds * (ranks - 1) / ranks if rates else None,
+        "busiest_bytes": traffic.busiest,
+        "limit_bytes_per_second": limit,
+    }
+
+
+def contribute(vector: Vector, rank: int) -> None:
+    """Fill the vector of a rank; an element depends only on its index and the rank."""
+    rows, rest = _whole_values(vector)
+    rows[:] = _contributions(0, rank)
+    rest[:] = _contributions(0, rank)[: rest.size]
+
+
+def count_wrong_sums(block: Vector, first: int, ranks: int) -> int:
+    """Number of wrong elements in a block that begins at index `first` of the sum over all ranks."""
+    expected = np.sum([_contributions(first, rank) for rank in range(ranks)], axis=0)
+    rows, rest = _whole_values(block)
+    return int(np.count_nonzero(rows != expected) + np.count_nonzero(rest != expected[: rest.size]))
+
+
+def _contributions(first: int, rank: int) -> Vector:
+    """A rank's elements from index `first` on, until they repeat."""
+    return ((first + STEP * rank + np.arange(VALUES)) % VALUES).astype(np.float32)
+
+
+def _whole_values(vector: Vector) -> tuple[Vector, Vector]:
+    """Views of a vector: whole periods, one a row, and the elements after them."""
+    whole = vector.size // VALUES * VALUES
+    return vector[:whole].reshape(-1, VALUES), vector[whole:]

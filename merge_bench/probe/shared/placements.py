@@ -29,17 +29,13 @@ def placements_of(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else parse_names("--placement", text, PLACEMENTS)
 
 
-def places(prepared: PlannedRun, asked: tuple[str, ...] | None, *, both: bool = False) -> PlannedRun:
+def places(prepared: PlannedRun, requested: tuple[str, ...] | None, *, both: bool = False) -> PlannedRun:
     """The same plan with as many workers as the placements need: two on the first host, one or two on the second.
 
     `asked`: None for two-hosts where there are two, else one-host; with `both`, one-host also where there are two.
-
-    Raises
-    ------
-    UsageError
-        If there are too few hosts or workers.
+    Raises UsageError if there are too few hosts or workers.
     """
-    placements, hosts = _chosen(prepared, asked, both), prepared.settings.hosts
+    placements, hosts = _chosen(prepared, requested, both), prepared.settings.hosts
     if EVERY_PAIR in placements:
         if prepared.plan.workers < 2:
             raise UsageError("--placement every-pair needs at least two workers; use --workers 2 or more")
@@ -58,36 +54,36 @@ def places(prepared: PlannedRun, asked: tuple[str, ...] | None, *, both: bool = 
 
 
 def pairs(
-    prepared: PlannedRun, asked: tuple[str, ...] | None, hosts: list[str], *, both: bool = False
+    prepared: PlannedRun, requested: tuple[str, ...] | None, hosts: list[str], *, both: bool = False
 ) -> list[tuple[tuple[int, int], str]]:
     """Both ranks and the placement of each pair to measure. `hosts`: the host of each rank; others as of `places`."""
-    placements = _chosen(prepared, asked, both)
+    placements = _chosen(prepared, requested, both)
     every = [
         (pair, ONE_HOST if hosts[pair[0]] == hosts[pair[1]] else TWO_HOSTS)
         for pair in itertools.combinations(range(len(hosts)), 2)
     ]
     if EVERY_PAIR in placements:
         return every
-    found = [next((each for each in every if each[1] == placement), None) for placement in placements]
-    if None in found:
-        missing = placements[found.index(None)]
+    chosen = [next((each for each in every if each[1] == placement), None) for placement in placements]
+    if None in chosen:
+        missing = placements[chosen.index(None)]
         where = "on one host" if missing == ONE_HOST else "on different hosts"
         raise UsageError(
             f"--placement {missing} needs two workers {where}, but the cluster has no such pair; choose another"
             " --placement"
         )
-    return [each for each in found if each is not None]
+    return [each for each in chosen if each is not None]
 
 
-def pair_count(prepared: PlannedRun, asked: tuple[str, ...] | None, *, both: bool = False) -> int:
+def pair_count(prepared: PlannedRun, requested: tuple[str, ...] | None, *, both: bool = False) -> int:
     """How many pairs `pairs` gives; parameters as there."""
-    placements, workers = _chosen(prepared, asked, both), prepared.plan.workers
+    placements, workers = _chosen(prepared, requested, both), prepared.plan.workers
     return workers * (workers - 1) // 2 if EVERY_PAIR in placements else len(placements)
 
 
-def _chosen(prepared: PlannedRun, asked: tuple[str, ...] | None, both: bool) -> tuple[str, ...]:
-    if asked is not None:
-        return asked
+def _chosen(prepared: PlannedRun, requested: tuple[str, ...] | None, both: bool) -> tuple[str, ...]:
+    if requested is not None:
+        return requested
     if len(prepared.settings.hosts) < 2:
         return (ONE_HOST,)
     return (ONE_HOST, TWO_HOSTS) if both else (TWO_HOSTS,)

@@ -16,7 +16,6 @@ from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import Head, Job, add_config, in_blocks
 from merge_bench.campaign.progress import Labelled, Progress
 from merge_bench.campaign.run_options import refuse_more_launches
-from merge_bench.cluster.launchers import launchers
 from merge_bench.config.option import COMMAND_LINE
 from merge_bench.config.options import PROBE_OPTIONS, RunOptions, without_merge
 from merge_bench.errors import UsageError
@@ -33,12 +32,8 @@ RULE = "as measured on two cores"
 def prepare(probe: Probe, configs: Sequence[str | None], given: RunOptions) -> tuple[Head, list[Job]]:
     """Read every config (None: the built-in defaults) and plan its launches: 3 of each, and 1 on a running cluster.
 
-    `given`: what the command line gave, among it perhaps another number of launches.
-
-    Raises
-    ------
-    UsageError
-        If an option or a config is wrong, or `probe` needs other hosts.
+    `given`: what the command line gave, among it perhaps another number of launches. Raises UsageError if an option or
+    a config is wrong, or `probe` needs other hosts.
     """
     engine = engines.first(device_memory=probe.device_memory).name
 
@@ -48,15 +43,15 @@ def prepare(probe: Probe, configs: Sequence[str | None], given: RunOptions) -> t
     lines: list[Config] = []
     ready: list[tuple[PlannedRun, Config, dict[str, Any]]] = []
     for name in configs:
-        found = load(name, given, fixed, several=probe.sweeps)
-        add_config(lines, config_line(found[0]))
-        for sized, part in itertools.product(found, probe.parts):
+        variants = load(name, given, fixed, several=probe.sweeps)
+        add_config(lines, config_line(variants[0]))
+        for sized, part in itertools.product(variants, probe.parts):
             planned = part.prepare(replace(sized, warnings=(*sized.warnings, *probe.cautions())))
             ready.append((planned, lines[-1], _plan(probe, part, planned)))
     first, *_ = (prepared for prepared, _, _ in ready)
     if len({each.settings.results for each, _, _ in ready}) > 1:
         raise UsageError("the configs set different folders for results; choose one folder with --results")
-    running = not launchers()[first.settings.launcher].owns_processes
+    running = not first.launcher.owns_processes
     blocks = given.launches if given.source("launches") == COMMAND_LINE else 1 if running else REPETITIONS
     refuse_more_launches(first.settings.launcher, blocks * len(ready))
     plans: list[dict[str, Any]] = []
@@ -70,14 +65,14 @@ def prepare(probe: Probe, configs: Sequence[str | None], given: RunOptions) -> t
 
 
 def _plan(probe: Probe, part: Probe, prepared: PlannedRun) -> dict[str, Any]:
-    """What a part measures, as plain data for the records."""
     return {
-        "probe": probe.name, **part.describe(), **({"workers": prepared.plan.workers} if probe.sweeps else {}),
-    }  # fmt: skip
+        "probe": probe.name,
+        **part.describe(),
+        **({"workers": prepared.plan.workers} if probe.sweeps else {}),
+    }
 
 
 def _part(probe: Probe, head: Head, job: Job) -> Probe:
-    """The part of `probe` that a launch measures."""
     planned = head.plans[job.plan].items()
     return next(part for part in probe.parts if part.describe().items() <= planned)
 
@@ -89,7 +84,6 @@ def _named(head: Head, job: Job) -> str:
 
 
 def expected_time(probe: Probe, head: Head, jobs: Sequence[Job]) -> ExpectedTime:
-    """How long the launches of a campaign of `prepare` take."""
     results = jobs[0].prepared.settings.results
     return ExpectedTime(results, head.plans, lambda job: _part(probe, head, job).usual_seconds(job.prepared), RULE)
 
@@ -106,9 +100,15 @@ def dry_run(probe: Probe, head: Head, jobs: Sequence[Job]) -> str:
 
 
 def run(
-    probe: Probe, head: Head, jobs: Sequence[Job], progress: Progress, *, fresh: bool = False,
-    caller: Caller = UNTOUCHED, wait_for_quiet: float | None = None,
-) -> tuple[Path, int]:  # fmt: skip
+    probe: Probe,
+    head: Head,
+    jobs: Sequence[Job],
+    progress: Progress,
+    *,
+    fresh: bool = False,
+    caller: Caller = UNTOUCHED,
+    wait_for_quiet: float | None = None,
+) -> tuple[Path, int]:
     """Make the campaign, or resume it unless `fresh`; gives its folder and the exit status.
 
     `wait_for_quiet`: as of `make_campaign`.
@@ -121,6 +121,13 @@ def run(
     name = "-".join([f"probe-{probe.name}", *(line.name for line in head.configs)])
     settings = jobs[0].prepared.settings
     return make_campaign(
-        settings.results, name, head, jobs, launch, resume=not fresh, caller=caller, wait_for_quiet=wait_for_quiet,
+        settings.results,
+        name,
+        head,
+        jobs,
+        launch,
+        resume=not fresh,
+        caller=caller,
+        wait_for_quiet=wait_for_quiet,
         expected=expected_time(probe, head, jobs),
-    )  # fmt: skip
+    )

@@ -11,30 +11,23 @@ LARGEST = 1 << 34
 MOST = 10_000
 
 
-def parse_names(option: str, text: str, known: Collection[str]) -> tuple[str, ...]:
+def parse_names(option: str, text: str, allowed: Collection[str]) -> tuple[str, ...]:
     """Names of an option, without repeats.
 
-    Raises
-    ------
-    UsageError
-        If there is none, or one is not among the `known`.
+    Raises UsageError if there is none, or one is not among the `known`.
     """
     names = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
-    unknown = [name for name in names if name not in known]
+    unknown = [name for name in names if name not in allowed]
     if unknown or not names:
-        raise UsageError(f"{option} {text}: {', '.join(unknown)!r} is not one of {', '.join(known)}")
+        raise UsageError(f"{option} {text}: {', '.join(unknown)!r} is not one of {', '.join(allowed)}")
     return names
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:
     """Sizes in bytes, ascending and without repeats.
 
-    A part of the list is a size (``65536``, ``64k``), ``FIRST..LAST`` (doubling) or ``FIRST..LAST+STEP``.
-
-    Raises
-    ------
-    UsageError
-        If `text` has another form, or a value that is out of range.
+    A part of the list is a size (``65536``, ``64k``), ``FIRST..LAST`` (doubling) or ``FIRST..LAST+STEP``. Raises
+    UsageError if `text` has another form, or a value that is out of range.
     """
     return _parse("--sizes", text, parse_bytes, "1 byte to 16 GiB")
 
@@ -45,18 +38,18 @@ def parse_counts(text: str) -> tuple[int, ...]:
 
 
 def _parse(option: str, text: str, read: Callable[[str], int], limits: str) -> tuple[int, ...]:
-    found: set[int] = set()
+    values: set[int] = set()
     try:
         for part in text.split(","):
             for value in _expand(part.strip(), read):
                 if not 1 <= value <= LARGEST:
                     raise ValueError(f"{value} is out of range ({limits})")
-                found.add(value)
-                if len(found) > MOST:
+                values.add(value)
+                if len(values) > MOST:
                     raise ValueError(f"the list has more than {MOST:,} values")
     except ValueError as error:
         raise UsageError(f"{option} {text}: {error}") from None
-    return tuple(sorted(found))
+    return tuple(sorted(values))
 
 
 def _expand(part: str, read: Callable[[str], int]) -> Iterator[int]:

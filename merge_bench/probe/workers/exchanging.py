@@ -15,7 +15,6 @@ import numpy as np
 
 from merge_bench.merge.buffer_pool import BufferPool, align
 from merge_bench.merge.engines import gpu_memory
-from merge_bench.merge.engines.gpu_memory import DeviceBytes
 from merge_bench.merge.frame import Bytes
 from merge_bench.merge.worker import current_plugin
 from merge_bench.merge.workload.synthetic import SyntheticSpec, parcel_bytes
@@ -34,7 +33,6 @@ class Measured:
 
 
 def parcels(spec: SyntheticSpec, workers: int, rank: int) -> tuple[list[int], list[int]]:
-    """Bytes of this worker's parcels of both frames (`parcel_bytes`)."""
     return parcel_bytes(spec, rank, workers)
 
 
@@ -84,57 +82,41 @@ class Exchange(Protocol):
         """Exchange messages by peer; the result has the ``seconds`` until all are there."""
 
 
-class Store(Protocol):
-    """Memory for messages."""
+class OnHost:
+    """Memory for messages: host memory that is touched."""
 
     def rooms(self, sizes: Sequence[int]) -> list[Any]:
         """A message of each size; all of one call follow each other."""
-
-    def write(self, message: Any, fill_in: Callable[[Bytes], None]) -> None:
-        """Have `fill_in` write the contents."""
-
-    def read(self, message: Any) -> Bytes:
-        """The contents."""
-
-
-class OnHost:
-    """Messages in host memory that is touched."""
-
-    def rooms(self, sizes: Sequence[int]) -> list[Bytes]:
-        """As of `Store`."""
         pool = BufferPool()
         pool.reserve(sum(align(size) for size in sizes))
         return [pool.take(size) for size in sizes]
 
-    def write(self, message: Bytes, fill_in: Callable[[Bytes], None]) -> None:
-        """As of `Store`."""
+    def write(self, message: Any, fill_in: Callable[[Bytes], None]) -> None:
+        """Have `fill_in` write the contents."""
         fill_in(message)
 
-    def read(self, message: Bytes) -> Bytes:
-        """As of `Store`."""
-        return message
+    def read(self, message: Any) -> Bytes:
+        contents: Bytes = message
+        return contents
 
 
-class OnDevice:
-    """Messages in GPU memory, from the pool of a merge. A context is bound in this thread."""
+class OnDevice(OnHost):
+    """GPU memory, from the pool of a merge. A context is bound in this thread."""
 
-    def rooms(self, sizes: Sequence[int]) -> list[DeviceBytes]:
-        """As of `Store`, without gaps."""
+    def rooms(self, sizes: Sequence[int]) -> list[Any]:
         (whole,) = gpu_memory.allocate([sum(sizes)])
         ends = np.cumsum(sizes, dtype=np.int64).tolist()
         return [whole[end - size : end] for end, size in zip(ends, sizes, strict=True)]
 
-    def write(self, message: DeviceBytes, fill_in: Callable[[Bytes], None]) -> None:
-        """As of `Store`."""
-        made = np.empty(message.size, np.uint8)
-        fill_in(made)
-        gpu_memory.upload(made, message)
+    def write(self, message: Any, fill_in: Callable[[Bytes], None]) -> None:
+        content = np.empty(message.size, np.uint8)
+        fill_in(content)
+        gpu_memory.upload(content, message)
 
-    def read(self, message: DeviceBytes) -> Bytes:
-        """As of `Store`."""
-        found = np.empty(message.size, np.uint8)
-        gpu_memory.download(message, found)
-        return found
+    def read(self, message: Any) -> Bytes:
+        content = np.empty(message.size, np.uint8)
+        gpu_memory.download(message, content)
+        return content
 
 
 class Held:
@@ -144,12 +126,10 @@ class Held:
     """
 
     def __init__(
-        self, frames: Sequence[Matrix], rank: int, exchange: Exchange, store: Store, *, own: bool = False
+        self, frames: Sequence[Matrix], rank: int, exchange: Exchange, store: OnHost, *, own: bool = False
     ) -> None:
         self._rank, self._exchange, self._store, self._own = rank, exchange, store, own
-        self._frames = [
-            (self._rooms(frame[rank]), self._rooms([row[rank] for row in frame])) for frame in frames
-        ]  # fmt: skip
+        self._frames = [(self._rooms(frame[rank]), self._rooms([row[rank] for row in frame])) for frame in frames]
         for number, (sends, _) in enumerate(self._frames):
             for peer, message in sends.items():
                 store.write(message, functools.partial(fill, sender=rank, receiver=peer, frame=number))
@@ -173,7 +153,6 @@ class Held:
                 self._store.write(message, lambda room: room.fill(BLANK))
 
     def count_wrong(self) -> int:
-        """Number of wrong bytes in what arrived."""
         return sum(
             count_wrong(self._store.read(message), peer, self._rank, number)
             for number, (_, receives) in enumerate(self._frames)

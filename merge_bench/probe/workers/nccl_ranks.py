@@ -28,27 +28,22 @@ _FINE = (0, 7)  # ncclSuccess, ncclInProgress
 
 @dataclass(frozen=True)
 class Flight:
-    """Seconds of an exchange."""
-
     seconds: float
 
 
 def version() -> str:
     """Versions of NCCL and nccl4py.
 
-    Raises
-    ------
-    UsageError
-        If one of them is missing here.
+    Raises UsageError if one of them is missing here.
     """
-    found = _load().get_version()
-    if found.libnccl is None:
+    versions = _load().get_version()
+    if versions.libnccl is None:
         raise UsageError(
             "--backend nccl needs NCCL's library libnccl.so.2, which cannot be loaded; run: pip install"
             " nvidia-nccl-cu13, or with a CUDA 12 driver: pip install nvidia-nccl-cu12"
         )
-    library = str(found.libnccl).partition(" @ ")[0]  # without its path
-    return f"NCCL {library} through nccl4py {found.nccl4py}"
+    library = str(versions.libnccl).partition(" @ ")[0]  # without its path
+    return f"NCCL {library} through nccl4py {versions.nccl4py}"
 
 
 def new_id() -> bytes:
@@ -60,10 +55,10 @@ def new_id() -> bytes:
 
 def connect(ranks: int, identifier: bytes, rank: int) -> str:
     """Make this worker one of `ranks`; all call it at once. Gives `version`."""
-    found = version()
+    nccl = version()
     plugin = current_plugin()
     plugin.children[RANK] = NcclRank(ranks, identifier, rank, plugin.abort)
-    return found
+    return nccl
 
 
 def prepare(frames: Sequence[Matrix], rank: int) -> float:
@@ -93,9 +88,7 @@ class NcclRank:
         self._stream = gpu_memory.own_stream()
         (self._token,) = gpu_memory.allocate([1])
         with _translated("connect its ranks", abort):
-            self._communicator = self._nccl.Communicator.init(
-                ranks, rank, self._nccl.UniqueId.from_bytes(identifier)
-            )  # fmt: skip
+            self._communicator = self._nccl.Communicator.init(ranks, rank, self._nccl.UniqueId.from_bytes(identifier))
         threading.Thread(target=self._watch, name="nccl-watch", daemon=True).start()
 
     def barrier(self) -> None:
@@ -151,7 +144,6 @@ class NcclRank:
                 self._communicator.destroy()
 
     def end(self) -> None:
-        """Leave the communicator without waiting for others."""
         if not self._over.is_set():
             self._over.set()
             with contextlib.suppress(Exception):
@@ -165,7 +157,6 @@ def _joined(messages: Mapping[int, DeviceBytes]) -> DeviceBytes:
 
 
 def _load() -> Any:
-    """nccl4py."""
     try:
         import nccl.core
     except ImportError as error:

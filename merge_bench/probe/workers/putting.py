@@ -37,7 +37,7 @@ class Measured:
 
 
 def _ucx() -> UcxExchange:
-    """This worker's end of the data plane, as `steps.open_bare` has opened it."""
+    """This worker's end of the data plane, as `worker.open_bare` has opened it."""
     return cast("UcxExchange", current_plugin().exchange)
 
 
@@ -83,7 +83,7 @@ def put(target: int, window: Window, sizes: Sequence[tuple[int, int]]) -> list[M
     # If this is stopped, puts are in flight: their memory stays until the endpoints are closed (`release`).
     plugin.children[SOURCE] = held = _Held(Memory(context, window.length))
     memory, held.key = held.memory, puts.unpack_key(endpoint, window.key)
-    found = []
+    measured = []
     with _stoppable() as stop:
         for number, (size, count) in enumerate(sizes):
             for test in (TOGETHER, APART):
@@ -93,16 +93,23 @@ def put(target: int, window: Window, sizes: Sequence[tuple[int, int]]) -> list[M
                     loop = loops.together if test == TOGETHER else loops.apart
                     start = time.perf_counter()
                     status = loop(
-                        worker, endpoint, memory.address, size, window.address, held.key, times,
-                        parameters.ctypes.data, stop,
-                    )  # fmt: skip
+                        worker,
+                        endpoint,
+                        memory.address,
+                        size,
+                        window.address,
+                        held.key,
+                        times,
+                        parameters.ctypes.data,
+                        stop,
+                    )
                     seconds = time.perf_counter() - start
                     _check(status, f"this rank wrote to the memory of rank {target}")
                 _ucx().transfer({target: np.ones(1, np.uint8)}, {})
                 _ucx().transfer({}, {target: np.empty(1, np.uint8)})
-                found.append(Measured(test, size, count, seconds))
+                measured.append(Measured(test, size, count, seconds))
     release(SOURCE)
-    return found
+    return measured
 
 
 def release(end: str) -> None:
@@ -120,7 +127,6 @@ class _Held:
     key: int = 0
 
     def end(self) -> None:
-        """Free both."""
         if self.key:
             puts.drop_key(self.key)
         self.memory.free()
@@ -132,7 +138,6 @@ def _pattern(number: int, test: str) -> int:
 
 
 def _check(status: int, during: str) -> None:
-    """Raise `RunFailed` for a status other than 0 of a compiled loop."""
     if status == STOPPED:
         current_plugin().abort.check()
         raise RunFailed(f"the process that controls the run did not answer while {during}")

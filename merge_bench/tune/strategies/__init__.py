@@ -26,18 +26,9 @@ def _each_alone(space: Space, values: Sequence[Value]) -> int:
 class Strategy:
     """A way to search a space for the best candidate.
 
-    Attributes
-    ----------
-    name
-        As ``--strategy`` takes it.
-    help
-        One line of what it does.
-    place
-        Its position in lists.
-    tune
-        Searches; returns the candidate to confirm, the empty one if nothing is better than the baseline.
-    first_block
-        How many launches the first block takes, which is the largest. Raises UsageError if the space is too large.
+    `name`: as ``--strategy`` takes it. `help`: one line of what it does. `place`: its position in lists. `tune`:
+    searches; returns the candidate to confirm, the empty one if nothing is better than the baseline. `first_block`: how
+    many launches the first block takes, which is the largest. Raises UsageError if the space is too large.
     """
 
     name: str
@@ -51,5 +42,5 @@ class Strategy:
 def strategies() -> Mapping[str, Strategy]:
     """Every strategy by its name, in the order in which they are shown; the first is the default."""
     modules = (importlib.import_module(f"{__name__}.{each.name}") for each in pkgutil.iter_modules(__path__))
-    found: list[Strategy] = [module.STRATEGY for module in modules]
-    return {each.name: each for each in sorted(found, key=lambda each: (each.place, each.name))}
+    kinds: list[Strategy] = [module.STRATEGY for module in modules]
+    return {each.name: each for each in sorted(kinds, key=lambda each: (each.place, each.name))}

@@ -43,27 +43,27 @@ def tune(space: Space, values: Sequence[Value], evaluator: Evaluator, options: O
 def combinations(space: Space, values: Sequence[Value]) -> list[Candidate]:
     """The baseline first, then every set of values that can be combined.
 
-    Raises
-    ------
-    UsageError
-        If there are more than 256.
+    Raises UsageError if there are more than 256.
     """
     from merge_bench.tune.evaluator import Candidate
 
     by_setting: dict[str, list[Value | None]] = {}
     for value in values:
         by_setting.setdefault(value.setting, [None]).append(value)
-    found = []
+    candidates = []
     for chosen in itertools.product(*by_setting.values()):
         picked = [value for value in chosen if value is not None]
         if all(space.conflict(value, [other for other in picked if other is not value]) is None for value in picked):
-            found.append(Candidate.of(*picked))
-        if len(found) > MOST:
+            candidates.append(Candidate.of(*picked))
+        if len(candidates) > MOST:
             raise UsageError(f"the tuning space has more than {MOST} combinations; select fewer settings with --only")
-    return found
+    return candidates
 
 
 STRATEGY = Strategy(
-    "exhaustive", help="Measure every combination in every block; at most 256 combinations.", place=3, tune=tune,
+    "exhaustive",
+    help="Measure every combination in every block; at most 256 combinations.",
+    place=3,
+    tune=tune,
     first_block=lambda space, values: len(combinations(space, values)),
-)  # fmt: skip
+)

@@ -18,12 +18,12 @@ def tune(space: Space, values: Sequence[Value], evaluator: Evaluator, options: O
     from merge_bench.tune.search_steps import screen
 
     winners, _ = screen(values, evaluator, options)
-    found = Candidate()
+    combination = Candidate()
     for winner in winners:
         (value,) = winner.candidate.values
-        if space.conflict(value, found.values) is None:
-            found = found.with_value(value)
-    return found
+        if space.conflict(value, combination.values) is None:
+            combination = combination.with_value(value)
+    return combination
 
 
 STRATEGY = Strategy(

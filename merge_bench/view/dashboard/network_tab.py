@@ -11,7 +11,7 @@ import panel as pn
 
 from merge_bench.analysis import published
 from merge_bench.errors import MergeBenchError
-from merge_bench.probe.shared.measures import measure_of, placed
+from merge_bench.probe.shared.base import measure_of, placed
 from merge_bench.probe.shared.stored_rows import label_rows
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.probe_rows import Row

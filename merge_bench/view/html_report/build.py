@@ -12,7 +12,7 @@ from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.analysis.published import MergeResult, SettingEffect
 from merge_bench.analysis.verification_state import UNVERIFIED
 from merge_bench.errors import MergeBenchError
-from merge_bench.probe.shared.measures import ONE_WAY, PING_PONG, THROUGHPUT, kind_of, measure_of, placed
+from merge_bench.probe.shared.base import ONE_WAY, PING_PONG, THROUGHPUT, kind_of, measure_of, placed
 from merge_bench.probe.shared.stored_rows import label_rows
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.probe_rows import Row
@@ -97,8 +97,8 @@ def build(campaigns: Sequence[Campaign], references: References, defaults: Mappi
     if alarm:
         return report
     if not results:
-        found, decided = headline([source.document for source in sources], merges)
-        return replace(report, state=found, verified=state, decided=decided) if found else report
+        sentence, decided = headline([source.document for source in sources], merges)
+        return replace(report, state=sentence, verified=state, decided=decided) if sentence else report
     outcomes = (": ".join(filter(None, (letter(at, len(campaigns)), each.outcome))) for at, each in results.items())
     decided = all(each.winner is not None for each in results.values())
     return replace(report, state=". ".join(outcomes), verified=state, decided=decided)
@@ -270,7 +270,7 @@ def _runs(page: Page, sources: Sequence[Source], campaigns: Sequence[Campaign]) 
     confirmed = {step.config for source in sources for step in source.campaign.tuning if step.phase == "confirm"}
     first = [source for source in sources if source.run.config.name in confirmed]
     chosen = [*first, *(source for source in sources if source not in first)][:MOST_RUNS]
-    problems = {id(source): name for name, found in by_problem(sources).items() for source in found}
+    problems = {id(source): name for name, alike in by_problem(sources).items() for source in alike}
     if not sources:
         return
     page.section("Every run")
@@ -280,10 +280,10 @@ def _runs(page: Page, sources: Sequence[Source], campaigns: Sequence[Campaign]) 
         page.line(f"{left} more runs have no separate section; the tables above contain their numbers.", "dim")
     for source in sources:
         if source in chosen:
-            found = source.document
-            rate = found.throughput_bytes_per_second.median
+            document = source.document
+            rate = document.throughput_bytes_per_second.median
             notes = [f"{gib(rate)} GiB/s"] if rate is not None else []
-            notes += [f"limited by {found.bottleneck.what}"] if found.bottleneck else []
+            notes += [f"limited by {document.bottleneck.what}"] if document.bottleneck else []
             title = source.label + (f": {problems[id(source)]}" if len(set(problems.values())) > 1 else "")
             page.section(title, folded=True, note=", ".join(notes), inner=True)
             page.source = source_of([source.campaign], campaigns)
@@ -308,12 +308,12 @@ def _failures(page: Page, campaigns: Sequence[Campaign]) -> None:
 
 def _warnings(page: Page, campaigns: Sequence[Campaign], sources: Sequence[Source]) -> None:
     """All of them, folded, if the conclusion has only some."""
-    found = [caution for source in sources for caution in source.document.warnings]
-    found += [caution for campaign in campaigns if _is_probe(campaign) for caution in campaign.cautions]
-    each = dict.fromkeys(found)
-    if run_sections.too_many(list(each)):
-        page.section(run_sections.ALL_WARNINGS, folded=True, note=plural(len(each), "warning"))
-        run_sections.warnings(page, each, heading="")
+    cautions = [caution for source in sources for caution in source.document.warnings]
+    cautions += [caution for campaign in campaigns if _is_probe(campaign) for caution in campaign.cautions]
+    distinct = dict.fromkeys(cautions)
+    if run_sections.too_many(list(distinct)):
+        page.section(run_sections.ALL_WARNINGS, folded=True, note=plural(len(distinct), "warning"))
+        run_sections.warnings(page, distinct, heading="")
 
 
 def _failure(page: Page, failure: FailureLine, campaign: Campaign, name: str | None) -> None:

@@ -61,12 +61,10 @@ def _hosts(page: Page, workers: Sequence[Worker]) -> None:
     page.heading("Hosts")
     rows = []
     for host, mine in hosts.items():
-        ranks, known = sorted({worker.rank for worker in mine}), mine[0].hardware
-        described = (known.huge_pages, known.tcp_congestion_control)
-        counts = (known.cpu_model, known.cores_online, known.numa_nodes)
-        rows.append(
-            (host, _span(ranks), *map(cell, counts), gib(known.memory_bytes), cell(known.kernel), *map(cell, described))
-        )
+        ranks, hardware = sorted({worker.rank for worker in mine}), mine[0].hardware
+        counts = map(cell, (hardware.cpu_model, hardware.cores_online, hardware.numa_nodes))
+        settings = map(cell, (hardware.kernel, hardware.huge_pages, hardware.tcp_congestion_control))
+        rows.append((host, _span(ranks), *counts, gib(hardware.memory_bytes), *settings))
     headings = ("Host", "Ranks", "Processor", "Cores", "NUMA nodes", "Memory\n(GiB)", "Kernel", "Huge pages", "TCP")
     page.table(*by_row(headings, rows, (0, 1, 2, 6, 7, 8)))
 
@@ -75,15 +73,15 @@ def _devices(page: Page, workers: Sequence[Worker]) -> None:
     """GPUs and network devices by host."""
     rows: dict[tuple[str, str, str], None] = {}
     for worker in workers:
-        known = worker.hardware
-        for name, about in (known.interfaces or {}).items():
+        hardware = worker.hardware
+        for name, about in (hardware.interfaces or {}).items():
             if about.up:
                 speed = about.megabits_per_second
                 rate = f"{speed:,} Mbit/s" if speed is not None else "speed not known"
                 rows[worker.host, f"network {name}", f"{rate}, MTU {about.mtu}"] = None
-        for name in known.infiniband or ():
+        for name in hardware.infiniband or ():
             rows[worker.host, "InfiniBand", name] = None
-        for gpu in known.gpus or ():
+        for gpu in hardware.gpus or ():
             rows[worker.host, "GPU", _listed(msgspec.to_builtins(gpu))] = None
     if rows:
         page.heading("Devices")
@@ -134,5 +132,5 @@ def _span(ranks: Sequence[int]) -> str:
 
 def _listed(values: Mapping[str, object]) -> str:
     """``index 0, name H200, nvlink bus 2 4``: what is known."""
-    known = {name: _listed(value) if isinstance(value, Mapping) else value for name, value in values.items()}
-    return ", ".join(f"{name} {value}" for name, value in known.items() if value is not None)
+    texts = {name: _listed(value) if isinstance(value, Mapping) else value for name, value in values.items()}
+    return ", ".join(f"{name} {value}" for name, value in texts.items() if value is not None)

@@ -64,22 +64,22 @@ def sources_of(campaigns: Sequence[Campaign]) -> list[Source]:
 
     A tuning plans a confirmation at every size, and launches only those that it has a config and time for.
     """
-    found: list[Source] = []
+    sources: list[Source] = []
     looks: dict[str, int] = {}
     for at, (campaign, names) in enumerate(zip(campaigns, lettered(campaigns), strict=True)):
         short = letter(at, len(campaigns))
-        for each in names:
-            looks.setdefault(each, len(looks))
+        for config in names:
+            looks.setdefault(config, len(looks))
         for index, (name, run) in enumerate(zip(names, campaign.runs, strict=True)):
             if tunes(campaign) and not run.launches:
                 continue
             run_id = campaign.head.campaign_id + ("" if len(campaign.runs) == 1 else f"/{index}")
             mark = state_of(run, aggregate.counted(run)).mark
             label = f"{name} ({mark})" if mark else name
-            found.append(
+            sources.append(
                 Source(campaign, run, summarize_run(campaign, run, run_id), name, label, looks[name], short or "")
             )
-    return found
+    return sources
 
 
 def by_problem(sources: Sequence[Source]) -> dict[str, list[Source]]:
@@ -91,17 +91,17 @@ def by_problem(sources: Sequence[Source]) -> dict[str, list[Source]]:
             groups.append(mine := [])
         mine.append(source)
     problems = [problem(group[0].run) for group in groups]
-    names = dict.fromkeys(name for one in problems for name in one)
-    known = {name: {one[name] for one in problems if name in one} for name in names}
-    varying = [name for name in names if name == "rows_per_chunk" or len(known[name]) > 1]
+    names = dict.fromkeys(name for values in problems for name in values)
+    values_of = {name: {values[name] for values in problems if name in values} for name in names}
+    varying = [name for name in names if name == "rows_per_chunk" or len(values_of[name]) > 1]
     files = [tables_of(group[0].run.plan) for group in groups]
-    short = [_short_title(one, varying, tables) for one, tables in zip(problems, files, strict=True)]
-    found: dict[str, list[Source]] = {}
-    for group, one, title in zip(groups, problems, short, strict=True):
+    short = [_short_title(values, varying, tables) for values, tables in zip(problems, files, strict=True)]
+    titled: dict[str, list[Source]] = {}
+    for group, values, title in zip(groups, problems, short, strict=True):
         if short.count(title) > 1:
-            title = ", ".join(_named_value(name, one[name]) for name in varying if name in one)
-        found.setdefault(title or "the tables", []).extend(group)
-    return found
+            title = ", ".join(_named_value(name, values[name]) for name in varying if name in values)
+        titled.setdefault(title or "the tables", []).extend(group)
+    return titled
 
 
 def _short_title(values: Mapping[str, str], varying: Sequence[str], tables: str) -> str:
@@ -127,14 +127,14 @@ def write_results(
         _table(page, metric, problems, beside)
         _note_missing_intervals(page, sources)
         _note_published(page, [each for each in published if each.metric == metric.title.lower()])
-        groups = [(name, [source.labelled for source in found]) for name, found in problems.items()]
+        groups = [(name, [source.labelled for source in runs]) for name, runs in problems.items()]
         page.chart(merge.rates(metric, groups, published_bars(published, metric, sources)))
     whole = page.source
-    for name, found in problems.items():
+    for name, runs in problems.items():
         page.heading(f"Every iteration: {name}" if len(problems) > 1 else "Every iteration")
-        shown = [each for each in campaigns if any(each is source.campaign for source in found)]
+        shown = [each for each in campaigns if any(each is source.campaign for source in runs)]
         page.source = source_of(shown, campaigns)
-        page.chart(merge.iterations([source.labelled for source in found], name if len(problems) > 1 else ""))
+        page.chart(merge.iterations([source.labelled for source in runs], name if len(problems) > 1 else ""))
     page.source = whole
 
 
@@ -153,8 +153,8 @@ def _table(
         return _measured(next((each for each in problems.get(name, ()) if each.label == label), None), metric)
 
     def printed(name: str, config: str) -> str:
-        found = (e for e in beside.get(name, ()) if (e.config, e.metric) == (config, _key(metric)))
-        return next((gib(each.value) for each in found), "")
+        values = (e for e in beside.get(name, ()) if (e.config, e.metric) == (config, _key(metric)))
+        return next((gib(each.value) for each in values), "")
 
     if len(labels) <= _MOST_COLUMNS:
         columns = [Column("Problem", names, text=True)]
@@ -178,12 +178,12 @@ def _measured(source: Source | None, metric: Metric) -> tuple[str, str, str]:
     """Median, interval and launches."""
     if source is None:
         return "", "", ""
-    found = source.document.bandwidth_bytes_per_second.spread
-    if metric is THROUGHPUT or found is None:
-        found = source.document.throughput_bytes_per_second
-    ends = f"{gib(found.ci95[0])} to {gib(found.ci95[1])}" if found.ci95 else ""
-    launches = 0 if found.median is None else source.document.measured.launches
-    return gib(found.median), ends, str(launches)
+    spread = source.document.bandwidth_bytes_per_second.spread
+    if metric is THROUGHPUT or spread is None:
+        spread = source.document.throughput_bytes_per_second
+    ends = f"{gib(spread.ci95[0])} to {gib(spread.ci95[1])}" if spread.ci95 else ""
+    launches = 0 if spread.median is None else source.document.measured.launches
+    return gib(spread.median), ends, str(launches)
 
 
 def _key(metric: Metric) -> str:
@@ -204,9 +204,9 @@ def _note_missing_intervals(page: Page, sources: Sequence[Source]) -> None:
 def _note_published(page: Page, shown: Sequence[MergeResult]) -> None:
     for source in dict.fromkeys(f"Published: {each.source}; {each.hardware}." for each in shown):
         page.line(source, "dim")
-    for note, found in grouped(shown, lambda each: each.note).items():
+    for note, noted in grouped(shown, lambda each: each.note).items():
         if note:
-            page.line(f"{', '.join(f'{each.config} {each.published}' for each in found)}: {note}.", "dim", indent=2)
+            page.line(f"{', '.join(f'{each.config} {each.published}' for each in noted)}: {note}.", "dim", indent=2)
 
 
 def published_bars(published: Sequence[MergeResult], metric: Metric, sources: Sequence[Source]) -> dict[str, list[Bar]]:
@@ -219,18 +219,18 @@ def _published_by_problem(published: Sequence[MergeResult]) -> dict[str, list[Me
     return grouped(published, lambda each: _named_value("rows_per_chunk", str(each.rows_per_chunk)))
 
 
-def _bars(found: Sequence[MergeResult], metric: Metric, looks: Mapping[str, int]) -> list[Bar]:
+def _bars(published: Sequence[MergeResult], metric: Metric, looks: Mapping[str, int]) -> list[Bar]:
     """Published bars, in the colour of the config of the same name."""
-    known = dict(looks)
+    colours = dict(looks)
     return [
         Bar(
             f"{each.config} (published)",
-            known.setdefault(each.config, len(known)),
+            colours.setdefault(each.config, len(colours)),
             each.value / GIB,
             remark=each.source,
             published=True,
         )
-        for each in found
+        for each in published
         if each.metric == _key(metric) and each.value is not None
     ]
 
@@ -252,20 +252,20 @@ def write_exchange_share(page: Page, sources: Sequence[Source], probes: Sequence
     if not measured or not sources:
         return
     page.section("Exchange and all-to-all")
-    found = [(source, share) for source in sources if (share := exchange_share.find(source.run, measured)) is not None]
-    if not found:
+    shares = [(source, share) for source in sources if (share := exchange_share.find(source.run, measured)) is not None]
+    if not shares:
         page.line(NONE)
         return
     headings = ("Run", "Workers", "All-to-all\n(GB/s a worker)", "measured with", "Exchange of\nthe merge (GB/s)")
-    rates = [(source.label, str(source.run.plan.workers), *_rates(share)) for source, share in found]
+    rates = [(source.label, str(source.run.plan.workers), *_rates(share)) for source, share in shares]
     page.table(*by_row((*headings, "of all-to-all"), rates, (0, 3)))
-    apart = [(source, share) for source, share in found if share.phase is not None]
+    apart = [(source, share) for source, share in shares if share.phase is not None]
     if apart:
         spent = ("Run", "Exchange\nphase (ms)", "at all-to-all\nrate (ms)", "slower\ntransfers (ms)")
         parts = [(source.label, *_parts(share)) for source, share in apart]
         page.table(*by_row((*spent, "waiting\n(ms)", "rest (ms)", "of all-to-all"), parts, (0,)))
         page.line(PARTS, "dim")
-    if len(apart) < len(found):
+    if len(apart) < len(shares):
         page.line("With --pipeline on, the exchange overlaps partition and join and has no phase of its own.", "dim")
 
 

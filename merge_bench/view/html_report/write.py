@@ -121,17 +121,17 @@ def _write_figures(report: Report, folder: Path) -> tuple[dict[int, str], list[s
     from merge_bench.view.report.content import Drawing
 
     drawings = [block for section in report.sections for block in section.blocks if isinstance(block, Drawing)]
-    found: dict[int, str] = {}
+    pictures: dict[int, str] = {}
     problems: list[str] = []
     for number, drawing in enumerate(drawings, 1):
         path = folder / f"figure-{number:02d}-{_slug(drawing.chart.title)}"
         try:
             for form in FORMS:
                 draw([drawing.chart], path.with_name(f"{path.name}.{form}"))
-            found[number] = str(path.with_name(f"{path.name}.png"))
+            pictures[number] = str(path.with_name(f"{path.name}.png"))
         except Exception as problem:  # a drawing must not cost the others, nor the report
             problems.append(f"{path.name}: {problem}")
-    return found, problems
+    return pictures, problems
 
 
 def _slug(title: str) -> str:

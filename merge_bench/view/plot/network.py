@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from merge_bench.probe.shared.measures import (
+from merge_bench.probe.shared.base import (
     ALL_TO_ALL,
     COLLECTIVE,
     LATENCY_TEST,
@@ -165,7 +165,7 @@ def spread(row: Row) -> Range | None:
     least, most = row.bandwidth_ranks
     if value is None or kind_of(row) != COLLECTIVE or least is None or most is None:
         return value
-    return Range(value.median, least / measure.one, most / measure.one)
+    return Range(value.median, least / measure.scale, most / measure.scale)
 
 
 def _panel(rows: Sequence[Row], lines: Sequence[_Line], measure: Measure, placement: str, *, log: bool) -> Chart:

@@ -66,12 +66,12 @@ def asked_for(csv_file: str | None, plots: Sequence[str], references: Sequence[s
 def print_references(*, as_json: bool) -> None:
     """The published network measurements that `--reference` can name, each with where it is from."""
     datasets = sorted(published.datasets().items())
-    known = {name: found.cite for name, found in datasets if found.kind == published.NETWORK}
+    citations = {name: found.cite for name, found in datasets if found.kind == published.NETWORK}
     if as_json:
-        print_document(ReferencesDocument(references=known))
+        print_document(ReferencesDocument(references=citations))
         return
-    width = max(map(len, known), default=0)
-    for name, cite in known.items():
+    width = max(map(len, citations), default=0)
+    for name, cite in citations.items():
         print(f"{name:{width}}  {cite}")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TextIO
 
 from merge_bench.errors import Caution
-from merge_bench.probe.shared.measures import (
+from merge_bench.probe.shared.base import (
     ALL_TO_ALL,
     BUS,
     COLLECTIVE,
@@ -71,20 +71,10 @@ def print_rows(
     file: TextIO | None = None,
     width: int | None = None,
 ) -> None:
-    """Print the tables of `rows` on `file` (standard output).
+    """Print the tables of `rows` on `file` (standard output); a terminal gets about 40 of many sizes, a pipe all.
 
-    Parameters
-    ----------
-    baseline
-        The config that the others are held against; speed-ups are ratios of medians, > 1 is better than it.
-    warnings
-        Shown below the tables, with their remedies.
-    remarks, records
-        Sentences for the end, and where the records are.
-    file
-        A terminal gets lines, and about 40 of many sizes; anything else plain aligned text with all of them.
-    width
-        Columns of a terminal; asked from it if not given.
+    `baseline`: the config that the others are held against, speed-ups are ratios of medians, > 1 is better than it;
+    `remarks`, `records`: sentences for the end, and where the records are.
     """
     with page_on(file, width) as page:
         write_rows(page, rows, baseline=baseline)
@@ -114,7 +104,7 @@ def print_summary(
         tables = grouped(rows, lambda row: (row.config, row.placement, row.ranks))
         for (config, placement, ranks), mine in tables.items():
             of = f", ranks {ranks[0]} and {ranks[1]}" if len(ranks) == 2 and len(tables) > 1 else ""
-            beside = [each for each in ucx if each.placement == placement]
+            beside = [row for row in ucx if row.placement == placement]
             _beside_ucx(page, f"{config}, {placed(placement)}{of}", mine, beside)
         if rows:
             method = rows[0].method.partition(", one message")[0]
@@ -125,8 +115,8 @@ def print_summary(
         write_warnings(page, warnings)
         for remark in remarks:
             page.line(remark)
-        for each in records:
-            page.unbroken(f"Records: {each}{elsewhere()}")
+        for path in records:
+            page.unbroken(f"Records: {path}{elsewhere()}")
 
 
 def write_rows(page: Page, rows: Sequence[Row], *, baseline: str | None = None) -> None:
@@ -164,9 +154,9 @@ def _conclusions(rows: Sequence[Row]) -> list[str]:
         of += [f"ranks {' and '.join(map(str, ranks))}"] if len(pairs) > 1 else []
         parts = []
         for measure, name, pick in ((RATE, "", max), (ONE_WAY, " one way", min)):
-            known = [row for row in mine if measure_of(row) is measure and measure.of(row) is not None]
-            if known:
-                row = pick(known, key=lambda each: each.size)
+            valued = [row for row in mine if measure_of(row) is measure and measure.of(row) is not None]
+            if valued:
+                row = pick(valued, key=lambda each: each.size)
                 parts.append(f"{_median(measure, row)} {measure.unit}{name} at {binary(row.size)}")
         lanes = dict.fromkeys(lane for row in mine for lane in row.selected)
         parts += [f"over {' and '.join(lanes)}"] if lanes else []
@@ -323,7 +313,7 @@ def _collective(page: Page, table: Table, base: Line | None) -> None:
 
 
 def _scaled(value: float | None, measure: Measure) -> str:
-    return number(None if value is None else value / measure.one)
+    return number(None if value is None else value / measure.scale)
 
 
 def _all_to_all(page: Page, table: Table, baseline: str | None) -> None:
@@ -336,23 +326,23 @@ def _all_to_all(page: Page, table: Table, baseline: str | None) -> None:
     sizes.append(Column("Mean size\n(B)" if uneven else "Size\n(B)", [f"{size:,}" for size, _ in points]))
 
     def at_points(line: Line) -> list[Row | None]:
-        known = {(row.size, row.count or 0): row for row in line.rows}
-        return [known.get(point) for point in points]
+        by_point = {(row.size, row.count or 0): row for row in line.rows}
+        return [by_point.get(point) for point in points]
 
     blocks = []
     for line in table.lines:
-        found, base = at_points(line), _held_against(line, table.lines, baseline)
-        shares = [None if row is None else row.link_share for row in found]
+        measured, base = at_points(line), _held_against(line, table.lines, baseline)
+        shares = [None if row is None else row.link_share for row in measured]
         columns = [
-            _medians(f"{line.label}\n(µs)", SLOWEST, found),
-            _medians(f"{line.label}\n(GB/s)", WORKER_RATE, found),
+            _medians(f"{line.label}\n(µs)", SLOWEST, measured),
+            _medians(f"{line.label}\n(GB/s)", WORKER_RATE, measured),
         ]
         if any(share is not None for share in shares):
             columns.append(Column("of link", [NULL if share is None else f"{share:.1%}" for share in shares]))
         if base is not None:
-            ratios = [_speed_up(WORKER_RATE, *pair, ratio) for pair in zip(at_points(base), found, strict=True)]
+            ratios = [_speed_up(WORKER_RATE, *pair, ratio) for pair in zip(at_points(base), measured, strict=True)]
             columns.append(Column(f"÷ {base.label}\n(GB/s)", ratios))
-        blocks.append([*columns, _marks(found)])
+        blocks.append([*columns, _marks(measured)])
     page.wide_table(sizes, *blocks)
 
 

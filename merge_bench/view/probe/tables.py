@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import groupby
 
 from merge_bench.probe.ranks.ucc import SHARP_ASKED
-from merge_bench.probe.shared.measures import ALL_TO_ALL, COLLECTIVE, PING_PONG, kind_of, placed
+from merge_bench.probe.shared.base import ALL_TO_ALL, COLLECTIVE, PING_PONG, kind_of, placed
 from merge_bench.records.probe_rows import Row
 from merge_bench.view.numbers import binary
 from merge_bench.view.report.content import Page, grouped
@@ -68,8 +68,8 @@ def tables_of(rows: Sequence[Row]) -> list[Table]:
     return [_table(found, by_pair=bool(key[1])) for key, found in groups.items()]
 
 
-def _same_test(one: Row, other: Row) -> bool:
-    return (one.probe, one.test, one.memory) == (other.probe, other.test, other.memory)
+def _same_test(row: Row, other: Row) -> bool:
+    return (row.probe, row.test, row.memory) == (other.probe, other.test, other.memory)
 
 
 def _key(row: Row, *, apart: bool, by_pair: bool) -> tuple[object, ...]:
@@ -167,18 +167,18 @@ def _sentences(rows: Sequence[Row]) -> list[tuple[str, str]]:
     """Sentences, each with its style."""
     first = rows[0]
     notes = [(f"{REMARK} {note}", "yellow") for note in dict.fromkeys(row.note for row in rows) if note]
-    asked = ", ".join(f"{name}={value}" for name, value in first.requested.items())
+    requested = ", ".join(f"{name}={value}" for name, value in first.requested.items())
     lanes = list(dict.fromkeys(lane for row in rows for lane in row.selected))
     if first.source is not None:
-        known = [(f"requested: {asked}", "dim")] if asked else []
-        known += [(f"selected: {', '.join(lanes)}", "dim")] if lanes else []
-        return [(f"{first.source}; {first.method}", ""), *known, *notes]
+        facts = [(f"requested: {requested}", "dim")] if requested else []
+        facts += [(f"selected: {', '.join(lanes)}", "dim")] if lanes else []
+        return [(f"{first.source}; {first.method}", ""), *facts, *notes]
     counts = sorted({row.launches for row in rows})
     number = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
     how = "one launch" if counts == [1] else f"medians over {number} launches"
     return [
         (f"{how}; {' / '.join(dict.fromkeys(row.method for row in rows))}{_where(rows)}", ""),
-        (f"requested: {asked or 'nothing'}", "dim"),
+        (f"requested: {requested or 'nothing'}", "dim"),
         (f"selected: {', '.join(lanes) or 'not known'}", "dim"),
         (f"protocols: {_protocols(rows) or 'not known'}", "dim"),
         *_doubts(rows, first.requested.get("UCX_TLS"), lanes),
@@ -195,7 +195,7 @@ def _where(rows: Sequence[Row]) -> str:
     return f"; on {' and '.join(names) if len(names) < 3 else f'{len(names)} hosts'}"
 
 
-def _doubts(rows: Sequence[Row], asked: str | None, lanes: Sequence[str]) -> list[tuple[str, str]]:
+def _doubts(rows: Sequence[Row], requested: str | None, lanes: Sequence[str]) -> list[tuple[str, str]]:
     doubts = []
     other = [row for row in rows if row.as_requested is False]
     if other and other[0].test.endswith(SHARP_ASKED):
@@ -204,11 +204,11 @@ def _doubts(rows: Sequence[Row], asked: str | None, lanes: Sequence[str]) -> lis
             (f"{OTHER_LANES} {_sizes(other, rows)}: {carried} was used although SHARP was requested", "bold yellow")
         )
     elif other:
-        though = f" although UCX_TLS={asked} was requested" if asked else ", not only the requested ones"
+        though = f" although UCX_TLS={requested} was requested" if requested else ", not only the requested ones"
         doubts.append(
             (f"{OTHER_LANES} {_sizes(other, rows)}: UCX selected {', '.join(lanes) or '?'}{though}", "bold yellow")
         )
-    if asked is not None and not lanes:
+    if requested is not None and not lanes:
         doubts.append(("unknown whether the requested transports were used", "dim"))
     wrong = [row for row in rows if row.wrong]
     if wrong:

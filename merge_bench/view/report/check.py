@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TextIO
 
 from merge_bench.analysis.documents.setup import CheckDocument, CheckedConfig
-from merge_bench.config.check import CheckResult
-from merge_bench.config.variable_states import BRINGS_CODE
+from merge_bench.config.check import BRINGS_CODE, CheckResult
 from merge_bench.units import plural
 from merge_bench.view.document import print_document
 from merge_bench.view.report.content import Column

@@ -145,11 +145,11 @@ def write_verdict(page: Page, comparison: Comparison, *, indent: int = 0, below:
 
 def points(comparison: Comparison) -> str | None:
     """The ratio of every block in order, if they fit on a line or two."""
-    found = comparison.points
-    if not 1 < len(found) <= _LISTED:
+    ratios = comparison.points
+    if not 1 < len(ratios) <= _LISTED:
         return None
     name = "by block" if comparison.paired else "by launch, against the baseline's median"
-    return f"{comparison.metric} {name}: {'  '.join(ratio(point.ratio) for point in found)}"
+    return f"{comparison.metric} {name}: {'  '.join(ratio(point.ratio) for point in ratios)}"
 
 
 def strip(ratios: Sequence[float], columns: int = _STRIP) -> str:
@@ -209,10 +209,10 @@ def of_pair(document: CompareDocument, comparison: Comparison) -> list[Differenc
     return [each for each in document.differences if each.pair == comparison.pair]
 
 
-def difference_columns(found: Sequence[Difference]) -> list[Column]:
+def difference_columns(differences: Sequence[Difference]) -> list[Column]:
     """A row a difference."""
-    rows = [(each.kind, each.name, cell(each.baseline_value), cell(each.candidate_value)) for each in found]
-    return by_row(("Differs", "", found[0].baseline, found[0].candidate), rows, range(4))
+    rows = [(each.kind, each.name, cell(each.baseline_value), cell(each.candidate_value)) for each in differences]
+    return by_row(("Differs", "", differences[0].baseline, differences[0].candidate), rows, range(4))
 
 
 def _why(comparison: Comparison) -> str | None:
@@ -230,14 +230,14 @@ def _why(comparison: Comparison) -> str | None:
 def _ratio(comparison: Comparison) -> str | None:
     if comparison.ratio is None:
         return None
-    found = f"{ratio(comparison.ratio)} × as fast in {comparison.metric}"
+    text = f"{ratio(comparison.ratio)} × as fast in {comparison.metric}"
     threshold = f"threshold {percent(comparison.threshold)}"
     if comparison.noise_floor is not None:
         threshold += f", {noise(comparison.noise_floor, 'results' if comparison.level_of else 'launches')}"
     if comparison.interval is not None:
-        found += f" ({percent(comparison.interval.level)} interval {_interval(comparison.interval)}, {threshold})"
+        text += f" ({percent(comparison.interval.level)} interval {_interval(comparison.interval)}, {threshold})"
     corrected = " (Holm)" if comparison.p_holm != comparison.p else ""
-    return f"{found}, {_made(comparison)}, p = {_p(comparison.p_holm)}{corrected}"
+    return f"{text}, {_made(comparison)}, p = {_p(comparison.p_holm)}{corrected}"
 
 
 def _made(comparison: Comparison) -> str:
@@ -273,8 +273,8 @@ def _heading(comparisons: Sequence[Comparison]) -> str:
     return f"{percent(levels.pop())} interval" if len(levels) == 1 else "Interval"
 
 
-def _interval(found: Interval | None) -> str:
-    return ends(found.low, found.high) if found is not None else ends()
+def _interval(interval: Interval | None) -> str:
+    return ends(interval.low, interval.high) if interval is not None else ends()
 
 
 def _p(value: float | None) -> str:

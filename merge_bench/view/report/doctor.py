@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TextIO
 
-from merge_bench.host.doctor.base import BAD, OK, WARN, Finding
+from merge_bench.host.doctor import BAD, OK, WARN, Finding
 from merge_bench.view.report.content import by_row
 from merge_bench.view.report.terminal import page_on
 

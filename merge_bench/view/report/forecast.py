@@ -28,24 +28,24 @@ def print_forecast(document: PredictDocument, *, file: TextIO | None = None, wid
 
 
 def _summary(page: Page, document: PredictDocument) -> None:
-    found = document.forecast
+    forecast = document.forecast
     what_if = [("What if", ", ".join(document.what_if))] if document.what_if else []
-    parts = sorted((found.parts_seconds or {}).items(), key=lambda part: -part[1])
+    parts = sorted((forecast.parts_seconds or {}).items(), key=lambda part: -part[1])
     whole = sum(seconds for _, seconds in parts)
     shares = ", ".join(f"{name} {100 * seconds / whole:.0f} %" for name, seconds in parts if seconds > 0.005 * whole)
     page.pairs(
-        ("Forecast for", f"{plural(found.workers, 'worker')} on {plural(found.hosts, 'host')}"),
+        ("Forecast for", f"{plural(forecast.workers, 'worker')} on {plural(forecast.hosts, 'host')}"),
         ("Rows per chunk", rows(document.rows_per_chunk)),
         ("Engine", document.engine),
         ("Config", document.config),
         *what_if,
-        ("Wall-clock (ms)", _with_interval(found.wall_seconds, ms)),
-        ("Throughput (GiB/s)", _with_interval(found.throughput_bytes_per_second, gib)),
-        ("Bandwidth of a worker (GiB/s)", _with_interval(found.bandwidth_bytes_per_second, gib)),
-        ("Data processed (GiB)", gib(found.data_bytes)),
-        ("Data sent between workers (GiB)", gib(found.crossing_bytes)),
-        ("Data sent between hosts (GiB)", gib(found.between_hosts_bytes)),
-        ("Limited by", found.limit or NULL),
+        ("Wall-clock (ms)", _with_interval(forecast.wall_seconds, ms)),
+        ("Throughput (GiB/s)", _with_interval(forecast.throughput_bytes_per_second, gib)),
+        ("Bandwidth of a worker (GiB/s)", _with_interval(forecast.bandwidth_bytes_per_second, gib)),
+        ("Data processed (GiB)", gib(forecast.data_bytes)),
+        ("Data sent between workers (GiB)", gib(forecast.crossing_bytes)),
+        ("Data sent between hosts (GiB)", gib(forecast.between_hosts_bytes)),
+        ("Limited by", forecast.limit or NULL),
         ("Shares of the time", shares),
     )
 

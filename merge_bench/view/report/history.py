@@ -126,11 +126,11 @@ def _shift(page: Page, series: HistorySeries, shift: LevelShift) -> None:
     page.unbroken(f"  {what(series, series.shifts, shift)} at {near(shift.path)}", style)
     if shift.accepted is not None:
         page.line(f"accepted by {visible(shift.accepted.by)}: {visible(shift.accepted.reason)}", indent=4)
-    found = [short(visible(text), 2 * _LETTERS) for text in shift.differs]
-    more = len(found) - _MOST if found else len(shift.differences)
-    shown = found[:_MOST] or ["nothing in the records differs from the result before"]
+    reasons = [short(visible(text), 2 * _LETTERS) for text in shift.differs]
+    more = len(reasons) - _MOST if reasons else len(shift.differences)
+    shown = reasons[:_MOST] or ["nothing in the records differs from the result before"]
     if more > 0:
-        shown.append(f"{more} more {'' if found else 'one result away '}(--details)")
+        shown.append(f"{more} more {'' if reasons else 'one result away '}(--details)")
     page.line("; ".join(shown), indent=4)
 
 
@@ -142,15 +142,15 @@ def _details(page: Page, document: HistoryDocument, series: HistorySeries) -> No
     rows = [(day, *each, name) for day, each, name in zip(days, figures, names, strict=True)]
     heads = ("Started\n(UTC)", f"Value\n({unit})", f"Level\n({unit})", "Launches", "Result")
     page.table(*by_row(heads, rows, (0, 4)))
-    found = [
+    differences = [
         [short(visible(cell(text)), _LETTERS) for text in (each.kind, each.name, each.before, each.after)]
         + [names[each.result]]
         for shift in series.shifts
         for each in shift.differences
     ]
-    if found:
+    if differences:
         page.line("")
-        page.table(*by_row(("Differs", "", "Before", "From here", "Result"), found, range(5)))
+        page.table(*by_row(("Differs", "", "Before", "From here", "Result"), differences, range(5)))
 
 
 def day(series: HistorySeries, at: int) -> str:

@@ -28,9 +28,8 @@ from merge_bench.merge.workload.tables import FEW_ROW_GROUPS
 from merge_bench.records.campaign import INTERRUPTED, JOB, Campaign, Run
 from merge_bench.records.schema import GivenOptions
 from merge_bench.records.writer import safe_name
-from merge_bench.tune.budget import upwards
+from merge_bench.tune.budget import round_up_duration, time_to_decide_all
 from merge_bench.tune.result import Result, result_of
-from merge_bench.tune.timing import time_to_decide_all
 from merge_bench.units import plural
 from merge_bench.view.titles import tunes
 
@@ -102,12 +101,12 @@ def _as_typed() -> str:
     """``merge-bench``, or a Python with ``-m merge_bench``: by name if that is found, else by its shorter path."""
     script = Path(sys.argv[0])
     if script.name == _SCRIPT:
-        found = shutil.which(_SCRIPT)
-        by_name = found is not None and script.exists() and Path(found).samefile(script)
+        on_path = shutil.which(_SCRIPT)
+        by_name = on_path is not None and script.exists() and Path(on_path).samefile(script)
         return _SCRIPT if by_name else _short(script)
     typed, own = sys.orig_argv[0], Path(sys.executable)
-    found = shutil.which(_PYTHON)
-    if found is not None and Path(found).parent.resolve() == own.parent.resolve():
+    on_path = shutil.which(_PYTHON)
+    if on_path is not None and Path(on_path).parent.resolve() == own.parent.resolve():
         return _PROGRAM
     python = typed if typed and "/" not in typed and shutil.which(typed) else _short(own)
     return python + _PROGRAM.removeprefix(_PYTHON)
@@ -120,32 +119,32 @@ def _short(path: Path) -> str:
     return shlex.quote(str(path.relative_to(here) if inside else path))
 
 
-def after_run(campaign: Campaign, one: RunDocument) -> NextStep | None:
+def after_run(campaign: Campaign, document: RunDocument) -> NextStep | None:
     """After a campaign of one run; of one that was imported, and cannot be repeated from here, its report."""
     given = _given_to_run(campaign)
     if given is None:
         return _report(campaign)
-    if one.error is not None:
-        return _after_error(campaign, given, campaign.runs[0], one.error)
-    if not one.verified:
+    if document.error is not None:
+        return _after_error(campaign, given, campaign.runs[0], document.error)
+    if not document.verified:
         return NextStep((), "measures again and verifies the result", _run(given, verify="ends"))
-    found = one.bottleneck
-    if found is None:
+    bottleneck = document.bottleneck
+    if bottleneck is None:
         return _report(campaign)
-    crowd, limit = short_of_cores(aggregate.counted(campaign.runs[0])), found.besides or found.what
+    crowd, limit = short_of_cores(aggregate.counted(campaign.runs[0])), bottleneck.besides or bottleneck.what
     if limit in ("slow-link", "straggler"):
         return NextStep(("doctor",), "looks for what slows this rank; run it on its host")
     if limit == "overload":
         return _report(campaign, more=_WHAT_HELPS)
     if crowd is not None:
-        if crowd.bound or not _one_host(one):
+        if crowd.bound or not _one_host(document):
             return None
         return NextStep((), "gives each worker a core", _run(given, workers=str(crowd.fits)))
     if limit == "link":
         return _transports(given)
     if limit != "exchange":
-        return _compute(campaign, given, one, limit)
-    if any(warning.code == FEW_ROW_GROUPS for warning in one.warnings):
+        return _compute(campaign, given, document, limit)
+    if any(warning.code == FEW_ROW_GROUPS for warning in document.warnings):
         return _report(campaign, more=_WHAT_HELPS)  # workers without rows wait for the others, whatever the settings
     if not all(kind.owns_processes for kind in _launchers(campaign)):
         return _report(campaign, more=_WHAT_HELPS)  # tuning changes settings that a running cluster has already read
@@ -154,7 +153,7 @@ def after_run(campaign: Campaign, one: RunDocument) -> NextStep | None:
     return NextStep(("tune", *baseline), "looks for settings that make it faster", options)
 
 
-def _compute(campaign: Campaign, given: GivenOptions, one: RunDocument, limit: str) -> NextStep:
+def _compute(campaign: Campaign, given: GivenOptions, document: RunDocument, limit: str) -> NextStep:
     """What helps a merge that its cores or its memory limit: tuning changes settings of the exchange only.
 
     The engine of ``auto`` where another one was used, except at the rate of memory; on one host else the report, which
@@ -165,13 +164,13 @@ def _compute(campaign: Campaign, given: GivenOptions, one: RunDocument, limit: s
     usual = engines.first(device_memory=False, dask=not recorded_plane(plan.exchange).by_workers)
     if used is not None and not used.device_memory and used != usual and limit != "memory":
         return NextStep((), f"measures the same with the engine {usual.name}", _run(given, engine=usual.name))
-    if _one_host(one):
+    if _one_host(document):
         return _report(campaign, more=_WHAT_HELPS)
     try:
         gather([campaign], None)
     except MergeBenchError:
         return _report(campaign, more=_WHAT_HELPS)
-    workers = one.bandwidth_bytes_per_second.per_worker
+    workers = document.bandwidth_bytes_per_second.per_worker
     hosts = len({worker.host for worker in workers})
     size: GivenOptions = {"workers": str(2 * len(workers)), "hosts": str(2 * hosts)}
     return NextStep(("predict", str(campaign.folder)), "forecasts it on twice as many hosts", size)
@@ -208,14 +207,14 @@ def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, en
 
     `written`: the config that was found; `enough`: seconds in which everything can be tried and judged, if known.
     """
-    given, asked = _given(campaign), campaign.plans[0].tune
+    given, tuning = _given(campaign), campaign.plans[0].tune
     budget = _budget_for_all(campaign, result, enough)
     if written is not None:
         note = f"With --budget {budget} all candidates have all their blocks, and one a confirmation." if budget else ""
         return replace(_after_winner(campaign, result, written, given), note=note)
-    if asked is None:
+    if tuning is None:
         return _report(campaign)
-    launches, seconds = (*asked.budget, None, None)[:2]
+    launches, seconds = (*tuning.budget, None, None)[:2]
     limited = result.stopped is not None or bool(result.absent)
     unjudged = [line.config for line in result.open_in_confirmation]
     inconclusive = bool(unjudged)
@@ -224,7 +223,7 @@ def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, en
     open_one = result.unconfirmed or next(iter(unjudged), None)
     alone = next((line.settings for line in campaign.added if line.config.name == open_one), [])
     if alone and not result.doubtful and "only" not in given:
-        limits = {"most_blocks": asked.blocks, "confirm": asked.confirm} if inconclusive else {}
+        limits = {"most_blocks": tuning.blocks, "confirm": tuning.confirm} if inconclusive else {}
         more = {name: str(2 * blocks) for name, blocks in limits.items() if blocks is not None}
         does = f"tests {open_one} alone{', with more blocks' if more else ''}{_QUIETLY if busy else ''}"
         more |= {"wait_for_quiet": "5m"} if busy and waits else {}
@@ -235,13 +234,13 @@ def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, en
     if quiet and waits:
         changed["wait_for_quiet"], does = "5m", "searches anew"
     elif (result.undecided or inconclusive) and not limited:
-        name, blocks = ("confirm", asked.confirm) if inconclusive else ("most_blocks", asked.blocks)
+        name, blocks = ("confirm", tuning.confirm) if inconclusive else ("most_blocks", tuning.blocks)
         changed |= {} if blocks is None else {name: str(2 * blocks)}
         does = "searches anew, with more blocks"
     if launches is not None and (limited or changed):
         changed["max_launches"] = f"{2 * launches:.0f}"
     if seconds is not None and (limited or changed):
-        changed["budget"] = upwards(
+        changed["budget"] = round_up_duration(
             2 * seconds if quiet and waits and not result.untried else max(2 * seconds, enough or 0.0)
         )
     if changed:
@@ -264,12 +263,12 @@ def _after_winner(campaign: Campaign, result: Result, written: Path, given: Give
 
 def _budget_for_all(campaign: Campaign, result: Result, enough: float | None) -> str:
     """The budget that would decide more, where something is open; `enough`: as in `after_tuning`."""
-    asked = campaign.plans[0].tune
-    seconds = (*asked.budget, None, None)[1] if asked is not None else None
+    tuning = campaign.plans[0].tune
+    seconds = (*tuning.budget, None, None)[1] if tuning is not None else None
     open_still = ((result.undecided or result.no_gain_seen) and result.stopped) or result.left_out or result.unconfirmed
-    if asked is None or enough is None or seconds is None or enough <= seconds or not open_still:
+    if tuning is None or enough is None or seconds is None or enough <= seconds or not open_still:
         return ""
-    return upwards(enough)
+    return round_up_duration(enough)
 
 
 def after_recorded_tuning(campaign: Campaign) -> NextStep:
@@ -293,8 +292,8 @@ def _was_busy(campaign: Campaign) -> bool:
 
 def _severity(code: str) -> int:
     """The lower, the worse: what ended a campaign comes before what is missing because it ended."""
-    known = (WrongResult.code, GateNotMet.code, NothingCompared.code)
-    return known.index(code) if code in known else len(known) + (code in _UNFINISHED)
+    codes = (WrongResult.code, GateNotMet.code, NothingCompared.code)
+    return codes.index(code) if code in codes else len(codes) + (code in _UNFINISHED)
 
 
 def _after_error(campaign: Campaign, given: GivenOptions, run: Run, error: Failure) -> NextStep | None:
@@ -347,8 +346,8 @@ def _launchers(campaign: Campaign) -> list[LauncherKind]:
     return [launchers()[name] for name in names & set(launchers())]
 
 
-def _one_host(one: RunDocument) -> bool:
-    return len({worker.host for worker in one.bandwidth_bytes_per_second.per_worker}) == 1
+def _one_host(document: RunDocument) -> bool:
+    return len({worker.host for worker in document.bandwidth_bytes_per_second.per_worker}) == 1
 
 
 def _report(*campaigns: Campaign, more: str = "") -> NextStep:

@@ -49,28 +49,14 @@ def print_report(
 ) -> None:
     """Print the report of `campaign` on `file` (standard output).
 
-    Parameters
-    ----------
-    campaign
-        The records.
-    document
-        Its `summarize`; made here if not given.
-    details
-        Print every table of every run before the conclusion.
-    file
-        A terminal gets colours and lines, anything else plain aligned text that is never wrapped.
-    width
-        Columns of a terminal; asked from it if not given.
-    above
-        Warnings that stand above it already.
-    below
-        An error, or what gates found, that is printed below it.
+    `document`: its `summarize`, made here if not given; `details`: every table of every run before the conclusion;
+    `file`, `width`: as of `page_on`; `above`, `below`: as of `conclude`.
     """
     summary = summarize(campaign) if document is None else document
     with page_on(file, width) as page:
         if details:
-            for run, one in zip(campaign.runs, runs_of(summary), strict=True):
-                report_run(page, campaign, run, one)
+            for run, run_document in zip(campaign.runs, runs_of(summary), strict=True):
+                report_run(page, campaign, run, run_document)
             if not isinstance(summary, SweepDocument):
                 page.line("")
         conclude(page, campaign, runs_of(summary), summary.records, whole=details, above=above, below=below)
@@ -161,14 +147,15 @@ def headline(documents: Sequence[RunDocument], campaigns: Sequence[Campaign]) ->
     A single run has its figures and what limits it, a comparison its verdict.
     """
     if len(documents) == 1:
-        (one,) = documents
-        if one.wall_seconds.median is None:
+        (document,) = documents
+        if document.wall_seconds.median is None:
             return "", True
-        throughput, bandwidth = one.throughput_bytes_per_second.median, one.bandwidth_bytes_per_second.harmonic_mean
-        parts = [f"Wall-clock {ms(one.wall_seconds.median)} ms"]
+        throughput = document.throughput_bytes_per_second.median
+        bandwidth = document.bandwidth_bytes_per_second.harmonic_mean
+        parts = [f"Wall-clock {ms(document.wall_seconds.median)} ms"]
         parts += [f"throughput {gib(throughput)} GiB/s"] if throughput else []
         parts += [f"bandwidth {gib(bandwidth)} GiB/s"] if bandwidth else []
-        return ", ".join(parts) + (f"; limited by {one.bottleneck.what}" if one.bottleneck else ""), True
+        return ", ".join(parts) + (f"; limited by {document.bottleneck.what}" if document.bottleneck else ""), True
     try:
         comparisons = [each for each in compare(campaigns).comparisons if each.metric == METRIC] if documents else []
     except (UsageError, WrongResult):
@@ -270,12 +257,12 @@ def verdicts(page: Page, campaigns: Sequence[Campaign], looks: Mapping[str, int]
     except (UsageError, WrongResult) as why:
         page.line(f"No verdict: {why}", "yellow")
         return []
-    comparisons = [each for each in document.comparisons if each.metric == METRIC]
+    comparisons = [comparison for comparison in document.comparisons if comparison.metric == METRIC]
     if comparisons:
         page.heading(f"Verdicts on {METRIC}")
-    for each in comparisons:
-        page.line(comparing.title(each))
-        comparing.write_verdict(page, each, indent=2, below=below)
+    for comparison in comparisons:
+        page.line(comparing.title(comparison))
+        comparing.write_verdict(page, comparison, indent=2, below=below)
     page.drawing(lambda: merge.speedups(document, METRIC, looks))
     return comparisons
 

@@ -77,13 +77,13 @@ def _distribution(plan: RecordedPlan) -> Iterable[tuple[str, str]]:
 
 def imported(page: Page, document: RunDocument) -> None:
     """What the text of another program says of the whole, beside the medians that follow."""
-    found = document.imported
-    if found is None:
+    source = document.imported
+    if source is None:
         return
-    head = found.headline
-    page.heading(f"Summary printed by {found.program} (imported; not verified by merge_bench)")
+    head = source.headline
+    page.heading(f"Summary printed by {source.program} (imported; not verified by merge_bench)")
     page.pairs(
-        ("File", found.file),
+        ("File", source.file),
         ("Wall-clock of all iterations (s)", number(head.wall_seconds)),
         ("Bandwidth (GiB/s)", gib(head.bandwidth_bytes_per_second)),
         ("Throughput: all bytes ÷ that wall-clock (GiB/s)", gib(head.throughput_bytes_per_second)),
@@ -140,8 +140,8 @@ def _on(hosts: Sequence[str]) -> str:
 
 def _in_launches(document: RunDocument) -> str:
     """``in 1 launch, after 1 warm-up``."""
-    made, planned, warmup = document.measured.launches, document.measured.planned_launches, document.measured.warmup
-    launches = plural(made, "launch") if made == planned else f"{made:,} of {planned:,} launches"
+    launched, planned, warmup = document.measured.launches, document.measured.planned_launches, document.measured.warmup
+    launches = plural(launched, "launch") if launched == planned else f"{launched:,} of {planned:,} launches"
     return f"in {launches}" + (f", after {' or '.join(map(str, warmup))} warm-up" if any(warmup) else "")
 
 
@@ -195,8 +195,8 @@ def of_limit(share: float | None) -> str:
 
 def limited_by(document: RunDocument) -> str:
     """What limits the merge, with its reason, or why that is not known."""
-    found = document.bottleneck
-    return f"unknown: {absent(document)}" if found is None else f"{found.what}: {found.because}"
+    bottleneck = document.bottleneck
+    return f"unknown: {absent(document)}" if bottleneck is None else f"{bottleneck.what}: {bottleneck.because}"
 
 
 def iterations(page: Page, launches: Sequence[Launch], mark: str | None) -> None:
@@ -226,22 +226,22 @@ def iterations(page: Page, launches: Sequence[Launch], mark: str | None) -> None
 
 def link(page: Page, document: RunDocument, mark: str | None) -> None:
     """What the link could carry, and which share of it the merge used."""
-    found = document.link
-    if found is None and len(document.bandwidth_bytes_per_second.per_worker) == 1:
+    limits = document.link
+    if limits is None and len(document.bandwidth_bytes_per_second.per_worker) == 1:
         page.note(f"link, transports: {absent(document)}")
         return
     page.heading("Link")
-    if found is None:
+    if limits is None:
         page.pairs(("Link limit of a worker (GiB/s)", NULL), ("Exchange speed (% of link limit)", NULL), mark=mark)
         page.note(f"link limit: {absent(document)}")
         return
-    limit, pipelined = found.limit_bytes_per_second, RecordedPlan.of(document.plan).pipeline
-    shown = [("Link limit of a worker (GiB/s)", gib(limit) + (f"; {found.not_checked}" if found.not_checked else ""))]
-    if found.check_bytes_per_second and limit:
-        shown.append(("Link limit by ucx_perftest (GiB/s)", gib(found.check_bytes_per_second)))
-    shown.append(("Exchange speed (% of link limit)", of_limit(found.fraction)))
+    limit, pipelined = limits.limit_bytes_per_second, RecordedPlan.of(document.plan).pipeline
+    shown = [("Link limit of a worker (GiB/s)", gib(limit) + (f"; {limits.not_checked}" if limits.not_checked else ""))]
+    if limits.check_bytes_per_second and limit:
+        shown.append(("Link limit by ucx_perftest (GiB/s)", gib(limits.check_bytes_per_second)))
+    shown.append(("Exchange speed (% of link limit)", of_limit(limits.fraction)))
     if pipelined:
-        shown.append(("Wall-clock ÷ bytes at the link limit (×)", number(found.wall_ratio)))
+        shown.append(("Wall-clock ÷ bytes at the link limit (×)", number(limits.wall_ratio)))
     page.pairs(*shown, mark=mark)
     if pipelined:
         page.line("Both frames are sent at the same time, so each gets only a share of the link's bandwidth.", "dim")
@@ -249,35 +249,35 @@ def link(page: Page, document: RunDocument, mark: str | None) -> None:
 
 def memory_rate(page: Page, document: RunDocument, mark: str | None) -> None:
     """How fast memory is copied, and which share of it partition and join reach."""
-    found = document.memory_rate
-    if found is not None:
+    rates = document.memory_rate
+    if rates is not None:
         page.heading("Memory")
         page.pairs(
-            ("Copy rate of a worker (GiB/s)", gib(found.copy_bytes_per_second)),
-            ("Partition (% of the copy rate)", of_limit(found.partition_fraction)),
-            ("Join (% of the copy rate)", of_limit(found.join_fraction)),
+            ("Copy rate of a worker (GiB/s)", gib(rates.copy_bytes_per_second)),
+            ("Partition (% of the copy rate)", of_limit(rates.partition_fraction)),
+            ("Join (% of the copy rate)", of_limit(rates.join_fraction)),
             mark=mark,
         )
 
 
 def verification(page: Page, document: RunDocument) -> None:
     """Whether the numbers rest on a proven result, and how it was proven."""
-    found = document.verification
-    match State(found.state):
+    proof = document.verification
+    match State(proof.state):
         case State.OFF:
             page.line("UNVERIFIED: the merge result was not checked (--verify off)", "bold yellow")
         case State.IMPORTED:
             page.line(f"{UNVERIFIED}: {NOT_BY_US}", "bold yellow")
         case State.WRONG:
-            page.line(f"WRONG RESULT: {found.message or 'the merge result was wrong'}", "bold red")
-            page.line(f"rows {rows(found.rows)}, expected {rows(found.expected_rows)}", indent=2)
-            page.line(f"checksum {cell(found.checksum)}, expected {cell(found.expected_checksum)}", indent=2)
+            page.line(f"WRONG RESULT: {proof.message or 'the merge result was wrong'}", "bold red")
+            page.line(f"rows {rows(proof.rows)}, expected {rows(proof.expected_rows)}", indent=2)
+            page.line(f"checksum {cell(proof.checksum)}, expected {cell(proof.expected_checksum)}", indent=2)
         case State.VERIFIED:
-            passed = f"all {found.checks} checks passed" if found.checks > 1 else "1 check passed"
-            checksum = f"checksum {cell(found.checksum)}"
-            page.line(f"verified: {rows(found.rows)} rows, {checksum}; {passed} ({found.how})", "green")
+            passed = f"all {proof.checks} checks passed" if proof.checks > 1 else "1 check passed"
+            checksum = f"checksum {cell(proof.checksum)}"
+            page.line(f"verified: {rows(proof.rows)} rows, {checksum}; {passed} ({proof.how})", "green")
         case State.MISSING:
-            passed = f"{plural(found.checks, 'check')} passed"
+            passed = f"{plural(proof.checks, 'check')} passed"
             page.line(f"UNVERIFIED: {passed}, but other requested checks are missing", "yellow")
 
 
@@ -292,11 +292,11 @@ def findings(page: Page, documents: Sequence[RunDocument], others: Sequence[Caut
     warnings_by_kind(page, list(dict.fromkeys([*of_runs, *others])))
 
 
-def warnings_by_kind(page: Page, found: Sequence[Caution]) -> None:
+def warnings_by_kind(page: Page, cautions: Sequence[Caution]) -> None:
     """The first warnings of each kind, with what to do about it; how many more there are."""
-    if found:
+    if cautions:
         page.heading("Warnings")
-    for code, alike in grouped(found, lambda caution: caution.code).items():
+    for code, alike in grouped(cautions, lambda caution: caution.code).items():
         for remedy, some in grouped(alike[:_ALIKE], lambda caution: caution.remedy).items():
             for caution in some:
                 page.line(f"{code}: {caution.message}", "yellow")
@@ -306,9 +306,9 @@ def warnings_by_kind(page: Page, found: Sequence[Caution]) -> None:
             page.line(f"{len(alike) - _ALIKE} more of this kind, listed under {ALL_WARNINGS}", "dim", indent=2)
 
 
-def too_many(found: Sequence[Caution]) -> bool:
+def too_many(cautions: Sequence[Caution]) -> bool:
     """Whether `warnings_by_kind` leaves some of them out."""
-    return any(len(alike) > _ALIKE for alike in grouped(found, lambda caution: caution.code).values())
+    return any(len(alike) > _ALIKE for alike in grouped(cautions, lambda caution: caution.code).values())
 
 
 def error_lines(documents: Sequence[RunDocument]) -> list[str]:
@@ -322,11 +322,11 @@ def error_lines(documents: Sequence[RunDocument]) -> list[str]:
     return lines
 
 
-def warnings(page: Page, found: Collection[Caution], heading: str = "Warnings") -> None:
+def warnings(page: Page, cautions: Collection[Caution], heading: str = "Warnings") -> None:
     """Code, message and remedy of each, as lines."""
-    if found and heading:
+    if cautions and heading:
         page.heading(heading)
-    for caution in found:
+    for caution in cautions:
         page.line(f"{caution.code}: {caution.message}", "yellow")
         if caution.remedy:
             page.line(f"→ {caution.remedy}", indent=2)

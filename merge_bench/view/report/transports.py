@@ -65,12 +65,12 @@ def matrix(page: Page, lanes: Sequence[Lane]) -> None:
         page.table(*by_pair(cells, text=True))
 
 
-def protocols(page: Page, found: Sequence[Protocols]) -> None:
+def protocols(page: Page, groups: Sequence[Protocols]) -> None:
     """How a message travels, by memory and size."""
-    rows = [(one.pairs, each) for one in found for each in one.ranges]
+    rows = [(one.pairs, each) for one in groups for each in one.ranges]
     if not rows:
         return
-    several = len(found) > 1
+    several = len(groups) > 1
     page.heading("Protocols that UCX selected, by message size")
     page.table(
         Column("Pairs", [_some(pairs) for pairs, _ in rows] if several else [], text=True),
@@ -83,13 +83,13 @@ def protocols(page: Page, found: Sequence[Protocols]) -> None:
         page.line("* Expected by the sender; in a rendezvous transfer, the receiver chooses the protocol.", "dim")
 
 
-def traffic(page: Page, found: Sequence[Traffic]) -> None:
+def traffic(page: Page, counts: Sequence[Traffic]) -> None:
     """What the ranks of each host sent, and what its devices counted meanwhile."""
-    if not found:
+    if not counts:
         return
-    hosts = list(dict.fromkeys(one.host for one in found))
-    periods = [period for period in _PERIODS if any(one.during == period for one in found)]
-    by_key = {(one.host, one.during): one for one in found}
+    hosts = list(dict.fromkeys(one.host for one in counts))
+    periods = [period for period in _PERIODS if any(one.during == period for one in counts)]
+    by_key = {(one.host, one.during): one for one in counts}
     rows: list[list[str]] = []
     for host in hosts:
         here = [by_key.get((host, period)) for period in periods]
@@ -117,8 +117,8 @@ def _some(pairs: Sequence[tuple[int, int]]) -> str:
     return ", ".join(f"{a}→{b}" for a, b in pairs[:_PAIRS_SHOWN]) + more
 
 
-def _span(each: SizeRange) -> str:
-    first, last = each.first_bytes, each.last_bytes
+def _span(sizes: SizeRange) -> str:
+    first, last = sizes.first_bytes, sizes.last_bytes
     if last is None:
         return f"{first:,} and more"
     return f"{first:,}" if first == last else f"{first:,} to {last:,}"

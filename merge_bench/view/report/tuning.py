@@ -120,44 +120,44 @@ def confirmed(result: Result, sizes: Sequence[str], metric: str) -> list[str]:
 
 def open_questions(result: Result, sizes: Sequence[str]) -> list[str]:
     """What the search did not decide, and why, and what makes it doubtful: a sentence for each."""
-    found = []
+    sentences = []
     best, left_out, noise = result.best_undecided, result.left_out, result.noise_floor
     if result.doubtful and noise is not None:
-        found.append(
+        sentences.append(
             f"Doubtful: {result.baseline} differed from itself ({ratio(noise.ratio)} ×, {ends(noise.low, noise.high)}),"
             " so the host was not quiet, or its speed drifted. Run again on a quiet host, or with --wait-for-quiet 5m."
         )
-    found += _counts(result)
+    sentences += _counts(result)
     step = result.unconfirmed_step
     if step is not None and (best is None or best.config != step.config):
         estimate = f"{ratio(step.ratio)} × {step.against} ({ends(step.low, step.high)})"
-        found.append(
+        sentences.append(
             f"{step.config}: {estimate} in {plural(step.launches, 'block')} of the search"
             f"{'' if result.broken_off else ', not confirmed on new launches'}."
         )
     for line in result.broken_off:
         estimate = f"{ratio(line.ratio)} × {line.against} ({ends(line.low, line.high)})"
-        found.append(
+        sentences.append(
             f"New launches of {line.config} at {sizes[line.plan]}: {estimate} in {plural(line.launches, 'block')},"
             " too few for a verdict."
         )
-    found += _not_combined(result)
+    sentences += _not_combined(result)
     if left_out:
         count = plural(len(left_out), "candidate")
         some = f"{len(left_out)} of {result.settings} candidates" if result.settings else count
         was, them, have = ("was", "it", "has") if len(left_out) == 1 else ("were", "them", "have")
         named = ", ".join(each.value for each in left_out)
-        found.append(
+        sentences.append(
             f"{some} {was} not tried, because the budget has no time for {them}: {named}."
             if result.finished
             else f"{some} {have} not been tried yet; there is time only if others end early: {named}."
         )
     if result.sizes_left_out:
         where = " and ".join(sizes[plan] for plan in result.sizes_left_out)
-        found.append(f"The budget has no time for a confirmation at {where}.")
+        sentences.append(f"The budget has no time for a confirmation at {where}.")
     if result.stopped and not result.confirmed:
-        found.append(f"{capitalized(result.stopped)}.")
-    return found
+        sentences.append(f"{capitalized(result.stopped)}.")
+    return sentences
 
 
 def _counts(result: Result) -> list[str]:
@@ -191,16 +191,17 @@ def _not_combined(result: Result) -> list[str]:
     names = {name.partition("=")[0] for name in (result.candidate or "").split("+")}
     others = [each for each in result.not_combined if each.partition("=")[0] in names]
     rest = [each for each in result.not_combined if each not in others]
-    found = []
+    sentences = []
     if rest:
         they = "it" if len(rest) == 1 else "they"
-        found.append(
+        sentences.append(
             f"{', '.join(rest)}: gained alone, too, but the search ended before {they} could be combined with"
             f" {result.candidate}."
         )
     if others:
-        found.append(f"{', '.join(others)}: gained alone, too, but a config has no more than one value of a setting.")
-    return found
+        one_value = "gained alone, too, but a config has no more than one value of a setting"
+        sentences.append(f"{', '.join(others)}: {one_value}.")
+    return sentences
 
 
 def _steps(
@@ -232,9 +233,9 @@ def _steps(
 def write_recorded_outcome(page: Page, campaign: Campaign) -> None:
     """What was found and how sure it is, drawn, and what the config sets."""
     result = recorded_result_of(campaign)
-    asked = campaign.plans[0].tune
+    tuning = campaign.plans[0].tune
     note = after_recorded_tuning(campaign).note
-    write_outcome(page, result, _sizes(campaign), (asked and asked.metric) or "throughput", note)
+    write_outcome(page, result, _sizes(campaign), (tuning and tuning.metric) or "throughput", note)
     charts = tunings(steps_of(campaign), _sizes(campaign).__getitem__)
     for chart in charts[-1:]:  # the confirmation, or as far as the search went
         page.chart(chart)

@@ -76,8 +76,8 @@ def _selection(workers: Sequence[WorkerFigures]) -> list[WorkerFigures]:
 
 def slowest_of(workers: Sequence[WorkerFigures]) -> int | None:
     """The rank with the least bandwidth, if there are two that differ."""
-    known = {worker.rank: rate for worker in workers if (rate := worker.bandwidth.mean) is not None}
-    return min(known, key=lambda rank: known[rank]) if len(set(known.values())) > 1 else None
+    rates = {worker.rank: rate for worker in workers if (rate := worker.bandwidth.mean) is not None}
+    return min(rates, key=lambda rank: rates[rank]) if len(set(rates.values())) > 1 else None
 
 
 def without_bandwidth(
@@ -91,8 +91,8 @@ def without_bandwidth(
     for launch in launches:
         for iteration in launch.timed:
             for part in iteration.workers:
-                found = part.sent_bytes
-                sent.setdefault(part.rank, []).append(None if found is None else (found.left, found.right))
+                sizes = part.sent_bytes
+                sent.setdefault(part.rank, []).append(None if sizes is None else (sizes.left, sizes.right))
     lacking = [worker.rank for worker in workers if worker.bandwidth.mean is None]
     none = "no figure yet" if running else NOT_MEASURED
     return {rank: _why(sent[rank]) if rank in sent else none for rank in lacking}
@@ -100,10 +100,10 @@ def without_bandwidth(
 
 def _why(sent: Sequence[tuple[int, int] | None]) -> str:
     """`sent`: bytes of both frames in each iteration, None where they were not measured."""
-    known = [each for each in sent if each is not None]
-    if len(known) < len(sent):
+    measured = [each for each in sent if each is not None]
+    if len(measured) < len(sent):
         return NOT_MEASURED
-    left, right = (sum(frame) for frame in zip(*known, strict=True))
+    left, right = (sum(frame) for frame in zip(*measured, strict=True))
     if left and right:
         return NOT_MEASURED
     what = "no right rows" if left else "no left rows" if right else "nothing"
@@ -111,10 +111,10 @@ def _why(sent: Sequence[tuple[int, int] | None]) -> str:
 
 
 def _remarks(workers: Sequence[WorkerFigures], shown: Sequence[WorkerFigures]) -> list[str]:
-    known = [(slowest_of(workers), "slowest")]
-    known += [(overload.rank, f"overloaded {overload.factor:.2f} ×") for overload in overloaded(workers)]
-    known += [(slow.rank, f"slow {slow.phase}")] if (slow := straggling(workers)) is not None else []
-    return [", ".join(remark for rank, remark in known if rank == worker.rank) for worker in shown]
+    remarks = [(slowest_of(workers), "slowest")]
+    remarks += [(overload.rank, f"overloaded {overload.factor:.2f} ×") for overload in overloaded(workers)]
+    remarks += [(slow.rank, f"slow {slow.phase}")] if (slow := straggling(workers)) is not None else []
+    return [", ".join(remark for rank, remark in remarks if rank == worker.rank) for worker in shown]
 
 
 def _of_input(worker: WorkerFigures) -> float | None:

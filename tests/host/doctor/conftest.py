@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from merge_bench.host.doctor.base import Machine, Ucx
+from merge_bench.host.doctor import Machine, Ucx
 
 Make = Callable[..., Machine]
 

@@ -13,8 +13,19 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from merge_bench.host.doctor.base import BAD, OK, STATES, WARN, Finding, worst
-from merge_bench.host.doctor.examine import CHECKS, Examination, agreement, examine, free_bytes
+from merge_bench.host.doctor import (
+    BAD,
+    CHECKS,
+    OK,
+    STATES,
+    WARN,
+    Examination,
+    Finding,
+    agreement,
+    examine,
+    free_bytes,
+    worst,
+)
 from merge_bench.view.report.doctor import print_findings
 from tests.helpers.runs import environment
 from tests.host.doctor.conftest import Make
@@ -112,7 +123,7 @@ def test_this_host(tmp_path: Path) -> None:
 
 
 def examine_nothing() -> Examination:
-    from merge_bench.host.doctor.base import Machine
+    from merge_bench.host.doctor import Machine
 
     return examine(Machine(root=Path("/nowhere")), "x")
 
@@ -126,7 +137,7 @@ def test_a_scheduler_that_is_not_there_is_wrong_usage(tmp_path: Path) -> None:
 
 def test_strict_makes_a_bad_finding_a_gate(monkeypatch: pytest.MonkeyPatch) -> None:
     from merge_bench.cli import cli
-    from merge_bench.host.doctor import examine as module
+    from merge_bench.host import doctor as module
 
     def made(state: str) -> Examination:
         return Examination("a", (Finding("one", state, "x", host="a"),), {})

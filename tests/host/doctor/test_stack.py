@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from merge_bench.host import doctor
 from merge_bench.host.description import BusyGpu, GpuProcess
-from merge_bench.host.doctor import stack
-from merge_bench.host.doctor.base import BAD, OK, WARN, Ucx
+from merge_bench.host.doctor import BAD, OK, WARN, Ucx
 from tests.host.doctor.conftest import Make
 
 PORT = "sys/class/infiniband/mlx5_0/ports/1/state"
@@ -21,31 +21,31 @@ GPU = BusyGpu(index=0, driver_version="580.65.06")
     [(Ucx("1.21.0", "wheel"), OK), (Ucx("1.19.0", "system"), OK), (Ucx("1.18.1", "system"), BAD), (None, BAD)],
 )
 def test_ucx(machine: Make, ucx: Ucx | None, state: str) -> None:
-    assert stack.ucx(machine(ucx=ucx, ucx_error="ImportError: no ucxx")).state == state
+    assert doctor.ucx(machine(ucx=ucx, ucx_error="ImportError: no ucxx")).state == state
 
 
 def test_the_reason_why_no_ucx_loads_is_shown(machine: Make) -> None:
-    assert stack.ucx(machine(ucx=None, ucx_error="ImportError: no ucxx")).found == "ImportError: no ucxx"
+    assert doctor.ucx(machine(ucx=None, ucx_error="ImportError: no ucxx")).found == "ImportError: no ucxx"
 
 
 def test_no_adapter_is_fine(machine: Make) -> None:
-    assert stack.infiniband(machine()).state == OK
+    assert doctor.infiniband(machine()).state == OK
 
 
 def test_an_adapter_that_the_loaded_ucx_cannot_use(machine: Make) -> None:
-    found = stack.infiniband(machine(ACTIVE))
+    found = doctor.infiniband(machine(ACTIVE))
     assert found.state == BAD
     assert "UCX 1.21.0 (wheel) has no RDMA transport" in found.found
     assert "--ucx system" in found.remedy
 
 
 def test_an_adapter_that_it_can_use(machine: Make) -> None:
-    found = stack.infiniband(machine(ACTIVE, ucx=RDMA))
+    found = doctor.infiniband(machine(ACTIVE, ucx=RDMA))
     assert (found.state, found.found) == (OK, "mlx5_0:1 ACTIVE; rc_mlx5, ud_mlx5")
 
 
 def test_an_adapter_whose_port_is_down(machine: Make) -> None:
-    assert stack.infiniband(machine(DOWN, ucx=RDMA)).state == BAD
+    assert doctor.infiniband(machine(DOWN, ucx=RDMA)).state == BAD
 
 
 @pytest.mark.parametrize(
@@ -54,19 +54,19 @@ def test_an_adapter_whose_port_is_down(machine: Make) -> None:
 )
 def test_peer_memory(machine: Make, modules: str, state: str) -> None:
     made = machine({**ACTIVE, "proc/modules": f"ib_core 1 0\n{modules}"}, gpus=[GPU], ucx=RDMA)
-    assert stack.peer_memory(made).state == state
+    assert doctor.peer_memory(made).state == state
 
 
 def test_peer_memory_needs_both_a_gpu_and_an_adapter(machine: Make) -> None:
-    assert stack.peer_memory(machine(gpus=[GPU])).state == OK
-    assert stack.peer_memory(machine(ACTIVE)).state == OK
+    assert doctor.peer_memory(machine(gpus=[GPU])).state == OK
+    assert doctor.peer_memory(machine(ACTIVE)).state == OK
 
 
 def test_other_gpu_users(machine: Make) -> None:
-    assert stack.gpu_users(machine()).state == OK
-    assert stack.gpu_users(machine(gpus=[GPU])).state == OK
+    assert doctor.gpu_users(machine()).state == OK
+    assert doctor.gpu_users(machine(gpus=[GPU])).state == OK
     busy = replace(GPU, processes=[GpuProcess(pid=7, memory_bytes=1 << 30), GpuProcess(pid=8)])
-    found = stack.gpu_users(machine(gpus=[GPU, busy]))
+    found = doctor.gpu_users(machine(gpus=[GPU, busy]))
     assert found.state == WARN
     assert found.found == "process 7 on GPU 0 (1.00 GiB), process 8 on GPU 0"
 
@@ -84,7 +84,7 @@ def test_other_gpu_users(machine: Make) -> None:
 )
 def test_gpu_driver(machine: Make, driver: str | None, packages: dict[str, str], state: str) -> None:
     made = machine(gpus=[replace(GPU, driver_version=driver)], packages=packages)
-    assert stack.gpu_driver(made).state == state
+    assert doctor.gpu_driver(made).state == state
 
 
 @pytest.mark.parametrize(
@@ -100,18 +100,18 @@ def test_gpu_driver(machine: Make, driver: str | None, packages: dict[str, str],
     ],
 )
 def test_packages(machine: Make, changed: dict[str, str | None], state: str, told: str) -> None:
-    found = stack.packages(machine(packages={**machine().packages, **changed}))
+    found = doctor.packages(machine(packages={**machine().packages, **changed}))
     assert found.state == state
     assert told in found.found
 
 
 def test_cuda_is_named_only_beside_a_gpu(machine: Make) -> None:
     """The packages for machines without a GPU are those for CUDA 13."""
-    assert stack.packages(machine()).found.endswith("ucxx 0.52.0")
-    assert stack.packages(machine(gpus=[GPU])).found.endswith("ucxx 0.52.0 (cu13)")
+    assert doctor.packages(machine()).found.endswith("ucxx 0.52.0")
+    assert doctor.packages(machine(gpus=[GPU])).found.endswith("ucxx 0.52.0 (cu13)")
 
 
 def test_the_ports_of_ucx_between_hosts_are_named(machine: Make) -> None:
-    assert "27000-27999" in stack.ucx_ports(machine(ucx=Ucx("1.21.0", "wheel", frozenset({"tcp", "sysv"})))).found
-    assert stack.ucx_ports(machine(ucx=Ucx("1.21.0", "wheel", frozenset({"sysv"})))).found == "none"
-    assert stack.ucx_ports(machine(ucx=None)).found == "none"
+    assert "27000-27999" in doctor.ucx_ports(machine(ucx=Ucx("1.21.0", "wheel", frozenset({"tcp", "sysv"})))).found
+    assert doctor.ucx_ports(machine(ucx=Ucx("1.21.0", "wheel", frozenset({"sysv"})))).found == "none"
+    assert doctor.ucx_ports(machine(ucx=None)).found == "none"

@@ -19,9 +19,9 @@ from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.tune.cluster_evaluator import Budget
-from merge_bench.tune.confirmation import settle
 from merge_bench.tune.evaluator import BudgetSpent, Candidate, Options
 from merge_bench.tune.result import Result, decision_of, result_of
+from merge_bench.tune.search_steps import settle
 from merge_bench.tune.strategies import strategies
 from merge_bench.view.plot.style import GREY
 from merge_bench.view.plot.tuning import forest_of, tunings

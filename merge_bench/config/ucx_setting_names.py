@@ -142,11 +142,11 @@ def _sets(names: Sequence[str]) -> str:
 
 def _heirs(settings: Iterable[Setting | ShippedName]) -> dict[str, list[str]]:
     """The settings that each inherited name sets."""
-    found: dict[str, list[str]] = {}
+    heirs: dict[str, list[str]] = {}
     for setting in settings:
         for parent in setting.inherits:
-            found.setdefault(parent, []).append(setting.name)
-    return found
+            heirs.setdefault(parent, []).append(setting.name)
+    return heirs
 
 
 @functools.cache

