@@ -87,7 +87,7 @@ def cancel(number: int, **service: Any) -> None:
 
 def _print(ask: Callable[[Client], Job | Jobs], *, url: str, results: str, insecure: bool, as_json: bool) -> None:
     from merge_bench.service.client import Client
-    from merge_bench.service.documents import Jobs, shown_state
+    from merge_bench.service.documents import Jobs
     from merge_bench.view.document import print_document
 
     found = ask(Client(url, results=Path(results), insecure=insecure))
@@ -100,7 +100,7 @@ def _print(ask: Callable[[Client], Job | Jobs], *, url: str, results: str, insec
         lasted = format_duration((job.ended or time.time()) - (job.started or job.created))
         command = visible(job.command.removeprefix("merge-bench "))
         by = f"schedule {job.schedule}" if job.schedule else job.who
-        print(f"{job.id:5}  {shown_state(job):12}  {lasted:>11}  {short(visible(by), 16):16}  {short(command, room)}")
+        print(f"{job.id:5}  {job.shown_state:12}  {lasted:>11}  {short(visible(by), 16):16}  {short(command, room)}")
         if job.message and job.message != job.state:
             print(" " * 6, short(visible(job.message), 73))
         if job is found:

@@ -375,14 +375,17 @@ def _show_merges(campaign: Campaign, *, as_json: bool, details: bool) -> Sequenc
 @click.option(
     "--allow-run",
     is_flag=True,
-    help="Ask for a token, which this command prints, before a run is started from the page. With --address, runs"
-    " can be started only with this option.",
+    help="Ask for a login with the token in RESULTS/.service/token before a run is started from the page. With"
+    " --address, runs can be started only with this option.",
 )
 def dashboard(results: str, port: int, address: str, no_open: bool, allow_run: bool) -> int:
     """Show results in a browser, follow running campaigns live, and start runs."""
     require("panel", "dashboard", "the dashboard")
     with contextlib.suppress(FileNotFoundError):  # the first run makes it
         os.scandir(results).close()
-    from merge_bench.view.dashboard.serve import serve
+    from merge_bench.service.serve import Person, Settings, serve
+    from merge_bench.view.dashboard.web import make_pages
 
-    return serve(Path(results), port=port, address=address, open_browser=not no_open, allow_run=allow_run)
+    person = Person(allow_run=allow_run, open_browser=not no_open)
+    settings = Settings(Path(results), port, address, person=person)
+    return serve(settings, make_pages)

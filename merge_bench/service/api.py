@@ -49,7 +49,8 @@ class Service:
     """What requests are about.
 
     `hosts`: the values of ``Host`` that are its own; `scheme`: http or https; `waiting`: limits the requests for
-    results that wait for each other.
+    results that wait for each other; `read_only`: why a page that may only read starts nothing; `only_pages`: of the
+    session without a cookie; nothing else is answered.
     """
 
     store: Store
@@ -59,6 +60,8 @@ class Service:
     hosts: Collection[str]
     scheme: str
     results: ResultsFolder
+    read_only: str = "This token can only read; log in with one that has the role run to start runs."
+    only_pages: bool = False
     counts: Counter[object] = field(default_factory=Counter)
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(4, "api"))
     slow: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "results"))
@@ -78,7 +81,7 @@ class Service:
         return self.counts[client] > self.limits.requests
 
 
-class Asked(NamedTuple):
+class AuthorizedRequest(NamedTuple):
     """A request that passed the checks: who asks, the number or name in its path (without a token the service's name in
     the request), its body or query."""
 
@@ -87,7 +90,7 @@ class Asked(NamedTuple):
     value: Any
 
 
-def add_job(service: Service, asked: Asked) -> d.Job:
+def add_job(service: Service, asked: AuthorizedRequest) -> d.Job:
     """Queue a job."""
     request: d.JobRequest = asked.value
     if request.key is not None and (not request.key.isprintable() or request.key.startswith(schedules.KEY)):
@@ -103,13 +106,13 @@ def add_job(service: Service, asked: Asked) -> d.Job:
     return _job(service, row, asked)
 
 
-def list_jobs(service: Service, asked: Asked) -> d.Jobs:
+def list_jobs(service: Service, asked: AuthorizedRequest) -> d.Jobs:
     """List jobs, the newest first."""
     rows = service.store.jobs(limit=asked.value.limit, offset=asked.value.offset)
     return d.Jobs(jobs=[_job(service, row, asked) for row in rows])
 
 
-def show_job(service: Service, asked: Asked) -> d.Job:
+def show_job(service: Service, asked: AuthorizedRequest) -> d.Job:
     """Show a job, with the end of its output."""
     row = _existing(service, asked)
     result = service.runner.result_of(row) if row.state == "running" else row.result
@@ -117,7 +120,7 @@ def show_job(service: Service, asked: Asked) -> d.Job:
     return msgspec.structs.replace(_job(service, row, asked), log=log, result=result)
 
 
-def show_records(service: Service, asked: Asked) -> Path:
+def show_records(service: Service, asked: AuthorizedRequest) -> Path:
     """Send the records of a job's campaign, as far as they are written: one JSON document a line."""
     name = show_job(service, asked).result
     if name is None or not is_result(folder := service.results.path / name):
@@ -125,7 +128,7 @@ def show_records(service: Service, asked: Asked) -> Path:
     return folder / RECORDS
 
 
-def cancel_job(service: Service, asked: Asked) -> d.Job:
+def cancel_job(service: Service, asked: AuthorizedRequest) -> d.Job:
     """Cancel a job: a running one is interrupted as Ctrl-C does, and keeps what it measured."""
     row = _existing(service, asked)
     if not _owns(asked.token, row):
@@ -135,49 +138,49 @@ def cancel_job(service: Service, asked: Asked) -> d.Job:
     return _job(service, changed or row, asked)
 
 
-def add_schedule(service: Service, asked: Asked) -> d.Schedule:
+def add_schedule(service: Service, asked: AuthorizedRequest) -> d.Schedule:
     """Add a schedule."""
     return schedules.add(service.store, service.rules, asked.token.name, asked.value)
 
 
-def list_schedules(service: Service, asked: Asked) -> d.Schedules:
+def list_schedules(service: Service, asked: AuthorizedRequest) -> d.Schedules:
     """List schedules by name."""
     return d.Schedules(schedules=service.store.schedules())
 
 
-def remove_schedule(service: Service, asked: Asked) -> d.Schedules:
+def remove_schedule(service: Service, asked: AuthorizedRequest) -> d.Schedules:
     """Remove a schedule, and list the others. A job that it has queued stays."""
     if not service.store.remove_schedule(asked.key, asked.token.name):
         raise Refused(404, "no-such-schedule", "this token has no schedule with this name")
     return list_schedules(service, asked)
 
 
-def list_results(service: Service, asked: Asked) -> d.Results:
+def list_results(service: Service, asked: AuthorizedRequest) -> d.Results:
     """List stored results, the newest first."""
     every = [entry for entry in service.results.entries() if entry.origin == YOURS and entry.head is not None]
     shown = every[asked.value.offset :][: asked.value.limit]
     return d.Results(results=list(map(_result, shown)), total=len(every))
 
 
-def show_history(service: Service, asked: Asked) -> HistoryDocument:
+def show_history(service: Service, asked: AuthorizedRequest) -> HistoryDocument:
     """Show the levels and shifts of repeated merges."""
     query = msgspec.structs.asdict(asked.value)
     return history([service.results.path], most=query.pop("limit"), **query)
 
 
-def health(service: Service, asked: Asked) -> d.Health:
+def health(service: Service, asked: AuthorizedRequest) -> d.Health:
     """Say whether the service can run jobs. Needs no token."""
     if not service.runner.alive:
         raise Refused(503, "not-running", "the service cannot run jobs")
     return d.Health(ok=True)
 
 
-def prove(service: Service, asked: Asked) -> d.Proof:
+def prove(service: Service, asked: AuthorizedRequest) -> d.Proof:
     """Show a client that the service knows its token, before it sends that. Needs no token."""
     return d.Proof(proof=service.store.prove(asked.value.token, asked.value.nonce, asked.key))
 
 
-def describe(service: Service, asked: Asked) -> dict[str, Any]:
+def describe(service: Service, asked: AuthorizedRequest) -> dict[str, Any]:
     """Describe this interface as an OpenAPI document."""
     return openapi_document(ROUTES, __version__)
 
@@ -189,7 +192,7 @@ class Route:
     method: str
     path: str
     role: d.Role | None
-    answer: Callable[[Service, Asked], Any]
+    answer: Callable[[Service, AuthorizedRequest], Any]
     takes: type[msgspec.Struct] | None = None
     gives: type[msgspec.Struct] | None = None
     status: int = 200
@@ -219,7 +222,7 @@ ROUTES = (
 )
 
 
-def _existing(service: Service, asked: Asked) -> d.Row:
+def _existing(service: Service, asked: AuthorizedRequest) -> d.Row:
     if (row := service.store.job(int(asked.key))) is None:
         raise Refused(404, "no-such-job", "there is no job with this number")
     return row
@@ -229,7 +232,7 @@ def _owns(token: Token, row: d.Row) -> bool:
     return token.role == "run" and token.name in (row.who, LOCAL)
 
 
-def _job(service: Service, row: d.Row, asked: Asked) -> d.Job:
+def _job(service: Service, row: d.Row, asked: AuthorizedRequest) -> d.Job:
     ahead = service.store.ahead(row.id) if row.state == "queued" else 0
     can = row.state in ("queued", "running") and not row.cancelled and _owns(asked.token, row)
     planned = re.match(f"{schedules.KEY}({NAME}) ", row.key or "")

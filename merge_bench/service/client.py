@@ -8,7 +8,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from http.client import HTTPException, HTTPResponse, IncompleteRead
 from pathlib import Path
 from socket import gaierror
@@ -25,7 +25,7 @@ from merge_bench.records.outputs import replacing
 from merge_bench.records.writer import RECORDS
 from merge_bench.service.documents import Job, JobRequest, Jobs, Refusal
 from merge_bench.service.proof import ProvenHandler
-from merge_bench.service.rules import RESULT_NAME
+from merge_bench.service.rules import RESULT_NAME, commands
 from merge_bench.view.text import cut, visible
 
 PATIENCE = 120.0
@@ -69,6 +69,18 @@ class Client:
         # Without TLS a proxy could read the token.
         proxies = {name: proxy for name, proxy in getproxies().items() if name == "https"}
         self._open = build_opener(_AsAnswered, ProxyHandler(proxies), ProvenHandler(token)).open
+
+    refusal = ended = ""
+    logged_in = False
+
+    @property
+    def commands(self) -> Mapping[str, Collection[str]]:
+        """What can be queued, with the keys of its options."""
+        return commands()
+
+    def run(self, command: str, configs: Sequence[str], options: Mapping[str, str]) -> Job:
+        """Queue a job of a page's form."""
+        return self.add(JobRequest(command=command, configs=list(configs), options=dict(options)))
 
     def add(self, request: JobRequest) -> Job:
         """Queue a job; with a `key`, the same request again gives the same job."""

@@ -55,10 +55,10 @@ class Row(Struct, frozen=True, kw_only=True):
     started: float | None
     ended: float | None
 
-
-def shown_state(job: Row) -> str:
-    """The state for people: a gate that was not met is a finding, no failure of the job."""
-    return "gate not met" if job.state == "failed" and job.status == GateNotMet.exit_status else job.state
+    @property
+    def shown_state(self) -> str:
+        """The state for people: a gate that was not met is a finding, no failure of the job."""
+        return "gate not met" if self.state == "failed" and self.status == GateNotMet.exit_status else self.state
 
 
 class Job(Row, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from tornado.web import HTTPError, RequestHandler, StaticFileHandler
 
 from merge_bench.errors import UsageError
 from merge_bench.service import documents as d
-from merge_bench.service.api import ROUTES, Asked, Route, Service
+from merge_bench.service.api import ROUTES, AuthorizedRequest, Route, Service
 from merge_bench.service.store import Refused, Token
 from merge_bench.view.text import visible
 
@@ -64,7 +64,7 @@ class Api(RequestHandler):
         except sqlite3.OperationalError as error:  # a full disk, for example
             self._refuse(503, "storage", f"the service cannot store anything now: {error}")
 
-    async def _answer(self, route: Route, asked: Asked) -> Any:
+    async def _answer(self, route: Route, asked: AuthorizedRequest) -> Any:
         """In a thread, and of what takes long one at a time: health is answered at once, whatever others ask for."""
         service, loop = self.service, get_running_loop()
         if route.role is None:
@@ -76,15 +76,19 @@ class Api(RequestHandler):
         async with service.waiting:
             return await loop.run_in_executor(service.slow, route.answer, service, asked)
 
-    def _asked(self) -> tuple[Route, Asked]:
+    def _asked(self) -> tuple[Route, AuthorizedRequest]:
         """The route and what it needs; raises `Refused`."""
         service, request = self.service, self.request
         check_place(service, request)
+        if service.only_pages:
+            raise Refused(403, "only-pages", "open the whole address that merge-bench dashboard printed")
         matches = ((route, route.pattern.fullmatch(request.path)) for route in ROUTES)
         routes = {route.method: (route, "".join(match.groups())) for route, match in matches if match}
         route, key = routes.get(request.method or "", (None, ""))
         if route is not None and route.role is None:
-            return route, Asked(Token("", "read"), request.headers["Host"], self._value(route) if route.takes else None)
+            return route, AuthorizedRequest(
+                Token("", "read"), request.headers["Host"], self._value(route) if route.takes else None
+            )
         token = self._token()
         if not routes:
             raise Refused(404, "no-such-address", "there is nothing at this address; see /api/openapi.json")
@@ -93,7 +97,7 @@ class Api(RequestHandler):
             raise Refused(405, "no-such-method", "this address does not have that method")
         if route.role == "run" and token.role != "run":
             raise Refused(403, "read-only", "this token can only read; ask for one with the role run")
-        return route, Asked(token, key, self._value(route))
+        return route, AuthorizedRequest(token, key, self._value(route))
 
     def _token(self) -> Token:
         """Whose token the request has."""

@@ -1,52 +1,55 @@
-"""The dashboard of the service: who logs in with a token gets pages of a session, other requests go to the API.
+"""The pages of the service: who logs in with a token gets pages of a session, other requests go to the API.
 
-The gate stands before Bokeh's handlers, so none of them can forget to check host, origin and token.
+The gate stands before Bokeh's handlers, so none of them can forget to check host, origin and token. What a page shows
+is made elsewhere (`PageMaker`); it gets the `Queue` of its session.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-import panel as pn
+import msgspec
 from tornado.httputil import HTTPMessageDelegate, HTTPServerRequest
 from tornado.routing import Router
 from tornado.web import Application
 
 from merge_bench.analysis.published import beside
+from merge_bench.errors import UsageError
 from merge_bench.records.results_folder import Entry, ResultsFolder
 from merge_bench.service import api
 from merge_bench.service import documents as d
-from merge_bench.service.api import Asked, Service
+from merge_bench.service.api import AuthorizedRequest, Service
 from merge_bench.service.handler import Api, check_place
+from merge_bench.service.rules import commands
 from merge_bench.service.runner import Runner
 from merge_bench.service.store import Refused, Token
-from merge_bench.view.dashboard.app import Dashboard
-from merge_bench.view.dashboard.campaign_cache import CampaignCache
-from merge_bench.view.dashboard.components import html
-from merge_bench.view.dashboard.serve import ICON, below, bokeh_pages, prepare
+
+if TYPE_CHECKING:
+    from bokeh.server.tornado import BokehTornado
 
 JOB_SECONDS = 10.0
-"""The least seconds between two updates of a page while a job runs."""
-_HOLD_SECONDS, _MOST_JOBS = 1.0, 1000
+"""The least seconds between two updates of a page of several users' service while a job runs."""
+HOLD_SECONDS = 1.0
+"""For this long, several pages share one listing of the folder."""
+_MOST_JOBS = 1000
+_ICON = "/favicon.ico"
+"""Browsers ask for it there, whatever the address of the page."""
 _PAGES = re.compile(r"/|/ws|/static/.*|/logout")
 _SESSION = re.compile(r"/([\w-]{32})(/.*)")
 _FORM = (resources.files("merge_bench.service") / "login.html").read_text(encoding="utf-8")
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 
 
-ENDED = "your session has ended, or your token was removed; log in again"
-
-
 class QuietResults(ResultsFolder):
     """The results of the service. While a job runs, only its campaign is looked at, and that of the job before."""
 
     def __init__(self, results: Path, runner: Runner) -> None:
-        super().__init__(results, also=beside(results), hold_seconds=_HOLD_SECONDS)
+        super().__init__(results, also=beside(results), hold_seconds=HOLD_SECONDS)
         self._runner = runner
         self._names: list[str] = []
 
@@ -61,18 +64,56 @@ class QuietResults(ResultsFolder):
 
 
 class Queue:
-    """The queue, for the holder of a token, which is checked each time; `token`: gives it, None once it is invalid."""
+    """The queue, for the holder of a token, which is checked each time.
 
-    def __init__(self, service: Service, token: Callable[[], Token | None]) -> None:
-        self._service, self.token = service, token
+    `token`: gives it, None once it is invalid; `logged_in`: its holder can log out.
+    """
+
+    def __init__(self, service: Service, token: Callable[[], Token | None], *, logged_in: bool = False) -> None:
+        self._service, self.token, self.logged_in = service, token, logged_in
         self.jobs = partial(self._ask, api.list_jobs, value=d.Page(limit=_MOST_JOBS))
         self.job, self.cancel = (partial(self._ask, answer) for answer in (api.show_job, api.cancel_job))
 
-    def _ask(self, answer: Callable[[Service, Asked], Any], number: int = 0, value: Any = None) -> Any:
+    @property
+    def commands(self) -> Mapping[str, Collection[str]]:
+        """What can be queued, with the keys of its options."""
+        return commands()
+
+    @property
+    def refusal(self) -> str:
+        """Why nothing can be started here; empty if it can."""
+        token = self.token()
+        return "" if token is not None and token.role == "run" else self._service.read_only
+
+    @property
+    def ended(self) -> str:
+        """Why the page is to show nothing any more; empty as long as its token is valid."""
+        return "" if self.token() is not None else "Your session has ended, or your token was removed; log in again."
+
+    def run(self, command: str, configs: Sequence[str], options: Mapping[str, str]) -> d.Job:
+        """Queue a job; raises UsageError or Refused."""
+        if refusal := self.refusal:
+            raise Refused(403, "read-only", refusal)
+        try:
+            request = msgspec.convert({"command": command, "configs": configs, "options": options}, d.JobRequest)
+        except msgspec.ValidationError as error:
+            raise UsageError(str(error)) from None
+        job: d.Job = self._ask(api.add_job, value=request)
+        return job
+
+    def _ask(self, answer: Callable[[Service, AuthorizedRequest], Any], number: int = 0, value: Any = None) -> Any:
         token = self.token()
         if token is None:
-            raise Refused(401, "no-token", ENDED)
-        return answer(self._service, Asked(token, str(number), value))
+            raise Refused(401, "no-token", self.ended)
+        return answer(self._service, AuthorizedRequest(token, str(number), value))
+
+
+class PageMaker(Protocol):
+    """Makes what answers the requests of pages; `queue`: of a session, by its name."""
+
+    def __call__(
+        self, results: ResultsFolder, hosts: Sequence[str], queue: Callable[[str], Queue], pace: Callable[[], float]
+    ) -> BokehTornado: ...
 
 
 class Login(Api):
@@ -121,46 +162,40 @@ def cookie_name(request: HTTPServerRequest) -> str:
 class Gate(Router):
     """Decides who answers a request, before any of it is read but its headers."""
 
-    def __init__(self, service: Service, index: ResultsFolder) -> None:
+    def __init__(self, service: Service, make: PageMaker, *, pace: Callable[[], float]) -> None:
         self._service = service
         self._application = Application(log_function=lambda handler: None)
-        prepare()
-        cache = CampaignCache()
+        hosts = [host if ":" in host else f"{host}:80" for host in service.hosts]
 
-        def page() -> Dashboard:
-            queue = Queue(
-                service, partial(self._service.sessions.token, pn.state.curdoc.session_context.request.session)
-            )
-            made = Dashboard(
-                index.path, index=index, cache=cache, queue=queue,
-                pace=lambda: JOB_SECONDS if service.runner.current else 0.0,
-            )  # fmt: skip
-            made.queue.layout.append(html("<p><a href='logout'>Log out</a></p>"))
-            made.show_while(lambda: queue.token() is not None, f"{ENDED.capitalize()}.")
-            return made
+        def queue(name: str) -> Queue:
+            sessions = service.sessions
+            return Queue(service, partial(sessions.token, name), logged_in=not sessions.is_own(name))
 
-        self.pages = bokeh_pages(page, [host if ":" in host else f"{host}:80" for host in service.hosts])
+        self.pages = make(service.results, hosts, queue, pace)
 
     def find_handler(self, request: HTTPServerRequest, **_: Any) -> HTTPMessageDelegate | None:
         """Called by tornado with the headers of each request."""
-        match, cookie = _SESSION.fullmatch(request.path), request.cookies.get(cookie_name(request))
+        service, found = self._service, request.cookies.get(cookie_name(request))
+        cookie = None if found is None else found.value
+        match = _SESSION.fullmatch(request.path)
         name, path = (match[1], match[2]) if match else ("", request.path)
         page = request.method == "GET" and _PAGES.fullmatch(path) is not None
         form = request.path == "/login" or (page and path == "/")
         handler: type[Api] = Api
         more: dict[str, Any] = {}
         try:
-            check_place(self._service, request)
-            if request.path == ICON:
+            check_place(service, request)
+            if request.path == _ICON:
                 return self.pages.find_handler(request)
-            if match and page and cookie is not None and self._service.sessions.has(name, cookie.value):
+            if match and page and service.sessions.has(name, cookie):
                 if path != "/logout":
-                    below(request, f"/{name}")
-                    request.session = name  # type: ignore[attr-defined]  # for `page`
+                    # The parts of a page have addresses relative to its own.
+                    request.path, request.uri = path, (request.uri or "").removeprefix(f"/{name}")
+                    request.session = name  # type: ignore[attr-defined]  # for the maker of pages
                     return self.pages.find_handler(request)
                 form, more = True, {"ended": name}
-            if form:
+            if form and not service.only_pages:
                 handler = Login
         except Refused:
             pass  # `Api` says why
-        return self._application.get_handler_delegate(request, handler, {"service": self._service, **more})
+        return self._application.get_handler_delegate(request, handler, {"service": service, **more})

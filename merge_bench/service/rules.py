@@ -24,7 +24,7 @@ from merge_bench.config.options import BY_VARIABLE, OPTIONS, PROBE_OPTIONS, TUNE
 from merge_bench.config.parsers import did_you_mean
 from merge_bench.config.reader import read_config
 from merge_bench.config.shipped import FOLDER, SUFFIX, config_names, find_shipped
-from merge_bench.config.trust import SETTING, judge
+from merge_bench.config.trust import SETTING, judge, refuse_code
 from merge_bench.config.ucx_setting_names import shipped_names
 from merge_bench.errors import UsageError
 from merge_bench.probe import probes
@@ -32,7 +32,6 @@ from merge_bench.records.results_folder import is_result
 from merge_bench.service.documents import JobRequest
 from merge_bench.service.store import NAME, NAME_RULE
 from merge_bench.tune.options import TuneOptions
-from merge_bench.view.dashboard.runner import config_words
 
 TEXT = frozenset((
     "on", "left_on", "right_on", "columns", "question", "require_transport", "sizes", "counts", "placement", "tests",
@@ -114,11 +113,18 @@ class Rules:
         own = bool(request.settings) or request.name is not None
         if request.configs and own:
             raise UsageError("a job takes either configs or settings, not both")
-        paths = [str(find_shipped(name, also=())) for name in request.configs]
+        shipped = [find_shipped(name, also=()) for name in request.configs]
+        for path in shipped:  # one of this site may bring code
+            refuse_code(read_config(path, os.environ))
+        paths = list(map(str, shipped))
         if own:
             check_settings(request.settings)
             paths = [settings_file(request.settings, request.name)]
-        return config_words(request.command, paths)
+        if request.command == "tune" and len(paths) > 1:
+            raise UsageError("tune begins with one config; name only one")
+        if request.command == "run" and len(paths) > 1:
+            return [f"--configs={','.join(paths)}"]
+        return [path if request.command == "tune" else f"--config={path}" for path in paths]
 
 
 def as_typed(words: Sequence[str]) -> str:
@@ -181,12 +187,18 @@ def settings_text(settings: Mapping[str, str]) -> str:
     return "".join(f"{name}='{value}'\n" for name, value in sorted(settings.items()))
 
 
-def _options(command: str) -> Mapping[str, Option]:
+def commands() -> Mapping[str, Mapping[str, Option]]:
+    """The commands of jobs, with their options by key."""
     every = {"run": OPTIONS, "tune": (*TUNE_OPTIONS, *TuneOptions.table())}
     every |= {f"probe {name}": (*PROBE_OPTIONS, *kind.options.table()) for name, kind in probes().items()}
+    return {command: by_key(options) for command, options in every.items()}
+
+
+def _options(command: str) -> Mapping[str, Option]:
+    every = commands()
     if command not in every:
         raise UsageError(f"the command of a job is one of {', '.join(every)}")
-    return by_key(every[command])
+    return every[command]
 
 
 def _option(command: str, options: Mapping[str, Option], key: str, named: str) -> Option:

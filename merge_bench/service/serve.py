@@ -1,7 +1,11 @@
-"""The `serve` command: opens the folder of the service, listens, and runs jobs until a signal ends it."""
+"""The `serve` command: opens the folder of the service, listens, and runs jobs until a signal ends it.
+
+The `dashboard` command is a service for one person: its page needs no login, and may name any table.
+"""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
 import logging
@@ -10,29 +14,45 @@ import re
 import resource
 import socket
 import ssl
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+import sys
+import webbrowser
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tornado.httpserver import HTTPServer
 from tornado.ioloop import IOLoop, PeriodicCallback
 from tornado.iostream import IOStream
 from tornado.netutil import bind_unix_socket
 
+from merge_bench.analysis.published import beside
+from merge_bench.cluster import scratch, signals
 from merge_bench.config.files import open_regular
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.host.files import make_cache_folder
 from merge_bench.host.network import free_port, in_url, is_loopback, origins
+from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.service.api import Limits, Service
+from merge_bench.service.pages import HOLD_SECONDS, JOB_SECONDS, Gate, PageMaker, Queue, QuietResults
 from merge_bench.service.rules import Rules
 from merge_bench.service.runner import Runner
 from merge_bench.service.schedules import LOOK_SECONDS, queue_due
-from merge_bench.service.store import FOLDER, LOCAL, Store, open_store
+from merge_bench.service.store import FOLDER, LOCAL, Store, Token, is_served, open_store
 
 TOKEN_FILE, SOCKET = "token", "socket"
+_NO_LIMIT = 1e9
+"""Seconds of a job of a person's dashboard."""
 _HOST_NAME = re.compile(r"([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?", re.ASCII)
 _IDLE_SECONDS, _BODY_SECONDS, _HEADER_BYTES, _MOST_CONNECTIONS = 10.0, 30.0, 16 << 10, 256
+
+
+@dataclass(frozen=True)
+class Person:
+    """The only user of a dashboard. `allow_run`: runs are started after a login only."""
+
+    allow_run: bool = False
+    open_browser: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,7 +61,7 @@ class Settings:
 
     `tables`: folders whose tables jobs may read; `host_names`: by which clients reach the service, beside its address,
     each with the port of a proxy if there is one; `tls_cert`, `tls_key`: files; `insecure`: serve another address than
-    loopback without them.
+    loopback without them; `person`: whose dashboard it is.
     """
 
     results: Path
@@ -53,6 +73,7 @@ class Settings:
     tls_key: str | None = None
     insecure: bool = False
     limits: Limits = field(default_factory=Limits)
+    person: Person | None = None
 
 
 class _Server(HTTPServer):
@@ -65,7 +86,7 @@ class _Server(HTTPServer):
             stream.close()
 
 
-def serve(settings: Settings) -> int:
+def serve(settings: Settings, make_pages: PageMaker) -> int:
     """Serve until a signal ends it. A job that runs then is interrupted, and found again at the next start.
 
     Raises
@@ -75,43 +96,136 @@ def serve(settings: Settings) -> int:
     """
     from bokeh.server.server import BaseServer
 
-    from merge_bench.service.pages import Gate, QuietResults
-    from merge_bench.view.dashboard.serve import run_until_signal
-
-    os.umask(0o077)  # what jobs write is for the service's user, who gives it to those who have a token
-    results = settings.results.resolve()
+    person, loop = settings.person, cast(Any, IOLoop.current())
+    if person is None:
+        os.umask(0o077)  # what jobs write is for the service's user, who gives it to those who have a token
     context = _checked(settings)
-    with _opened(results, to_serve=True) as store:
+    with contextlib.ExitStack() as stack:
         port = free_port(settings.address, settings.port)
-        token = _local_token(store, results / FOLDER / TOKEN_FILE)
-        runner = Runner(store, results / FOLDER / "jobs", results, job_seconds=settings.limits.job_seconds)
-        index = QuietResults(results, runner)
-        service = Service(
-            store=store, runner=runner, rules=Rules(results, settings.tables), limits=settings.limits,
-            hosts=_hosts(settings, port), scheme="https" if context else "http", results=index,
-        )  # fmt: skip
+        scheme = "https" if context else "http"
+        service = begin(stack, settings, hosts=_hosts(settings, port), scheme=scheme)
         logging.getLogger("tornado.general").setLevel(logging.ERROR)  # what it says about malformed requests
-        gate = Gate(service, index)
+        pace = JOB_SECONDS if person is None else 0.0
+        gate = Gate(service, make_pages, pace=lambda: pace if service.runner.current else 0.0)
         server = _Server(
             gate, ssl_options=context, max_body_size=settings.limits.body_bytes,
             max_header_size=_HEADER_BYTES, idle_connection_timeout=_IDLE_SECONDS, body_timeout=_BODY_SECONDS,
         )  # fmt: skip
-        pages = BaseServer(IOLoop.current(), gate.pages, server)
+        pages = BaseServer(loop, gate.pages, server)
         server.listen(port, settings.address)
-        if context is None:  # for programs that cannot ask for a proof, such as curl; no other user can open the folder
+        url, folder = f"{scheme}://{in_url(settings.address)}:{port}/", settings.results.resolve() / FOLDER
+        if context is None and not service.only_pages:
+            # For programs that cannot ask for a proof, such as curl; no other user can open the folder.
             with contextlib.suppress(OSError):  # its path is too long
-                server.add_socket(bind_unix_socket(str(results / FOLDER / SOCKET), mode=0o600))
+                server.add_socket(bind_unix_socket(str(folder / SOCKET), mode=0o600))
         pages.start()
-        runner.start()
-        loop: Any = IOLoop.current()
-        due = (queue_due, store, service.rules, settings.limits.queue, runner.wake)
-        PeriodicCallback(lambda: loop.run_in_executor(service.threads, *due), LOOK_SECONDS * 1000).start()
-        run_until_signal(
-            f"service of {settings.results}/", f"{service.scheme}://{in_url(settings.address)}:{port}/",
-            [f"Your token is in {token}."],
-            closing=(pages.stop, runner.close, service.threads.shutdown, service.slow.shutdown),
-        )  # fmt: skip
+        stack.callback(pages.stop)
+        if person is None:
+            due = (queue_due, service.store, service.rules, settings.limits.queue, service.runner.wake)
+            PeriodicCallback(lambda: loop.run_in_executor(service.threads, *due), LOOK_SECONDS * 1000).start()
+            said = [f"Your token is in {folder / TOKEN_FILE}."]
+        else:
+            said = _sentences(settings, service, url)
+            url += f"{service.sessions.begin_own(own_token(service))}/"
+            loop.run_in_executor(None, service.results.entries)  # so that the first page does not wait for it
+            if person.open_browser:
+                loop.call_later(0.1, webbrowser.open, _way_to(url, stack))
+        for number in signals.ending_signals():
+            loop.asyncio_loop.add_signal_handler(number, loop.stop)
+            stack.callback(loop.asyncio_loop.remove_signal_handler, number)
+        what = "service" if person is None else "dashboard"
+        first = f"The {what} of {settings.results}/ listens at {url} until you press Ctrl-C."
+        print(first, *said, sep="\n", file=sys.stderr, flush=True)
+        loop.start()
     return 0
+
+
+def own_queue(results: Path) -> Queue:
+    """The queue of `results` for who runs this process, which runs its jobs until it ends."""
+    stack, settings = contextlib.ExitStack(), Settings(results, 0, "127.0.0.1", person=Person())
+    atexit.register(stack.close)
+    service = begin(stack, settings, hosts=(), scheme="")
+    token = own_token(service)
+    return Queue(service, lambda: token)
+
+
+def begin(stack: contextlib.ExitStack, settings: Settings, *, hosts: Collection[str], scheme: str) -> Service:
+    """Open the folder and run its jobs until `stack` is closed.
+
+    A person's dashboard shows results all the same if another service runs their jobs, or jobs cannot be stored there.
+    """
+    person, results, problem = settings.person, settings.results.resolve(), ""
+    try:
+        store = stack.enter_context(_opened(results, to_serve=True))
+    except UsageError as reason:
+        if person is None:
+            raise
+        served = is_served(results)
+        store = stack.enter_context(contextlib.closing(open_store(results) if served else Store(Path(":memory:"))))
+        problem = "a service of these results is running; start runs from its pages" if served else str(reason)
+        problem = f"Runs cannot be started from this page: {problem}."
+    else:
+        _local_token(store, results / FOLDER / TOKEN_FILE)
+    seconds = settings.limits.job_seconds if person is None else _NO_LIMIT
+    runner = Runner(store, results / FOLDER / "jobs", results, job_seconds=seconds)
+    shown = settings.results
+    found = (
+        QuietResults(results, runner) if person is None
+        else ResultsFolder(shown, also=beside(shown), hold_seconds=HOLD_SECONDS)
+    )  # fmt: skip
+    tables = settings.tables if person is None else (Path.cwd(), Path("/"))
+    service = Service(
+        store=store, runner=runner, rules=Rules(results, tables), limits=settings.limits, hosts=hosts, scheme=scheme,
+        results=found,
+    )  # fmt: skip
+    if person is not None:
+        only_pages = bool(problem) or not (is_loopback(settings.address) or person.allow_run)
+        service = replace(service, read_only=problem or _refusal(settings, person), only_pages=only_pages)
+    stack.callback(service.slow.shutdown)
+    stack.callback(service.threads.shutdown)
+    if not problem:
+        runner.start()
+        stack.callback(runner.close)
+    return service
+
+
+def _refusal(settings: Settings, person: Person) -> str:
+    """Why the page whose address is printed starts no runs; empty if it does."""
+    if person.allow_run:
+        return "To start runs, log in with the token of this dashboard; its command says where that is."
+    if is_loopback(settings.address):
+        return ""
+    return (
+        f"Runs cannot be started from this page, because other machines can reach {settings.address}. "
+        "Restart the dashboard with --allow-run to get a token for starting runs."
+    )
+
+
+def own_token(service: Service) -> Token:
+    """Of the page whose address is printed, or of a notebook's."""
+    return Token(LOCAL, "read" if service.read_only else "run")
+
+
+def _sentences(settings: Settings, service: Service, url: str) -> list[str]:
+    """What the dashboard prints below its address."""
+    runs = "" if service.read_only else ", and can start runs as you"
+    said = [f"Whoever has this address sees the results{runs}."]
+    if settings.person and settings.person.allow_run and not service.only_pages:
+        token = settings.results.resolve() / FOLDER / TOKEN_FILE
+        said.append(f"To start runs, log in at {url} with the token in {token}.")
+    if service.runner.alive and (waiting := service.store.ahead()):
+        said.append(f"Jobs that waited in the queue begin now: {waiting}.")
+    return said
+
+
+def _way_to(url: str, stack: contextlib.ExitStack) -> str:
+    """A file that leads to `url`, which only this user can read; every user can read the command line of a browser."""
+    folder = scratch.make("dashboard")
+    stack.callback(scratch.remove, folder)
+    file = folder / "open.html"
+    file.touch(mode=0o600)
+    file.write_text(f'<!DOCTYPE html><meta http-equiv="refresh" content="0; url={url}">', encoding="ascii")
+    return file.as_uri()
 
 
 def check(settings: Settings) -> str:
@@ -137,7 +251,7 @@ def _checked(settings: Settings) -> ssl.SSLContext | None:
         if not _HOST_NAME.fullmatch(name):
             raise UsageError(f"--host-name {name} is not a name of a host; give NAME, or NAME:PORT for a proxy")
     if not settings.tls_cert:
-        if not is_loopback(settings.address) and not settings.insecure:
+        if not is_loopback(settings.address) and not settings.insecure and settings.person is None:
             raise UsageError(
                 f"other machines can reach {settings.address}, and tokens would cross the network unencrypted; give"
                 " --tls-cert and --tls-key, or --insecure if nobody else can read that network"
@@ -178,7 +292,7 @@ def _opened(results: Path, *, to_serve: bool) -> Iterator[Store]:
                 stack.callback(os.close, descriptor)
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            why = "cannot lock it: a service of these results, or of a copy, is running already"
+            why = "cannot lock it: a service or dashboard of these results, or of a copy, is running already"
             raise UsageError(f"{results / FOLDER}: {why}") from None
         except (OSError, RuntimeError) as error:
             why = str(getattr(error, "strerror", None) or error)

@@ -28,9 +28,13 @@ class _Session:
 
 @dataclass
 class Sessions:
-    """Of cookies and tokens only hashes are kept; a token that is removed ends its sessions."""
+    """Of cookies and tokens only hashes are kept; a token that is removed ends its sessions.
+
+    `own`: the path of the session that who started the dashboard has by its address alone, and what it may do.
+    """
 
     store: Store
+    own: tuple[str, Token] | None = None
     _known: dict[str, _Session] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -43,14 +47,28 @@ class Sessions:
             self._known[path] = _Session(hashed(cookie), hashed(token), now + SESSION_SECONDS)
         return path, cookie
 
-    def has(self, path: str, cookie: str) -> bool:
+    def begin_own(self, token: Token) -> str:
+        """The path of the session that needs no cookie; it ends with this program."""
+        path = secrets.token_urlsafe(24)
+        self.own = path, token
+        return path
+
+    def has(self, path: str, cookie: str | None) -> bool:
         """Whether the session of this path goes on, and has this cookie."""
+        if self.is_own(path):
+            return True
         session = self._known.get(path)
-        right = session is not None and hmac.compare_digest(session.cookie, hashed(cookie))
+        right = session is not None and cookie is not None and hmac.compare_digest(session.cookie, hashed(cookie))
         return right and self.token(path) is not None
+
+    def is_own(self, path: str) -> bool:
+        """Whether it is that of the session that needs no cookie."""
+        return self.own is not None and hmac.compare_digest(self.own[0].encode(), path.encode())
 
     def token(self, path: str) -> Token | None:
         """Whose session it is; None if it has ended."""
+        if self.own is not None and self.is_own(path):
+            return self.own[1]
         session = self._known.get(path)
         if session is None or session.ends <= time.monotonic():
             return None

@@ -18,18 +18,23 @@ POINTS = """(() => {
 """How many iterations the page draws."""
 
 
-def start_a_run(window: Window, *, chunk: str = "2e4", iterations: str = "4", token: str | None = None) -> None:
-    """Fill in the form and start."""
+def log_in(window: Window, token: str) -> None:
+    """Give the token in the form for it."""
+    window.page.get_by_label("Your token for this service").fill(token)
+    window.page.get_by_role("button", name="Log in").click()
+    window.page.get_by_role("button", name="Live", exact=True).wait_for()
+
+
+def start_a_run(window: Window, *, chunk: str = "2e4", iterations: str = "4") -> None:
+    """Fill in the form and start; the Live tab opens with the first record."""
     page = window.page
     window.turn_to("Run")
     for label, value in (("Rows per chunk", chunk), ("Workers", "2"), ("Iterations", iterations)):
         page.get_by_label(label).fill(value)
-    if token is not None:
-        page.get_by_label("Token").fill(token)
-    command = f"python -m merge_bench run --chunk={chunk} --workers=2 --iterations={iterations}"
-    window.wait_for_text(command)
+    window.wait_for_text(f"merge-bench run --chunk={chunk} --workers=2 --iterations={iterations}")
     page.get_by_role("button", name="Start", exact=True).click()
-    window.wait_for_text("Running:")
+    window.wait_for_text("is running")
+    window.picture("started")
 
 
 def watch_it_to_its_end(window: Window) -> None:
@@ -52,7 +57,8 @@ def compare_with_an_earlier_run(window: Window, results: Path) -> None:
 
     The earlier run is made from the other one, because a second real run would show nothing more.
     """
-    (run,) = results.iterdir()
+    (run,) = results.glob("*/records.jsonl")
+    run = run.parent
     first, _, rest = (run / "records.jsonl").read_bytes().partition(b"\n")
     head = msgspec.json.decode(first)
     head |= {"campaign_id": "20260101T000000Z-default-000000", "time": head["time"] - 3600}

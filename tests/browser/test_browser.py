@@ -16,7 +16,7 @@ import pytest
 
 from merge_bench.records.reader import read_campaign
 from tests.browser.conftest import Open, Window, started
-from tests.browser.scenario import POINTS, choose, start_a_run
+from tests.browser.scenario import POINTS, choose, log_in, start_a_run
 from tests.helpers.large_campaigns import make_large
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 from tests.view.dashboard.samples import broken, hostile, interleaved, probing, tuning
@@ -35,28 +35,27 @@ GROUND = """(() => {
   return grounds.length ? grounds[0][0] : -1;
 })()"""
 """How light the ground of the first figure is, 0 to 255."""
+CONTRAST = Path(__file__).with_name("contrast.js").read_text()
 TABS = ("Live", "Results", "Tuning", "Network", "Run")
 
 
 class Server(NamedTuple):
-    """A server of the view. `token`: that which it prints with ``--allow-run``."""
+    """A server of the view."""
 
     url: str
     results: Path
-    token: str | None
 
 
 def serve(results: Path, temp: Path, *options: str) -> Iterator[Server]:
     """Serve `results` until the generator goes on."""
     command = [sys.executable, "-m", "merge_bench", "dashboard", "--results", str(results), "--no-open", "--port", "0"]
     log = temp / "server.log"
-    token = r".*to start runs: (\S+)\n" if "--allow-run" in options else "()"
     with started([*command, *options], temp, log) as process:
         end = time.monotonic() + 120
-        while (found := re.search(rf"(http://\S+/){token}", log.read_text(), re.DOTALL)) is None:
+        while (found := re.search(r"listens at (http://\S+/) ", log.read_text())) is None:
             assert time.monotonic() < end, log.read_text()
             time.sleep(0.05)
-        yield Server(found[1], results, found[2] or None)
+        yield Server(found[1], results)
     assert process.returncode == 0  # after SIGTERM
     assert "Traceback" not in log.read_text()
 
@@ -90,16 +89,16 @@ def samples(_samples: Window, request: pytest.FixtureRequest) -> Iterator[Window
     _samples.check(request.node.name)
 
 
-def test_a_run_needs_the_token_is_drawn_while_it_goes_on_and_keeps_what_it_measured_when_it_is_stopped(
+def test_a_run_needs_a_login_is_drawn_while_it_goes_on_and_keeps_what_it_measured_when_it_is_stopped(
     window: Open, runs: Server
 ) -> None:
     view = window(runs.url)
     view.turn_to("Run")
-    view.page.get_by_label("Token").fill("guessed")
-    view.page.get_by_role("button", name="Start", exact=True).click()
-    view.wait_for_text("Enter the token")
-    assert not runs.results.exists()
-    start_a_run(view, chunk="1e5", iterations="1_000_000", token=runs.token)
+    view.wait_for_text("To start runs, log in")
+    assert view.page.get_by_role("button", name="Start", exact=True).count() == 0
+    view.page.goto(runs.url.rstrip("/").rpartition("/")[0])
+    log_in(view, (runs.results / ".service/token").read_text().strip())
+    start_a_run(view, chunk="1e5", iterations="1_000_000")
     view.picture("run")
     view.wait_for_text("of 1,000,000")
     view.wait_until(f"{POINTS} > 2")
@@ -111,19 +110,18 @@ def test_a_run_needs_the_token_is_drawn_while_it_goes_on_and_keeps_what_it_measu
     view.slow_down(1)
     view.picture("live-running")
     view.turn_to("Run")
-    view.page.get_by_role("button", name="Stop", exact=True).click()
-    view.wait_for_text("Ended with status 3")
+    view.page.get_by_role("button", name="Cancel 1").click()
+    view.page.get_by_role("row", name=re.compile("^1 cancelled ")).wait_for()
     view.wait_for_text("interrupted by SIGINT after ")
     assert view.page.get_by_role("log").bounding_box()["height"] < 340  # the rest is scrolled to, and the end seen
     view.picture("run-stopped")
-    (stopped,) = map(read_campaign, runs.results.iterdir())
+    (stopped,) = map(read_campaign, runs.results.glob("2*"))
     assert stopped.head.plans[0]["iterations"] == 1_000_000
     assert stopped.launches[0].failures[0].code == "interrupted"
     assert len(stopped.launches[0].timed) > 2
 
 
-def test_it_serves_its_own_pages_alone_and_prints_the_token_that_is_asked_for(runs: Server) -> None:
-    assert re.fullmatch(r"[\w-]{24}", str(runs.token))
+def test_it_serves_its_own_pages_alone(runs: Server) -> None:
     with urllib.request.urlopen(runs.url, timeout=60) as answer:
         assert answer.status == 200
         page = answer.read().decode()
@@ -157,7 +155,8 @@ def test_a_new_campaign_comes_into_the_table_and_what_was_chosen_stays_so_when_t
     view.turn_to("Results")
     rows = view.page.locator(".tabulator-row")
     mine = rows.filter(has_text="default, tuned").filter(has_text="verified")
-    choose(mine)
+    mine.locator("[tabulator-field=Kind]").click()  # anywhere in the row
+    mine.locator("input:checked").wait_for()
     view.wait_for_text("FASTER")
     view.turn_to("Live")
     view.turn_to("Results")
@@ -174,7 +173,7 @@ def test_every_tab_shows_its_part_and_fits_the_window(samples: Window, scheme: s
     samples.page.set_viewport_size({"width": width, "height": 900})
     marks = {
         "Results": "default, tuned", "Tuning": "Speed-up by step", "Network": "Latency, one way",
-        "Run": "python -m merge_bench run", "Live": "Memory of each worker",
+        "Run": "merge-bench run", "Live": "Memory of each worker",
     }  # fmt: skip
     ground = samples.page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert ground == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(22, 25, 29)")
@@ -185,6 +184,7 @@ def test_every_tab_shows_its_part_and_fits_the_window(samples: Window, scheme: s
         for heading in _NUMBERS.get(tab, ()):
             column = samples.page.locator(f'.tabulator-col[tabulator-field="{heading}"]:visible')
             assert samples.edge_of(column) <= width + 2
+        assert samples.page.evaluate(CONTRAST) == {}
         samples.picture(f"{tab.lower()}-{scheme}-{width}")
 
 
@@ -195,6 +195,26 @@ def test_figures_follow_the_system_to_dark_and_back_while_the_page_is_open(sampl
     samples.wait_until(f"({GROUND}) < 60", patience=15)
     samples.page.emulate_media(color_scheme="light")
     samples.wait_until(f"({GROUND}) > 200", patience=15)
+
+
+def test_the_header_names_the_folder_and_a_theme_that_is_chosen_there_stays(samples: Window) -> None:
+    header = samples.page.get_by_role("banner")
+    assert re.match(r"merge_bench\s+/\S+/results", header.inner_text())
+    for theme in ("dark", "light", ""):
+        samples.page.get_by_label("Theme").select_option(theme)
+        samples.wait_until(f"({GROUND}) {'< 60' if theme == 'dark' else '> 200'}", patience=15)
+        samples.page.reload()
+        samples.wait_until(f"({GROUND}) {'< 60' if theme == 'dark' else '> 200'}")
+    assert header.get_by_role("link", name="Log out").count() == 0  # nobody logged in
+
+
+def test_the_conclusion_stands_as_tiles_before_every_chart(samples: Window) -> None:
+    samples.page.get_by_label("Campaign (times in UTC)").select_option(label="the newest")
+    samples.wait_for_text("Limited by")
+    below = samples.page.get_by_text("Throughput of each iteration").bounding_box()["y"]
+    for name in ("Verified", "Wall-clock", "Throughput", "Bandwidth", "Limited by"):
+        tile = samples.page.locator(".tile", has_text=name).first.bounding_box()
+        assert tile["y"] + tile["height"] < below
 
 
 def test_names_and_messages_that_are_attacks_stay_text(samples: Window) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import shutil
 import socket
 import subprocess
@@ -25,7 +26,7 @@ from merge_bench.records.writer import RECORDS
 from merge_bench.view.html_report import html
 from merge_bench.view.html_report.build import References, build
 from tests.browser.conftest import PICTURES, Open, Window, started
-from tests.browser.scenario import POINTS, compare_with_an_earlier_run, start_a_run, watch_it_to_its_end
+from tests.browser.scenario import POINTS, compare_with_an_earlier_run, log_in, start_a_run, watch_it_to_its_end
 from tests.helpers.runs import ROOT
 from tests.service.services import RealService, ends_well
 
@@ -71,10 +72,9 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealService]:
         yield found
 
 
-def log_in(view: Window, token: str) -> None:
-    view.page.get_by_label("Your token for this service").fill(token)
-    view.page.get_by_role("button", name="Log in").click()
-    view.page.get_by_role("button", name="Live", exact=True).wait_for()
+def job(view: Window, number: int, state: str) -> Any:
+    """The row of a job in this state."""
+    return view.page.get_by_role("row", name=re.compile(f"^{number} {state} "))
 
 
 def write_nights(results: Path, name: str) -> None:
@@ -111,7 +111,7 @@ def test_a_job_is_seen_in_the_queue_and_live_and_its_shift_leads_to_both_results
     assert [each for each in view.complaints if "401" not in each] == []
     view.complaints.clear()
     log_in(view, service.token)
-    view.turn_to("Queue")
+    view.turn_to("Run")
     view.wait_for_text("No job is running, none waits.")
     number = service.add(JOB)
     view.wait_for_text(f"Job {number} is running")
@@ -122,10 +122,10 @@ def test_a_job_is_seen_in_the_queue_and_live_and_its_shift_leads_to_both_results
     view.wait_for_text("4 of 4")
     view.wait_for_text("finished successfully")
     view.wait_for_text("2 checks, all passed")
-    view.turn_to("Queue")
-    view.wait_for_text(f"{number} done")
+    view.turn_to("Run")
+    job(view, number, "done").wait_for()
     view.wait_for_text("Records: ")
-    view.picture("service-queue")
+    view.picture("service-run")
     assert measured(service) == number
     view.turn_to("History")
     view.wait_for_text(f"over {BEFORE + AFTER} results")
@@ -136,7 +136,7 @@ def test_a_job_is_seen_in_the_queue_and_live_and_its_shift_leads_to_both_results
     view.picture("service-compared")
     fits(view)
     inside = view.page.url
-    view.turn_to("Queue")
+    view.turn_to("Run")
     view.page.get_by_role("link", name="Log out").click()
     view.page.get_by_label("Your token for this service").wait_for()
     view.page.goto(inside)
@@ -146,7 +146,7 @@ def test_a_job_is_seen_in_the_queue_and_live_and_its_shift_leads_to_both_results
 def fits(view: Window) -> None:
     """No tab is wider than a narrow window."""
     view.page.set_viewport_size({"width": 900, "height": 900})
-    for tab in ("Queue", "History"):
+    for tab in ("Run", "History"):
         view.turn_to(tab)
         view.wait_until("document.documentElement.scrollWidth <= window.innerWidth")
 
@@ -157,20 +157,20 @@ def test_a_page_that_is_hidden_is_not_updated_and_one_whose_token_was_removed_sh
     token = add_token(service, "guest")
     view = window(service.url)
     log_in(view, token)
-    view.turn_to("Queue")
+    view.turn_to("Run")
     view.wait_for_text("No job is running, none waits.")
     hide(view, True)
     view.wait_until("Bokeh.documents[0].get_model_by_name('page_ready').disabled")
     number = service.add(REFUSED)
     service.until(number, "failed")
     assert view.page.get_by_text("No job is running, none waits.").is_visible()
-    assert view.page.get_by_text(f"{number} failed").count() == 0
+    assert job(view, number, "failed").count() == 0
     hide(view, False)
-    view.wait_for_text(f"{number} failed")
+    job(view, number, "failed").wait_for()
     assert view.page.get_by_role("button", name="Cancel").count() == 0
     remove_token(service, "guest")
     view.wait_for_text("Your token was removed")
-    view.page.get_by_role("button", name="Queue", exact=True).wait_for(state="detached")
+    view.page.get_by_role("button", name="Run", exact=True).wait_for(state="detached")
     view.page.reload()
     view.page.get_by_label("Your token for this service").wait_for()
 
@@ -249,7 +249,7 @@ def test_a_run_is_started_from_the_notebook_watched_to_its_end_and_compared(
     view = window(f"{url}/dashboard.ipynb?reset")
     run_all_cells(view)
     assert view.page.locator("[data-mime-type='application/vnd.jupyter.stderr']").count() == 0
-    assert not (folder / "results").exists()
+    assert not list((folder / "results").glob("*/records.jsonl"))
     start_a_run(view)
     watch_it_to_its_end(view)
     view.picture("lab-live", full=False)
@@ -271,14 +271,14 @@ def test_the_queue_of_a_service_is_seen_in_the_notebook(
     book.with_name("queue.ipynb").write_text(text)
     view = window(f"{url}/queue.ipynb?reset")
     run_all_cells(view)
-    view.turn_to("Queue")
-    view.wait_for_text(f"{number} done")
+    view.turn_to("Run")
+    job(view, number, "done").wait_for()
     other = service.add({**JOB, "options": {**JOB["options"], "iterations": 100_000}})
     view.page.get_by_role("button", name=f"Cancel {other}").click()
-    view.wait_for_text(f"{other} cancelled")
+    job(view, other, "cancelled").wait_for()
     view.page.get_by_role("button", name=f"Output {number}").click()
     view.wait_for_text("Records: ")
-    view.picture("lab-queue", full=False)
+    view.picture("lab-run", full=False)
     view.page.get_by_role("button", name=f"Result {number}").click()
     view.wait_for_text("Throughput of every iteration")
     view.turn_to("History")

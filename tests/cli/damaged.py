@@ -66,8 +66,8 @@ def _dashboard(folder: Path, whole: Path) -> int:
     for each in loaded:
         tuning_tab.content_of(each)
         if each.campaign is not None:
-            live_data.now(each.campaign, running=False)
-            live_data.now(each.campaign, running=True)
+            live_data.live_state(each.campaign, running=False)
+            live_data.live_state(each.campaign, running=True)
     return 2 if any(each.problem for each in loaded) else 0
 
 

@@ -25,6 +25,7 @@ from merge_bench.service.pages import Gate, QuietResults
 from merge_bench.service.rules import Rules
 from merge_bench.service.runner import Runner
 from merge_bench.service.store import Store
+from merge_bench.view.dashboard.web import make_pages
 
 
 @dataclass
@@ -111,7 +112,7 @@ def running(folder: Path, limits: Limits) -> Iterator[Running]:
             hosts=frozenset(origins("127.0.0.1", port)), scheme="http", results=index,
         )  # fmt: skip
         services.append(service)
-        gate = Gate(service, index)
+        gate = Gate(service, make_pages, pace=lambda: 0.0)
         server = HTTPServer(gate, max_body_size=limits.body_bytes)
         server.add_sockets([listening])
         pages = BaseServer(IOLoop.current(), gate.pages, server)

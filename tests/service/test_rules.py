@@ -249,3 +249,13 @@ def test_no_text_becomes_a_word_of_its_own(text: str, command: str) -> None:
         assert found[-1].startswith("--")
         assert "=" in found[-1]
     assert config_names()
+
+
+def test_a_config_that_brings_code_is_refused(rules: Rules, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever lies among the shipped configs, such as one of this site, and whatever the environment says."""
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "site.cfg").write_text("UCX_TLS=tcp\nPYTHONPATH=/some/folder\n")
+    monkeypatch.setattr("merge_bench.config.shipped.FOLDER", tmp_path / "configs")
+    monkeypatch.setenv("MERGE_BENCH_TRUST_CONFIG", "1")
+    with pytest.raises(UsageError, match=r"site\.cfg:2: PYTHONPATH"):
+        words(rules, configs=["site.cfg"])

@@ -236,7 +236,7 @@ def test_while_a_job_runs_no_result_but_that_of_the_job_and_of_the_one_before_is
     moved = [folder.rename(tmp_path / f"later-{folder.name}") for folder in (first, second, foreign)]
     runner = FakeRunner()
     index = QuietResults(tmp_path, runner)
-    monkeypatch.setattr("merge_bench.service.pages._HOLD_SECONDS", 0.0)
+    monkeypatch.setattr("merge_bench.service.pages.HOLD_SECONDS", 0.0)
     assert len(listed()) == 4
     for folder in moved:
         folder.rename(tmp_path / folder.name.removeprefix("later-"))

@@ -17,7 +17,7 @@ from merge_bench.tune.search_steps import settle
 from merge_bench.tune.space import Space
 from merge_bench.tune.strategies import strategies
 
-Asked = tuple[str, int, int | None]
+AuthorizedRequest = tuple[str, int, int | None]
 
 
 @dataclass
@@ -25,14 +25,14 @@ class Replayed:
     """`campaign`: the copy with the decisions made anew; `asked`: the launches they took, as config, plan, block."""
 
     campaign: Campaign
-    asked: list[Asked]
+    asked: list[AuthorizedRequest]
 
 
 @dataclass
 class _Recorded(ClusterEvaluator):
     """An evaluator that launches nothing."""
 
-    asked: list[Asked] = field(default_factory=list)
+    asked: list[AuthorizedRequest] = field(default_factory=list)
 
     def _one(self, candidate: Candidate, plan: int, block: int) -> Sample:
         key = candidate.name(self.baseline), plan, block

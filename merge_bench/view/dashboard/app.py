@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
@@ -12,7 +11,7 @@ from typing import Any
 import panel as pn
 
 from merge_bench.analysis.published import beside
-from merge_bench.records.results_folder import YOURS, Entry, ResultsFolder
+from merge_bench.records.results_folder import Entry, ResultsFolder
 from merge_bench.view.dashboard import style_sheets
 from merge_bench.view.dashboard.background import Session
 from merge_bench.view.dashboard.campaign_cache import CampaignCache
@@ -20,18 +19,16 @@ from merge_bench.view.dashboard.components import complaints, html
 from merge_bench.view.dashboard.history_tab import HistoryView
 from merge_bench.view.dashboard.live_tab import LiveView
 from merge_bench.view.dashboard.network_tab import NetworkView
-from merge_bench.view.dashboard.queue_tab import QueueView
 from merge_bench.view.dashboard.results_tab import ResultsView
-from merge_bench.view.dashboard.run_tab import RunView
-from merge_bench.view.dashboard.runner import IDLE, OVER, Permission, Runner
+from merge_bench.view.dashboard.run_tab import Queue, RunView
 from merge_bench.view.dashboard.tuning_tab import TuningView
 
 SCAN_SECONDS = 2.0
-READ_SECONDS = 0.25
+READ_SECONDS, ASK_SECONDS = 0.25, 1.0
 LIVE_SECONDS = 0.05
 """Between two reads of the watched campaign; a read costs little while nothing is new."""
 
-_TABS = ("Live", "Results", "History", "Tuning", "Network", "Queue", "Run")
+_TABS = ("Live", "Results", "History", "Tuning", "Network", "Run")
 
 
 class _Page(pn.Column):  # type: ignore[misc]  # Panel is not typed.
@@ -54,29 +51,22 @@ class _Page(pn.Column):  # type: ignore[misc]  # Panel is not typed.
 class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed.
     """The view of `results`, a folder of campaigns; a notebook shows it as the value of a cell.
 
-    Several pages can share `index`, `cache`, `runner` and `permission`. Without them the view makes its own, and a run
-    started from it ends with this process at the latest. With the `queue` of a service there is a tab for it instead,
-    because a run that is started here would disturb the service's. `pace`: see `Session`.
+    Several pages can share `index` and `cache`. Runs are started through a `queue`; without one there is no tab for
+    that. `pace`: see `Session`.
     """
 
     def __init__(
         self, results: str | os.PathLike[str] = "results", *, index: ResultsFolder | None = None,
-        cache: CampaignCache | None = None, runner: Runner | None = None, permission: Permission | None = None,
-        queue: Any = None, pace: Callable[[], float] = lambda: 0.0,
+        cache: CampaignCache | None = None, queue: Queue | None = None, pace: Callable[[], float] = lambda: 0.0,
     ) -> None:  # fmt: skip
         super().__init__()
-        if runner is None:
-            runner = Runner(results)
-            if queue is None:  # otherwise it starts nothing
-                atexit.register(runner.close)
         self._index = index or ResultsFolder(results, also=beside(Path(results)))
         self._session = Session(pace)
         self._entries: tuple[Entry, ...] = ()
-        self._cache, self._runner, self._permission = cache or CampaignCache(), runner, permission or Permission()
+        self._cache = cache or CampaignCache()
         self._begun: set[str] = set()
-        self._before: set[str] | None = None
         self._queue = queue
-        self._tabs = [name for name in _TABS if name != ("Run" if queue else "Queue")]
+        self._tabs = [name for name in _TABS if name != "Run" or queue is not None]
         self._problem = html(height=24, visible=False)
         # Buttons, because Bokeh's tabs cannot be used with the keyboard.
         self.tabs = pn.widgets.RadioButtonGroup(
@@ -84,9 +74,10 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         )
         self._body = pn.Column(sizing_mode="stretch_width", min_height=600, margin=0)
         self.tabs.param.watch(lambda event: self._open(event.new), "value")
+        sheets = [style_sheets.ROOT] if self._session.served else [style_sheets.PALETTE, style_sheets.ROOT]
         self._layout = _Page(
             self._problem, self.tabs, self._body, self._session.page_ready.pane,
-            session=self._session, sizing_mode="stretch_width", stylesheets=[style_sheets.ROOT], margin=0,
+            session=self._session, sizing_mode="stretch_width", stylesheets=sheets, margin=0,
         )  # fmt: skip
         self._open(_TABS[0])
         self._session.every(SCAN_SECONDS, self._index.entries, self._set_campaigns)
@@ -98,9 +89,8 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
     tuning = cached_property(lambda self: TuningView(self._campaigns, self._cache))
     network = cached_property(lambda self: NetworkView(self._campaigns, self._cache))
     history = cached_property(lambda self: HistoryView(self._index.path, self._campaigns, self._compare))
-    run = cached_property(lambda self: RunView(self._runner, self._permission, self._await_start))
-    queue = cached_property(
-        lambda self: QueueView(self._session, self._queue, self._campaigns, self._cache, self._compare)
+    run = cached_property(
+        lambda self: RunView(self._session, self._queue, self._campaigns, self._cache, self._compare, self._follow)
     )
 
     def _open(self, name: str) -> None:
@@ -114,7 +104,7 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         if name not in self._begun:
             self._begun.add(name)
             # A hidden tab is not in the page; it is updated when it is chosen.
-            seconds = {"Live": LIVE_SECONDS, "Queue": SCAN_SECONDS}.get(name, READ_SECONDS)
+            seconds = {"Live": LIVE_SECONDS, "Run": ASK_SECONDS}.get(name, READ_SECONDS)
             self._session.every(seconds, view.refresh, view.show, lambda: bool(self.tabs.value == name))
 
     def __panel__(self) -> Any:
@@ -128,17 +118,16 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         problem = self._index.problem
         self._problem.param.update(value=complaints([problem] if problem else []), visible=bool(problem))
         self._entries = entries
-        self._show_started()
 
-    def show_while(self, allowed: Callable[[], bool], problem: str) -> None:
-        """Show and read nothing any more, but this sentence, once it is not `allowed`."""
+    def end_when(self, reason: Callable[[], str]) -> None:
+        """Show and read nothing any more, but this `reason`, once there is one."""
 
-        def check(fine: bool) -> None:
-            if not fine:
-                self._layout.objects = [html(complaints([problem]))]
+        def check(why: str) -> None:
+            if why:
+                self._layout.objects = [html(complaints([why]))]
                 self._session.close()
 
-        self._session.every(SCAN_SECONDS, allowed, check)
+        self._session.every(SCAN_SECONDS, reason, check)
 
     def _compare(self, names: Sequence[str]) -> None:
         """Show the results in these folders in the Results tab."""
@@ -146,17 +135,8 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         self.results.choose(names)
         self.tabs.value = "Results"
 
-    def _await_start(self) -> None:
-        """A run was started from this page: the Live tab is to open when its first record is there."""
-        self._before = {entry.id for entry in self._entries}
-
-    def _show_started(self) -> None:
-        if self._before is None:
-            return
-        if any(entry.id not in self._before and entry.origin == YOURS and entry.head for entry in self._entries):
-            self._before = None
-            if self.tabs.value == "Run":
-                self.live.choose_newest()
-                self.tabs.value = "Live"
-        elif self._runner.state().what in (IDLE, OVER):
-            self._before = None  # it ended without a record; its output says why
+    def _follow(self, name: str) -> None:
+        """Show the campaign in this folder, which was started here and has its first record, while it runs."""
+        self._entries = self._index.look_at([name])
+        self.live.choose_newest()
+        self.tabs.value = "Live"

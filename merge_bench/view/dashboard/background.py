@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 import panel as pn
 from bokeh.models import LayoutDOM, Plot, Selection
+from bokeh.models.widgets import NumericInput
 from panel.io.resources import LOCAL_DIST
 
 from merge_bench.view.dashboard.content_security import restrict
-from merge_bench.view.dashboard.page_ready import PageReady
 
 _READERS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="results")
 DRAWN_SECONDS = 0.5
@@ -73,6 +73,11 @@ class Session:
             self._tasks.append(asyncio.run_coroutine_threadsafe(again, self._loop))
         elif when():
             show(work())
+
+    @property
+    def served(self) -> bool:
+        """Whether it is a page of a server, not of a notebook."""
+        return self._document is not None
 
     def touch(self) -> None:
         """A person did something: what is seen is updated at once."""
@@ -142,7 +147,7 @@ class Session:
             self.push([self.page_ready.pane])
 
         while True:
-            # Asked again, because a page that is being loaded does not notice a question.
+            # AuthorizedRequest again, because a page that is being loaded does not notice a question.
             await self._show(ask)
             answered = bool(asked) and bool((await asyncio.wait(asked[-1:], timeout=0.0 if self._silent else 1.0))[0])
             seconds = time.monotonic() - begun
@@ -176,3 +181,44 @@ class Session:
 
         self._document.add_next_tick_callback(locked)
         return await done
+
+
+class PageReady:
+    """An invisible part of a page; `pane` is to be put into the page's layout.
+
+    It is a number field. When the server raises the field's minimum, the page raises the number to it and sends the
+    new number. A page processes updates in order, so the number shows that all earlier updates are done. (Bokeh's
+    usual way, a script sent as text, is forbidden by the page's policy.) `answered`: whether the page ever answered.
+    A served page disables the field while the page is hidden.
+    """
+
+    def __init__(self) -> None:
+        self.answered = False
+        self._asked = 0
+        self._waiting: dict[int, asyncio.Future[None]] = {}
+        self._model = NumericInput(value=0, low=0, visible=False, name="page_ready")
+        self._model.on_change("value", lambda _attribute, _old, number: self._receive(number))
+        self.pane = pn.pane.Bokeh(self._model, margin=0, width=0, height=0)
+
+    @property
+    def hidden(self) -> bool:
+        """Whether the page is in a tab or window that nobody sees."""
+        return bool(self._model.disabled)
+
+    def ask(self) -> asyncio.Future[None]:
+        """Ask the page, under the document's lock and on the event loop; the future ends with the answer."""
+        self._asked += 1
+        waiting = self._waiting[self._asked] = asyncio.get_running_loop().create_future()
+        self._model.low = self._asked
+        return waiting
+
+    def _receive(self, number: int) -> None:
+        self.answered = True
+        for asked in [asked for asked in self._waiting if asked <= number]:
+            waiting = self._waiting.pop(asked)
+            waiting.get_loop().call_soon_threadsafe(_finish, waiting)
+
+
+def _finish(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)

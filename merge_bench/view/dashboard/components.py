@@ -1,4 +1,4 @@
-"""Parts of the view: cards with fixed heights, headings that explain their terms, tables. All text is escaped."""
+"""Parts of the view: cards, headings that explain their terms, tables. All text is escaped."""
 
 from __future__ import annotations
 
@@ -65,22 +65,12 @@ def heading(title: str, terms: Sequence[str] = ()) -> str:
     return f"<h2>{escape(title)}{f' <small>{words}</small>' if words else ''}</h2>"
 
 
-def card(title: str, terms: Sequence[str], *body: Any, height: int | None, width: int = 560) -> pn.Column:
-    """A framed part of a tab, `width` pixels wide or more; its height is fixed, so that nothing below it moves.
-
-    `height`: None for that of its parts.
-    """
-    size = {} if height is None else {"height": height}
-    line = {"min_height": 24} if height is None else {"height": 24}  # definitions may need a second line
-    return pn.Column(
-        html(heading(title, terms), **line, margin=(0, 0, 4, 0), styles={"z-index": "5"}),
-        *body,
-        **size,
-        sizing_mode=WIDE,
-        margin=5,
-        styles={"flex": f"1 1 {width}px", "min-width": "300px"},  # styles, because a row adds up its parts' widths
-        stylesheets=[style_sheets.CARD],
-    )
+def card(title: str, terms: Sequence[str], *body: Any, width: int | None = 560) -> pn.Column:
+    """A framed part of a tab, `width` pixels wide or more beside others; None: the only one in its row."""
+    # Styles, because a row adds up its parts' widths.
+    styles = {"flex": "none" if width is None else f"1 1 {width}px", "min-width": "300px"}
+    head = html(heading(title, terms), min_height=24, margin=(0, 0, 4, 0), styles={"z-index": "5"})
+    return pn.Column(head, *body, sizing_mode=WIDE, margin=5, styles=styles, stylesheets=[style_sheets.CARD])
 
 
 def cards(*parts: Any) -> pn.Row:
@@ -107,17 +97,17 @@ def caution(found: Caution, *, of: str = "") -> str:
 
 def select_several(label: str, options: Any, **settings: Any) -> pn.widgets.MultiSelect:
     """A list to choose several from."""
-    return pn.widgets.MultiSelect(label=label, options=options, stylesheets=[style_sheets.FIELD], **settings)
+    return pn.widgets.MultiSelect(label=label, options=options, stylesheets=[style_sheets.CONTROLS], **settings)
 
 
 def select(label: str, options: Any, **settings: Any) -> pn.widgets.Select:
     """A list to choose from."""
-    return pn.widgets.Select(label=label, options=options, stylesheets=[style_sheets.FIELD], **settings)
+    return pn.widgets.Select(label=label, options=options, stylesheets=[style_sheets.CONTROLS], **settings)
 
 
 def choice(options: Sequence[str]) -> pn.widgets.RadioButtonGroup:
     """Buttons of which one is chosen, at first the first."""
-    return pn.widgets.RadioButtonGroup(options=list(options), value=options[0], stylesheets=[style_sheets.CHOICE])
+    return pn.widgets.RadioButtonGroup(options=list(options), value=options[0], stylesheets=[style_sheets.CONTROLS])
 
 
 def select_published(label: str, kind: str, width: int) -> pn.widgets.MultiSelect:
@@ -144,9 +134,12 @@ def chart_card(chart: Chart, words: Sequence[str] = ()) -> pn.Column:
     figure.title = None
     words = [*words, chart.title.partition(":")[0], *(word.strip(":,").capitalize() for word in chart.title.split())]
     terms = [word for word in dict.fromkeys(words) if find(word) is not None]
-    made = card(for_canvas(chart.title), terms, figure_pane(figure), height=None)
-    made.styles = {"flex": "none"}
-    return made
+    return card(for_canvas(chart.title), terms, figure_pane(figure), width=600)
+
+
+def chart_cards(charts: Iterable[Chart], words: Sequence[str] = ()) -> pn.Row:
+    """Charts side by side as far as there is room."""
+    return cards(*(chart_card(chart, words) for chart in charts))
 
 
 def table(
@@ -232,6 +225,7 @@ def log(text: str, label: str) -> str:
     return f'<div class="scroll log" tabindex="0" role="log" aria-label="{label}"><pre>{lines}</pre></div>'
 
 
-def number(name: str, value: str) -> str:
-    """A number with its name above it."""
-    return f'<span class="number">{defined(name)}<b title="{as_html(value)}">{as_html(short(value, 32))}</b></span>'
+def tile(name: str, value: str, kind: str = "") -> str:
+    """A value with its name above it; `kind`: ``good`` or ``bad``."""
+    shown = f'<b class="{kind}" title="{as_html(value)}">{as_html(short(value, 40))}</b>'
+    return f'<span class="tile">{defined(name) if find(name) else as_html(name)}{shown}</span>'

@@ -12,10 +12,12 @@ from importlib import resources
 
 from bokeh.document import Document
 
+from merge_bench.view.dashboard import style_sheets
+
 _TEMPLATE = (resources.files("merge_bench.view.dashboard") / "templates" / "page.html.j2").read_text(encoding="utf-8")
 
 
 def restrict(document: Document) -> None:
     """Give the page of `document` its policy, with a new random nonce."""
-    document.template_variables["nonce"] = secrets.token_urlsafe(18)
+    document.template_variables.update(nonce=secrets.token_urlsafe(18), css=style_sheets.PAGE)
     document.template = _TEMPLATE  # type: ignore[assignment]  # Text extends the usual page.

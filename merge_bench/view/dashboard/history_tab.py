@@ -56,10 +56,10 @@ class HistoryView:
             lambda chosen, metric, _: content_of(results, chosen, metric), lambda problem: Content(problem=problem)
         )
         self._shown: Content | None = None
-        self.choice = ui.select("Series", {"reading results …": ""}, sizing_mode=ui.WIDE, max_width=900)
+        self.choice = ui.select("Series", {"reading results …": ""}, width=800)
         self.metric = ui.select("Metric", list(BY_NAME), width=160)
         self.parts = pn.Column(sizing_mode=ui.WIDE, min_height=300, margin=0)
-        self.layout = pn.Column(self.choice, self.metric, self.parts, sizing_mode=ui.WIDE)
+        self.layout = pn.Column(ui.side_by_side(self.choice, self.metric), self.parts, sizing_mode=ui.WIDE)
 
     def refresh(self) -> Content:
         """Read the chosen series, if a result has ended since, or another choice was made; in a thread."""
@@ -94,4 +94,4 @@ class HistoryView:
         findings = [*(finding_sentence(series, each) for each in series.findings), waiting(document, series)]
         notes = "".join(f"<p>{as_html(each)}</p>" for each in findings if each) + notes
         first = ui.html(f'<p class="verdict">{conclusion}</p>{notes}')
-        return [first, *map(ui.chart_card, charts_of(document)), *heading, *shifts]
+        return [first, ui.chart_cards(charts_of(document)), *heading, *shifts]

@@ -66,7 +66,7 @@ class Rates:
         self.figure = self._drawn.figure
         self.figure.xaxis.ticker = BasicTicker(min_interval=1, num_minor_ticks=0)
         points = self.figure.scatter(
-            "number", "rate", source=self._source, marker="shape", size=7, color="colour", fill_alpha=0.5
+            "number", "rate", source=self._source, marker="shape", size=7, color="colour", fill_alpha=0.8
         )
         self.figure.add_tools(hover(points, _COLUMNS[4:]))
 
@@ -124,7 +124,7 @@ def workers(figures: Sequence[WorkerFigures], lacking: Mapping[int, str]) -> Cha
             "value": [with_unit(rate, "GiB/s") for _, rate in mine],
         }
         ranks, rates = [worker.rank for worker, _ in mine], [rate for _, rate in mine]
-        bars = Boxes(ranks, [0.0] * len(ranks), rates, True, fill=0.6, hatched=slow, details=details)
+        bars = Boxes(ranks, [0.0] * len(ranks), rates, True, fill=0.8, hatched=slow, details=details)
         groups.append(Group(GREY, (bars,)))
     ticks = {worker.rank: str(worker.rank) for worker in figures}
     if len(figures) <= _NAMED:

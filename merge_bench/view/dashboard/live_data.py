@@ -16,13 +16,14 @@ from merge_bench.view.dashboard.conclusion import conclusion_of
 from merge_bench.view.dashboard.last_result import LastResult
 from merge_bench.view.dashboard.progress import Progress, progress_of
 from merge_bench.view.messages import logs_of, place_of
-from merge_bench.view.numbers import gib
+from merge_bench.view.numbers import gib, ms
 from merge_bench.view.plot import merge
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.plot.source import source_of
 from merge_bench.view.report.content import Column, by_pair
 from merge_bench.view.report.workers import without_bandwidth
 from merge_bench.view.text import as_html, plural
+from merge_bench.view.titles import tunes
 
 RECENT = 10
 """Workers' figures are medians over this many iterations, the last ones: what the workers do now, at a bounded cost."""
@@ -63,14 +64,15 @@ NO_PAIRS = merge.pair_map({}, {"lanes": {}}, {})
 
 
 @dataclass(frozen=True)
-class Now:
+class LiveState:
     """The state of a campaign without its points, and that of its newest launch with workers.
 
     `workers`: over the last iterations; `lacking`: why those without a bandwidth have none, by rank; `pairs`: a map, or
     for few workers `rates`, a table in GiB/s; `memory`: of the last launch that recorded it; `limit`: bytes per second;
     `doubt`: what the command says of a limit that was exceeded; `dask`: the address of Dask's own dashboard, while
     there is one; `source`: result, host, date and UCX; `running`: whether it goes on; `fatal`: why it ended without
-    success; `conclusion`: what the terminal prints at the end, as HTML, once it has ended.
+    success; `conclusion`: what the terminal prints at the end, as HTML, once it has ended; `figures`: then, of its
+    fastest config, by name.
     """
 
     progress: Progress
@@ -90,6 +92,7 @@ class Now:
     running: bool = False
     fatal: tuple[str, ...] = ()
     conclusion: str = ""
+    figures: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -142,7 +145,7 @@ class Points:
         )  # fmt: skip
 
 
-def now(campaign: Campaign, *, running: bool = True) -> Now:
+def live_state(campaign: Campaign, *, running: bool = True) -> LiveState:
     """The state of `campaign`; `running`: whether a process of this machine writes it."""
     running = running and campaign.end is None  # the process that wrote the end may not have ended yet
     launch = next((each for each in reversed(campaign.launches) if each.line is not None), None)
@@ -153,11 +156,11 @@ def now(campaign: Campaign, *, running: bool = True) -> Now:
     ended_by = () if conclusion else fatal(campaign, running=running)
     notes = tuple(_only_where(note) if as_html(note.message) in conclusion else note for note in notes)
     if launch is None or launch.line is None:
-        return Now(progress, notes=notes, running=running, fatal=ended_by, conclusion=conclusion)
+        return LiveState(progress, notes=notes, running=running, fatal=ended_by, conclusion=conclusion)
     pairs, rates = _pairs(launch)
     recent = replace(launch, iterations=launch.timed[-RECENT:])
     workers = aggregate.worker_figures([recent])
-    return Now(
+    return LiveState(
         progress=progress,
         launch=launch.index,
         config=planned_labels(campaign.head).get((launch.line.config, launch.line.plan), launch.line.config),
@@ -175,7 +178,26 @@ def now(campaign: Campaign, *, running: bool = True) -> Now:
         running=running,
         fatal=ended_by,
         conclusion=conclusion,
+        figures=_figures(campaign, documents),
     )
+
+
+def _figures(campaign: Campaign, documents: Sequence[RunDocument]) -> dict[str, str]:
+    """Of the fastest run, which is named if there are several."""
+    labelled = zip(campaign.labels, documents, strict=False)
+    measured = [(label, one) for label, one in labelled if one.wall_seconds.median is not None]
+    if tunes(campaign) or not measured:
+        return {}
+    label, best = max(measured, key=lambda each: each[1].throughput_bytes_per_second.median or 0.0)
+    throughput, bandwidth = best.throughput_bytes_per_second.median, best.bandwidth_bytes_per_second.harmonic_mean
+    figures = {
+        "Fastest config": label if len(measured) > 1 else None,
+        "Wall-clock": f"{ms(best.wall_seconds.median)} ms",
+        "Throughput": f"{gib(throughput)} GiB/s" if throughput else None,
+        "Bandwidth": f"{gib(bandwidth)} GiB/s" if bandwidth else None,
+        "Limited by": best.bottleneck.what if best.bottleneck else None,
+    }
+    return {name: value for name, value in figures.items() if value}
 
 
 def _only_where(note: Note) -> Note:

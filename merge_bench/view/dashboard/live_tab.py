@@ -18,7 +18,7 @@ from merge_bench.units import format_bytes, plural_noun
 from merge_bench.view.dashboard import components as ui
 from merge_bench.view.dashboard import live_charts
 from merge_bench.view.dashboard.background import Session
-from merge_bench.view.dashboard.live_data import FAILED, NO_PAIRS, WARNING, Now, Point, Points, now
+from merge_bench.view.dashboard.live_data import FAILED, NO_PAIRS, WARNING, LiveState, Point, Points, live_state
 from merge_bench.view.numbers import gib, ms
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.report.content import grouped
@@ -50,7 +50,7 @@ class Update:
     entries: Sequence[Entry]
     entry: Entry | None = None
     bandwidth: float | None = None
-    now: Now | None = None
+    now: LiveState | None = None
     problem: str | None = None
     read: int = 0
     size: int = 0
@@ -71,7 +71,7 @@ class LiveView:
         self._follower: Follower | None = None
         self._followed: str | None = None
         self._points = Points()
-        self._now: Now | None = None
+        self._now: LiveState | None = None
         self._running = False
         self._bandwidth: float | None = None
         self._drawn: tuple[Points | None, int] = None, 0
@@ -84,8 +84,8 @@ class LiveView:
         self._notes = ui.html()
         self._source = ui.html()
         self._conclusion = ui.html()
-        self._concluded = ui.card("Conclusion", [], self._conclusion, height=None)
-        self._concluded.param.update(visible=False, styles={"flex": "none"})
+        self._concluded = ui.card("Conclusion", [], self._conclusion, width=None)
+        self._concluded.visible = False
         self._slowest = ui.html(min_height=24)
         self._rates = ui.html()
         self._phases, self._memory = ui.html(), ui.html()
@@ -97,7 +97,7 @@ class LiveView:
         self._panes = [ui.figure_pane(figure) for figure in drawn]
         self._cards = self._make_cards()
         self.layout = pn.Column(
-            self.choice, self._source, self._concluded, self._status, ui.cards(*self._cards), self._dask,
+            self.choice, self._source, self._status, self._concluded, ui.cards(*self._cards), self._dask,
             sizing_mode=ui.WIDE,
         )  # fmt: skip
 
@@ -105,13 +105,13 @@ class LiveView:
         """A card for each figure, in their order, and that of the warnings; all hidden, because nothing is known."""
         through, band, rates, phases, pairs, memory = self._panes
         cards = (
-            ui.card("Throughput of each iteration", ["Throughput"], self._legends[0], through, height=None),
-            ui.card("Bandwidth of each iteration", ["Bandwidth", "Worker"], self._legends[1], band, height=None),
-            ui.card("Bandwidth of each worker, last iterations", ["Bandwidth"], self._slowest, rates, height=None),
-            ui.card("Time of each worker", ["Partition, exchange, join", "Overlap"], self._phases, phases, height=None),
-            ui.card("Pairs of workers, last iteration", ["Rate of a pair", "Lanes"], self._rates, pairs, height=None),
-            ui.card("Memory of each worker", ["Peak memory", "Launch"], self._memory, memory, height=None),
-            ui.card("Warnings and remedies", ["Warnings", "Verified"], self._notes, height=None, width=900),
+            ui.card("Throughput of each iteration", ["Throughput"], self._legends[0], through),
+            ui.card("Bandwidth of each iteration", ["Bandwidth", "Worker"], self._legends[1], band),
+            ui.card("Bandwidth of each worker, last iterations", ["Bandwidth"], self._slowest, rates),
+            ui.card("Time of each worker", ["Partition, exchange, join", "Overlap"], self._phases, phases),
+            ui.card("Pairs of workers, last iteration", ["Rate of a pair", "Lanes"], self._rates, pairs),
+            ui.card("Memory of each worker", ["Peak memory", "Launch"], self._memory, memory),
+            ui.card("Warnings and remedies", ["Warnings", "Verified"], self._notes, width=900),
         )
         for card in cards:
             card.visible = False
@@ -151,7 +151,7 @@ class LiveView:
                 break
         running = entry.status == RUNNING
         if (changed or running != self._running) and follower.campaign is not None:
-            self._now, self._running = now(follower.campaign, running=running), running
+            self._now, self._running = live_state(follower.campaign, running=running), running
             self._bandwidth = None if self._now.launch is None else self._points.bandwidth(self._now.launch)
         return Update(
             self._points, entries, entry, self._bandwidth, self._now, follower.problem, follower.offset, follower.size
@@ -184,7 +184,7 @@ class LiveView:
         self._session.push(self._panes)
         return True
 
-    def _show_now(self, state: Now | None, known: Sequence[bool]) -> None:
+    def _show_now(self, state: LiveState | None, known: Sequence[bool]) -> None:
         """Show `state`, and only the cards that have anything to show; `known`: of the figures before those of it."""
         pictures = _pictures(state)
         for figure, picture in zip(self._figures, pictures, strict=True):
@@ -209,7 +209,7 @@ class LiveView:
         self._dask.value = _dask(state.dask) if state and state.launch is not None else ""
 
 
-def _pictures(state: Now | None) -> tuple[Chart, ...]:
+def _pictures(state: LiveState | None) -> tuple[Chart, ...]:
     """Of workers, their phases, pairs of them, and their memory."""
     workers, lacking, pairs = (state.workers, state.lacking, state.pairs) if state else ((), {}, NO_PAIRS)
     memory = state.memory.workers if state and state.memory else ()
@@ -253,16 +253,17 @@ def _of(count: int, planned: int | None) -> str:
     return f"{count:,}" if planned is None else f"{count:,} of {planned:,}"
 
 
-def _numbers(points: Sequence[Point], bandwidth: float | None, state: Now) -> str:
-    """The large figures; those of the last launch only until the conclusion has those of the whole campaign."""
-    numbers = {} if state.conclusion else _of_last_launch(points, bandwidth, state)
-    several = "Launch" in numbers
-    numbers |= {"Verified": state.checks} if state.checks else {}
-    large = "".join(ui.number(name, value) for name, value in numbers.items())
-    return f'{"<p>Of the last launch; checks of all launches:</p>" * several}<div class="numbers">{large}</div>'
+def _numbers(points: Sequence[Point], bandwidth: float | None, state: LiveState) -> str:
+    """The large figures: of the last launch until the campaign has ended, then of its fastest config."""
+    tiles = {"Verified": state.checks} if state.checks else {}
+    tiles |= state.figures if state.conclusion else _of_last_launch(points, bandwidth, state)
+    kind = "good" if "all passed" in state.checks else "bad" if "wrong" in state.checks else ""
+    large = "".join(ui.tile(name, value, kind if name == "Verified" else "") for name, value in tiles.items())
+    above = "<p>Of the last launch; checks of all launches:</p>" if "Launch" in tiles else ""
+    return f'{above}<div class="tiles">{large}</div>'
 
 
-def _of_last_launch(points: Sequence[Point], bandwidth: float | None, state: Now) -> dict[str, str]:
+def _of_last_launch(points: Sequence[Point], bandwidth: float | None, state: LiveState) -> dict[str, str]:
     mine = [point for point in points if point.launch == state.launch]
     rates = {
         "Throughput": middle(point.throughput for point in mine), "Bandwidth": bandwidth, "Link limit": state.limit,
@@ -275,12 +276,12 @@ def _of_last_launch(points: Sequence[Point], bandwidth: float | None, state: Now
     return numbers | ({"Config": state.config} if state.config else {})
 
 
-def _expected(state: Now) -> bool:
+def _expected(state: LiveState) -> bool:
     """Whether the workers, of which none has a bandwidth, are shown all the same with the reason."""
     return len(state.workers) > 1 and any(why != NOT_MEASURED for why in state.lacking.values())
 
 
-def _slowest(state: Now) -> str:
+def _slowest(state: LiveState) -> str:
     if state.launch is None:
         return ""
     slowest = slowest_of(state.workers)
@@ -294,7 +295,7 @@ def _slowest(state: Now) -> str:
     )
 
 
-def _alike(state: Now) -> str:
+def _alike(state: LiveState) -> str:
     """What holds for workers of which none is the slowest, as the end of a sentence."""
     if len(state.workers) == 1:
         return ": one worker sends nothing to others"
@@ -314,12 +315,12 @@ def _ranks(ranks: Sequence[int]) -> str:
     return f"{plural_noun(len(ranks), 'rank')} {listed(map(str, ranks))}"
 
 
-def _rates(state: Now) -> str:
+def _rates(state: LiveState) -> str:
     """The rates of pairs as a table, where there are too few workers for a map."""
     return f"<p>Rate in GiB/s, from row to column</p>{ui.columns_of(state.rates)}" if state.rates else ""
 
 
-def _notes(state: Now) -> str:
+def _notes(state: LiveState) -> str:
     kinds = {FAILED: f'<b class="bad">{FAILED}</b>', WARNING: WARNING}
     rows = [
         (

@@ -124,7 +124,7 @@ class NetworkView:
 
 
 def _parts(content: Content) -> list[Any]:
-    parts: list[Any] = [*map(ui.chart_card, content.charts)]
+    parts: list[Any] = [ui.chart_cards(content.charts)]
     if content.frame is not None and len(content.frame):
         parts.append(
             ui.table(content.frame, widths=_WIDTHS, terms={"From": "Published"}, pagination="local", page_size=10)

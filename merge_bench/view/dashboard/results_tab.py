@@ -33,7 +33,7 @@ PATIENCE_SECONDS = 5.0
 """After this, a table that has not reported that it is built is replaced by one with the new rows."""
 _TABLE_HEIGHT = 480
 NOTHING = ui.nothing("result", "run --chunk 1e6")
-HINT = "Select one campaign to see the figures of each config, or several to compare them; the oldest is the baseline."
+HINT = "Click a row to see the figures of its configs, or several rows to compare them; the oldest is the baseline."
 
 
 @dataclass(frozen=True)
@@ -109,10 +109,14 @@ class ResultsView:
         filters = {name: {"type": "input", "func": "like", "placeholder": "contains"} for name in texts}
         made = ui.table(
             self._shown_rows.copy(), height=_TABLE_HEIGHT, pagination="local",
-            page_size=None, selectable="checkbox", header_filters=filters,
+            page_size=None, selectable="toggle", header_filters=filters, layout="fit_columns",
             stylesheets=[style_sheets.TABLE, style_sheets.WHOLE_TABLE],
-            widths={"Started (UTC)": 150, "Configs": 100, "Kind": 90, "Problem": 185, "Fastest config": 120,
-                    "Throughput (GiB/s)": 125, "Bandwidth (GiB/s)": 120, "Status": 90, "Folder": 300},
+            widths={"Started (UTC)": 155, "Configs": 115, "Kind": 105, "Throughput (GiB/s)": 125,
+                    "Bandwidth (GiB/s)": 120, "Status": 105, "Fastest config": 115, "Folder": 130},
+            configuration={
+                "columnDefaults": {"sorterParams": {"alignEmptyValues": "bottom"}, "tooltip": True, "minWidth": 105},
+                "rowHeader": {"formatter": "rowSelection", "headerSort": False, "width": 36, "minWidth": 36},
+            },
             sorters=[{"field": "Started (UTC)", "dir": "desc"}], selection=list(selection),
         )  # fmt: skip
 
@@ -179,7 +183,7 @@ def _parts(content: Content) -> list[Any]:
         title = ui.heading("Figures of each config", ["Throughput", "Bandwidth", "Launch"])
         doubts = "".join(ui.caution(each, of=name) for name, each in content.doubts)
         parts.append(ui.html(title + ui.columns_of(content.figures) + doubts))
-    parts += map(ui.chart_card, content.charts)
+    parts.append(ui.chart_cards(content.charts))
     if content.differences:
         tables = "".join(f"<h2>{as_html(title)}</h2>{ui.columns_of(columns)}" for title, columns in content.differences)
         parts.append(ui.html(f"<details open><summary>Differences between the runs</summary>{tables}</details>"))

@@ -13,12 +13,12 @@ def _sheet(name: str) -> str:
     return (resources.files("merge_bench.view.dashboard") / "styles" / f"{name}.css").read_text(encoding="utf-8")
 
 
-ROOT, TEXT, CARD, TABS, TABLE = map(_sheet, ("root", "text", "card", "tabs", "table"))
-PAGE = _sheet("page")
+ROOT, TEXT, CARD, TABS, TABLE, JOB = map(_sheet, ("root", "text", "card", "tabs", "table", "job"))
+PALETTE = _sheet("palette")
+"""Colours; a served page has them, and of a notebook the view."""
+PAGE = _sheet("palette") + _sheet("page")
 """Of a page served by this program; in a notebook, JupyterLab owns the page."""
 WHOLE_TABLE = _sheet("whole_table")
 """Of a table, beside `TABLE`, that is as high as the rows of its page."""
-CHOICE = _sheet("choice")
-"""Of buttons of which one is chosen."""
-FIELD = _sheet("field")
-"""Of lists and fields: the browser's own arrow, and hints that can be read, on both grounds."""
+CONTROLS = _sheet("controls")
+"""Of buttons, lists and fields: the browser's own arrow, and hints that can be read, on both grounds."""

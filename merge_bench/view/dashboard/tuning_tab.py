@@ -13,30 +13,34 @@ from typing import Any
 import pandas as pd
 import panel as pn
 
+from merge_bench.analysis import aggregate
 from merge_bench.config.shell_syntax import NAME, parse
-from merge_bench.records.campaign import Campaign
+from merge_bench.records.campaign import Campaign, Run
+from merge_bench.records.recorded_plan import Tuning
 from merge_bench.records.results_folder import RUNNING, TUNE, Entry
 from merge_bench.records.schema import ConfigLine, TuneLine
 from merge_bench.records.writer import safe_name
-from merge_bench.tune.result import PHASE_NAMES, Result, decision_of, name_of, result_of
+from merge_bench.tune.evaluator import CONFIRM
+from merge_bench.tune.result import LEFT_OUT, PHASE_NAMES, Result, decision_of, name_of, result_of
 from merge_bench.tune.stage import stage_of, steps_of
 from merge_bench.view.dashboard import components as ui
 from merge_bench.view.dashboard.campaign_cache import CampaignCache, Figures, Loaded
 from merge_bench.view.dashboard.last_result import LastResult
 from merge_bench.view.dashboard.live_data import fatal
 from merge_bench.view.dashboard.progress import Progress, finished, progress_of
-from merge_bench.view.dashboard.unfinished_tuning import Unfinished, unfinished
 from merge_bench.view.next_command import NextStep
-from merge_bench.view.numbers import ends, with_interval
+from merge_bench.view.numbers import NULL, ends, gib, with_interval
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.plot.source import of_results, source_of
 from merge_bench.view.plot.tuning import race, tunings
+from merge_bench.view.report.content import Column
 from merge_bench.view.report.next_step import after_recorded_tuning
 from merge_bench.view.report.tuning import open_questions
-from merge_bench.view.text import as_html, plural, short, unbroken, uncapitalized, visible
+from merge_bench.view.text import as_html, capitalized, plural, short, unbroken, uncapitalized, visible
 from merge_bench.view.titles import listed, offered, size_of
 
 MOST_STEPS = 2000
+_MOST_NAMED = 8
 
 NOTHING = ui.nothing("tuning", "tune --budget 10m")
 _MOST_LISTED = 100
@@ -44,6 +48,15 @@ _NONE, _READING = {"none yet": ""}, {"reading results …": ""}
 _WIDTHS = {"Step": 75, "Phase": 120, "Setting": 190, "Decision": 105, "Speed-up": 105, "Interval": 120, "Blocks": 90,
            "Why": 210, "Against": 105, "Problem": 125}  # fmt: skip
 """Together less than a window of 1400 pixels has; a cell that is cut shows its text under the pointer."""
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """`missing`: sentences; `measured`: a row for each config and size, medians over launches; `command`: continues."""
+
+    measured: tuple[Column, ...]
+    missing: tuple[str, ...]
+    command: str
 
 
 @dataclass(frozen=True)
@@ -167,6 +180,46 @@ def _speedup(line: TuneLine | None) -> str:
     return with_interval(line.ratio, line.low, line.high, " ×") if line else "not measured"
 
 
+def unfinished(campaign: Campaign) -> Unfinished:
+    """What there is of a tuning whose records have no end, and which no process writes."""
+    return Unfinished(measured(campaign), _missing(campaign), after_recorded_tuning(campaign).command)
+
+
+def measured(campaign: Campaign) -> tuple[Column, ...]:
+    """A row for each config and size that has measured anything, with its throughput in GiB/s."""
+    runs = [run for run in campaign.runs if aggregate.counted(run)]
+    if not runs:
+        return ()
+    sizes = {run.plan_index for run in runs}
+    size = Column("Problem", [size_of(campaign, run.plan_index) for run in runs], text=True)
+    return (
+        Column("Config", [run.config.name for run in runs], text=True),
+        *([size] if len(sizes) > 1 else []),
+        Column("Launches", [str(len(aggregate.counted(run))) for run in runs]),
+        Column("Throughput (GiB/s)", list(map(_throughput, runs))),
+    )
+
+
+def _throughput(run: Run) -> str:
+    rate = aggregate.of_run(aggregate.counted(run), aggregate.throughput)
+    return NULL if rate is None else gib(rate)
+
+
+def _missing(campaign: Campaign) -> tuple[str, ...]:
+    asked = campaign.plans[0].tune or Tuning()
+    left_out = {line.setting for line in campaign.tuning if line.decision == LEFT_OUT}
+    candidates = [name for name in asked.values if name not in left_out]
+    counted = {run.config.name for run in campaign.runs if aggregate.counted(run)}
+    absent = [name for name in candidates if name not in counted]
+    named = ", ".join(absent[:_MOST_NAMED]) + f" and {len(absent) - _MOST_NAMED} more" * (len(absent) > _MOST_NAMED)
+    found = [f"{capitalized(stage_of(campaign).doing)}: this step is not finished."]
+    if absent:
+        found.append(f"Not measured: {len(absent)} of {plural(len(candidates), 'candidate')}: {short(named, 600)}.")
+    if not any(line.phase == CONFIRM for line in campaign.tuning):
+        found.append("Nothing is confirmed yet.")
+    return tuple(found)
+
+
 @dataclass(frozen=True)
 class Update:
     """The tunings by their labels, which of them is shown, what is shown, and newer ones without measurements."""
@@ -263,9 +316,10 @@ def _ended_early(what: Unfinished) -> str:
 
 def _parts(content: Content) -> list[Any]:
     drawn = content.race is not None and not content.race.empty
-    race = [ui.chart_card(content.race, ["Speed-up", "Interval", "Phase"])] if content.race and drawn else []
+    charts = [ui.chart_card(content.race, ["Speed-up", "Interval", "Phase"])] if content.race and drawn else []
     parts: list[Any] = [ui.html(_ended_early(content.unfinished))] if content.unfinished else []
-    parts += [*race, *map(ui.chart_card, content.charts)]
+    charts += map(ui.chart_card, content.charts)
+    parts += [ui.cards(*charts)] if charts else []
     if content.frame is not None:
         parts.append(ui.table(content.frame, widths=_WIDTHS, pagination="local", page_size=10))
     return parts

@@ -64,7 +64,7 @@ def figure_of(chart: marks.Chart, *, note: bool = True) -> Any:
         text = chart.note + (" Click a legend entry to hide its series." if plot.legend else "")
         _add_text(plot, text, letters, text_font_size="9pt")
     if chart.source:
-        _add_text(plot, chart.source, int(1.2 * letters), text_font_size="8pt", text_color=LEGEND)
+        _add_text(plot, chart.source, letters, text_font_size="8pt")
     return plot
 
 

@@ -12,7 +12,6 @@ import panel as pn
 
 from merge_bench.view.dashboard.app import Dashboard
 from merge_bench.view.dashboard.campaign_cache import CampaignCache
-from merge_bench.view.dashboard.runner import Runner
 
 _CACHE = CampaignCache()
 """Shared, because every dashboard lists the published campaigns, too."""
@@ -20,7 +19,7 @@ _CACHE = CampaignCache()
 
 def board(results: Path) -> Dashboard:
     """A dashboard of `results` as they are now."""
-    return Dashboard(results, runner=Runner(results), cache=_CACHE)
+    return Dashboard(results, cache=_CACHE)
 
 
 def update(tab: Any) -> None:

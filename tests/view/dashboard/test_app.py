@@ -7,6 +7,7 @@ import shutil
 import threading
 from pathlib import Path
 
+import msgspec
 import panel as pn
 import pytest
 from bokeh.document import Document
@@ -15,9 +16,9 @@ from pyviz_comms import Comm
 
 from merge_bench.view.dashboard.app import Dashboard
 from merge_bench.view.dashboard.components import defined
-from merge_bench.view.dashboard.runner import GOING, OVER, Request, Runner, State
 from merge_bench.view.text import as_html
 from tests.view.dashboard.boards import board, build, list_again, texts, update
+from tests.view.dashboard.queues import FakeQueue, job
 from tests.view.dashboard.samples import broken, hostile, interleaved, probing, tuning
 
 CAMPAIGNS = Path(__file__).parents[2] / "data" / "campaigns"
@@ -108,7 +109,7 @@ def test_events_of_a_page_in_other_threads_are_handled_on_the_event_loop_in_thei
 
 
 def test_a_click_in_a_notebook_counts_although_it_comes_with_a_change_of_a_removed_part(tmp_path: Path) -> None:
-    view, page = board(tmp_path), Document()
+    view, page = Dashboard(tmp_path, queue=FakeQueue([])), Document()
     root = view._layout.get_root(page, Comm())
     page.add_root(root)
     reference = root.ref["id"]
@@ -125,43 +126,34 @@ def test_a_click_in_a_notebook_counts_although_it_comes_with_a_change_of_a_remov
     assert view.tabs.value == "Tuning"
 
 
-class Going(Runner):
-    """Starts nothing; its run goes on until `over` is set."""
-
-    over = False
-
-    def start(self, request: Request) -> None:
-        pass
-
-    def state(self) -> State:
-        return State(OVER if self.over else GOING, status=2 if self.over else None)
-
-
 def test_the_live_tab_opens_with_the_first_record_of_a_run_that_was_started_here(tmp_path: Path) -> None:
     shutil.copytree(CAMPAIGNS / "sweep", tmp_path / "earlier")
-    view = Dashboard(tmp_path, runner=Going(tmp_path))
+    queue = FakeQueue([job(1, "running")])
+    view = Dashboard(tmp_path, queue=queue)
     list_again(view)
     view.tabs.value = "Run"
     view.live.choice.value = str(tmp_path / "earlier")
-    view.run.start.clicks += 1
-    list_again(view)
-    assert view.tabs.value == "Run"  # nothing is recorded yet
+    view.run.form.start.clicks += 1
+    (started,) = queue.found[:1]
+    for found in ([started], [msgspec.structs.replace(started, state="running", started=1.0)]):
+        queue.found = found
+        update(view.run)
+        assert view.tabs.value == "Run"  # nothing is recorded yet
     shutil.copytree(CAMPAIGNS / "p2p", tmp_path / "new")
-    list_again(view)
+    queue.found = [msgspec.structs.replace(queue.found[0], result="new")]
+    update(view.run)
     assert (view.tabs.value, view.live.choice.value) == ("Live", "")
     view.tabs.value = "Run"
-    shutil.copytree(CAMPAIGNS / "run", tmp_path / "another")
-    list_again(view)
-    assert view.tabs.value == "Run"  # nobody started that here
+    update(view.run)
+    assert view.tabs.value == "Run"  # once is enough
 
 
 def test_a_run_that_ends_without_a_record_leaves_its_output_in_sight(tmp_path: Path) -> None:
-    runner = Going(tmp_path)
-    view = Dashboard(tmp_path, runner=runner)
+    queue = FakeQueue([])
+    view = Dashboard(tmp_path, queue=queue)
     view.tabs.value = "Run"
-    view.run.start.clicks += 1
-    runner.over = True
-    list_again(view)
-    shutil.copytree(CAMPAIGNS / "run", tmp_path / "another")
-    list_again(view)
+    view.run.form.start.clicks += 1
+    queue.found = [job(queue.found[0].id, "failed", status=2)]
+    update(view.run)
     assert view.tabs.value == "Run"
+    assert f"log of {queue.found[0].id}" in texts(view.run.layout)

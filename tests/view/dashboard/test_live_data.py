@@ -14,7 +14,7 @@ from merge_bench.records.follow import Follower
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.units import GIB
-from merge_bench.view.dashboard.live_data import RECENT, Points, fatal, now
+from merge_bench.view.dashboard.live_data import RECENT, Points, fatal, live_state
 from merge_bench.view.dashboard.progress import progress_of, seconds_left
 from merge_bench.view.html_report.results import sources_of
 from merge_bench.view.plot.marks import Cells
@@ -125,12 +125,12 @@ def test_workers_are_medians_of_the_last_iterations(tmp_path: Path) -> None:
                 ]
                 line = msgspec.structs.replace(line, workers=workers)
             stream.write(msgspec.json.encode(line) + b"\n")
-    worker, _ = now(read_campaign(folder)).workers
+    worker, _ = live_state(read_campaign(folder)).workers
     assert parts_of(worker) == pytest.approx((10, 10, 20, 80, 30))
 
 
 def test_pairs_are_those_of_the_last_iteration_with_their_lanes(tmp_path: Path) -> None:
-    found = now(read_campaign(write_campaign(tmp_path, Script(plan=plan(4)))))
+    found = live_state(read_campaign(write_campaign(tmp_path, Script(plan=plan(4)))))
     cells = next(mark for _, mark in found.pairs.marks)
     assert isinstance(cells, Cells)
     assert (cells.y[:4], cells.x[:4]) == ([0, 0, 0, 1], [1, 2, 3, 0])
@@ -140,7 +140,7 @@ def test_pairs_are_those_of_the_last_iteration_with_their_lanes(tmp_path: Path) 
 
 
 def test_pairs_of_few_workers_are_a_table(tmp_path: Path) -> None:
-    found = now(read_campaign(write_campaign(tmp_path)))
+    found = live_state(read_campaign(write_campaign(tmp_path)))
     assert found.pairs.empty
     assert [(column.heading, column.cells) for column in found.rates] == [
         ("from \\ to", ["0", "1"]), ("0", ["·", "0.373"]), ("1", ["0.373", "·"]),
@@ -152,7 +152,7 @@ def test_memory_stays_from_the_last_launch_that_told_it(tmp_path: Path) -> None:
         write_head(writer, [("optimized", 0)], [plan(launches=2)])
         write_launch(writer, Script())
         write_start(writer, Script(index=1))
-    found = now(read_campaign(writer.folder))
+    found = live_state(read_campaign(writer.folder))
     assert found.memory is not None
     assert (found.launch, found.memory.launch) == (1, 0)
     assert found.memory.workers[1].peak_bytes == 200_000_000 + 1
@@ -164,7 +164,7 @@ def test_failures_and_warnings_come_with_what_helps(tmp_path: Path) -> None:
         for _ in range(3):
             writer.write(s.WarningLine(code="x", message="slow disk", remedy="another disk"))
         writer.write(s.FailureLine(launch=0, config="optimized", plan=0, code="run-failed", message="died", host="n1"))
-    assert [(note.kind, note.message, note.remedy) for note in now(read_campaign(writer.folder)).notes] == [
+    assert [(note.kind, note.message, note.remedy) for note in live_state(read_campaign(writer.folder)).notes] == [
         ("failed", "died", f"read {writer.folder / 'logs'}"),
         ("warning", "slow disk", "another disk"),
     ]
@@ -178,7 +178,7 @@ def test_a_failed_run_says_where_it_failed_and_where_its_logs_are(tmp_path: Path
     log.touch()
     why = "rank 1 (worker worker-1, process 32307 on vm) was killed by signal 9 during the run"
     where, logs = "launch 0, default, after 14 timed iterations, rank 1, vm", f"read {log.parent / 'launch-000-*.log'}"
-    found = now(read_campaign(tmp_path / "failed"))
+    found = live_state(read_campaign(tmp_path / "failed"))
     assert found.conclusion.count(why) == 1
     assert found.fatal == ()  # because the conclusion says it
     assert [(note.message, note.remedy) for note in found.notes if note.kind == "failed"] == [(where, logs)]
@@ -206,7 +206,7 @@ def test_a_flood_of_warnings_is_cut(tmp_path: Path) -> None:
         write_head(writer, [("optimized", 0)], [plan()])
         for number in range(70):
             writer.write(s.WarningLine(code="x", message=f"warning {number}"))
-    notes = now(read_campaign(writer.folder)).notes
+    notes = live_state(read_campaign(writer.folder)).notes
     assert len(notes) == 51
     assert notes[-1].message == "and 20 more"
 
@@ -279,9 +279,9 @@ def test_an_end_is_told_with_its_status(tmp_path: Path, status: int, share: floa
 
 
 def test_one_worker_has_no_pairs_and_dask_tells_nothing_of_workers(tmp_path: Path) -> None:
-    alone = now(read_campaign(write_campaign(tmp_path / "a", Script(plan=plan(1)))))
+    alone = live_state(read_campaign(write_campaign(tmp_path / "a", Script(plan=plan(1)))))
     assert alone.pairs.empty
     assert alone.workers[0].bandwidth.mean is None
-    dask = now(read_campaign(write_campaign(tmp_path / "b", Script(plan=plan(exchange="dask")))))
+    dask = live_state(read_campaign(write_campaign(tmp_path / "b", Script(plan=plan(exchange="dask")))))
     assert [worker.bandwidth.mean for worker in dask.workers] == [None, None]
     assert [parts_of(worker) for worker in dask.workers] == [None, None]

@@ -20,7 +20,8 @@ from merge_bench.analysis.summary import summarize
 from merge_bench.records.reader import read_campaign
 from merge_bench.tune.result import recorded_result_of
 from merge_bench.view.dashboard.app import Dashboard
-from merge_bench.view.dashboard.live_data import now
+from merge_bench.view.dashboard.live_data import live_state
+from merge_bench.view.numbers import gib
 from merge_bench.view.report.next_step import after_recorded_tuning
 from merge_bench.view.report.run import print_report
 from merge_bench.view.text import as_html
@@ -163,10 +164,17 @@ def test_the_numbers_name_their_launch_if_there_are_several(kind: str, launch: b
 
 @pytest.mark.parametrize("kind", ["sweep", "run"])
 def test_beside_a_conclusion_no_large_figure_is_of_the_last_launch(kind: str, tmp_path: Path) -> None:
-    """Above its bandwidth stood another one, that of the whole campaign."""
+    """They are of the whole campaign, and of its fastest config."""
     view = live_of(kind, tmp_path)
     assert conclusion_shown(view)
-    assert [name for name, _ in large_figures(view)] == ["Verified"]
+    documents = runs_of(summarize(read_campaign(tmp_path / kind)))
+    best = max(documents, key=lambda each: each.throughput_bytes_per_second.median or 0.0)
+    figures = dict(large_figures(view))
+    names = ["Verified", "Wall-clock", "Throughput", "Bandwidth", "Limited by"]
+    assert list(figures) == (names if kind == "run" else [names[0], "Fastest config", *names[1:]])
+    assert figures["Throughput"] == f"{gib(best.throughput_bytes_per_second.median)} GiB/s"
+    assert best.bottleneck is not None
+    assert figures["Limited by"] == best.bottleneck.what
     assert "Of the last launch" not in view.live._status.value
 
 
@@ -232,7 +240,9 @@ def going_on(kind: str, results: Path) -> Dashboard:
 
 def large_figures(view: Dashboard) -> list[tuple[str, str]]:
     """Name and text of each."""
-    return re.findall(r'class="number"><[^>]*>([^<]*)<.*?<b title="([^"]*)"', view.live._status.value)
+    return re.findall(
+        r'class="tile">(?:<span[^>]*>)?([^<]*)(?:<span.*?)?<b class="\w*" title="([^"]*)"', view.live._status.value
+    )
 
 
 @pytest.mark.parametrize("kind", ["run", "sweep", "tables", "failed", "import", "tune"])
@@ -253,7 +263,7 @@ def test_there_is_no_card_for_nothing(tmp_path: Path) -> None:
 
 def test_a_number_that_was_not_measured_is_not_shown_and_each_quantity_has_one_unit(tmp_path: Path) -> None:
     numbers = [text for _, text in large_figures(going_on("baseline", tmp_path))]
-    assert [each.split(" ", 1)[-1] for each in numbers] == ["GiB/s", "ms", "default", "checks, all passed"]
+    assert [each.split(" ", 1)[-1] for each in numbers] == ["checks, all passed", "GiB/s", "ms", "default"]
     assert [text for _, text in large_figures(live_of("p2p", tmp_path / "p"))] == ["tcp"]
 
 
@@ -280,7 +290,7 @@ def test_every_config_is_named_in_full_however_many_there_are(tmp_path: Path) ->
 
 
 def test_a_campaign_whose_end_is_recorded_has_ended_although_its_process_has_not() -> None:
-    state = now(read_campaign(CAMPAIGNS / "run"), running=True)
+    state = live_state(read_campaign(CAMPAIGNS / "run"), running=True)
     assert not state.running
     assert any("is slow in partition" in note.message for note in state.notes)
 
@@ -298,17 +308,17 @@ def test_a_check_that_is_missing_is_no_passed_one(tmp_path: Path) -> None:
     """The terminal said UNVERIFIED, and this tab that all checks had passed."""
     whole = write_campaign(tmp_path, Script())
     campaign = read_campaign(whole)
-    assert now(campaign, running=False).checks == "2 checks, all passed"
+    assert live_state(campaign, running=False).checks == "2 checks, all passed"
     lines = (whole / "records.jsonl").read_bytes().splitlines(keepends=True)
     last = max(at for at, line in enumerate(lines) if b'"kind":"verification"' in line)
     (whole / "records.jsonl").write_bytes(b"".join(lines[:last] + lines[last + 1 :]))
-    assert now(read_campaign(whole), running=False).checks == "1 check, others are missing"
+    assert live_state(read_campaign(whole), running=False).checks == "1 check, others are missing"
 
 
 def conclusion_shown(view: Dashboard) -> str:
-    """The text of the card above the progress; empty if it is hidden."""
+    """The text of the card below the tiles; empty if it is hidden."""
     card, status = view.live._concluded, view.live._status
-    assert view.live.layout.objects.index(card) < view.live.layout.objects.index(status)
+    assert view.live.layout.objects.index(status) < view.live.layout.objects.index(card)
     text = re.sub('<span class="unbroken">([^<]*)</span>', r"\1", view.live._conclusion.value)
     return html.unescape(re.sub("<[^>]*>", " ", text)) if card.visible else ""
 

@@ -21,9 +21,11 @@ from pathlib import Path
 import pytest
 from tornado.websocket import WebSocketClosedError
 
-from merge_bench.errors import UsageError
+from merge_bench.errors import MergeBenchError, UsageError
 from merge_bench.host.network import is_loopback, origins
-from merge_bench.view.dashboard.serve import log_exception, permission_for, serve
+from merge_bench.service.pages import Queue
+from merge_bench.service.serve import Person, Settings, begin, own_token, serve
+from merge_bench.view.dashboard.web import log_exception, make_pages
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
@@ -39,7 +41,7 @@ def test_control_c_and_a_hang_up_end_it_with_0(
 
     monkeypatch.setattr(webbrowser, "open", open_browser)
     before = signal.getsignal(number)
-    assert serve(tmp_path, port=0, address="127.0.0.1", open_browser=True, allow_run=False) == 0
+    assert serve(Settings(tmp_path, 0, "127.0.0.1", person=Person(open_browser=True)), make_pages) == 0
     ((url, page, *modes),) = opened
     printed = re.search(r"http://127\.0\.0\.1:\d+/([\w-]{32})/", capsys.readouterr().err)
     assert printed is not None
@@ -75,12 +77,13 @@ def test_only_who_has_the_token_gets_anything(tmp_path: Path) -> None:
             assert session is not None
             upgrade["Sec-WebSocket-Protocol"] = f"bokeh, {session[1]}"
             for base in ("", f"{token[:-1]}x", token[:-1], "/" + "x" * 32):
-                for path in ("/", "/static/js/bokeh.min.js", "/autoload.js?bokeh-autoload-element=1", "/metadata"):
+                for path in ("/x", "/static/js/bokeh.min.js", "/autoload.js?bokeh-autoload-element=1", "/metadata"):
                     status, text = ask(base + path)
-                    assert (status, token[1:] in text) == (403, False), base + path
-                assert ask(f"{base}/ws", **upgrade)[0] == 403
+                    assert (status, token[1:] in text) == (401, False), base + path
+                assert ask(f"{base}/ws", **upgrade)[0] == 401
+            assert 'name="token"' in ask("/")[1]  # a login, as of any service
             assert ask("/favicon.ico")[0] == 200
-            assert ask(token)[0] == 403  # without its last slash, the parts of the page would be elsewhere
+            assert ask(token)[0] == 401  # without its last slash, the parts of the page would be elsewhere
             assert ask(f"{token}/static/js/bokeh.min.js")[0] == 200
             assert ask(f"{token}/ws", **upgrade | {"Origin": "http://evil.example"})[0] == 403
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
@@ -99,21 +102,48 @@ def test_a_taken_port_is_one_sentence(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         refusal = f"^cannot serve on 127.0.0.1, port {port}: Address already in use"
         with pytest.raises(UsageError, match=refusal):
-            serve(tmp_path, port=port, address="127.0.0.1", open_browser=False, allow_run=False)
+            serve(Settings(tmp_path, port, "127.0.0.1", person=Person()), make_pages)
 
 
-def test_on_loopback_everybody_may_start_runs_and_elsewhere_nobody_without_the_token() -> None:
-    assert permission_for("127.0.0.1", allow_run=False).granted("")
-    assert not permission_for("127.0.0.1", allow_run=True).granted("")
-    assert not permission_for("10.0.0.5", allow_run=False).granted("")
-    asked = permission_for("10.0.0.5", allow_run=True)
-    assert asked.token is not None
-    assert asked.granted(asked.token)
-    assert not asked.granted("")
+@pytest.mark.parametrize(
+    ("address", "allow_run", "runs", "logs_in"),
+    [("127.0.0.1", False, True, True), ("127.0.0.1", True, False, True), ("10.0.0.5", False, False, False),
+     ("10.0.0.5", True, False, True)],
+)  # fmt: skip
+def test_who_has_the_address_starts_runs_on_loopback_only_and_elsewhere_a_login_has_to_be_allowed(
+    tmp_path: Path, address: str, allow_run: bool, runs: bool, logs_in: bool
+) -> None:
+    settings = Settings(tmp_path, 0, address, person=Person(allow_run=allow_run))
+    with contextlib.ExitStack() as stack:
+        service = begin(stack, settings, hosts=(), scheme="http")
+        queue = Queue(service, lambda: own_token(service))
+        assert (queue.refusal == "", not service.only_pages) == (runs, logs_in)
+        if not runs:
+            with pytest.raises(MergeBenchError, match=r"log in|other machines can reach"):
+                queue.run("run", [], {})
 
 
-def test_tokens_differ() -> None:
-    assert len({permission_for("0.0.0.0", allow_run=True).token for _ in range(20)}) == 20
+def test_beside_a_service_of_the_same_results_the_dashboard_shows_its_jobs_and_starts_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("merge_bench.service.store.Store.take", lambda store: None)
+    with contextlib.ExitStack() as stack:
+        first = begin(stack, Settings(tmp_path, 0, "127.0.0.1", person=Person()), hosts=(), scheme="http")
+        number = Queue(first, lambda: own_token(first)).run("run", [], {"chunk": "1e6"}).id
+        second = begin(stack, Settings(tmp_path, 0, "127.0.0.1", person=Person()), hosts=(), scheme="http")
+        queue = Queue(second, lambda: own_token(second))
+        assert "a service of these results is running" in queue.refusal
+        assert [job.id for job in queue.jobs().jobs] == [number]
+        assert not queue.job(number).cancellable
+
+
+def test_results_that_cannot_be_written_are_shown_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / ".service").write_text("no folder")
+    with contextlib.ExitStack() as stack:
+        service = begin(stack, Settings(tmp_path, 0, "127.0.0.1", person=Person()), hosts=(), scheme="http")
+        queue = Queue(service, lambda: own_token(service))
+        assert "cannot use the folder" in queue.refusal
+        assert queue.jobs().jobs == []
 
 
 @pytest.mark.parametrize(

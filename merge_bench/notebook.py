@@ -1,0 +1,33 @@
+"""The dashboard in a notebook: a cell shows it, and the kernel runs what is started from it."""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+from typing import Any
+
+
+def show(results: str | os.PathLike[str] = "results", *, queue: Any = None) -> Any:
+    """The view of `results`, to end a notebook's cell with; it brings its scripts along and needs no network.
+
+    It holds the newest result from the start, so that an executed notebook shows it without a kernel, too. `queue`: a
+    `merge_bench.service.client.Client` of the service that is to run what is started; by default the kernel does.
+    """
+    import panel
+
+    panel.extension("tabulator", inline=True)
+
+    from merge_bench.view.dashboard.app import Dashboard
+
+    view = Dashboard(results, queue=queue or _own_queue(Path(results).resolve()))
+    view.live.show(view.live.refresh())
+    return view
+
+
+@functools.cache
+def _own_queue(results: Path) -> Any:
+    """Of all cells that show these results: they cannot have two."""
+    from merge_bench.service.serve import own_queue
+
+    return own_queue(results)
