@@ -27,9 +27,9 @@ from merge_bench.errors import MergeBenchError, UsageError
 from merge_bench.host import machine
 from merge_bench.records.outputs import replacing
 from merge_bench.units import parse_count
-from merge_bench.view.report import markdown
-from merge_bench.view.report.content import by_row
-from merge_bench.view.report.terminal import page_on
+from merge_bench.view import markdown
+from merge_bench.view.content import by_row
+from merge_bench.view.terminal import page_on
 
 ROOT = Path(__file__).resolve().parents[1]
 INTERRUPTED = 3

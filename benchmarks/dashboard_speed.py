@@ -26,8 +26,8 @@ import click
 
 from benchmarks import command
 from merge_bench.analysis.statistics import median
-from merge_bench.view.dashboard.background import Session
-from merge_bench.view.dashboard.live_tab import LiveView
+from merge_bench.dashboard.background import Session
+from merge_bench.dashboard.live_tab import LiveView
 from tests.helpers.large_campaigns import append, make_large, make_many
 
 _WIDE = {"width": 1400, "height": 900}

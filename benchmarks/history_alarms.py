@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import command
-from merge_bench.analysis.history.shifts import find_shifts
+from merge_bench.history.shifts import find_shifts
 
 NOISE = 0.02
 """From launch to launch."""
@@ -136,7 +136,7 @@ def rule_of(commit: str | None) -> Rule:
         return otava
     if commit == "ruptures":
         return kernel
-    path = f"{commit}:merge_bench/analysis/history/shifts.py"
+    path = f"{commit}:merge_bench/history/shifts.py"
     text = subprocess.run(["git", "show", path], cwd=command.ROOT, check=True, capture_output=True, text=True).stdout
     module = types.ModuleType("shifts_of_commit")
     sys.modules[module.__name__] = module

@@ -18,12 +18,12 @@ from pathlib import Path
 import click
 
 from benchmarks import command
-from merge_bench.analysis.history.document import history
 from merge_bench.analysis.statistics import median
+from merge_bench.dashboard.results_tab import ResultsView
+from merge_bench.history.document import history
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.records.writer import RECORDS
-from merge_bench.view.dashboard.campaign_cache import CampaignCache
-from merge_bench.view.dashboard.results_tab import ResultsView
+from merge_bench.report.campaign_figures import CampaignCache
 from tests.analysis.history.made_up import Nights, write
 
 

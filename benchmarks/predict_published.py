@@ -14,11 +14,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from benchmarks import command
-from merge_bench.analysis.predict.fit import fit
-from merge_bench.analysis.predict.gather import Measured, Sample, Shape, Transfer
-from merge_bench.analysis.predict.model import Problem, forecast
-from merge_bench.analysis.predict.whatif import GPUS
 from merge_bench.analysis.published import merge_results
+from merge_bench.predict.fit import fit
+from merge_bench.predict.gather import Measured, Sample, Shape, Transfer
+from merge_bench.predict.model import Problem, forecast
+from merge_bench.predict.whatif import GPUS
 
 WORKERS, ROW_BYTES, FRAMES = 16, 16, 2
 CLUSTERS = {"gadi-v100": (4, "v100"), "gadi-dgx-a100": (2, "a100-40gb")}

@@ -133,7 +133,7 @@ class Result:
         UsageError
             If there is no such plot, or nothing to plot.
         """
-        from merge_bench.view.html_report.charts import charts
+        from merge_bench.report.page.charts import charts
 
         found = charts(self.campaign, kind)
         if not 0 <= which < len(found):
@@ -152,7 +152,7 @@ class Result:
         UsageError
             If the page cannot be written there.
         """
-        from merge_bench.view.html_report.write import write_page
+        from merge_bench.report.page.write import write_page
 
         return write_page([self.campaign], Path(path) if path is not None else None)
 
@@ -218,8 +218,8 @@ def launch(
     `quiet`: show no progress; `say_time`: print how long several launches take. Returns the result, the comparison if
     there is a gate, and the exit status.
     """
-    from merge_bench.analysis.compare.fail_on import Gate
     from merge_bench.campaign import run as running
+    from merge_bench.history.gates import Gate
     from merge_bench.view.progress import progress_for
 
     options = sweep.options
@@ -279,7 +279,7 @@ def history(
     UsageError
         If there is no such result.
     """
-    from merge_bench.analysis.history.document import history as history_of
+    from merge_bench.history.document import history as history_of
     from merge_bench.view.titles import moment
 
     document = history_of(folders or ("results",), metric=metric, threshold=threshold, **only)
@@ -309,9 +309,9 @@ def predict(
     UsageError
         If these results do not suffice for a forecast; the message says what is missing.
     """
-    from merge_bench.analysis.predict.document import predict as predict_from
     from merge_bench.config import parsers
     from merge_bench.config.option import as_text, parse_text
+    from merge_bench.predict.document import predict as predict_from
 
     document = predict_from(
         _campaigns(results), workers=workers, hosts=hosts, config=config,

@@ -18,7 +18,7 @@ def show(results: str | os.PathLike[str] = "results", *, queue: Any = None) -> A
 
     panel.extension("tabulator", inline=True)
 
-    from merge_bench.view.dashboard.app import Dashboard
+    from merge_bench.dashboard.app import Dashboard
 
     view = Dashboard(results, queue=queue or _own_queue(Path(results).resolve()))
     view.live.show(view.live.refresh())

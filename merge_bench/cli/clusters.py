@@ -34,11 +34,11 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
     from msgspec.structs import replace
 
     from merge_bench import api
-    from merge_bench.analysis.compare.fail_on import Gate
     from merge_bench.analysis.documents.run import runs_of
     from merge_bench.analysis.summary import summarize
     from merge_bench.campaign.load import load_sweep
     from merge_bench.campaign.run import dry_run
+    from merge_bench.history.gates import Gate
     from merge_bench.records.reader import read_campaign
     from merge_bench.view.document import print_document
     from merge_bench.view.messages import say_warnings
@@ -67,10 +67,10 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
     if options.json:
         print_document(document)
     else:
-        from merge_bench.analysis.compare.fail_on import gate_summary
         from merge_bench.analysis.compare.judging import METRIC
-        from merge_bench.view.report.comparison import print_comparison, printed_below
-        from merge_bench.view.report.run import print_report
+        from merge_bench.history.gates import gate_summary
+        from merge_bench.report.run import print_report
+        from merge_bench.view.comparison import print_comparison, printed_below
 
         gates = gate_summary(verdict, metric=METRIC, fail_on=options.fail_on) if verdict is not None else ""
         below = printed_below(verdict, gates) if verdict is not None else ""
@@ -124,7 +124,7 @@ def check(config: str, as_json: bool, ucx: str | None, trust_config: bool, other
     from merge_bench.config.reader import read_config
     from merge_bench.config.shipped import find_config
     from merge_bench.config.ucx_choice import Choice, choose_ucx, restored
-    from merge_bench.view.report.check import show_check
+    from merge_bench.report.check import show_check
 
     found = read_config(find_config(config), os.environ)
     choice = Choice(ucx) if ucx in ("wheel", "system") else choose_ucx(ucx, os.environ)
@@ -197,10 +197,10 @@ def transports(show_available: bool, options: RunOptions) -> None:
     from merge_bench.campaign.machine_checks import check_installed
     from merge_bench.campaign.transports import survey
     from merge_bench.cli.campaigns import this_command
+    from merge_bench.report.transports import print_survey
     from merge_bench.view.document import print_document
     from merge_bench.view.messages import say_log, say_warnings
     from merge_bench.view.progress import progress_for
-    from merge_bench.view.report.transports import print_survey
 
     fixed = functools.partial(without_merge, kept=CLUSTER_OPTIONS)
     (prepared,) = load(options.config, options, fixed, several=False)
@@ -250,7 +250,7 @@ def doctor(as_json: bool, strict: bool, scheduler_address: str | None, scheduler
     if as_json:
         print_document(DoctorDocument(worst=worst(findings), findings=findings))
     else:
-        from merge_bench.view.report.doctor import print_findings
+        from merge_bench.report.doctor import print_findings
 
         print_findings(findings)
     return GateNotMet.exit_status if strict and worst(findings) == BAD else 0

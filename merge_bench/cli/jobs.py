@@ -194,7 +194,7 @@ def _only_the_end(records: Path) -> Iterator[None]:
 
 def gate_at_home(campaign: Campaign, options: RunOptions) -> CompareDocument | None:
     """The comparison that a job's gate made, unless the earlier result has never been brought home."""
-    from merge_bench.analysis.compare.fail_on import Gate
+    from merge_bench.history.gates import Gate
 
     against = options.against and str(campaign.folder.parent / options.against)
     if against and not Path(against).is_dir():

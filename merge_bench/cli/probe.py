@@ -28,9 +28,9 @@ from merge_bench.probe import probes
 if TYPE_CHECKING:
     from merge_bench.errors import Caution
     from merge_bench.probe.shared.base import ProbeKind
+    from merge_bench.probe.view.output import Output
     from merge_bench.records.campaign import Campaign
     from merge_bench.records.probe_rows import Row
-    from merge_bench.view.probe.output import Output
 
 _OUTPUT_OPTIONS = decorated(
     click.option("--csv", "csv_file", type=PATH, metavar="FILE", help="Write the results to this CSV file."),
@@ -94,9 +94,9 @@ def measure(
     from merge_bench.cli.campaigns import this_command
     from merge_bench.probe.shared import probe_campaign as campaigns
     from merge_bench.probe.shared.stored_rows import in_order
+    from merge_bench.probe.view.output import LIST, asked_for, print_references
     from merge_bench.records.reader import read_campaign
     from merge_bench.view.messages import say_warnings
-    from merge_bench.view.probe.output import LIST, asked_for, print_references
     from merge_bench.view.progress import progress_for
 
     as_json = options.json
@@ -142,8 +142,8 @@ def show(
     """
     from merge_bench.probe.shared import stored_rows
     from merge_bench.probe.shared.stored_rows import label_rows
+    from merge_bench.probe.view.output import LIST, asked_for, print_references
     from merge_bench.records.reader import read_campaign
-    from merge_bench.view.probe.output import LIST, asked_for, print_references
 
     if LIST in references:
         print_references(as_json=as_json)
@@ -160,7 +160,7 @@ def show(
 def show_campaign(campaign: Campaign, *, as_json: bool, whole: bool) -> int:
     """Print a stored campaign as the command that measured it does; gives the exit status."""
     from merge_bench.probe.shared.stored_rows import in_order
-    from merge_bench.view.probe.output import Output
+    from merge_bench.probe.view.output import Output
 
     return _show([campaign], in_order(campaign), Output(), as_json=as_json, whole=whole)
 
@@ -170,10 +170,10 @@ def _show(
 ) -> int:
     """Tables first, then files; the document of `--json` last, as it contains which files could not be written."""
     from merge_bench.analysis.documents.error import Failure
-    from merge_bench.analysis.documents.probe import ProbeDocument
     from merge_bench.cli.campaigns import failures_of, say_failures
+    from merge_bench.probe.view.document import ProbeDocument
+    from merge_bench.probe.view.output import write_files
     from merge_bench.view.document import print_document
-    from merge_bench.view.probe.output import write_files
 
     rows = [*measured, *output.references]
     warnings = list(dict.fromkeys(caution for one in found for caution in one.cautions))
@@ -201,7 +201,7 @@ def _print(
     warnings: Sequence[Caution], *, whole: bool,
 ) -> None:  # fmt: skip
     from merge_bench.probe.shared.stored_rows import ucx_latencies
-    from merge_bench.view.probe.show import print_rows, print_summary
+    from merge_bench.probe.view.show import print_rows, print_summary
 
     configs = list(dict.fromkeys(row.config for row in measured if row.source is None))
     remarks = [] if measured else ["nothing was measured, and no file was written"]

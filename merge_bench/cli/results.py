@@ -32,7 +32,7 @@ from merge_bench.view import export as exports
 
 if TYPE_CHECKING:
     from merge_bench.records.campaign import Campaign
-    from merge_bench.view.html_report.build import References
+    from merge_bench.report.page.build import References
     from merge_bench.view.plot.marks import Chart
 
 RESULTS = click.argument("results", nargs=-1, type=PATH, required=True, metavar="RESULT...")
@@ -59,8 +59,8 @@ def compare(
     RESULTs, the baseline is the first RESULT.
     """
     from merge_bench.analysis.compare.document import compare as compare_results
-    from merge_bench.analysis.compare.fail_on import compare_for, gate_summary, with_gate_error
     from merge_bench.analysis.compare.select import NotComparable
+    from merge_bench.history.gates import compare_for, gate_summary, with_gate_error
     from merge_bench.records.reader import read_campaign
     from merge_bench.view.document import print_document
 
@@ -82,12 +82,12 @@ def compare(
     if as_json:
         print_document(document)
     elif markdown:
-        from merge_bench.view.report.comparison import markdown as render
+        from merge_bench.view.comparison import markdown as render
 
         print(render(document, metric=metric))
     else:
-        from merge_bench.view.report.comparison import print_comparison
-        from merge_bench.view.report.next_step import after_compare
+        from merge_bench.report.next_step import after_compare
+        from merge_bench.view.comparison import print_comparison
 
         gates = gate_summary(document, metric=metric, fail_on=options.fail_on)
         print_comparison(document, metric=metric, step=after_compare(campaigns).here(), gates=gates)
@@ -123,10 +123,10 @@ def history(
     A FOLDER is a results folder. All results in it of the same problem and config are one series. A shift is found by
     results that came after it, so that one bad night is none.
     """
-    from merge_bench.analysis.history.document import accept_level
-    from merge_bench.analysis.history.document import history as history_of
-    from merge_bench.view.plot.history import charts_of
-    from merge_bench.view.report.history import print_history
+    from merge_bench.history.charts import charts_of
+    from merge_bench.history.document import accept_level
+    from merge_bench.history.document import history as history_of
+    from merge_bench.history.text import print_history
 
     show = None if as_json else functools.partial(print_history, details=details)
     if accept is not None:
@@ -181,10 +181,10 @@ def predict(results: tuple[str, ...], plots: Sequence[str], as_json: bool, **ask
     A RESULT is a campaign folder or its records.jsonl. The output shows what limits the merge, how certain the numbers
     are, and what is unknown.
     """
-    from merge_bench.analysis.predict.document import predict as predict_from
+    from merge_bench.predict.charts import panels_of
+    from merge_bench.predict.document import predict as predict_from
+    from merge_bench.predict.text import print_forecast
     from merge_bench.records.reader import read_campaign
-    from merge_bench.view.plot.forecast import panels_of
-    from merge_bench.view.report.forecast import print_forecast
 
     campaigns = [read_campaign(result) for result in results]
     show = None if as_json else print_forecast
@@ -203,8 +203,8 @@ def import_(file: str, results: str, as_json: bool) -> None:
     from merge_bench.analysis.summary import summarize
     from merge_bench.campaign.import_report import import_text
     from merge_bench.records.reader import read_campaign
+    from merge_bench.report.run import print_report
     from merge_bench.view.document import print_document
-    from merge_bench.view.report.run import print_report
 
     campaign = read_campaign(import_text(Path(file), Path(results), sys.argv))
     if as_json:
@@ -262,7 +262,7 @@ def report(
     A RESULT is a campaign folder or its records.jsonl.
     """
     from merge_bench.records.reader import read_campaign
-    from merge_bench.view.html_report import write
+    from merge_bench.report.page import write
 
     if "list" in references:
         _print_references()
@@ -277,14 +277,14 @@ def report(
     published = _references(references)
     if sys.stderr.isatty():  # a person waits some seconds for it
         say(f"writing {page} …")
-    from merge_bench.view.html_report.build import build
+    from merge_bench.report.page.build import build
 
     return write.write(build(campaigns, published, write.ucx_defaults(campaigns)), outputs)
 
 
 def _references(names: Sequence[str]) -> References:
     from merge_bench.analysis import published
-    from merge_bench.view.html_report.build import References
+    from merge_bench.report.page.build import References
 
     kinds = {name: published.dataset(name).kind for name in names}
     for name, kind in kinds.items():
@@ -320,7 +320,7 @@ def list_results(ctx: click.Context, /, result: str | None, results: str) -> int
 
     With a RESULT, show that one, as `show` does.
     """
-    from merge_bench.view.results_list import print_results
+    from merge_bench.report.results_list import print_results
 
     if result is not None:
         return int(ctx.invoke(show, result=result, details=False, as_json=False))
@@ -355,8 +355,8 @@ def _show_merges(campaign: Campaign, *, as_json: bool, details: bool) -> Sequenc
     """Print the runs of a campaign; gives the errors that standard output has."""
     from merge_bench.analysis.documents.run import runs_of
     from merge_bench.analysis.summary import summarize
+    from merge_bench.report.run import print_report
     from merge_bench.view.document import print_document
-    from merge_bench.view.report.run import print_report
 
     document = summarize(campaign)
     if as_json:
@@ -383,8 +383,8 @@ def dashboard(results: str, port: int, address: str, no_open: bool, allow_run: b
     require("panel", "dashboard", "the dashboard")
     with contextlib.suppress(FileNotFoundError):  # the first run makes it
         os.scandir(results).close()
+    from merge_bench.dashboard.web import make_pages
     from merge_bench.service.serve import Person, Settings, serve
-    from merge_bench.view.dashboard.web import make_pages
 
     person = Person(allow_run=allow_run, open_browser=not no_open)
     settings = Settings(Path(results), port, address, person=person)

@@ -20,8 +20,8 @@ from merge_bench.errors import RunFailed, say
 from merge_bench.tune.options import TuneOptions
 
 if TYPE_CHECKING:
-    from merge_bench.analysis.documents.tune import PrunedValue
     from merge_bench.records.campaign import Campaign
+    from merge_bench.tune.document import PrunedValue
     from merge_bench.tune.tuning_plan import Task
 
 
@@ -37,19 +37,19 @@ def tune(baseline: str | None, options: TuneOptions, plots: Sequence[str], run: 
     """
     from merge_bench.analysis.documents.error import Failure
     from merge_bench.cli.campaigns import this_command
+    from merge_bench.report.next_step import after_tuning
     from merge_bench.tune import tune_campaign as campaigns
     from merge_bench.tune.budget import time_to_decide_all
+    from merge_bench.tune.charts import draw_figures
     from merge_bench.tune.result import result_of
     from merge_bench.tune.space import read_space
+    from merge_bench.tune.text import print_tuning
     from merge_bench.tune.tuning_plan import make_task
     from merge_bench.view.document import print_document
     from merge_bench.view.messages import say_warnings
     from merge_bench.view.next_command import elsewhere, typed
     from merge_bench.view.plot.draw import check_plots
-    from merge_bench.view.plot.tuning import draw_figures
     from merge_bench.view.progress import progress_for
-    from merge_bench.view.report.next_step import after_tuning
-    from merge_bench.view.report.tuning import print_tuning
     from merge_bench.view.text import visible
     from merge_bench.view.titles import size_of
 
@@ -101,10 +101,10 @@ def show_tuning(campaign: Campaign, *, as_json: bool, details: bool) -> Sequence
     """Print a stored tuning; gives the errors that standard output has, which are none."""
     from merge_bench.analysis.documents.error import Failure
     from merge_bench.cli.campaigns import failures_of
+    from merge_bench.report.next_step import after_recorded_tuning
     from merge_bench.tune.result import recorded_result_of
+    from merge_bench.tune.text import print_tuning
     from merge_bench.view.document import print_document
-    from merge_bench.view.report.next_step import after_recorded_tuning
-    from merge_bench.view.report.tuning import print_tuning
     from merge_bench.view.titles import size_of
 
     result, asked = recorded_result_of(campaign), campaign.plans[0].tune

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from merge_bench.analysis.documents.history import HistoryDocument
-from merge_bench.analysis.history.document import history
 from merge_bench.cluster.supervisor import last_bytes
 from merge_bench.config.installation import __version__
 from merge_bench.errors import UsageError
+from merge_bench.history.document import history
+from merge_bench.history.series_document import HistoryDocument
 from merge_bench.records.results_folder import YOURS, Entry, ResultsFolder, is_result
 from merge_bench.records.writer import RECORDS
 from merge_bench.service import documents as d

@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from merge_bench.analysis.compare.fail_on import HISTORY
 from merge_bench.campaign.registry_options import complete
 from merge_bench.config import parsers
 from merge_bench.config.old_names import translate_config
@@ -27,6 +26,7 @@ from merge_bench.config.shipped import FOLDER, SUFFIX, config_names, find_shippe
 from merge_bench.config.trust import SETTING, judge, refuse_code
 from merge_bench.config.ucx_setting_names import shipped_names
 from merge_bench.errors import UsageError
+from merge_bench.history.gates import HISTORY
 from merge_bench.probe import probes
 from merge_bench.records.results_folder import is_result
 from merge_bench.service.documents import JobRequest

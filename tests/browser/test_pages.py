@@ -23,8 +23,8 @@ import pytest
 
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import RECORDS
-from merge_bench.view.html_report import html
-from merge_bench.view.html_report.build import References, build
+from merge_bench.report.page import html
+from merge_bench.report.page.build import References, build
 from tests.browser.conftest import PICTURES, Open, Window, started
 from tests.browser.scenario import POINTS, compare_with_an_earlier_run, log_in, start_a_run, watch_it_to_its_end
 from tests.helpers.runs import ROOT

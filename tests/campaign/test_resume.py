@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from merge_bench.campaign.campaign import make_campaign
 from merge_bench.campaign.planned_launches import Head, Job, Sweep
+from merge_bench.dashboard.progress import progress_of
 from merge_bench.errors import GateNotMet, LaunchFailed, MergeBenchError, UsageError, WrongResult
 from merge_bench.records import schema as s
 from merge_bench.records.probe_rows import rows_of
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.view.dashboard.progress import progress_of
 from tests.helpers.documents import summarized
 from tests.helpers.interruptions import (
     CUT,

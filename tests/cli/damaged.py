@@ -10,13 +10,13 @@ from click.testing import CliRunner
 
 from merge_bench.analysis.summary import summarize
 from merge_bench.cli import cli
+from merge_bench.dashboard import live_data, network_tab, results_data, tuning_tab
 from merge_bench.errors import UsageError
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder
-from merge_bench.view.dashboard import live_data, network_tab, results_data, tuning_tab
-from merge_bench.view.dashboard.campaign_cache import CampaignCache
+from merge_bench.report.campaign_figures import CampaignCache
+from merge_bench.report.run import print_report
 from merge_bench.view.document import encoded
-from merge_bench.view.report.run import print_report
 
 COMMANDS = {
     "report": lambda folder, whole: ["report", folder],

@@ -26,12 +26,12 @@ from merge_bench.probe.shared.exchange_matrix import (
     rounds_of,
 )
 from merge_bench.probe.shared.stored_rows import in_order
+from merge_bench.probe.view.charts import panels_of
+from merge_bench.probe.view.show import print_rows
 from merge_bench.records import schema as s
 from merge_bench.records.probe_rows import Row
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.view.plot.network import panels_of
-from merge_bench.view.probe.show import print_rows
 
 
 @pytest.mark.parametrize(("rows", "workers", "zipf", "columns"), [(10_001, 3, 0.0, 1), (4096, 2, 1.2, 3), (5, 4, 0, 1)])

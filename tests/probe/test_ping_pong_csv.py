@@ -12,7 +12,7 @@ from merge_bench.analysis.published import network_rows
 from merge_bench.cli import cli
 from merge_bench.errors import UsageError
 from merge_bench.probe.shared import stored_rows
-from merge_bench.view.probe.show import print_rows
+from merge_bench.probe.view.show import print_rows
 from tests.probe.test_mpi_rules import line_of
 
 HEADING = "type,msgsize,time,throughput\n"

@@ -25,7 +25,7 @@ SECONDS = 300.0
 SMALL = ("--chunk", "2e4", "--iterations", "2")
 ONCE = ("--chunk", "2e4", "--iterations", "1", "--warmup", "0", "--link-rounds", "0", "--workers", "1")
 DATA_FILES = (
-    "view/html_report/templates/body.html.j2", "view/dashboard/styles/page.css", "config/ucx_names.json", "py.typed"
+    "report/page/templates/body.html.j2", "dashboard/styles/page.css", "config/ucx_names.json", "py.typed"
 )  # fmt: skip
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from merge_bench.analysis.published import beside
+from merge_bench.dashboard.live_tab import newest_running
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import INTERRUPTED
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.view.dashboard.campaign_cache import CampaignCache
-from merge_bench.view.dashboard.live_tab import newest_running
+from merge_bench.report.campaign_figures import CampaignCache
 from tests.helpers.runs import ROOT
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign, write_head, write_launch
 

@@ -17,9 +17,9 @@ from merge_bench.errors import UsageError
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.schema import Config, ConfigLine, TuneLine
 from merge_bench.records.writer import CampaignWriter
+from merge_bench.report.next_step import after_recorded_tuning
 from merge_bench.tune import tune_campaign
 from merge_bench.tune.evaluator import Candidate
-from merge_bench.view.report.next_step import after_recorded_tuning
 from tests.helpers.synthetic_campaigns import write_campaign
 from tests.tune.clusters import Cluster
 from tests.tune.factorials import value

@@ -14,15 +14,15 @@ from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.schema import EndLine, TuneLine
+from merge_bench.tune.charts import Estimate, draw_figures, forest, forest_of
 from merge_bench.tune.evaluator import Candidate, Options
 from merge_bench.tune.result import result_of
 from merge_bench.tune.search_steps import settle
 from merge_bench.tune.strategies import strategies
+from merge_bench.tune.text import print_tuning
 from merge_bench.tune.tune_campaign import tuned_text
 from merge_bench.view.plot.draw import check_plots, draw
 from merge_bench.view.plot.marks import Boxes, Whiskers
-from merge_bench.view.plot.tuning import Estimate, draw_figures, forest, forest_of
-from merge_bench.view.report.tuning import print_tuning
 from tests.helpers.charts import rows_of
 from tests.tune.clusters import SPEED, TRUTH, Cluster, begin, evaluator_of, search
 from tests.tune.factorials import space_of

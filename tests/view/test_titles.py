@@ -10,8 +10,8 @@ import pytest
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.results_folder import ResultsFolder
-from merge_bench.view.html_report.results import by_problem, sources_of
-from merge_bench.view.report.run import print_report
+from merge_bench.report.page.results import by_problem, sources_of
+from merge_bench.report.run import print_report
 from merge_bench.view.titles import (
     measured_problem,
     offered,

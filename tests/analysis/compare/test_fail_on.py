@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from merge_bench.analysis.compare.document import ONE_NIGHT
-from merge_bench.analysis.compare.fail_on import Gate, gate_summary, with_gate_error
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import UsageError
+from merge_bench.history.gates import Gate, gate_summary, with_gate_error
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from tests.analysis.compare.test_document import SIX, faster, on_busy_host

@@ -13,9 +13,9 @@ import pytest
 from merge_bench.analysis.compare.document import compare
 from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.records.reader import read_campaign
+from merge_bench.view.comparison import markdown, percent, print_comparison, strip
+from merge_bench.view.markdown import escaped
 from merge_bench.view.next_command import NextStep
-from merge_bench.view.report.comparison import markdown, percent, print_comparison, strip
-from merge_bench.view.report.markdown import escaped
 from tests.analysis.compare.test_document import NOISE, SIX, failing, faster, on_busy_host
 from tests.helpers.synthetic_campaigns import Script, interleaved, write_campaign
 

@@ -19,13 +19,13 @@ import pytest
 
 import merge_bench
 from merge_bench import cli
-from merge_bench.analysis.documents.history import HistoryDocument
-from merge_bench.analysis.history import accepted, index
-from merge_bench.analysis.history import document as documents
 from merge_bench.errors import UsageError
+from merge_bench.history import accepted, index
+from merge_bench.history import document as documents
+from merge_bench.history.charts import charts_of
+from merge_bench.history.series_document import HistoryDocument
+from merge_bench.history.text import print_history
 from merge_bench.records.writer import RECORDS
-from merge_bench.view.plot.history import charts_of
-from merge_bench.view.report.history import print_history
 from tests.analysis.history.made_up import FIRST_NIGHT, Nights, dated, write
 from tests.helpers.synthetic_campaigns import Script, interleaved, write_campaign
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from benchmarks import history_alarms as made
-from merge_bench.analysis.history import shifts
-from merge_bench.analysis.history.shifts import DRIFTS, NOISE, find_shifts, findings, gradual
+from merge_bench.history import shifts
+from merge_bench.history.shifts import DRIFTS, NOISE, find_shifts, findings, gradual
 
 SERIES = 25
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from merge_bench.analysis.predict.document import predict
-from merge_bench.analysis.predict.fit import Point, fit, interval, line, replicates
-from merge_bench.analysis.predict.gather import Measured, Sample, Shape, gather
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError
+from merge_bench.predict.document import predict
+from merge_bench.predict.fit import Point, fit, interval, line, replicates
+from merge_bench.predict.gather import Measured, Sample, Shape, gather
 from merge_bench.records.reader import read_campaign
 from merge_bench.units import format_rate
 from tests.analysis.predict.made_up import Cluster, Setup, simulate, write, write_probe

@@ -20,7 +20,7 @@ from merge_bench.errors import RunFailed, UsageError
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.codec import validate
 from merge_bench.records.reader import read_campaign
-from merge_bench.view.report.run import print_report
+from merge_bench.report.run import print_report
 from tests.campaign.importing.texts import BANDWIDTHS, WALLS, text
 from tests.helpers.documents import summarized
 

@@ -19,7 +19,7 @@ from merge_bench.campaign.cudf_merge_report import Report
 from merge_bench.campaign.import_report import import_text
 from merge_bench.errors import UsageError
 from merge_bench.records.reader import read_campaign
-from merge_bench.view.report.run import print_report
+from merge_bench.report.run import print_report
 from tests.campaign.importing.texts import LAYOUTS, read, text
 
 PLAIN = text("ucxx").splitlines()

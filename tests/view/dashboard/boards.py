@@ -10,8 +10,8 @@ from typing import Any
 
 import panel as pn
 
-from merge_bench.view.dashboard.app import Dashboard
-from merge_bench.view.dashboard.campaign_cache import CampaignCache
+from merge_bench.dashboard.app import Dashboard
+from merge_bench.report.campaign_figures import CampaignCache
 
 _CACHE = CampaignCache()
 """Shared, because every dashboard lists the published campaigns, too."""

@@ -14,8 +14,8 @@ from bokeh.document import Document
 from panel.models.comm_manager import CommManager
 from pyviz_comms import Comm
 
-from merge_bench.view.dashboard.app import Dashboard
-from merge_bench.view.dashboard.components import defined
+from merge_bench.dashboard.app import Dashboard
+from merge_bench.dashboard.components import defined
 from merge_bench.view.text import as_html
 from tests.view.dashboard.boards import board, build, list_again, texts, update
 from tests.view.dashboard.queues import FakeQueue, job

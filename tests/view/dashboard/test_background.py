@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from merge_bench.view.dashboard.background import Session
+from merge_bench.dashboard.background import Session
 
 
 def test_a_failure_of_one_view_is_not_the_end_of_its_updates() -> None:
@@ -40,7 +40,7 @@ def test_a_failure_of_one_view_is_not_the_end_of_its_updates() -> None:
 
 def test_a_view_that_drew_something_rests_before_it_draws_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A browser that gets figures faster than it can draw them answers to nothing else."""
-    monkeypatch.setattr("merge_bench.view.dashboard.background.DRAWN_SECONDS", 3600.0)
+    monkeypatch.setattr("merge_bench.dashboard.background.DRAWN_SECONDS", 3600.0)
     drawn: list[int] = []
     looked: list[int] = []
 
@@ -81,7 +81,7 @@ class Page:
 
 def draw_while(page_does: Callable[[Page, list[int]], Any], monkeypatch: pytest.MonkeyPatch) -> Page:
     """Draw again and again while `page_does` runs; returns the page."""
-    monkeypatch.setattr("merge_bench.view.dashboard.background.DRAWN_SECONDS", 0.0)
+    monkeypatch.setattr("merge_bench.dashboard.background.DRAWN_SECONDS", 0.0)
     pages: list[Page] = []
 
     async def main() -> None:
@@ -112,7 +112,7 @@ def test_a_page_that_has_not_drawn_the_last_figures_gets_no_new_ones(monkeypatch
 
 
 def test_a_page_that_cannot_answer_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("merge_bench.view.dashboard.background.ANSWER_SECONDS", 0.0)
+    monkeypatch.setattr("merge_bench.dashboard.background.ANSWER_SECONDS", 0.0)
 
     async def page_does(page: Page, drawn: list[int]) -> None:
         while len(drawn) < 20:  # in 20 s, if each were waited for

@@ -8,15 +8,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from merge_bench.dashboard.live_data import RECENT, Points, fatal, live_state
+from merge_bench.dashboard.progress import progress_of, seconds_left
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.follow import Follower
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
+from merge_bench.report.page.results import sources_of
 from merge_bench.units import GIB
-from merge_bench.view.dashboard.live_data import RECENT, Points, fatal, live_state
-from merge_bench.view.dashboard.progress import progress_of, seconds_left
-from merge_bench.view.html_report.results import sources_of
 from merge_bench.view.plot.marks import Cells
 from merge_bench.view.plot.merge import parts_of
 from tests.helpers.documents import summarized

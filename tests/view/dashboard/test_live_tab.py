@@ -17,13 +17,13 @@ from bokeh.core.properties import value
 
 from merge_bench.analysis.documents.run import runs_of
 from merge_bench.analysis.summary import summarize
+from merge_bench.dashboard.app import Dashboard
+from merge_bench.dashboard.live_data import live_state
 from merge_bench.records.reader import read_campaign
+from merge_bench.report.next_step import after_recorded_tuning
+from merge_bench.report.run import print_report
 from merge_bench.tune.result import recorded_result_of
-from merge_bench.view.dashboard.app import Dashboard
-from merge_bench.view.dashboard.live_data import live_state
 from merge_bench.view.numbers import gib
-from merge_bench.view.report.next_step import after_recorded_tuning
-from merge_bench.view.report.run import print_report
 from merge_bench.view.text import as_html
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 from tests.view.dashboard.boards import board, held, list_again, texts, update

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import panel as pn
 
+from merge_bench.dashboard.network_tab import content_of
 from merge_bench.records.results_folder import ResultsFolder
-from merge_bench.view.dashboard.campaign_cache import CampaignCache, Loaded
-from merge_bench.view.dashboard.network_tab import content_of
+from merge_bench.report.campaign_figures import CampaignCache, Loaded
 from merge_bench.view.plot.marks import Whiskers
 from tests.helpers.synthetic_campaigns import write_campaign
 from tests.view.dashboard.boards import board, texts, update

@@ -13,12 +13,13 @@ import pytest
 
 from merge_bench.analysis.documents.run import runs_of
 from merge_bench.analysis.summary import summarize
+from merge_bench.dashboard import components
+from merge_bench.dashboard.results_data import ABSOLUTE, OF_LINK, Content, campaign_table, content_of
 from merge_bench.records import schema as s
 from merge_bench.records.results_folder import ResultsFolder
+from merge_bench.report import campaign_figures as campaign_cache
+from merge_bench.report.campaign_figures import CampaignCache, Loaded
 from merge_bench.units import GIB
-from merge_bench.view.dashboard import campaign_cache, components
-from merge_bench.view.dashboard.campaign_cache import CampaignCache, Loaded
-from merge_bench.view.dashboard.results_data import ABSOLUTE, OF_LINK, Content, campaign_table, content_of
 from merge_bench.view.numbers import gib
 from merge_bench.view.plot.interactive import figure_of
 from merge_bench.view.plot.marks import Boxes, Chart, Points

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.view.dashboard import results_tab
+from merge_bench.dashboard import results_tab
 from tests.helpers.synthetic_campaigns import Script, write_campaign
 from tests.view.dashboard.boards import board, build, list_again, texts, update
 from tests.view.dashboard.samples import hostile, interleaved

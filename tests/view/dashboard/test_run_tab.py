@@ -9,11 +9,11 @@ import panel as pn
 import pytest
 
 from merge_bench.config.shipped import shipped_files
+from merge_bench.dashboard.app import Dashboard
+from merge_bench.dashboard.run_tab import Form
 from merge_bench.errors import UsageError
 from merge_bench.probe import probes
 from merge_bench.service.documents import Job, Jobs
-from merge_bench.view.dashboard.app import Dashboard
-from merge_bench.view.dashboard.run_tab import Form
 from merge_bench.view.text import as_html
 from tests.probe.samples import EVIL
 from tests.view.dashboard.boards import texts, update

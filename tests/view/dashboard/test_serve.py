@@ -21,11 +21,11 @@ from pathlib import Path
 import pytest
 from tornado.websocket import WebSocketClosedError
 
+from merge_bench.dashboard.web import log_exception, make_pages
 from merge_bench.errors import MergeBenchError, UsageError
 from merge_bench.host.network import is_loopback, origins
 from merge_bench.service.pages import Queue
 from merge_bench.service.serve import Person, Settings, begin, own_token, serve
-from merge_bench.view.dashboard.web import log_exception, make_pages
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])

@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 
 from merge_bench.config.reader import read_config
+from merge_bench.dashboard.tuning_tab import Content, content_of
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder
-from merge_bench.view.dashboard.campaign_cache import CampaignCache
-from merge_bench.view.dashboard.tuning_tab import Content, content_of
-from merge_bench.view.html_report.charts import charts
+from merge_bench.report.campaign_figures import CampaignCache
+from merge_bench.report.page.charts import charts
 from merge_bench.view.plot.marks import Points, Whiskers
 from tests.helpers.synthetic_campaigns import write_campaign
 from tests.view.dashboard.boards import board, held, texts, update

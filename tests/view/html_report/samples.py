@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from merge_bench.records.reader import read_campaign
-from merge_bench.view.html_report import html
-from merge_bench.view.html_report.build import References, build
-from merge_bench.view.report.content import Drawing, Report
+from merge_bench.report.page import html
+from merge_bench.report.page.build import References, build
+from merge_bench.view.content import Drawing, Report
 from tests.helpers.synthetic_campaigns import interleaved, write_campaign
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\x1b[2J\x00‮ $x$ $$y$$ @{z} {{ 7*7 }}"

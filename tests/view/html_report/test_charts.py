@@ -14,15 +14,15 @@ from matplotlib.figure import Figure
 
 from merge_bench.analysis.documents.run import runs_of
 from merge_bench.analysis.summary import summarize
+from merge_bench.probe.view.charts import panels_of
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Run
 from merge_bench.records.reader import read_campaign
+from merge_bench.tune.charts import Estimate, forest, levels_of, race
 from merge_bench.view.plot import interactive, merge, static
 from merge_bench.view.plot.charts import Bar, bars
 from merge_bench.view.plot.marks import Axis, Boxes, Cells, Chart, Group, Points, Texts, Whiskers
 from merge_bench.view.plot.merge import Labelled
-from merge_bench.view.plot.network import panels_of
-from merge_bench.view.plot.tuning import Estimate, forest, levels_of, race
 from merge_bench.view.text import for_canvas, short, visible
 from tests.helpers.charts import bars_of, rows_of
 from tests.helpers.synthetic_campaigns import Script, interleaved, launches, plan, write_campaign

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from merge_bench.cli import main
-from merge_bench.view.html_report import html
+from merge_bench.report.page import html
 from tests.helpers.synthetic_campaigns import write_campaign
 
 Run = Callable[..., tuple[int, str, str]]

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from merge_bench.records.reader import read_campaign
+from merge_bench.report.next_step import after_tuning
+from merge_bench.report.page import html
+from merge_bench.report.page.build import References, build
+from merge_bench.report.run import print_report
 from merge_bench.tune.result import result_of
-from merge_bench.view.html_report import html
-from merge_bench.view.html_report.build import References, build
-from merge_bench.view.report.content import Drawing, Heading, Line, NamedValues, NextCommand, Report, Table
-from merge_bench.view.report.next_step import after_tuning
-from merge_bench.view.report.run import print_report
+from merge_bench.view.content import Drawing, Heading, Line, NamedValues, NextCommand, Report, Table
 from tests.helpers.synthetic_campaigns import interleaved
 from tests.tune.test_time_to_decide import recorded
 from tests.view.html_report.samples import Page, add, report_of, write_campaign

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from merge_bench.view.report import markdown
-from merge_bench.view.report.content import FOLDED, Drawing
+from merge_bench.view import markdown
+from merge_bench.view.content import FOLDED, Drawing
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 from tests.view.html_report.samples import EVIL, add, change, report_of, two_configs
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from merge_bench.records import schema as s
-from merge_bench.view.html_report import html
-from merge_bench.view.report.content import Line
+from merge_bench.report.page import html
+from merge_bench.view.content import Line
 from merge_bench.view.text import LETTERS
 from tests.helpers.synthetic_campaigns import Script, interleaved, plan, write_campaign
 from tests.view.html_report.samples import EVIL, Page, add, change, page_of, report_of, text_of, two_configs

@@ -8,9 +8,9 @@ import pytest
 
 from merge_bench.analysis import published
 from merge_bench.records.reader import read_campaign
-from merge_bench.view.html_report.results import by_problem, sources_of
+from merge_bench.report.page.results import by_problem, sources_of
+from merge_bench.view.content import Drawing, Line, Report, Section, Table
 from merge_bench.view.plot.marks import Boxes
-from merge_bench.view.report.content import Drawing, Line, Report, Section, Table
 from tests.helpers.charts import bars_of
 from tests.helpers.synthetic_campaigns import Script, interleaved, plan, write_campaign
 from tests.view.html_report.samples import BASE, DATA, GIB, SLOW, report_of, two_configs

@@ -10,12 +10,12 @@ import pytest
 from merge_bench.api import load
 from merge_bench.host.description import Ucx
 from merge_bench.records.reader import read_campaign
-from merge_bench.view.html_report.build import References, build
-from merge_bench.view.html_report.charts import charts
+from merge_bench.report.page.build import References, build
+from merge_bench.report.page.charts import charts
+from merge_bench.view.content import Drawing
 from merge_bench.view.plot import interactive, static
 from merge_bench.view.plot.draw import draw
 from merge_bench.view.plot.source import source_of
-from merge_bench.view.report.content import Drawing
 from tests.helpers.runs import ROOT
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 

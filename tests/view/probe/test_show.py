@@ -12,9 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from merge_bench.probe.shared.stored_rows import in_order
+from merge_bench.probe.view.show import print_rows
 from merge_bench.records.probe_rows import Row
 from merge_bench.records.reader import read_campaign
-from merge_bench.view.probe.show import print_rows
 from tests.probe.samples import collective, latency, ping_pong, published, rate
 
 RECORDED_MPI = Path(__file__).parents[2] / "data" / "campaigns" / "mpi"

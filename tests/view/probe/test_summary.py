@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 
-from merge_bench.view.probe.show import WITHOUT, print_summary
+from merge_bench.probe.view.show import WITHOUT, print_summary
 from tests.probe.samples import latency, ping_pong
 
 ROWS = [

@@ -16,8 +16,8 @@ from merge_bench.config.options import OPTIONS
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
+from merge_bench.report.run import COLUMNS, print_report
 from merge_bench.view.next_command import WHEN_QUIET
-from merge_bench.view.report.run import COLUMNS, print_report
 from tests.helpers.synthetic_campaigns import (
     Script,
     interleaved,

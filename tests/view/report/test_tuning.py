@@ -12,21 +12,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from merge_bench.analysis.documents.tune import PrunedValue
 from merge_bench.cli import cli
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
+from merge_bench.report.next_step import after_tuning
+from merge_bench.tune.charts import forest_of, tunings
 from merge_bench.tune.cluster_evaluator import Budget
+from merge_bench.tune.document import PrunedValue
 from merge_bench.tune.evaluator import BudgetSpent, Candidate, Options
 from merge_bench.tune.result import Result, decision_of, result_of
 from merge_bench.tune.search_steps import settle
 from merge_bench.tune.strategies import strategies
+from merge_bench.tune.text import BEST_ESTIMATE, print_tuning
 from merge_bench.view.plot.style import GREY
-from merge_bench.view.plot.tuning import forest_of, tunings
-from merge_bench.view.report.next_step import after_tuning
-from merge_bench.view.report.tuning import BEST_ESTIMATE, print_tuning
 from tests.tune.clusters import SPEED, Cluster, begin, evaluator_of
 from tests.tune.factorials import space_of, value
 from tests.tune.replay_evaluator import Recorded

@@ -1,0 +1,142 @@
+"""The application: tabs over one results folder, the same in a browser and in a notebook."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import panel as pn
+
+from merge_bench.analysis.published import beside
+from merge_bench.dashboard import style_sheets
+from merge_bench.dashboard.background import Session
+from merge_bench.dashboard.components import complaints, html
+from merge_bench.dashboard.history_tab import HistoryView
+from merge_bench.dashboard.live_tab import LiveView
+from merge_bench.dashboard.network_tab import NetworkView
+from merge_bench.dashboard.results_tab import ResultsView
+from merge_bench.dashboard.run_tab import Queue, RunView
+from merge_bench.dashboard.tuning_tab import TuningView
+from merge_bench.records.results_folder import Entry, ResultsFolder
+from merge_bench.report.campaign_figures import CampaignCache
+
+SCAN_SECONDS = 2.0
+READ_SECONDS, ASK_SECONDS = 0.25, 1.0
+LIVE_SECONDS = 0.05
+"""Between two reads of the watched campaign; a read costs little while nothing is new."""
+
+_TABS = ("Live", "Results", "History", "Tuning", "Network", "Run")
+
+
+class _Page(pn.Column):  # type: ignore[misc]  # Panel is not typed.
+    """The whole page. In a notebook, the kernel may report changes from any thread.
+
+    A notebook's page collects changes and sends them together. Bokeh drops a whole message if one change in it belongs
+    to a part of the page that was just removed, and a click could be lost with it. So each change is handled by itself.
+    """
+
+    def __init__(self, *parts: Any, session: Session, **options: Any) -> None:
+        super().__init__(*parts, **options)
+        self._session = session
+
+    def _on_msg(self, ref: str, manager: Any, msg: Any) -> None:
+        for change in msg["content"]["events"]:
+            single = {**msg, "content": {**msg["content"], "events": [change]}}
+            self._session.on_loop(partial(super()._on_msg, ref, manager, single))
+
+
+class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed.
+    """The view of `results`, a folder of campaigns; a notebook shows it as the value of a cell.
+
+    Several pages can share `index` and `cache`. Runs are started through a `queue`; without one there is no tab for
+    that. `pace`: see `Session`.
+    """
+
+    def __init__(
+        self, results: str | os.PathLike[str] = "results", *, index: ResultsFolder | None = None,
+        cache: CampaignCache | None = None, queue: Queue | None = None, pace: Callable[[], float] = lambda: 0.0,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self._index = index or ResultsFolder(results, also=beside(Path(results)))
+        self._session = Session(pace)
+        self._entries: tuple[Entry, ...] = ()
+        self._cache = cache or CampaignCache()
+        self._begun: set[str] = set()
+        self._queue = queue
+        self._tabs = [name for name in _TABS if name != "Run" or queue is not None]
+        self._problem = html(height=24, visible=False)
+        # Buttons, because Bokeh's tabs cannot be used with the keyboard.
+        self.tabs = pn.widgets.RadioButtonGroup(
+            options=self._tabs, value=_TABS[0], stylesheets=[style_sheets.TABS], margin=0, sizing_mode="stretch_width"
+        )
+        self._body = pn.Column(sizing_mode="stretch_width", min_height=600, margin=0)
+        self.tabs.param.watch(lambda event: self._open(event.new), "value")
+        sheets = [style_sheets.ROOT] if self._session.served else [style_sheets.PALETTE, style_sheets.ROOT]
+        self._layout = _Page(
+            self._problem, self.tabs, self._body, self._session.page_ready.pane,
+            session=self._session, sizing_mode="stretch_width", stylesheets=sheets, margin=0,
+        )  # fmt: skip
+        self._open(_TABS[0])
+        self._session.every(SCAN_SECONDS, self._index.entries, self._set_campaigns)
+
+    # Each tab is made when it is first chosen. It has a `layout`, a method `refresh` that reads in a thread, and a
+    # method `show` for what `refresh` returned.
+    live = cached_property(lambda self: LiveView(self._session, self._campaigns))
+    results = cached_property(lambda self: ResultsView(self._campaigns, self._cache))
+    tuning = cached_property(lambda self: TuningView(self._campaigns, self._cache))
+    network = cached_property(lambda self: NetworkView(self._campaigns, self._cache))
+    history = cached_property(lambda self: HistoryView(self._index.path, self._campaigns, self._compare))
+    run = cached_property(
+        lambda self: RunView(self._session, self._queue, self._campaigns, self._cache, self._compare, self._follow)
+    )
+
+    def _open(self, name: str) -> None:
+        if name not in self._tabs:
+            return
+        self._session.touch()
+        view: Any = getattr(self, name.lower())
+        if name == "Results":
+            self.results.renew()
+        self._body.objects = [view.layout]
+        if name not in self._begun:
+            self._begun.add(name)
+            # A hidden tab is not in the page; it is updated when it is chosen.
+            seconds = {"Live": LIVE_SECONDS, "Run": ASK_SECONDS}.get(name, READ_SECONDS)
+            self._session.every(seconds, view.refresh, view.show, lambda: bool(self.tabs.value == name))
+
+    def __panel__(self) -> Any:
+        return self._layout
+
+    def _campaigns(self) -> tuple[Entry, ...]:
+        """The campaigns as last listed; before the first listing, the calling thread lists them."""
+        return self._entries or self._index.entries()
+
+    def _set_campaigns(self, entries: tuple[Entry, ...]) -> None:
+        problem = self._index.problem
+        self._problem.param.update(value=complaints([problem] if problem else []), visible=bool(problem))
+        self._entries = entries
+
+    def end_when(self, reason: Callable[[], str]) -> None:
+        """Show and read nothing any more, but this `reason`, once there is one."""
+
+        def check(why: str) -> None:
+            if why:
+                self._layout.objects = [html(complaints([why]))]
+                self._session.close()
+
+        self._session.every(SCAN_SECONDS, reason, check)
+
+    def _compare(self, names: Sequence[str]) -> None:
+        """Show the results in these folders in the Results tab."""
+        self._entries = self._index.look_at(names)  # they can be newer than the last listing
+        self.results.choose(names)
+        self.tabs.value = "Results"
+
+    def _follow(self, name: str) -> None:
+        """Show the campaign in this folder, which was started here and has its first record, while it runs."""
+        self._entries = self._index.look_at([name])
+        self.live.choose_newest()
+        self.tabs.value = "Live"

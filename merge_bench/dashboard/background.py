@@ -1,0 +1,224 @@
+"""Work beside the event loop: threads read, and their results are shown under the document's lock."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import panel as pn
+from bokeh.models import LayoutDOM, Plot, Selection
+from bokeh.models.widgets import NumericInput
+from panel.io.resources import LOCAL_DIST
+
+from merge_bench.dashboard.content_security import restrict
+
+_READERS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="results")
+DRAWN_SECONDS = 0.5
+"""The least pause after something was drawn."""
+LOOK_SECONDS = 0.25
+"""The longest pause between two looks at whether something is to be done."""
+ANSWER_SECONDS = 10.0
+"""How long an answer of the page is waited for."""
+_LOG = logging.getLogger(__name__)
+Found = TypeVar("Found")
+
+
+class Session:
+    """The tasks of one page, or of one output of a notebook; they end with it.
+
+    They run on the event loop that was running when the session was made, and so do events of the page: JupyterLab lets
+    widgets send events to the kernel in other threads, and neither Panel nor the views expect several threads. Without
+    a running event loop, as in tests, work is done and shown at once.
+
+    Nothing is done for a served page while it is hidden, or no browser shows it. `pace`: the least seconds between two
+    updates at this time; one that follows on something that a person did in the page does not wait.
+    """
+
+    def __init__(self, pace: Callable[[], float] = lambda: 0.0) -> None:
+        self._pace = pace
+        self._touches = 0
+        self._document = pn.state.curdoc if pn.state.curdoc and pn.state.curdoc.session_context else None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        with contextlib.suppress(RuntimeError):
+            self._loop = asyncio.get_running_loop()
+        self._tasks: list[Future[None]] = []
+        self.page_ready = PageReady()
+        self._silent = False  # the page did not answer, and never has
+        if self._document is not None:
+            # Panel sets this when it makes the page; parts made before that would load styles from a public server.
+            self._document.template_variables.setdefault("dist_url", LOCAL_DIST)
+            restrict(self._document)
+            self._document.on_session_destroyed(lambda _: self.close())
+            self._document.on_change(self._changed)
+
+    def every(
+        self, seconds: float, work: Callable[[], Found], show: Callable[[Found], object],
+        when: Callable[[], bool] = lambda: True,
+    ) -> None:  # fmt: skip
+        """Do `work` in a thread and `show` its result, repeatedly, with a pause of `seconds`.
+
+        After a `show` that returned True the pause is at least `DRAWN_SECONDS`, and lasts until the page answers and
+        then as long again as its answer took: a browser that gets new figures faster than it can draw them does
+        nothing else, and ignores clicks.
+
+        `when`: whether to do it now; called before the work, and again before its result is shown.
+        """
+        if self._loop is not None:
+            again = self._again(seconds, work, show, when)
+            self._tasks.append(asyncio.run_coroutine_threadsafe(again, self._loop))
+        elif when():
+            show(work())
+
+    @property
+    def served(self) -> bool:
+        """Whether it is a page of a server, not of a notebook."""
+        return self._document is not None
+
+    def touch(self) -> None:
+        """A person did something: what is seen is updated at once."""
+        self._touches += 1
+
+    def _changed(self, event: Any) -> None:
+        """Note changes that the browser reports, but not those of figures, nor the answers of `PageReady`."""
+        if getattr(event, "setter", None) is not None and isinstance(event.model, LayoutDOM | Selection):
+            answer = (event.model.name, event.attr) == ("page_ready", "value")
+            self._touches += not answer and not isinstance(event.model, Plot)
+
+    async def _seen(self) -> bool:
+        """Whether a browser shows the page, or loads it: what is read before then comes with the page."""
+        context: Any = self._document and self._document.session_context
+        if not context:
+            return True
+        if not (context.session and context.session.connection_count):
+            return not self.page_ready.answered
+        if not (self.page_ready.answered or self._silent):
+            await self._answer_seconds()  # changes while the page is being built can be lost
+        return not self.page_ready.hidden
+
+    def on_loop(self, handle: Callable[[], None]) -> None:
+        """Handle an event of the page on the event loop, in the order of events."""
+        if self._loop is None:
+            handle()
+        else:
+            self._loop.call_soon_threadsafe(handle)
+
+    def push(self, panes: Iterable[pn.pane.Bokeh]) -> None:
+        """Send changes of figures to a notebook, which does not get them automatically."""
+        shown = [pane for pane in panes if pane._models]
+        if self._document is None and shown:
+            pn.io.push_notebook(*shown)
+
+    def close(self) -> None:
+        """End all tasks."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def _again(
+        self, seconds: float, work: Callable[[], Found], show: Callable[[Found], object], when: Callable[[], bool]
+    ) -> None:
+        before, done = None, 0.0
+        while True:
+            pace, wanted, drawn = max(self._pace(), seconds), when() and await self._seen(), False
+            if wanted and (before != (pace, self._touches) or time.monotonic() >= done + pace):
+                before = pace, self._touches
+                drawn = await self._once(work, show, when)
+                done = time.monotonic()
+            await asyncio.sleep(DRAWN_SECONDS if drawn else min(pace, LOOK_SECONDS) if wanted else LOOK_SECONDS)
+            if drawn:
+                await asyncio.sleep(await self._answer_seconds())
+
+    async def _answer_seconds(self) -> float:
+        """How long the page took to answer: next to nothing, once it has drawn everything.
+
+        If a page never answered, later calls do not wait for it: in some notebooks a page cannot send messages.
+        """
+        if not self.page_ready.pane._models:
+            return 0.0  # No page shows it.
+        begun = time.monotonic()
+        asked: list[asyncio.Future[None]] = []
+
+        def ask() -> None:
+            asked.append(self.page_ready.ask())
+            self.push([self.page_ready.pane])
+
+        while True:
+            # AuthorizedRequest again, because a page that is being loaded does not notice a question.
+            await self._show(ask)
+            answered = bool(asked) and bool((await asyncio.wait(asked[-1:], timeout=0.0 if self._silent else 1.0))[0])
+            seconds = time.monotonic() - begun
+            if answered or self._silent or seconds > ANSWER_SECONDS:
+                self._silent = not answered and not self.page_ready.answered
+                return seconds
+
+    async def _once(self, work: Callable[[], Found], show: Callable[[Found], object], when: Callable[[], bool]) -> bool:
+        try:
+            found = await asyncio.get_running_loop().run_in_executor(_READERS, work)
+            return await self._show(lambda: show(found) if when() else None)
+        except Exception:  # An error in one update must not end the updates for good.
+            _LOG.exception("an update of the view failed")
+            return False
+
+    async def _show(self, show: Callable[[], object]) -> bool:
+        """Call `show` under the document's lock and wait until it is done; returns whether it returned True."""
+        if self._document is None:
+            return show() is True
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def locked() -> None:
+            drawn = False
+            try:
+                with pn.io.hold(self._document):
+                    drawn = show() is True
+            except Exception:
+                _LOG.exception("an update of the view failed")
+            if not done.done():
+                done.set_result(drawn)
+
+        self._document.add_next_tick_callback(locked)
+        return await done
+
+
+class PageReady:
+    """An invisible part of a page; `pane` is to be put into the page's layout.
+
+    It is a number field. When the server raises the field's minimum, the page raises the number to it and sends the
+    new number. A page processes updates in order, so the number shows that all earlier updates are done. (Bokeh's
+    usual way, a script sent as text, is forbidden by the page's policy.) `answered`: whether the page ever answered.
+    A served page disables the field while the page is hidden.
+    """
+
+    def __init__(self) -> None:
+        self.answered = False
+        self._asked = 0
+        self._waiting: dict[int, asyncio.Future[None]] = {}
+        self._model = NumericInput(value=0, low=0, visible=False, name="page_ready")
+        self._model.on_change("value", lambda _attribute, _old, number: self._receive(number))
+        self.pane = pn.pane.Bokeh(self._model, margin=0, width=0, height=0)
+
+    @property
+    def hidden(self) -> bool:
+        """Whether the page is in a tab or window that nobody sees."""
+        return bool(self._model.disabled)
+
+    def ask(self) -> asyncio.Future[None]:
+        """Ask the page, under the document's lock and on the event loop; the future ends with the answer."""
+        self._asked += 1
+        waiting = self._waiting[self._asked] = asyncio.get_running_loop().create_future()
+        self._model.low = self._asked
+        return waiting
+
+    def _receive(self, number: int) -> None:
+        self.answered = True
+        for asked in [asked for asked in self._waiting if asked <= number]:
+            waiting = self._waiting.pop(asked)
+            waiting.get_loop().call_soon_threadsafe(_finish, waiting)
+
+
+def _finish(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)

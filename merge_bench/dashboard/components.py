@@ -1,0 +1,231 @@
+"""Parts of the view: cards, headings that explain their terms, tables. All text is escaped."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+import pandas as pd
+import panel as pn
+from bokeh.models.widgets import NumberFormatter
+
+from merge_bench.analysis import published
+from merge_bench.dashboard import style_sheets
+from merge_bench.dashboard.progress import Progress
+from merge_bench.errors import Caution
+from merge_bench.view.content import Column
+from merge_bench.view.definitions import definitions, find
+from merge_bench.view.plot.interactive import figure_of
+from merge_bench.view.plot.marks import Chart
+from merge_bench.view.text import as_html, for_canvas, short, unbroken, visible
+
+WIDE = "stretch_width"
+
+
+def meaning(word: str) -> str:
+    """The definition of `word`, a term of the table of definitions or a heading that it explains."""
+    place = find(word)
+    if place is None:
+        raise KeyError(word)
+    return definitions()[place].text.strip()
+
+
+def defined(word: str, term: str | None = None) -> str:
+    """`word` as HTML; its definition, or that of `term`, is shown under the pointer and on keyboard focus."""
+    text = escape(meaning(term or word))
+    return (
+        f'<span class="def" tabindex="0" aria-label="{escape(word)}: {text}">{escape(word)}'
+        f'<span class="tip" aria-hidden="true">{text}</span></span>'
+    )
+
+
+def html(content: str = "", **options: Any) -> pn.widgets.StaticText:
+    """HTML that this package made; callers pass data through `as_html` first.
+
+    Not `pn.pane.HTML`, which with each new content sends its style sheets again, in a notebook as addresses elsewhere.
+    """
+    return pn.widgets.StaticText(
+        value=content, stylesheets=[style_sheets.TEXT], **{"sizing_mode": WIDE, "margin": (4, 6)} | options
+    )
+
+
+def nothing(what: str, command: str) -> str:
+    """What stands where a folder has no `what` yet: the command that makes one."""
+    return (
+        f"<p>This folder contains no {escape(what)} yet. Start one with "
+        f"<code>python -m merge_bench {escape(command)}</code>; it appears here automatically.</p>"
+    )
+
+
+def heading(title: str, terms: Sequence[str] = ()) -> str:
+    """A heading, followed by the terms used below it, each with its definition."""
+    words = " · ".join(map(defined, terms))
+    return f"<h2>{escape(title)}{f' <small>{words}</small>' if words else ''}</h2>"
+
+
+def card(title: str, terms: Sequence[str], *body: Any, width: int | None = 560) -> pn.Column:
+    """A framed part of a tab, `width` pixels wide or more beside others; None: the only one in its row."""
+    # Styles, because a row adds up its parts' widths.
+    styles = {"flex": "none" if width is None else f"1 1 {width}px", "min-width": "300px"}
+    head = html(heading(title, terms), min_height=24, margin=(0, 0, 4, 0), styles={"z-index": "5"})
+    return pn.Column(head, *body, sizing_mode=WIDE, margin=5, styles=styles, stylesheets=[style_sheets.CARD])
+
+
+def cards(*parts: Any) -> pn.Row:
+    """Cards side by side as far as there is room."""
+    return side_by_side(*parts, sizing_mode=WIDE, margin=0)
+
+
+def side_by_side(*parts: Any, **options: Any) -> pn.Row:
+    """Parts in a row, which wraps at the edge of the window."""
+    return pn.Row(*parts, styles={"flex-wrap": "wrap", "align-items": "flex-end"}, **options)
+
+
+def complaints(problems: Iterable[str]) -> str:
+    """What went wrong, as HTML."""
+    return "".join(f'<p class="bad">{as_html(each)}</p>' for each in problems)
+
+
+def caution(found: Caution, *, of: str = "") -> str:
+    """A warning of the command with its remedy, as HTML; `of`: the config that it is about."""
+    remedy = f" → {unbroken(as_html(found.remedy))}" if found.remedy else ""
+    about = f"{as_html(of)}: " if of else ""
+    return f'<p>{about}<b class="bad">{as_html(found.code)}</b>: {as_html(found.message)}{remedy}</p>'
+
+
+def select_several(label: str, options: Any, **settings: Any) -> pn.widgets.MultiSelect:
+    """A list to choose several from."""
+    return pn.widgets.MultiSelect(label=label, options=options, stylesheets=[style_sheets.CONTROLS], **settings)
+
+
+def select(label: str, options: Any, **settings: Any) -> pn.widgets.Select:
+    """A list to choose from."""
+    return pn.widgets.Select(label=label, options=options, stylesheets=[style_sheets.CONTROLS], **settings)
+
+
+def choice(options: Sequence[str]) -> pn.widgets.RadioButtonGroup:
+    """Buttons of which one is chosen, at first the first."""
+    return pn.widgets.RadioButtonGroup(options=list(options), value=options[0], stylesheets=[style_sheets.CONTROLS])
+
+
+def select_published(label: str, kind: str, width: int) -> pn.widgets.MultiSelect:
+    """A list of the published datasets of a `kind`, of which several can be chosen."""
+    offered = {data.title: name for name, data in published.datasets().items() if data.kind == kind}
+    return select_several(label, offered, size=len(offered), width=width)
+
+
+def offer(widget: pn.widgets.Select, options: Mapping[str, str], default: str) -> None:
+    """Change what can be chosen; the choice stays the same if it is still offered."""
+    if options != widget.options:
+        kept = widget.value in options.values()
+        widget.param.update(options=options, value=widget.value if kept else default)
+
+
+def figure_pane(figure: Any) -> pn.pane.Bokeh:
+    """A figure as a part of a card. Its colours come from the style sheet."""
+    return pn.pane.Bokeh(figure, sizing_mode=WIDE, margin=0)
+
+
+def chart_card(chart: Chart, words: Sequence[str] = ()) -> pn.Column:
+    """A chart as a card of the height that it needs; `words`: terms to define beside those in its title."""
+    figure = figure_of(chart)
+    figure.title = None
+    words = [*words, chart.title.partition(":")[0], *(word.strip(":,").capitalize() for word in chart.title.split())]
+    terms = [word for word in dict.fromkeys(words) if find(word) is not None]
+    return card(for_canvas(chart.title), terms, figure_pane(figure), width=600)
+
+
+def chart_cards(charts: Iterable[Chart], words: Sequence[str] = ()) -> pn.Row:
+    """Charts side by side as far as there is room."""
+    return cards(*(chart_card(chart, words) for chart in charts))
+
+
+def table(
+    frame: pd.DataFrame, *, height: int | None = None, terms: Mapping[str, str] | None = None, **options: Any
+) -> Any:
+    """A table of plain text and numbers, sortable by a click on its header.
+
+    A header shows the definition of its word under the pointer, if there is one; `terms`: of which term instead. A cell
+    shows its whole text. The last column takes the room that is left; in a narrow window the table scrolls by itself.
+    Not `fit_columns` with columns that are hidden there: they stay hidden when there is room again.
+    """
+    known = {column: column for column in frame.columns if find(column) is not None} | dict(terms or {})
+    texts = [column for column in frame.columns if not pd.api.types.is_numeric_dtype(frame[column])]
+    formats: dict[str, Any] = {
+        str(column): NumberFormatter(format=_format(frame[column]), nan_format="")
+        for column, kind in frame.dtypes.items()
+        if pd.api.types.is_numeric_dtype(kind)
+    }
+    formats |= {column: {"type": "plaintext"} for column in texts}
+    settings = {
+        "show_index": False, "disabled": True, "theme": "simple", "layout": "fit_data_stretch", "height": height,
+        "sizing_mode": WIDE, "margin": 0, "stylesheets": [style_sheets.TABLE],
+        "header_tooltips": {column: meaning(term) for column, term in known.items()}, "selectable": False,
+        "configuration": {"columnDefaults": {"sorterParams": {"alignEmptyValues": "bottom"}, "tooltip": True}},
+        "formatters": formats, "text_align": dict.fromkeys(texts, "left"),
+    }  # fmt: skip
+    return pn.widgets.Tabulator(frame, **settings | options)
+
+
+def _format(numbers: pd.Series[Any]) -> str:
+    """Whole numbers as such; others with so many decimals that the smallest has two figures: 3 to 9."""
+    if pd.api.types.is_integer_dtype(numbers.dtype):
+        return "0,0"
+    sizes = [abs(number) for number in numbers if number and math.isfinite(number)]
+    return f"0,0.{'0' * min(max(3, 1 - math.floor(math.log10(min(sizes)))), 9)}" if sizes else "0,0.000"
+
+
+def frame_of(
+    columns: Mapping[str, Sequence[Any]], *, numbers: Sequence[str], whole: Sequence[str] = ()
+) -> pd.DataFrame:
+    """A data frame whose columns have the same types with rows and without; `whole`: columns of whole numbers.
+
+    Texts come from results, so that unprintable characters in them are made visible.
+    """
+    kinds = {name: float if name in numbers else int if name in whole else object for name in columns}
+    cells = {name: [visible(x) if isinstance(x, str) else x for x in values] for name, values in columns.items()}
+    return pd.DataFrame(cells).astype(kinds)
+
+
+def listed(rows: Iterable[Sequence[str]], header: Sequence[str] = ()) -> str:
+    """A small table as HTML; cells are HTML already."""
+    cells = ["".join(f"<td>{cell}</td>" for cell in row) for row in rows]
+    cells[:0] = ["".join(f'<th scope="col">{cell}</th>' for cell in header)] if header else []
+    return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+
+
+def columns_of(columns: Sequence[Column]) -> str:
+    """Columns of a report as HTML, without those that are empty; headings show their definitions, if any."""
+    kept = [column for column in columns if any(column.cells)]
+    heads = [column.heading.replace("\n", " ") for column in kept]
+    rows = zip(*(map(as_html, column.cells) for column in kept), strict=True)
+    return listed(list(rows), [as_html(head) if find(head) is None else defined(head) for head in heads])
+
+
+def progress(share: float | None, *parts: str) -> str:
+    """A line of `parts`, which are HTML; before them a bar and the share in %, if it is known."""
+    bar = [] if share is None else [
+        f'<progress value="{share:.4f}" max="1" aria-label="Progress"></progress> {share:.0%}'
+    ]  # fmt: skip
+    return f"<p>{' · '.join(filter(None, [*bar, *parts]))}</p>"
+
+
+def stage(progress: Progress) -> str:
+    """What a tuning does now; nothing of other campaigns."""
+    if progress.stage is None:
+        return ""
+    return f"<p>Now {as_html(progress.stage.doing)}; {as_html(progress.doing)}.</p>"
+
+
+def log(text: str, label: str) -> str:
+    """The end of a log as HTML; line by line, so that newlines stay."""
+    lines = "\n".join(map(as_html, text.split("\n")))
+    return f'<div class="scroll log" tabindex="0" role="log" aria-label="{label}"><pre>{lines}</pre></div>'
+
+
+def tile(name: str, value: str, kind: str = "") -> str:
+    """A value with its name above it; `kind`: ``good`` or ``bad``."""
+    shown = f'<b class="{kind}" title="{as_html(value)}">{as_html(short(value, 40))}</b>'
+    return f'<span class="tile">{defined(name) if find(name) else as_html(name)}{shown}</span>'

@@ -1,0 +1,97 @@
+"""The History tab: one metric of one problem over all results, with the shifts of its level."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import panel as pn
+
+from merge_bench.dashboard import components as ui
+from merge_bench.dashboard.last_result import LastResult
+from merge_bench.history.charts import charts_of
+from merge_bench.history.document import BY_NAME, document_of
+from merge_bench.history.index import HistoryIndex
+from merge_bench.history.series_document import HistoryDocument
+from merge_bench.history.text import finding_sentence, sentence, title, waiting, what
+from merge_bench.records.results_folder import YOURS, Entry
+from merge_bench.view.text import as_html, capitalized, unbroken
+
+NOTHING = ui.nothing("merge", "run --chunk 1e6")
+_MOST_SHIFTS, _RECENT = 20, 100
+
+
+@dataclass(frozen=True)
+class Content:
+    """What the tab shows: the series by their titles, and the history of one; `problem`: why there is none."""
+
+    options: Mapping[str, str] = field(default_factory=dict)
+    document: HistoryDocument | None = None
+    problem: str = ""
+
+
+def content_of(results: Path, chosen: str, metric: str) -> Content:
+    """The history of the `chosen` series of `results`; of the one with the newest result if there is no such series."""
+    index = HistoryIndex([results] if results.exists() else [])
+    known = index.series()
+    options = {title(each, known): str(each) for each in known}
+    series = next((each for each in known if str(each) == chosen), known[0] if known else {})
+    found = document_of(index, [series], metric)
+    if found.series:
+        return Content(options, found)
+    return Content(options, problem=f"No result of this series has a value of {metric}." if known else "")
+
+
+class HistoryView:
+    """The tab. At first it shows the series with the newest result. `compare`: shows results of these names."""
+
+    def __init__(
+        self, results: Path, entries: Callable[[], Sequence[Entry]], compare: Callable[[Sequence[str]], object]
+    ) -> None:
+        self._entries, self._compare = entries, compare
+        self._contents = LastResult(
+            lambda chosen, metric, _: content_of(results, chosen, metric), lambda problem: Content(problem=problem)
+        )
+        self._shown: Content | None = None
+        self.choice = ui.select("Series", {"reading results …": ""}, width=800)
+        self.metric = ui.select("Metric", list(BY_NAME), width=160)
+        self.parts = pn.Column(sizing_mode=ui.WIDE, min_height=300, margin=0)
+        self.layout = pn.Column(ui.side_by_side(self.choice, self.metric), self.parts, sizing_mode=ui.WIDE)
+
+    def refresh(self) -> Content:
+        """Read the chosen series, if a result has ended since, or another choice was made; in a thread."""
+        ended = (entry.id for entry in self._entries() if entry.origin == YOURS and entry.ended is not None)
+        return self._contents(self.choice.value, self.metric.value, tuple(islice(ended, _RECENT)))
+
+    def show(self, content: Content) -> bool:
+        """Show what `refresh` returned, under the document's lock; returns whether anything was new."""
+        if content == self._shown:
+            return False
+        self._shown = content
+        ui.offer(self.choice, content.options or {"none yet": ""}, next(iter(content.options.values()), ""))
+        problem = ui.complaints([content.problem]) if content.problem else NOTHING
+        self.parts.objects = self._parts(content.document) if content.document else [ui.html(problem)]
+        return True
+
+    def _parts(self, document: HistoryDocument) -> list[Any]:
+        (series,) = document.series
+        conclusion = unbroken(as_html(capitalized(sentence(document, series)))).replace(" %", "&nbsp;%")
+        notes = "".join(f"<p>{as_html(note)}</p>" for note in document.notes)
+        shifts = []
+        for shift in reversed(series.shifts[-_MOST_SHIFTS:]):
+            before, after = (Path(series.results[at].path).name for at in (shift.result - 1, shift.result))
+            differs = shift.differs or ["nothing in the records differs from the result before"]
+            found = "".join(f"<li>{as_html(each)}</li>" for each in differs)
+            head = f"<b>{as_html(what(series, series.shifts, shift))}</b> at {as_html(after)}"
+            text = f'<p class="{"" if shift.better else "bad"}">{head}</p><ul>{found}</ul>'
+            button = pn.widgets.Button(label="Compare with the result before", width=230)
+            button.on_click(lambda _, names=(before, after): self._compare(names))
+            shifts.append(ui.side_by_side(ui.html(text, min_width=300), button, sizing_mode=ui.WIDE))
+        heading = [ui.html("<h2>Shifts, the last one first</h2>")] if shifts else []
+        findings = [*(finding_sentence(series, each) for each in series.findings), waiting(document, series)]
+        notes = "".join(f"<p>{as_html(each)}</p>" for each in findings if each) + notes
+        first = ui.html(f'<p class="verdict">{conclusion}</p>{notes}')
+        return [first, ui.chart_cards(charts_of(document)), *heading, *shifts]

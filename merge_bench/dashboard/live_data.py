@@ -1,0 +1,272 @@
+"""What the Live tab shows, as plain data: rates of iterations, what workers do now, and what went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from merge_bench.analysis import aggregate, diagnostics, metrics
+from merge_bench.analysis.documents.run import RunDocument, runs_of
+from merge_bench.analysis.summary import summarize
+from merge_bench.analysis.verification_state import State, state_of
+from merge_bench.dashboard.conclusion import conclusion_of
+from merge_bench.dashboard.last_result import LastResult
+from merge_bench.dashboard.progress import Progress, progress_of
+from merge_bench.errors import Caution
+from merge_bench.records import schema as s
+from merge_bench.records.campaign import Campaign, Launch, planned_labels
+from merge_bench.report.workers import without_bandwidth
+from merge_bench.view.content import Column, by_pair
+from merge_bench.view.messages import logs_of, place_of
+from merge_bench.view.numbers import gib, ms
+from merge_bench.view.plot import merge
+from merge_bench.view.plot.marks import Chart
+from merge_bench.view.plot.source import source_of
+from merge_bench.view.text import as_html, plural
+from merge_bench.view.titles import tunes
+
+RECENT = 10
+"""Workers' figures are medians over this many iterations, the last ones: what the workers do now, at a bounded cost."""
+
+MOST_NOTES = 50
+MOST_FATAL = 3
+FAILED, WARNING = "failed", "warning"
+
+
+@dataclass(frozen=True)
+class Point:
+    """A timed iteration.
+
+    Rates in bytes per second, None where not measured; `number` counts over the whole campaign, from 1.
+    """
+
+    number: int
+    launch: int
+    index: int
+    config: str
+    look: int
+    wall_seconds: float
+    throughput: float | None
+    bandwidth: float | None
+
+
+@dataclass(frozen=True)
+class Note:
+    """A warning or failure: ``failed`` or ``warning``, what it is, and what helps; of a failure, where it was."""
+
+    kind: str
+    message: str
+    remedy: str | None = None
+    where: str | None = None
+
+
+NO_PAIRS = merge.pair_map({}, {"lanes": {}}, {})
+
+
+@dataclass(frozen=True)
+class LiveState:
+    """The state of a campaign without its points, and that of its newest launch with workers.
+
+    `workers`: over the last iterations; `lacking`: why those without a bandwidth have none, by rank; `pairs`: a map, or
+    for few workers `rates`, a table in GiB/s; `memory`: of the last launch that recorded it; `limit`: bytes per second;
+    `doubt`: what the command says of a limit that was exceeded; `dask`: the address of Dask's own dashboard, while
+    there is one; `source`: result, host, date and UCX; `running`: whether it goes on; `fatal`: why it ended without
+    success; `conclusion`: what the terminal prints at the end, as HTML, once it has ended; `figures`: then, of its
+    fastest config, by name.
+    """
+
+    progress: Progress
+    launch: int | None = None
+    config: str = ""
+    workers: tuple[aggregate.WorkerFigures, ...] = ()
+    lacking: Mapping[int, str] = field(default_factory=dict)
+    pairs: Chart = NO_PAIRS
+    rates: tuple[Column, ...] = ()
+    memory: s.MemoryLine | None = None
+    notes: tuple[Note, ...] = ()
+    checks: str = ""
+    limit: float | None = None
+    doubt: Caution | None = None
+    dask: str | None = None
+    source: str = ""
+    running: bool = False
+    fatal: tuple[str, ...] = ()
+    conclusion: str = ""
+    figures: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Points:
+    """The timed iterations of a campaign, collected as its records come in."""
+
+    found: list[Point] = field(default_factory=list)
+    _launches: dict[int, s.LaunchLine] = field(default_factory=dict)
+    _head: s.CampaignLine | None = None
+    _names: dict[tuple[str, int], str] = field(default_factory=dict)
+    _looks: dict[str, int] = field(default_factory=dict)
+
+    def add(self, records: Sequence[s.Record]) -> list[Point]:
+        """The points of `records`, which are new."""
+        before = len(self.found)
+        for record in records:
+            if isinstance(record, s.CampaignLine):
+                self._head = record
+            elif isinstance(record, s.LaunchLine):
+                self._launches[record.launch] = record
+                self._place(record.config, record.plan)
+            elif isinstance(record, s.FailureLine) and record.config is not None and record.plan is not None:
+                self._place(record.config, record.plan)
+            elif isinstance(record, s.IterationLine) and not record.warmup and record.launch in self._launches:
+                self.found.append(self._point(self._launches[record.launch], record))
+        return self.found[before:]
+
+    def _place(self, config: str, plan: int) -> None:
+        """Give a run the name and the look that it has in reports, at its first launch.
+
+        Those that were planned come first, so that no look changes when a campaign grows.
+        """
+        if (config, plan) not in self._names and self._head is not None:
+            self._names = {**planned_labels(self._head), **self._names}
+            self._names.setdefault((config, plan), config)
+            self._looks = {name: look for look, name in enumerate(dict.fromkeys(self._names.values()))}
+
+    def bandwidth(self, launch: int) -> float | None:
+        """Bytes per second of a launch so far, as in reports: the median of its iterations."""
+        return aggregate.middle(point.bandwidth for point in self.found if point.launch == launch)
+
+    def _point(self, launch: s.LaunchLine, line: s.IterationLine) -> Point:
+        imported = line.imported.throughput_bytes_per_second if line.imported else None
+        through = imported or metrics.throughput(launch.data_bytes, line.wall_seconds)
+        name = self._names[launch.config, launch.plan]
+        return Point(
+            number=len(self.found) + 1, launch=line.launch, index=line.index, config=name,
+            look=self._looks[name], wall_seconds=line.wall_seconds, throughput=through,
+            bandwidth=metrics.iteration_bandwidth(line),
+        )  # fmt: skip
+
+
+def live_state(campaign: Campaign, *, running: bool = True) -> LiveState:
+    """The state of `campaign`; `running`: whether a process of this machine writes it."""
+    running = running and campaign.end is None  # the process that wrote the end may not have ended yet
+    launch = next((each for each in reversed(campaign.launches) if each.line is not None), None)
+    progress = progress_of(campaign, running=running)
+    documents = [] if running or campaign.probe is not None else runs_of(summarize(campaign))
+    notes = _notes(campaign, documents)
+    conclusion = LastResult(conclusion_of, as_html)(campaign, documents) if documents else ""
+    ended_by = () if conclusion else fatal(campaign, running=running)
+    notes = tuple(_only_where(note) if as_html(note.message) in conclusion else note for note in notes)
+    if launch is None or launch.line is None:
+        return LiveState(progress, notes=notes, running=running, fatal=ended_by, conclusion=conclusion)
+    pairs, rates = _pairs(launch)
+    recent = replace(launch, iterations=launch.timed[-RECENT:])
+    workers = aggregate.worker_figures([recent])
+    return LiveState(
+        progress=progress,
+        launch=launch.index,
+        config=planned_labels(campaign.head).get((launch.line.config, launch.line.plan), launch.line.config),
+        workers=workers,
+        lacking=without_bandwidth([recent], workers, running=running and campaign.probe is None),
+        pairs=pairs,
+        rates=rates,
+        memory=next((each.memory for each in reversed(campaign.launches) if each.memory is not None), None),
+        notes=notes,
+        checks=_checks(campaign, running=running),
+        limit=aggregate.link_limit([launch]),
+        doubt=_doubt(campaign, launch),
+        dask=launch.line.cluster.dashboard if running and launch is campaign.launches[-1] else None,
+        source=source_of([campaign]),
+        running=running,
+        fatal=ended_by,
+        conclusion=conclusion,
+        figures=_figures(campaign, documents),
+    )
+
+
+def _figures(campaign: Campaign, documents: Sequence[RunDocument]) -> dict[str, str]:
+    """Of the fastest run, which is named if there are several."""
+    labelled = zip(campaign.labels, documents, strict=False)
+    measured = [(label, one) for label, one in labelled if one.wall_seconds.median is not None]
+    if tunes(campaign) or not measured:
+        return {}
+    label, best = max(measured, key=lambda each: each[1].throughput_bytes_per_second.median or 0.0)
+    throughput, bandwidth = best.throughput_bytes_per_second.median, best.bandwidth_bytes_per_second.harmonic_mean
+    figures = {
+        "Fastest config": label if len(measured) > 1 else None,
+        "Wall-clock": f"{ms(best.wall_seconds.median)} ms",
+        "Throughput": f"{gib(throughput)} GiB/s" if throughput else None,
+        "Bandwidth": f"{gib(bandwidth)} GiB/s" if bandwidth else None,
+        "Limited by": best.bottleneck.what if best.bottleneck else None,
+    }
+    return {name: value for name, value in figures.items() if value}
+
+
+def _only_where(note: Note) -> Note:
+    """A failure whose reason the conclusion has: where it was, beside the logs to read."""
+    return replace(note, message=note.where, where=None) if note.kind == FAILED and note.where else note
+
+
+def _doubt(campaign: Campaign, launch: Launch) -> Caution | None:
+    """What the command says of the run of `launch`, over all of its launches so far."""
+    run = next((run for run in campaign.runs if any(each is launch for each in run.launches)), None)
+    launches = [each for each in aggregate.counted(run) if each.link is not None] if run is not None else []
+    return next(diagnostics.limit_exceeded(launches), None)
+
+
+def _pairs(launch: Launch) -> tuple[Chart, tuple[Column, ...]]:
+    """Rates from each rank to each other in the last iteration, as a map, or for few workers as a table."""
+    last = next((each for each in reversed(launch.iterations) if each.pairs), None)
+    lanes = {(each.from_rank, each.to_rank): each for each in launch.lanes.pairs} if launch.lanes else {}
+    traffic = {(pair.from_rank, pair.to_rank): (pair.bytes, pair.seconds) for pair in last.pairs} if last else {}
+    chart = merge.pair_map(
+        traffic,
+        {"lanes": {pair: ", ".join(each.transports) for pair, each in lanes.items()}},
+        {worker.rank: worker.host for worker in launch.line.workers} if launch.line else {},
+    )
+    rates = {pair: gib(sent / seconds if seconds else None) for pair, (sent, seconds) in traffic.items()}
+    return chart, tuple(by_pair(rates)) if rates and chart.empty else ()
+
+
+def _notes(campaign: Campaign, documents: Sequence[RunDocument]) -> tuple[Note, ...]:
+    """Failures, and warnings: those in the records, and once it has ended all that the command printed."""
+    parts: tuple[Campaign | Launch, ...] = (campaign, *campaign.launches)
+    notes = failures(campaign)
+    notes += [Note(WARNING, each.message, each.remedy) for part in parts for each in part.warnings]
+    notes += [Note(WARNING, each.message, each.remedy) for document in documents for each in document.warnings]
+    unique = list(dict.fromkeys(notes))
+    more = len(unique) - MOST_NOTES
+    return tuple(unique[:MOST_NOTES]) + ((Note(WARNING, f"and {more} more"),) if more > 0 else ())
+
+
+def failures(campaign: Campaign) -> list[Note]:
+    """What failed, where, and the logs to read."""
+    found = [*campaign.failures, *(failure for launch in campaign.launches for failure in launch.failures)]
+    logs = [logs_of(each, campaign) for each in found]
+    return [
+        Note(FAILED, each.message, f"read {path}" if path else None, place_of(each, campaign) or None)
+        for each, path in zip(found, logs, strict=True)
+    ]
+
+
+def fatal(campaign: Campaign, *, running: bool) -> tuple[str, ...]:
+    """Why it ended without success, as sentences; `running`: it has not ended."""
+    if running or (campaign.end is not None and campaign.end.status == 0):
+        return ()
+    found = [
+        note.message + (f" ({note.where})" if note.where else "") + (f"; {note.remedy}" if note.remedy else "")
+        for note in failures(campaign)
+    ]
+    return (*found[:MOST_FATAL], *([f"{len(found) - MOST_FATAL} more failures"] if len(found) > MOST_FATAL else []))
+
+
+def _checks(campaign: Campaign, *, running: bool) -> str:
+    checks = [check for launch in campaign.launches for check in launch.verifications]
+    wrong = sum(not check.ok for check in checks)
+    if wrong:
+        return f"{wrong} of {len(checks)} checks found the result wrong"
+    runs = [run for run in campaign.runs if aggregate.counted(run)]
+    missing = not running and any(state_of(run, aggregate.counted(run)) is State.MISSING for run in runs)
+    if checks:
+        return f"{plural(len(checks), 'check')}, {'others are missing' if missing else 'all passed'}"
+    if not any(launch.timed for launch in campaign.launches):
+        return ""
+    return "not checked yet" if running else "not checked"

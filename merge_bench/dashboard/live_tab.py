@@ -1,0 +1,333 @@
+"""The Live tab: shows a campaign while it runs, from its records alone."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import panel as pn
+
+from merge_bench.analysis.aggregate import middle
+from merge_bench.dashboard import components as ui
+from merge_bench.dashboard import live_charts
+from merge_bench.dashboard.background import Session
+from merge_bench.dashboard.live_data import FAILED, NO_PAIRS, WARNING, LiveState, Point, Points, live_state
+from merge_bench.records.follow import Follower
+from merge_bench.records.results_folder import PROBE, RUNNING, TUNE, YOURS, Entry
+from merge_bench.report.workers import NOT_MEASURED, slowest_of
+from merge_bench.units import format_bytes, plural_noun
+from merge_bench.view.content import grouped
+from merge_bench.view.numbers import gib, ms
+from merge_bench.view.plot.marks import Chart
+from merge_bench.view.text import as_html, unbroken
+from merge_bench.view.titles import listed, offered
+
+_NEWEST = ""
+"""The value of the choice "the newest"."""
+
+_MOST_LISTED = 100
+_READ_SECONDS = 0.6  # of reading, before what was read so far is shown
+_PAIRS = 2
+"""The place of the map of pairs among the pictures."""
+
+NOTHING = ui.nothing("run", "run --chunk 1e6")
+ELSEWHERE = {
+    TUNE: "The <b>Tuning</b> tab shows its steps.",
+    PROBE: "The <b>Network</b> tab shows what it measured.",
+}
+NO_DASK_PAGES = "Dask's own dashboard is off because it slows the measurement down; use --dask-dashboard to turn it on."
+
+
+@dataclass(frozen=True)
+class Update:
+    """What was read of a campaign so far; `points` is another object when reading began again, or with another one."""
+
+    points: Points
+    entries: Sequence[Entry]
+    entry: Entry | None = None
+    bandwidth: float | None = None
+    now: LiveState | None = None
+    problem: str | None = None
+    read: int = 0
+    size: int = 0
+
+
+def newest_running(entries: Sequence[Entry]) -> Entry | None:
+    """The campaign to watch: the newest that runs, or else the newest of yours."""
+    running = (entry for entry in entries if entry.written and entry.status == RUNNING)
+    yours = (entry for entry in entries if entry.origin == YOURS and entry.head is not None)
+    return next(itertools.chain(running, yours), None)
+
+
+class LiveView:
+    """The tab."""
+
+    def __init__(self, session: Session, entries: Callable[[], Sequence[Entry]]) -> None:
+        self._session, self._entries = session, entries
+        self._follower: Follower | None = None
+        self._followed: str | None = None
+        self._points = Points()
+        self._now: LiveState | None = None
+        self._running = False
+        self._bandwidth: float | None = None
+        self._drawn: tuple[Points | None, int] = None, 0
+        self._shown: tuple[object, ...] | None = None
+        self.choice = ui.select(
+            "Campaign (times in UTC)", {"the newest": _NEWEST}, value=_NEWEST, width=640,
+            description="The newest: a running campaign, or else the last one.",
+        )  # fmt: skip
+        self._status = ui.html(min_height=84)
+        self._notes = ui.html()
+        self._source = ui.html()
+        self._conclusion = ui.html()
+        self._concluded = ui.card("Conclusion", [], self._conclusion, width=None)
+        self._concluded.visible = False
+        self._slowest = ui.html(min_height=24)
+        self._rates = ui.html()
+        self._phases, self._memory = ui.html(), ui.html()
+        self._dask = ui.html(height=24)
+        self._legends = (ui.html(), ui.html())
+        self._charts = (live_charts.Rates("throughput"), live_charts.Rates("bandwidth"))
+        self._figures = [live_charts.live(picture) for picture in _pictures(None)]
+        drawn = [*(chart.figure for chart in self._charts), *(each.figure for each in self._figures)]
+        self._panes = [ui.figure_pane(figure) for figure in drawn]
+        self._cards = self._make_cards()
+        self.layout = pn.Column(
+            self.choice, self._source, self._status, self._concluded, ui.cards(*self._cards), self._dask,
+            sizing_mode=ui.WIDE,
+        )  # fmt: skip
+
+    def _make_cards(self) -> tuple[Any, ...]:
+        """A card for each figure, in their order, and that of the warnings; all hidden, because nothing is known."""
+        through, band, rates, phases, pairs, memory = self._panes
+        cards = (
+            ui.card("Throughput of each iteration", ["Throughput"], self._legends[0], through),
+            ui.card("Bandwidth of each iteration", ["Bandwidth", "Worker"], self._legends[1], band),
+            ui.card("Bandwidth of each worker, last iterations", ["Bandwidth"], self._slowest, rates),
+            ui.card("Time of each worker", ["Partition, exchange, join", "Overlap"], self._phases, phases),
+            ui.card("Pairs of workers, last iteration", ["Rate of a pair", "Lanes"], self._rates, pairs),
+            ui.card("Memory of each worker", ["Peak memory", "Launch"], self._memory, memory),
+            ui.card("Warnings and remedies", ["Warnings", "Verified"], self._notes, width=900),
+        )
+        for card in cards:
+            card.visible = False
+        return cards
+
+    def _offer(self, entries: Sequence[Entry]) -> None:
+        mine = (entry for entry in entries if entry.head is not None and entry.origin == YOURS)
+        options = {"the newest": _NEWEST}
+        options |= offered(list(itertools.islice(mine, _MOST_LISTED)))
+        if self.choice.value not in options.values():
+            options |= offered([entry for entry in entries if entry.id == self.choice.value])
+        ui.offer(self.choice, options, _NEWEST)
+
+    def choose_newest(self) -> None:
+        """Follow the newest campaign, whatever was chosen."""
+        self.choice.value = _NEWEST
+
+    def refresh(self) -> Update:
+        """Read what is new; in a thread."""
+        entries = self._entries()
+        entry = self._entry(entries)
+        if (entry.id if entry else None) != self._followed:
+            self._followed = entry.id if entry else None
+            self._follower = Follower(entry.folder, lean=True) if entry else None
+            self._points, self._now = Points(), None
+        follower = self._follower
+        if entry is None or follower is None:
+            return Update(self._points, entries)
+        generation, changed, until = follower.generation, self._now is None, time.monotonic() + _READ_SECONDS
+        while True:
+            records = follower.read()
+            if follower.generation != generation:
+                self._points, self._now, generation = Points(), None, follower.generation
+            self._points.add(records)
+            changed = changed or bool(records)
+            if not follower.behind or time.monotonic() > until:
+                break
+        running = entry.status == RUNNING
+        if (changed or running != self._running) and follower.campaign is not None:
+            self._now, self._running = live_state(follower.campaign, running=running), running
+            self._bandwidth = None if self._now.launch is None else self._points.bandwidth(self._now.launch)
+        return Update(
+            self._points, entries, entry, self._bandwidth, self._now, follower.problem, follower.offset, follower.size
+        )
+
+    def _entry(self, entries: Sequence[Entry]) -> Entry | None:
+        if self.choice.value == _NEWEST:
+            return newest_running(entries)
+        return next((entry for entry in entries if entry.id == self.choice.value), None)
+
+    def show(self, update: Update) -> bool:
+        """Show what `refresh` returned, under the document's lock; returns whether anything was new."""
+        self._offer(update.entries)
+        if update.read < update.size and not update.problem:
+            self._session.touch()  # read the rest at once, whatever the pace
+        key = update.entry and update.entry.status, update.points, update.read, update.problem, update.now
+        if key == self._shown:
+            return False
+        self._shown = key
+        drawn, count = self._drawn
+        anew = drawn is not update.points
+        points = list(update.points.found)
+        for chart, legend in zip(self._charts, self._legends, strict=True):
+            chart.add(points if anew else points[count:], anew=anew)
+            legend.value = chart.legend
+        self._drawn = update.points, len(points)
+        known = [any(getattr(point, rate) is not None for point in points) for rate in ("throughput", "bandwidth")]
+        self._status.value = _status(update)
+        self._show_now(update.now, known)
+        self._session.push(self._panes)
+        return True
+
+    def _show_now(self, state: LiveState | None, known: Sequence[bool]) -> None:
+        """Show `state`, and only the cards that have anything to show; `known`: of the figures before those of it."""
+        pictures = _pictures(state)
+        for figure, picture in zip(self._figures, pictures, strict=True):
+            figure.show(picture)
+        noted = state is not None and bool(state.notes)
+        filled = [*known, *(not picture.empty for picture in pictures), noted]
+        filled[len(known)] |= state is not None and _expected(state)
+        mapped, self._rates.value = filled[len(known) + _PAIRS], _rates(state) if state else ""
+        filled[len(known) + _PAIRS] |= bool(self._rates.value)
+        for card, shown in zip(self._cards, filled, strict=True):
+            card.visible = shown
+        self._figures[_PAIRS].figure.visible, self._rates.visible = mapped, bool(self._rates.value)
+        self._source.value = f'<p class="soft">{as_html(state.source)}</p>' if state and state.source else ""
+        self._conclusion.value = state.conclusion if state else ""
+        self._concluded.visible = bool(self._conclusion.value)
+        self._slowest.value = _slowest(state) if state else ""
+        _, phases, _, memory = pictures
+        self._phases.value = live_charts.legend_of(phases)
+        launch = f"Launch {state.memory.launch}: " if state and state.memory else ""
+        self._memory.value = launch + live_charts.legend_of(memory)
+        self._notes.value = _notes(state) if state else ""
+        self._dask.value = _dask(state.dask) if state and state.launch is not None else ""
+
+
+def _pictures(state: LiveState | None) -> tuple[Chart, ...]:
+    """Of workers, their phases, pairs of them, and their memory."""
+    workers, lacking, pairs = (state.workers, state.lacking, state.pairs) if state else ((), {}, NO_PAIRS)
+    memory = state.memory.workers if state and state.memory else ()
+    return live_charts.workers(workers, lacking), live_charts.phases(workers), pairs, live_charts.memory(memory)
+
+
+def _dask(address: str | None) -> str:
+    """A link, if the records hold the address of a page: they may hold anything."""
+    if address is None or not re.fullmatch(r"https?://[^\s\"'<>]+", address):
+        return f'<p class="soft">{as_html(NO_DASK_PAGES)}</p>'
+    link = f'<a href="{as_html(address)}" target="_blank" rel="noopener noreferrer">Dask\'s own dashboard</a>'
+    return f"<p>{link} of this launch</p>"
+
+
+def _status(update: Update) -> str:
+    """How far the campaign is, its figures so far, and how much of it was not read."""
+    if update.entry is None:
+        return NOTHING
+    ended_by = update.now.fatal if update.now is not None else ()
+    problem = ui.complaints([*([update.problem] if update.problem else []), *ended_by])
+    reading = f"<p>Reading: {format_bytes(update.read)} of {format_bytes(update.size)}.</p>"
+    if update.now is None:
+        return problem + reading
+    progress, kind = update.now.progress, update.entry.kind
+    parts = [f"{_of(progress.launches, progress.planned_launches)} {ui.defined('launches', 'Launch')} finished"]
+    parts += [f'<b class="bad">{progress.failed} failed</b>'] if progress.failed else []
+    if progress.planned_iterations or progress.iterations:
+        parts.append(f"{_of(progress.iterations, progress.planned_iterations)} {ui.defined('iterations', 'Iteration')}")
+    parts += [as_html(progress.doing)] if progress.stage is None else []
+    parts += [sentence for name, sentence in ELSEWHERE.items() if kind.startswith(name)]
+    left = f"<p><b>{as_html(progress.left)}</b></p>" if progress.left else ""
+    doubt = ui.caution(update.now.doubt) if update.now.doubt else ""
+    return (
+        f"{ui.progress(progress.share, *parts)}{ui.stage(progress)}{left}{problem}"
+        f"{_numbers(update.points.found, update.bandwidth, update.now)}{doubt}"
+        f"{reading if update.read < update.size and not update.problem else ''}"
+    )
+
+
+def _of(count: int, planned: int | None) -> str:
+    return f"{count:,}" if planned is None else f"{count:,} of {planned:,}"
+
+
+def _numbers(points: Sequence[Point], bandwidth: float | None, state: LiveState) -> str:
+    """The large figures: of the last launch until the campaign has ended, then of its fastest config."""
+    tiles = {"Verified": state.checks} if state.checks else {}
+    tiles |= state.figures if state.conclusion else _of_last_launch(points, bandwidth, state)
+    kind = "good" if "all passed" in state.checks else "bad" if "wrong" in state.checks else ""
+    large = "".join(ui.tile(name, value, kind if name == "Verified" else "") for name, value in tiles.items())
+    above = "<p>Of the last launch; checks of all launches:</p>" if "Launch" in tiles else ""
+    return f'{above}<div class="tiles">{large}</div>'
+
+
+def _of_last_launch(points: Sequence[Point], bandwidth: float | None, state: LiveState) -> dict[str, str]:
+    mine = [point for point in points if point.launch == state.launch]
+    rates = {
+        "Throughput": middle(point.throughput for point in mine), "Bandwidth": bandwidth, "Link limit": state.limit,
+    }  # fmt: skip
+    several = state.launch is not None and any(point.launch != state.launch for point in points)
+    numbers = {"Launch": str(state.launch)} if several else {}  # the numbers are those of one of several launches
+    numbers |= {name: f"{gib(rate)} GiB/s" for name, rate in rates.items() if rate is not None}
+    if mine:
+        numbers["Wall-clock"] = f"{ms(middle(point.wall_seconds for point in mine))} ms"
+    return numbers | ({"Config": state.config} if state.config else {})
+
+
+def _expected(state: LiveState) -> bool:
+    """Whether the workers, of which none has a bandwidth, are shown all the same with the reason."""
+    return len(state.workers) > 1 and any(why != NOT_MEASURED for why in state.lacking.values())
+
+
+def _slowest(state: LiveState) -> str:
+    if state.launch is None:
+        return ""
+    slowest = slowest_of(state.workers)
+    worker = next((worker for worker in state.workers if worker.rank == slowest), None)
+    if worker is None:
+        return f'<p class="soft">Launch {state.launch}{_alike(state)}.</p>'
+    lacking = _lacking(state.lacking)
+    return (
+        f"<p>Slowest worker of launch {state.launch} (hatched): <b>rank {worker.rank}</b> ({as_html(worker.host)}), "
+        f"{gib(worker.bandwidth.mean)} GiB/s{f'; {lacking}' if lacking else ''}</p>"
+    )
+
+
+def _alike(state: LiveState) -> str:
+    """What holds for workers of which none is the slowest, as the end of a sentence."""
+    if len(state.workers) == 1:
+        return ": one worker sends nothing to others"
+    known = [worker.rank for worker in state.workers if worker.rank not in state.lacking]
+    some = "all workers" if not state.lacking else _ranks(known)
+    same = f": {some} have the same bandwidth" if len(known) > 1 else ""
+    return same + (f", {_lacking(state.lacking)}" if state.lacking else "")
+
+
+def _lacking(reasons: Mapping[int, str]) -> str:
+    """``rank 1: sent nothing in these 5 iterations``, with the ranks of the same reason together."""
+    alike = grouped(reasons, lambda rank: reasons[rank])
+    return "; ".join(f"{_ranks(ranks)}: {why}" for why, ranks in alike.items())
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"{plural_noun(len(ranks), 'rank')} {listed(map(str, ranks))}"
+
+
+def _rates(state: LiveState) -> str:
+    """The rates of pairs as a table, where there are too few workers for a map."""
+    return f"<p>Rate in GiB/s, from row to column</p>{ui.columns_of(state.rates)}" if state.rates else ""
+
+
+def _notes(state: LiveState) -> str:
+    kinds = {FAILED: f'<b class="bad">{FAILED}</b>', WARNING: WARNING}
+    rows = [
+        (
+            kinds[each.kind],
+            as_html(each.message) + (f'<br><span class="soft">{as_html(each.where)}</span>' if each.where else ""),
+            unbroken(as_html(each.remedy or "")),
+        )
+        for each in state.notes
+    ]
+    return f'<div class="list" tabindex="0" aria-label="Warnings">{ui.listed(rows, ("", "Message", "Remedy"))}</div>'

@@ -1,0 +1,132 @@
+"""The Network tab: network measurements by message size, of several campaigns and published datasets together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import panel as pn
+
+from merge_bench.analysis import published
+from merge_bench.dashboard import components as ui
+from merge_bench.dashboard.last_result import LastResult
+from merge_bench.errors import MergeBenchError
+from merge_bench.probe.shared.base import measure_of, placed
+from merge_bench.probe.shared.stored_rows import label_rows
+from merge_bench.probe.view.charts import panels_of_results, spread
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.probe_rows import Row
+from merge_bench.records.results_folder import Entry
+from merge_bench.report.campaign_figures import CampaignCache, Loaded
+from merge_bench.view.plot.marks import Chart
+from merge_bench.view.titles import offered
+
+MOST_ROWS = 20_000
+NOTHING = ui.nothing("network measurement", "probe p2p")
+UNCHOSEN = '<p class="soft">No campaign is selected, or the selected ones contain no measurements.</p>'
+_MOST_LISTED = 200
+_WIDTHS = {"Config": 100, "Test": 80, "Placement": 120, "Message size (B)": 105, "What": 180, "Median": 90,
+           "Least": 85, "Most": 85, "Lanes": 120, "Protocol": 220, "Launches": 110, "From": 90}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Content:
+    """What the tab shows: charts, the table of rows, and why something is missing."""
+
+    charts: tuple[Chart, ...] = ()
+    frame: pd.DataFrame | None = None
+    problems: tuple[str, ...] = ()
+
+
+def content_of(loaded: Sequence[Loaded], datasets: Sequence[str]) -> Content:
+    """The rows of `loaded` and of published `datasets`, in the same chart if they measure the same."""
+    problems = [one.problem for one in loaded if one.problem]
+    campaigns = [one.campaign for one in loaded if one.campaign is not None]
+    measured: list[tuple[Campaign, Row]] = []
+    try:
+        measured += label_rows(campaigns)
+    except MergeBenchError as reason:
+        problems.append(str(reason))
+    others = [row for name in datasets for row in published.network_rows(name)]
+    total = len(measured) + len(others)
+    if total > MOST_ROWS:
+        problems.append(f"Only the first {MOST_ROWS:,} of {total:,} rows are shown.")
+        measured = measured[:MOST_ROWS]
+        others = others[: MOST_ROWS - len(measured)]
+    rows = [*(row for _, row in measured), *others]
+    return Content(panels_of_results(measured, others), _frame(rows), tuple(problems))
+
+
+def _frame(rows: Sequence[Row]) -> pd.DataFrame:
+    """What each row measures, in the unit that people read it in."""
+    values = [(measure_of(row), spread(row)) for row in rows]  # as the charts show them
+    columns: dict[str, list[Any]] = {
+        "Config": [row.config for row in rows],
+        "Test": [row.test for row in rows],
+        "Placement": [placed(row.placement) for row in rows],
+        "Message size (B)": [row.size for row in rows],
+        "What": [f"{measure.title} ({measure.unit})" for measure, _ in values],
+        "Median": [value.median if value else None for _, value in values],
+        "Least": [value.low if value else None for _, value in values],
+        "Most": [value.high if value else None for _, value in values],
+        "Lanes": [", ".join(row.selected) for row in rows],
+        "Protocol": [row.protocol or "" for row in rows],
+        "Launches": [row.launches for row in rows],
+        "From": [row.source or "measured" for row in rows],
+    }
+    return ui.frame_of(columns, numbers=("Median", "Least", "Most"), whole=("Message size (B)", "Launches"))
+
+
+class NetworkView:
+    """The tab. At first it shows the newest measurement; published ones only if they are chosen."""
+
+    def __init__(self, entries: Callable[[], Sequence[Entry]], cache: CampaignCache) -> None:
+        self._entries = entries
+        self._contents = LastResult(
+            lambda chosen, datasets: content_of(cache.load(chosen), datasets),
+            lambda problem: Content(problems=(problem,)),
+        )
+        self._shown: Content | None = None
+        self._empty = ""
+        self._begun = False
+        self.datasets = ui.select_published("Published", published.NETWORK, width=700)
+        self.choice = ui.select_several("Measurements (times in UTC)", {}, size=self.datasets.size, width=600)
+        self._problems = ui.html()
+        self.parts = pn.Column(sizing_mode=ui.WIDE, min_height=300, margin=0)
+        self.layout = pn.Column(
+            ui.side_by_side(self.choice, self.datasets), self._problems, self.parts, sizing_mode=ui.WIDE
+        )
+
+    def refresh(self) -> tuple[Sequence[Entry], Content]:
+        """Read what is chosen, and what there is to choose from; in a thread."""
+        entries = tuple(entry for entry in self._entries() if entry.kind.startswith("probe "))[:_MOST_LISTED]
+        chosen = tuple(entry for entry in entries if entry.id in self.choice.value)
+        return entries, self._contents(chosen, tuple(self.datasets.value))
+
+    def show(self, update: tuple[Sequence[Entry], Content]) -> None:
+        """Show what `refresh` returned; under the document's lock."""
+        entries, content = update
+        options = offered(entries)
+        if options != self.choice.options:
+            kept = [value for value in self.choice.value if value in options.values()]
+            self.choice.param.update(options=options, value=kept)
+        if options and not self._begun:
+            self._begun = True
+            if not self.choice.value and not self.datasets.value:
+                self.choice.value = [next(iter(options.values()))]
+        empty = "" if content.charts else UNCHOSEN if options else NOTHING
+        if content is not self._shown or empty != self._empty:
+            self._shown, self._empty = content, empty
+            self._problems.value = ui.complaints(content.problems)
+            self.parts.objects = [ui.html(empty)] if empty else _parts(content)
+
+
+def _parts(content: Content) -> list[Any]:
+    parts: list[Any] = [ui.chart_cards(content.charts)]
+    if content.frame is not None and len(content.frame):
+        parts.append(
+            ui.table(content.frame, widths=_WIDTHS, terms={"From": "Published"}, pagination="local", page_size=10)
+        )
+    return parts

@@ -1,0 +1,170 @@
+"""What the Results tab shows, as plain data: the table of campaigns, and the chosen campaigns compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+
+from merge_bench.analysis import aggregate, diagnostics, published
+from merge_bench.analysis.compare.document import compare
+from merge_bench.analysis.compare.select import NotComparable
+from merge_bench.dashboard.components import frame_of
+from merge_bench.errors import Caution, MergeBenchError
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.results_folder import YOURS, Entry
+from merge_bench.report.campaign_figures import Figures, Loaded, status_of
+from merge_bench.report.page.results import Source, by_problem, published_bars, sources_of
+from merge_bench.view import comparison
+from merge_bench.view.content import Column
+from merge_bench.view.numbers import NULL, gib
+from merge_bench.view.plot import merge
+from merge_bench.view.plot.marks import Chart
+from merge_bench.view.plot.source import of_results
+from merge_bench.view.text import capitalized, plural, short
+from merge_bench.view.titles import measured_problem, moment
+
+ABSOLUTE, OF_LINK = "GiB/s", "% of the link limit"
+METRICS = {metric.title: metric for metric in (merge.THROUGHPUT, merge.BANDWIDTH)}
+MOST_CHOSEN = 12
+_MOST_PROBLEMS = 4
+
+
+@dataclass(frozen=True)
+class Content:
+    """What the tab shows of the chosen campaigns: figures by config, charts, verdicts, differences, notes, problems.
+
+    `unjudged`: why there is no verdict; `doubts`: what the command says of link limits that were exceeded, by config.
+    """
+
+    figures: tuple[Column, ...] = ()
+    doubts: tuple[tuple[str, Caution], ...] = ()
+    charts: tuple[Chart, ...] = ()
+    verdicts: tuple[tuple[str, str], ...] = ()
+    unjudged: str = ""
+    judged: tuple[Column, ...] = ()
+    differences: tuple[tuple[str, tuple[Column, ...]], ...] = ()
+    notes: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def campaign_table(
+    entries: Sequence[Entry], figures: Callable[[Entry], Figures | None], *, gone: Collection[str] = ()
+) -> pd.DataFrame:
+    """A row for each of `entries`, in their order; `gone`: ids of deleted campaigns."""
+    known = [figures(entry) or Figures() for entry in entries]
+    columns: dict[str, list[Any]] = {
+        "Started (UTC)": [f"{began:%Y-%m-%d %H:%M:%S}" if (began := moment(each.started)) else "" for each in entries],
+        "Configs": [short(", ".join(entry.configs), 60) for entry in entries],
+        "Kind": [entry.kind + f" ({entry.origin})" * (entry.origin != YOURS) for entry in entries],
+        "Problem": [_problem(entry, each) for entry, each in zip(entries, known, strict=True)],
+        "Throughput (GiB/s)": [each.throughput for each in known],
+        "Bandwidth (GiB/s)": [each.bandwidth for each in known],
+        "Status": [
+            "deleted" if entry.id in gone else status_of(entry, each)
+            for entry, each in zip(entries, known, strict=True)
+        ],
+        "Fastest config": [short(each.fastest, 60) for each in known],
+        "Folder": [entry.folder.name for entry in entries],
+    }
+    return frame_of(columns, numbers=("Throughput (GiB/s)", "Bandwidth (GiB/s)"))
+
+
+def content_of(loaded: Sequence[Loaded], *, metric: str, axis: str, datasets: Sequence[str]) -> Content:
+    """What to show of `loaded`, in `metric`; `datasets`: published results to show beside them."""
+    problems = tuple(one.problem for one in loaded if one.problem)
+    found = [one.campaign for one in loaded if one.campaign is not None]
+    campaigns = [campaign for campaign in found if campaign.probe is None]
+    probes = len(found) - len(campaigns)
+    notes = [f"{plural(probes, 'network measurement')} selected; see the Network tab."] if probes else []
+    if not campaigns:
+        return Content(notes=tuple(notes), problems=problems)
+    sources = sources_of(campaigns)
+    cells = [cell for name in datasets for cell in published.merge_results(name)] if axis == ABSOLUTE else []
+    shown_problems = by_problem(sources)
+    if len(shown_problems) > _MOST_PROBLEMS:
+        notes.append(f"Only the first {_MOST_PROBLEMS} of {len(shown_problems)} problems have a chart of iterations.")
+    notes += [f"{cell.config} {cell.published}: {cell.note}" for cell in cells if cell.note]
+    unlimited = [source.label for source in sources if not source.samples(merge.OF_LINK)]
+    if axis == OF_LINK and unlimited:
+        notes.append(f"No link limit was measured: {', '.join(dict.fromkeys(unlimited))}.")
+    drawn = tuple(_charts(sources, metric, axis, cells))
+    content = Content(
+        figures=tuple(_figures(sources)), charts=drawn, notes=tuple(notes), problems=problems,
+        doubts=tuple(
+            (source.label, caution)
+            for source in sources
+            for caution in diagnostics.limit_exceeded(aggregate.counted(source.run))
+        ),
+    )  # fmt: skip
+    if len(sources) > 1:
+        content = _compared(content, campaigns, {source.name: source.look for source in sources}, metric.lower())
+    return replace(content, charts=tuple(of_results(content.charts, campaigns)))
+
+
+def _figures(sources: Sequence[Source]) -> list[Column]:
+    """A row for each config and problem: medians over launches, in GiB/s."""
+    problems = [(name, source) for name, found in by_problem(sources).items() for source in found]
+    rates = {f"{metric.title} (GiB/s)": metric for metric in METRICS.values()}
+
+    def middle(source: Source, metric: merge.Metric) -> str:
+        rate = aggregate.of_run(aggregate.counted(source.run), metric.value)
+        return NULL if rate is None else gib(rate)
+
+    return [
+        Column("Config", [source.label for _, source in problems], text=True),
+        *([Column("Problem", [name for name, _ in problems], text=True)] if len({n for n, _ in problems}) > 1 else []),
+        *(Column(title, [middle(source, metric) for _, source in problems]) for title, metric in rates.items()),
+        Column("Launches", [str(len(aggregate.counted(source.run))) for _, source in problems]),
+    ]
+
+
+def _charts(sources: Sequence[Source], metric: str, axis: str, cells: Sequence[published.MergeResult]) -> list[Chart]:
+    problems = by_problem(sources)
+    groups = [(name, [source.labelled for source in found]) for name, found in problems.items()]
+    if axis == OF_LINK:
+        return [chart for chart in [merge.rates(merge.OF_LINK, groups, {})] if not chart.empty]
+    beside = published_bars(cells, METRICS[metric], sources)
+    charts: list[Chart] = [merge.rates(METRICS[metric], groups, beside)]
+    if metric == merge.THROUGHPUT.title:
+        several = len(groups) > 1
+        charts += [merge.iterations(runs, name * several) for name, runs in groups[:_MOST_PROBLEMS]]
+    return [chart for chart in charts if not chart.empty]
+
+
+def _compared(content: Content, campaigns: Sequence[Campaign], looks: Mapping[str, int], metric: str) -> Content:
+    """`content` with what differs, and with verdicts; why not, where `campaigns` cannot be compared."""
+    try:
+        document = compare(campaigns)
+    except MergeBenchError as reason:
+        content = replace(content, unjudged=f"Not compared: {str(reason).removeprefix('not comparable: ')}.")
+        if not isinstance(reason, NotComparable):
+            return content
+        document = compare(campaigns, anyway=True)
+    chosen = [comparison.about(each, metric) for each in comparison.by_pair(document)]
+    titles = [comparison.title(one) for one in chosen]
+    differences = [(name, comparison.of_pair(document, one)) for name, one in zip(titles, chosen, strict=True)]
+    shown = ((name, tuple(comparison.difference_columns(each))) for name, each in differences if each)
+    content = replace(content, differences=tuple(shown))
+    if content.unjudged:
+        return content
+    speedups = merge.speedups(document, metric, looks)
+    return replace(
+        content,
+        charts=content.charts if speedups.empty else (*content.charts, speedups),
+        verdicts=tuple(
+            (name, ". ".join([comparison.sentence(one), *map(capitalized, one.caveats)]))
+            for name, one in zip(titles, chosen, strict=True)
+        ),
+        judged=(Column("Compared", titles, text=True), *comparison.judged_columns(chosen)),
+        notes=(*content.notes, *document.notes),
+    )
+
+
+def _problem(entry: Entry, known: Figures) -> str:
+    """Rows per chunk, or the tables by the names of their files, with keys and rows; workers and engine."""
+    merges = [plan for plan in entry.plans if plan.probe is None]
+    engines = dict.fromkeys(plan.engine for plan in merges if plan.engine)
+    return ", ".join([measured_problem(merges, known.measured), *engines]) if merges else ""

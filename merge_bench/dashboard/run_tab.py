@@ -1,0 +1,275 @@
+"""The Run tab: a form that queues a job, jobs with their states, and the output of one. All text of jobs is text."""
+
+from __future__ import annotations
+
+import math
+import shlex
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import panel as pn
+
+from merge_bench.analysis.statistics import median
+from merge_bench.config.shipped import config_names, shipped_files
+from merge_bench.dashboard import components as ui
+from merge_bench.dashboard import style_sheets
+from merge_bench.dashboard.background import Session
+from merge_bench.dashboard.progress import progress_of, seconds_left
+from merge_bench.errors import MergeBenchError
+from merge_bench.merge import engines
+from merge_bench.merge.engines.base import How
+from merge_bench.records.results_folder import Entry
+from merge_bench.report.campaign_figures import CampaignCache
+from merge_bench.units import format_duration
+from merge_bench.view.text import as_html, plural
+from merge_bench.view.titles import short_time, tunes
+
+OWN_CONFIGS = (
+    "<p>Configs here are the shipped ones. To run your own, type <code>merge-bench run --config FILE.cfg</code> in a "
+    "terminal; with <code>--service URL</code> a service queues it.</p>"
+)
+_OF_FILES = ("on", "left_on", "right_on")
+_MOST = 50
+
+
+class Queue(Protocol):
+    """The jobs of a service, for the holder of a token.
+
+    `refusal`: why nothing can be queued, or empty; `ended`: why the page is to end, or empty;
+    `logged_in`: whether its holder can log out; `commands`: what can be
+    queued, with the keys of its options. A job has the fields that ``/api/jobs`` gives.
+    """
+
+    @property
+    def refusal(self) -> str: ...
+    @property
+    def ended(self) -> str: ...
+    @property
+    def logged_in(self) -> bool: ...
+    @property
+    def commands(self) -> Mapping[str, Collection[str]]: ...
+    def jobs(self) -> Any: ...
+    def job(self, number: int) -> Any: ...
+    def cancel(self, number: int) -> Any: ...
+    def run(self, command: str, configs: Sequence[str], options: Mapping[str, str]) -> Any: ...
+
+
+class Form:
+    """Fields for a command, its configs and its options; empty: the default. `submit` gets their values."""
+
+    def __init__(self, commands: Mapping[str, Collection[str]], submit: Callable[..., object]) -> None:
+        self._commands = commands
+        self._about = {shipped.name: shipped.about for shipped in shipped_files()}
+        self.command = ui.select("Command", list(commands), width=160)
+        kinds = {how.value: how.value if how is not How.INNER else "" for how in How}
+        names = {"default": "", **{name: name for name in engines.choices() if name != "auto"}}
+        self.fields = {
+            "chunk": _text("Rows per chunk", "Rows of each frame on each worker, such as 25e6, 1_000_000 or 25M."),
+            "left": _text("Left table", "A Parquet file or folder; empty: tables are generated.", "generated"),
+            "right": _text("Right table", "A Parquet file or folder; empty: tables are generated.", "generated"),
+            "on": _text("Key of both", "Columns to merge on that both tables have, such as id or id,day.", "none"),
+            "left_on": _text("Left key", "Key columns of the left table, if the tables name them differently.", "none"),
+            "right_on": _text("Right key", "Key columns of the right table, in the same order.", "none"),
+            "how": ui.select("How", kinds, width=140),
+            "engine": ui.select("Engine", names, width=140),
+            "workers": _text("Workers", "Number of workers; each one uses one GPU or a share of the cores."),
+            "iterations": _text("Iterations", "Number of timed merges per launch, or of measurements per size."),
+            "blocks": _text("Blocks", "Each block launches every config once; a verdict needs at least 6."),
+            "budget": _text("Budget", "Total time of the search, such as 10m or 1h."),
+        }
+        self.fields["chunk"].value, self.fields["budget"].value = "1e6", "10m"
+        shipped = config_names()
+        label = "Configs (none: the default; several: compared)"
+        self.configs = ui.select_several(label, shipped, size=min(len(shipped), 9), width=300)
+        self.start = pn.widgets.Button(label="Start", color="primary", width=120)
+        self.start.on_click(lambda _: submit(self.command.value, self.configs.value, self.options))
+        self._preview = ui.html(min_height=44)
+        for widget in (self.command, self.configs, *self.fields.values()):
+            typed = ["value_input"] if isinstance(widget, pn.widgets.TextInput) else []
+            widget.param.watch(lambda *_: self._describe(), ["value", *typed])
+        fields = pn.Column(
+            ui.side_by_side(self.command, *self.fields.values()), ui.side_by_side(self.start), self._preview,
+            sizing_mode=ui.WIDE, min_width=420,
+        )  # fmt: skip
+        row = pn.Row(self.configs, fields, styles={"flex-wrap": "wrap"}, sizing_mode=ui.WIDE)
+        self.layout = ui.card("New run", [], row, ui.html(OWN_CONFIGS), width=None)
+        self._describe()
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options that have a value, of those that the command takes."""
+        return {key: text for key, field in self.fields.items() if field.visible and (text := _value(field))}
+
+    def _describe(self) -> None:
+        """Offer the fields that fit, and say what each config does and which command a click on Start runs."""
+        files = any(_value(self.fields[name]) for name in ("left", "right"))
+        for key, field in self.fields.items():  # only generated tables have a size to choose, only files have keys
+            taken = key in self._commands[self.command.value] and (key != "chunk" or self.command.value in _MERGES)
+            field.visible = taken and (key != "chunk" if files else key not in _OF_FILES)
+        words = [f"--config={name}" for name in self.configs.value]
+        words += [f"--{key.replace('_', '-')}={text}" for key, text in self.options.items()]
+        lines = [f"{as_html(name)}: {as_html(self._about[name])}" for name in self.configs.value]
+        command = shlex.join(["merge-bench", *self.command.value.split(), *words])
+        self._preview.value = "<br>".join([*lines, f"Start queues: <code>{as_html(command)}</code>"])
+
+
+_MERGES = ("run", "tune")
+"""Commands that merge tables."""
+
+
+def _value(field: Any) -> str:
+    return (getattr(field, "value_input", "") or field.value or "").strip()
+
+
+def _text(name: str, description: str, placeholder: str = "default") -> Any:
+    return pn.widgets.TextInput(
+        label=name, description=description, placeholder=placeholder, width=140, stylesheets=[style_sheets.CONTROLS]
+    )
+
+
+class Update(NamedTuple):
+    """What the tab shows, as HTML: a text beside each job, and the output of one; `began`: a result to follow."""
+
+    summary: str
+    jobs: Sequence[tuple[Any, str]] = ()
+    output: str = ""
+    title: str = ""
+    began: str | None = None
+
+
+class RunView:
+    """The tab. It shows the output of the job that was chosen or started here, else of the running or newest one.
+
+    `compare`: shows results; `follow`: shows a campaign of this name while it runs.
+    """
+
+    def __init__(
+        self, session: Session, queue: Queue, entries: Callable[[], Sequence[Entry]], cache: CampaignCache,
+        compare: Callable[[Sequence[str]], object], follow: Callable[[str], object],
+    ) -> None:  # fmt: skip
+        self._session, self._queue, self._entries, self._cache = session, queue, entries, cache
+        self._compare, self._follow = compare, follow
+        self._chosen: int | None = None
+        self._started: int | None = None
+        self._rows: list[tuple[int, bool, str | None]] = []
+        self._summary, self._problem, self._output = ui.html(min_height=24), ui.html(visible=False), ui.html(height=330)
+        self._title = ui.html()
+        self.form = Form(queue.commands, self._submit)
+        self.jobs = pn.Column(sizing_mode=ui.WIDE, margin=0, max_height=360, scroll="y-auto")
+        refusal = queue.refusal
+        table = ui.card("Queue (times in UTC)", [], self._summary, self.jobs, width=None)
+        self._panel = ui.card("Output", [], self._title, self._output, width=None)
+        self._panel.visible = False
+        first = ui.html(f"<p>{as_html(refusal)}</p>") if refusal else self.form.layout
+        self.layout = pn.Column(first, self._problem, table, self._panel, sizing_mode=ui.WIDE)
+
+    def _submit(self, command: str, configs: Sequence[str], options: Mapping[str, str]) -> None:
+        def queue() -> None:
+            self._started = self._chosen = self._queue.run(command, configs, options).id
+
+        self._do(queue)
+
+    def refresh(self) -> Update:
+        """Ask for the jobs, and read how far the running one is; in a thread."""
+        try:
+            every = self._queue.jobs().jobs
+            running = next((self._queue.job(job.id) for job in every if job.state == "running"), None)
+            newest = running or next(iter(every), None)
+            shown = self._queue.job(self._chosen or newest.id) if newest else None
+        except (MergeBenchError, OSError) as reason:
+            return Update(ui.complaints([str(reason)]))
+        waiting = [job for job in reversed(every) if job.state == "queued"]
+        active = [running, *waiting] if running else waiting
+        took = defaultdict[str, list[float]](list)  # jobs that ended well, by command
+        for job in every:
+            took[job.command] += [job.ended - job.started] if job.state == "done" else []
+        rows, wait = [], 0.0 if active else math.nan  # NaN: not known
+        for job in active:
+            usual = median(took[job.command] or [math.nan])
+            text, needed = self._progress(job, usual) if job is running else (_waiting(job, wait, usual), usual)
+            rows.append((job, text))
+            wait += needed
+        ended = [(job, f"<p>{as_html(job.message)}</p>" if job.message else "") for job in every if job.ended]
+        return Update(
+            _summary(running, len(waiting), wait), [*rows[:_MOST], *ended][:_MOST],
+            ui.log(shown.log or "", f"Output of job {shown.id}, newest lines last") if shown else "",
+            f"<p>Of job {shown.id}, newest lines last: <code>{as_html(shown.command)}</code></p>" if shown else "",
+            next((job.result for job in (running, *every) if job and job.id == self._started and job.result), None),
+        )  # fmt: skip
+
+    def _progress(self, job: Any, usual: float) -> tuple[str, float]:
+        """How far the running job is, as HTML, and the seconds that it needs."""
+        left = usual - min(time.time() - job.started, usual)
+        entry = next((entry for entry in self._entries() if entry.folder.name == job.result), None)
+        campaign = self._cache.load([entry])[0].campaign if entry is not None else None
+        if campaign is None:
+            return f"<p>{_about(left, 'left')}</p>", left
+        progress = progress_of(campaign)
+        known = None if tunes(campaign) else seconds_left(campaign)
+        text = ui.progress(progress.share, as_html(progress.left or _about(left, "left")), as_html(progress.doing))
+        return text, left if known is None else known
+
+    def show(self, update: Update) -> None:
+        """Show what `refresh` returned; under the document's lock."""
+        self._summary.value, self._output.value, self._title.value = update.summary, update.output, update.title
+        self._panel.visible = bool(update.title)
+        rows = [(job.id, job.cancellable, job.result) for job, _ in update.jobs]
+        if rows != self._rows:
+            self._rows, self.jobs.objects = rows, [self._row(*row) for row in rows]
+        for row, (job, text) in zip(self.jobs.objects, update.jobs, strict=True):
+            row[0].value = _line(job, text)
+        if update.began and self._started is not None:
+            self._started = None
+            self._follow(update.began)
+
+    def _row(self, number: int, cancellable: bool, result: str | None) -> Any:
+        acts: dict[str, Callable[[], object]] = {"Output": partial(setattr, self, "_chosen", number)}
+        acts |= {"Result": partial(self._compare, [result])} if result else {}
+        acts |= {"Cancel": partial(self._queue.cancel, number)} if cancellable else {}
+        buttons = [pn.widgets.Button(label=f"{name} {number}", width=90) for name in acts]
+        for button, act in zip(buttons, acts.values(), strict=True):
+            button.on_click(lambda _, act=act: self._do(act))
+        return pn.Row(ui.html(min_width=300), *buttons, sizing_mode=ui.WIDE, stylesheets=[style_sheets.JOB])
+
+    def _do(self, act: Callable[[], object]) -> None:
+        problems = []
+        try:
+            act()
+        except (MergeBenchError, OSError) as reason:
+            problems = [str(reason)]
+        self._problem.param.update(value=ui.complaints(problems), visible=bool(problems))
+        self._session.touch()
+
+
+def _summary(running: Any, waiting: int, total: float) -> str:
+    """``Job 7 is running, 3 jobs wait; about 25 minutes in total.``"""
+    first = f"Job {running.id} is running" if running else "No job is running"
+    wait = f"{plural(waiting, 'job')} wait{'' if waiting != 1 else 's'}" if waiting else "none waits"
+    return f"<p>{first}, {wait}{_about(total, 'in total', '; ')}.</p>"
+
+
+def _waiting(job: Any, wait: float, usual: float) -> str:
+    parts = [f"{plural(job.ahead, 'job')} before it", _about(wait, "until it begins"), _about(usual, "to run")]
+    return f"<p>{', '.join(filter(None, parts))}</p>"
+
+
+def _about(seconds: float, what: str, before: str = "") -> str:
+    return f"{before}about {format_duration(seconds)} {what}" if seconds > 0.0 else ""  # not if it is NaN
+
+
+def _line(job: Any, text: str) -> str:
+    """A row of the table; of a job that has ended, how long it took. `text`: more, as HTML."""
+    day, _, clock = short_time(job.ended or job.started or job.created)
+    settings = "".join(f" {name}={value}" for name, value in job.settings.items())
+    cells = (
+        f"<b>{job.id}</b>",
+        f'<span class="state {job.shown_state.replace(" ", "-")}">{job.shown_state}</span>',
+        f"{'at' if job.ended else 'since'} {day} {clock}",
+        f"took {format_duration(job.ended - job.started)}" if job.ended and job.started else "",
+        as_html(f"{job.who}, schedule {job.schedule}" if job.schedule else job.who),
+        f"<code>{as_html(job.command + settings)}</code>{text}",
+    )
+    return f'<div class="job" role="row">{"".join(f"<div role=cell>{cell}</div>" for cell in cells)}</div>'

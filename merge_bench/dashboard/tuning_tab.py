@@ -1,0 +1,325 @@
+"""The Tuning tab: how a config was found, step by step, and its file to download."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import pandas as pd
+import panel as pn
+
+from merge_bench.analysis import aggregate
+from merge_bench.config.shell_syntax import NAME, parse
+from merge_bench.dashboard import components as ui
+from merge_bench.dashboard.last_result import LastResult
+from merge_bench.dashboard.live_data import fatal
+from merge_bench.dashboard.progress import Progress, finished, progress_of
+from merge_bench.records.campaign import Campaign, Run
+from merge_bench.records.recorded_plan import Tuning
+from merge_bench.records.results_folder import RUNNING, TUNE, Entry
+from merge_bench.records.schema import ConfigLine, TuneLine
+from merge_bench.records.writer import safe_name
+from merge_bench.report.campaign_figures import CampaignCache, Figures, Loaded
+from merge_bench.report.next_step import after_recorded_tuning
+from merge_bench.tune.charts import race, tunings
+from merge_bench.tune.evaluator import CONFIRM
+from merge_bench.tune.result import LEFT_OUT, PHASE_NAMES, Result, decision_of, name_of, result_of
+from merge_bench.tune.stage import stage_of, steps_of
+from merge_bench.tune.text import open_questions
+from merge_bench.view.content import Column
+from merge_bench.view.next_command import NextStep
+from merge_bench.view.numbers import NULL, ends, gib, with_interval
+from merge_bench.view.plot.marks import Chart
+from merge_bench.view.plot.source import of_results, source_of
+from merge_bench.view.text import as_html, capitalized, plural, short, unbroken, uncapitalized, visible
+from merge_bench.view.titles import listed, offered, size_of
+
+MOST_STEPS = 2000
+_MOST_NAMED = 8
+
+NOTHING = ui.nothing("tuning", "tune --budget 10m")
+_MOST_LISTED = 100
+_NONE, _READING = {"none yet": ""}, {"reading results …": ""}
+_WIDTHS = {"Step": 75, "Phase": 120, "Setting": 190, "Decision": 105, "Speed-up": 105, "Interval": 120, "Blocks": 90,
+           "Why": 210, "Against": 105, "Problem": 125}  # fmt: skip
+"""Together less than a window of 1400 pixels has; a cell that is cut shows its text under the pointer."""
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """`missing`: sentences; `measured`: a row for each config and size, medians over launches; `command`: continues."""
+
+    measured: tuple[Column, ...]
+    missing: tuple[str, ...]
+    command: str
+
+
+@dataclass(frozen=True)
+class Content:
+    """What the tab shows.
+
+    `outcome`: the verdict; `details`: sentences about it; `step`: the command that the terminal names next;
+    `progress`: of a tuning that goes on; `steps`: what charts and the table show; `config`: the text of the config's
+    file; None if nothing was confirmed; `unfinished`: of a tuning that ended early.
+    """
+
+    outcome: str = ""
+    details: tuple[str, ...] = ()
+    step: NextStep | None = None
+    progress: Progress | None = None
+    steps: tuple[TuneLine, ...] = ()
+    charts: tuple[Chart, ...] = ()
+    race: Chart | None = None
+    frame: pd.DataFrame | None = None
+    config: str | None = None
+    file_name: str = "tuned.cfg"
+    problems: tuple[str, ...] = ()
+    unfinished: Unfinished | None = None
+
+
+def content_of(loaded: Loaded | None) -> Content:
+    """The result of a campaign of `tune`, or what there is of it so far; None: there is none."""
+    if loaded is None:
+        return Content()
+    problems: tuple[str, ...] = (loaded.problem,) if loaded.problem else ()
+    campaign = loaded.campaign
+    if campaign is None:
+        return Content(problems=problems)
+    running = loaded.entry.status == RUNNING and campaign.end is None
+    problems += fatal(campaign, running=running)
+    progress = progress_of(campaign, running=running)
+    decided = steps_of(campaign)
+    steps = (*decided, *(stage_of(campaign).compared if campaign.end is None else ()))[:MOST_STEPS]
+    if len(decided) > MOST_STEPS:
+        problems += (f"Only the first {MOST_STEPS:,} of {len(decided):,} steps are shown.",)
+    result = result_of(campaign)
+    winner = result.winner
+    text = _config_text(campaign, result, winner) if winner is not None else None
+    if winner is not None and text is None:
+        problems += ("A name or value in the found config cannot be written to a config file.",)
+    outcome, *details = _outcome(campaign, result, len(decided), running=running)
+    step = after_recorded_tuning(campaign) if campaign.end is not None and not running else None
+    details += [step.note] if step is not None and step.note else []
+    return Content(
+        outcome=outcome,
+        details=tuple(details),
+        step=step,
+        progress=progress if running else None,
+        steps=steps,
+        charts=tuple(of_results(tunings(steps, partial(size_of, campaign)), [campaign])),
+        race=replace(race(decided), source=source_of([campaign])),
+        frame=_step_table(campaign, steps) if steps else None,
+        config=text,
+        file_name=f"{safe_name(winner.config.name)}.cfg" if winner else "tuned.cfg",
+        problems=problems,
+        unfinished=unfinished(campaign) if campaign.end is None and not running else None,
+    )
+
+
+def _config_text(campaign: Campaign, result: Result, winner: ConfigLine) -> str | None:
+    """The confirmed config as a file; None if reading the file would give something else."""
+    lines = [
+        f"# Tuned by merge_bench tune, from {visible(result.baseline)}; campaign {visible(campaign.head.campaign_id)};"
+        " measure again on other hosts.",
+        *(f"# {visible(_speedup(line))} at {size_of(campaign, line.plan)}." for line in result.confirmation),
+    ]
+    steps, names = result.contributions, list(winner.config.variables)
+    lines += [visible(f"# {name}: {_speedup(steps[name])}") for name in winner.settings if name in steps]
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in winner.config.variables.items()]
+    text = "\n".join(lines) + "\n"
+    statements, errors = parse(text)
+    read = [assignment.name for statement in statements for assignment in statement.assignments]
+    return text if not errors and read == names and all(map(NAME.fullmatch, names)) else None
+
+
+def _step_table(campaign: Campaign, steps: Sequence[TuneLine]) -> pd.DataFrame:
+    """The steps in the order made."""
+    columns: dict[str, list[Any]] = {
+        "Step": list(range(1, len(steps) + 1)),
+        "Phase": [PHASE_NAMES.get(step.phase, step.phase) for step in steps],
+        "Setting": [name_of(step) for step in steps],
+        "Decision": [decision_of(step) for step in steps],
+        "Speed-up": [step.ratio for step in steps],
+        "Interval": [ends(step.low, step.high) for step in steps],
+        "Blocks": [step.launches for step in steps],
+        "Why": [step.reason for step in steps],
+        "Against": [step.against for step in steps],
+        "Problem": [size_of(campaign, step.plan) for step in steps],
+    }
+    return ui.frame_of(columns, numbers=("Speed-up",), whole=("Step", "Blocks"))
+
+
+def _outcome(campaign: Campaign, result: Result, steps: int, *, running: bool) -> list[str]:
+    """The verdict, then sentences about it."""
+    sizes = [size_of(campaign, plan) for plan in range(len(campaign.plans))]
+    if result.winner is not None:
+        each = "; ".join(f"{_speedup(line)} at {size_of(campaign, line.plan)}" for line in result.confirmation)
+        found = [
+            f"Found: {' '.join(result.winner.settings) or result.winner.config.name}",
+            f"Confirmed against {result.baseline}: {each}.",
+        ]
+    elif campaign.end is None:
+        done = f"{plural(steps, 'step')} and {plural(sum(map(finished, campaign.launches)), 'launch')} done"
+        found = [f"{'The tuning goes on' if running else 'The tuning is not finished'}: {done}."]
+    else:
+        found = [result.outcome]
+        several = len({line.config for line in result.confirmation}) > 1
+        found += [
+            f"{f'{line.config}: ' * several}{_speedup(line)} at {sizes[line.plan]}: {line.reason}."
+            for line in result.confirmation
+        ]
+    return [*found, *open_questions(result, sizes)]
+
+
+def _speedup(line: TuneLine | None) -> str:
+    return with_interval(line.ratio, line.low, line.high, " ×") if line else "not measured"
+
+
+def unfinished(campaign: Campaign) -> Unfinished:
+    """What there is of a tuning whose records have no end, and which no process writes."""
+    return Unfinished(measured(campaign), _missing(campaign), after_recorded_tuning(campaign).command)
+
+
+def measured(campaign: Campaign) -> tuple[Column, ...]:
+    """A row for each config and size that has measured anything, with its throughput in GiB/s."""
+    runs = [run for run in campaign.runs if aggregate.counted(run)]
+    if not runs:
+        return ()
+    sizes = {run.plan_index for run in runs}
+    size = Column("Problem", [size_of(campaign, run.plan_index) for run in runs], text=True)
+    return (
+        Column("Config", [run.config.name for run in runs], text=True),
+        *([size] if len(sizes) > 1 else []),
+        Column("Launches", [str(len(aggregate.counted(run))) for run in runs]),
+        Column("Throughput (GiB/s)", list(map(_throughput, runs))),
+    )
+
+
+def _throughput(run: Run) -> str:
+    rate = aggregate.of_run(aggregate.counted(run), aggregate.throughput)
+    return NULL if rate is None else gib(rate)
+
+
+def _missing(campaign: Campaign) -> tuple[str, ...]:
+    asked = campaign.plans[0].tune or Tuning()
+    left_out = {line.setting for line in campaign.tuning if line.decision == LEFT_OUT}
+    candidates = [name for name in asked.values if name not in left_out]
+    counted = {run.config.name for run in campaign.runs if aggregate.counted(run)}
+    absent = [name for name in candidates if name not in counted]
+    named = ", ".join(absent[:_MOST_NAMED]) + f" and {len(absent) - _MOST_NAMED} more" * (len(absent) > _MOST_NAMED)
+    found = [f"{capitalized(stage_of(campaign).doing)}: this step is not finished."]
+    if absent:
+        found.append(f"Not measured: {len(absent)} of {plural(len(candidates), 'candidate')}: {short(named, 600)}.")
+    if not any(line.phase == CONFIRM for line in campaign.tuning):
+        found.append("Nothing is confirmed yet.")
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Update:
+    """The tunings by their labels, which of them is shown, what is shown, and newer ones without measurements."""
+
+    options: Mapping[str, str]
+    chosen: str
+    content: Content
+    newer: tuple[str, ...]
+
+
+class TuningView:
+    """The tab. At first it shows the newest tuning that goes on or has measured anything."""
+
+    def __init__(self, entries: Callable[[], Sequence[Entry]], cache: CampaignCache) -> None:
+        self._entries, self._cache = entries, cache
+        self._contents = LastResult(
+            lambda chosen: content_of(cache.load([chosen])[0] if chosen is not None else None),
+            lambda problem: Content(problems=(problem,)),
+        )
+        self._shown: Content | None = None
+        self.choice = ui.select("Tuning (times in UTC)", _READING, width=640)
+        self.download = pn.widgets.FileDownload(
+            callback=lambda: io.StringIO((self._shown and self._shown.config) or ""), filename="tuned.cfg",
+            label="Download the config", color="primary", width=220, disabled=True, embed=False,
+        )  # fmt: skip
+        self._outcome = ui.html(min_height=70)
+        self._newer = ui.html()
+        self.parts = pn.Column(sizing_mode=ui.WIDE, min_height=300, margin=0)
+        self.layout = pn.Column(
+            ui.side_by_side(self.choice, self.download), self._outcome, self._newer, self.parts, sizing_mode=ui.WIDE
+        )
+
+    def refresh(self) -> Update:
+        """Read the chosen campaign as far as it goes, and what there is to choose from; in a thread."""
+        entries = tuple(entry for entry in self._entries() if entry.kind == TUNE)[:_MOST_LISTED]
+        self._cache.read_small(entries)
+        empty = [entry.id for entry in entries if self._empty(entry)]
+        first = next((entry for entry in entries if entry.id not in empty), next(iter(entries), None))
+        chosen = next((entry for entry in entries if entry.id == self.choice.value), first)
+        labels = offered(entries, self._name)
+        newer = itertools.takewhile(lambda each: chosen is not None and each[1] != chosen.id, labels.items())
+        return Update(
+            labels, chosen.id if chosen else "", self._contents(chosen),
+            tuple(label for label, name in newer if name in empty),
+        )  # fmt: skip
+
+    def _empty(self, entry: Entry) -> bool:
+        """Whether it ended without a measurement."""
+        figures = self._cache.figures(entry)
+        return not entry.written and figures is not None and not figures.launches
+
+    def _name(self, entry: Entry) -> str:
+        """``default · not decided``."""
+        figures = self._cache.figures(entry) or Figures()
+        outcome = figures.outcome if figures.outcome.startswith("Found:") else figures.outcome.partition(":")[0]
+        nothing = ", nothing measured" * self._empty(entry)
+        return f"{listed(entry.configs[:1])} · {short(uncapitalized(outcome)) or entry.status}{nothing}"
+
+    def show(self, update: Update) -> None:
+        """Show what `refresh` returned; under the document's lock."""
+        content = update.content
+        ui.offer(self.choice, update.options or _NONE, update.chosen)
+        without = f"Newer, without measurements: {'; '.join(update.newer)}." if update.newer else ""
+        self._newer.value = f'<p class="soft">{as_html(without)}</p>' if without else ""
+        if content is not self._shown:
+            before, self._shown = self._shown, content
+            drawn = content.charts, content.steps, content.unfinished
+            self.download.param.update(disabled=content.config is None, filename=content.file_name)
+            self._outcome.value = _said(content) or NOTHING
+            if before is None or (before.charts, before.steps, before.unfinished) != drawn:
+                self.parts.objects = _parts(content)
+
+
+def _said(content: Content) -> str:
+    """The verdict, then problems and details, the next command, and what a tuning that goes on does now."""
+    outcome = f'<p class="verdict">{as_html(content.outcome)}</p>' if content.outcome else ""
+    outcome += ui.complaints(content.problems)
+    outcome += "".join(f"<p>{unbroken(as_html(sentence))}</p>" for sentence in content.details)
+    if content.step is not None:
+        command = unbroken(as_html(content.step.command))
+        outcome += f"<p>Next: <code>{command}</code> {unbroken(as_html(content.step.does))}.</p>"
+    if content.progress is None:
+        return outcome
+    return outcome + ui.stage(content.progress) + ui.progress(content.progress.share, as_html(content.progress.left))
+
+
+def _ended_early(what: Unfinished) -> str:
+    measured = ui.heading("Measured so far", ["Throughput", "Launch"]) + ui.columns_of(what.measured)
+    measured = measured if what.measured else ""
+    missing = "".join(f"<p>{as_html(sentence)}</p>" for sentence in what.missing)
+    command = f"<p>This command continues it, and keeps what was measured: <code>{as_html(what.command)}</code></p>"
+    return f"{measured}<h2>What is missing</h2>{missing}{command}"
+
+
+def _parts(content: Content) -> list[Any]:
+    drawn = content.race is not None and not content.race.empty
+    charts = [ui.chart_card(content.race, ["Speed-up", "Interval", "Phase"])] if content.race and drawn else []
+    parts: list[Any] = [ui.html(_ended_early(content.unfinished))] if content.unfinished else []
+    charts += map(ui.chart_card, content.charts)
+    parts += [ui.cards(*charts)] if charts else []
+    if content.frame is not None:
+        parts.append(ui.table(content.frame, widths=_WIDTHS, pagination="local", page_size=10))
+    return parts

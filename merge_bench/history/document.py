@@ -1,0 +1,225 @@
+"""Results of many nights → the document that ``history --json`` prints."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import Collection, Iterable, Sequence
+from itertools import accumulate, islice, pairwise
+from typing import Any
+
+from msgspec.structs import replace
+
+from merge_bench.analysis.compare.judging import METRIC, METRICS, Metric
+from merge_bench.analysis.compare.properties import differences
+from merge_bench.analysis.statistics import median
+from merge_bench.errors import UsageError
+from merge_bench.history import series_document as documents
+from merge_bench.history.accepted import Series, accept
+from merge_bench.history.index import HistoryIndex, RunFigures
+from merge_bench.history.shifts import AFTER, FIRST, Shift, find_shifts, findings, gradual
+
+BY_NAME = {metric.name: metric for metric in METRICS}
+_NEWEST = 200
+"""Results of a level that make its median."""
+
+LEAST = FIRST + AFTER
+"""Results with which a shift can be found."""
+
+
+def history(
+    folders: Sequence[str | os.PathLike[str]],
+    *,
+    metric: str = "throughput",
+    threshold: float = 0.02,
+    most: int | None = None,
+    **only: Any,
+) -> documents.HistoryDocument:
+    """The series in `folders`, or `only` those with this ``config``, ``chunk``, …, and their shifts in one metric.
+
+    `threshold`: the least change of the level that matters, 0.02 for 2 %; `most`: series at most, those with the newest
+    results.
+
+    Raises UsageError if a folder cannot be read, or there is no such series.
+    """
+    for name in only.keys() - {"config", "chunk", "workers", "hosts", "engine", "exchange"}:
+        raise UsageError(f"history has no option {name}")
+    index = HistoryIndex(folders)
+    only["rows_per_chunk"] = only.pop("chunk", None)
+    wanted = {name: value for name, value in only.items() if value is not None}
+    series = (each for each in index.series() if wanted.items() <= each.items())
+    document = document_of(index, series, metric, threshold, most)
+    if not document.series:
+        texts = {name.replace("_", " "): str(value).removesuffix(".0") for name, value in wanted.items()}
+        described = ", ".join(map(" ".join, texts.items()))
+        having = f" with {described}" if described else ""
+        raise UsageError(f"no result in {', '.join(map(str, folders))}{having} has a {metric}")
+    return document
+
+
+def accept_level(document: documents.HistoryDocument, *, by: str | None, reason: str) -> None:
+    """Let ``--against history`` compare with the present level of the document's only series, though it is worse.
+
+    Raises UsageError if that is not one series or not the metric that is compared, if it is compared with that level
+    anyway, or if nobody and nothing is named.
+    """
+    if document.metric != METRIC:
+        raise UsageError(f"--against history compares the {METRIC}; accept a level without --metric {document.metric}")
+    if len(document.series) != 1:
+        names = ", ".join(dict.fromkeys(str(each.series["config"]) for each in document.series))
+        raise UsageError(
+            f"a level is accepted for one series, and these are {len(document.series)} ({names}); name one"
+        )
+    (series,) = document.series
+    if len(series.results) - 1 in series.reference_results:
+        raise UsageError("nothing to accept: --against history compares with the present level")
+    if not reason.strip():
+        raise UsageError("say why the level is accepted")
+    try:
+        by = by or getpass.getuser()
+    except (KeyError, OSError):  # as in a container with a user of its own
+        raise UsageError("this user has no name here; say who accepts with --by NAME") from None
+    newest = series.results[-1]
+    accept(
+        os.path.dirname(newest.path),
+        series=series.series,
+        newest=newest.started,
+        metric=document.metric,
+        level=series.level,
+        by=by,
+        reason=reason,
+    )
+
+
+def document_of(
+    index: HistoryIndex, series: Iterable[Series], metric: str, threshold: float = 0.02, most: int | None = None
+) -> documents.HistoryDocument:
+    """The first `most` of these `series` that have the metric."""
+    if metric not in BY_NAME:
+        raise UsageError(f"metric {metric!r} is none of {', '.join(BY_NAME)}")
+    histories = filter(None, (series_of(index, each, BY_NAME[metric], threshold) for each in series))
+    return documents.HistoryDocument(
+        folders=index.roots,
+        metric=metric,
+        unit=BY_NAME[metric].unit,
+        threshold=threshold,
+        series=list(islice(histories, most)),
+        notes=index.problems,
+    )
+
+
+def series_of(
+    index: HistoryIndex, series: Series, metric: Metric, threshold: float, *, without: str = ""
+) -> documents.HistorySeries | None:
+    """One series, None if nothing in it has the metric; `without`: the folder of a result to leave out."""
+    every = [entry for entry in index.runs(series) if entry.path != without]
+    entries = [entry for entry in every if entry.values.get(metric.name) and not entry.wrong]
+    if not entries:
+        return None
+    values = [median(entry.values[metric.name]) for entry in entries]
+    floors_of = [[entry.floors[metric.name]] if metric.name in entry.floors else [] for entry in entries]
+    floors_until = list(accumulate(floors_of))  # with each result, so that one that comes later changes no shift
+    shifts = find_shifts(values, (max(threshold, median(floors or [0.0])) for floors in floors_until))
+    begins = [0, *(shift.at for shift in shifts), len(values)]
+    numbers = [
+        number
+        for number, (a, b) in zip([0, *(s.level for s in shifts)], pairwise(begins), strict=True)
+        for _ in range(a, b)
+    ]
+    middles = {number: median(_newest(values, numbers, number)) for number in set(numbers)}
+    levels = [middles[number] for number in numbers]
+    level, since = levels[-1], begins[-2]
+    accepted = {at: each for at, each in _accepted(index, series, entries, shifts, metric).items() if at is not None}
+    reference = _reference(shifts, accepted, len(values), higher=metric.higher_is_better)
+    ramps = gradual(values, shifts)
+    return documents.HistorySeries(
+        series=dict(series),
+        level=level,
+        since=since,
+        noise=1.4826 * median([abs(value / level - 1.0) for value in _newest(values, numbers, numbers[-1])]),
+        noise_floor=median(floors_until[-1]) if floors_until[-1] else None,
+        judged=len(entries) >= LEAST,
+        wrong_results=sum(entry.wrong for entry in every),
+        results=[
+            documents.HistoryResult(
+                path=entry.path,
+                started=entry.started,
+                value=values[at],
+                level=levels[at],
+                launches=entry.values[metric.name],
+                verified=entry.verified,
+            )
+            for at, entry in enumerate(entries)
+        ],
+        shifts=[
+            replace(
+                _shift(index, entries, shift, metric),
+                ramp=ramps.get(at),
+                accepted=accepted.get(at),
+                returns=any(shift.level == number for number in [0, *(each.level for each in shifts[:at])]),
+                ended=next(
+                    (later.at for later in shifts[at + 1 : at + 2] if later.level == numbers[shift.at - 1]), None
+                ),
+            )
+            for at, shift in enumerate(shifts)
+        ],
+        findings=[
+            documents.SeriesFinding(kind=each.kind, since=each.since, path=entries[each.since].path, change=each.change)
+            for each in findings(values, levels, since, threshold)
+        ],
+        reference=middles[reference],
+        reference_results=[at for at, number in enumerate(numbers) if number == reference],
+    )
+
+
+def _newest(values: Sequence[float], numbers: Sequence[int], number: int) -> list[float]:
+    return [value for value, its in zip(values, numbers, strict=True) if its == number][-_NEWEST:]
+
+
+def _accepted(
+    index: HistoryIndex, series: Series, entries: Sequence[RunFigures], shifts: Sequence[Shift], metric: Metric
+) -> dict[int | None, documents.AcceptedLevel]:
+    """By the number of the shift, who accepted the level that begins there."""
+    levels: dict[int | None, documents.AcceptedLevel] = {}
+    for level in index.accepted:
+        if level.series == series and level.metric == metric.name:
+            then = [at for at, shift in enumerate(shifts) if entries[shift.found].started <= level.newest]
+            levels[max(then, default=None)] = documents.AcceptedLevel(by=level.by, reason=level.reason, time=level.time)
+    return levels
+
+
+def _reference(shifts: Sequence[Shift], accepted: Collection[int], results: int, *, higher: bool) -> int:
+    """The number of the level that a new result has to keep up with.
+
+    A worse level is it once somebody accepted it; a better one, once it has the results of a level of its own.
+    """
+    reference, middle = 0, shifts[0].before if shifts else 0.0
+    for number, shift in enumerate(shifts):
+        ends = shifts[number + 1].at if number + 1 < len(shifts) else results
+        better = (shift.after > middle) == higher and ends - shift.at >= FIRST
+        if better or number in accepted:
+            reference, middle = shift.level, shift.after
+    return reference
+
+
+def _shift(index: HistoryIndex, entries: Sequence[RunFigures], shift: Shift, metric: Metric) -> documents.LevelShift:
+    """With what differs across it; then what differs one result later or earlier, as noise may hide the right one."""
+    different = [
+        documents.ShiftDifference(
+            kind=each.kind, name=each.name, before=each.baseline_value, after=each.candidate_value, result=at
+        )
+        for at in (shift.at, shift.at + 1, shift.at - 1)
+        for each in differences(*(index.properties(entry) for entry in entries[at - 1 : at + 1]))
+    ]
+    return documents.LevelShift(
+        result=shift.at,
+        path=entries[shift.at].path,
+        found_with=shift.found,
+        change=shift.change,
+        better=(shift.change > 0) == metric.higher_is_better,
+        evidence=shift.evidence,
+        differences=different,
+        before=shift.before,
+        after=shift.after,
+        level=shift.level,
+    )

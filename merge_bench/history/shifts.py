@@ -1,0 +1,369 @@
+"""Shifts in a series of results that arrive one after the other: `docs/regressions.md` explains the rule.
+
+A result is judged by what the series does by itself (`noise.py`). `benchmarks/history_alarms.py` calibrated the
+thresholds. Gradual changes, drift and noise that changed are found in the whole series (`findings`), so they may read
+otherwise with later results; shifts do not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import repeat
+
+import numpy as np
+
+from merge_bench.history.noise import Memory, Noise, Values, evidence, memory_of, noise_of, slope_of
+
+FIRST = 12
+"""Results before a shift can be found."""
+
+AFTER = 3
+"""Results that a new level needs: fewer are outliers."""
+
+_LONGEST, _REMEMBERED, _MEMORY = 40, 200, 400
+"""Results after a shift, and before one, that are looked back at."""
+
+EVIDENCE = 4.03
+"""The evidence, in standard deviations of a normal distribution, from which on a shift is reported."""
+
+_EARLY, _SOON, _LATE, _SLOW = 0.3, 5, 0.8, 2.0
+"""What is added to it: `_EARLY` for each result fewer than `_SOON`, which outliers imitate; up to `_LATE` for more,
+reached with `_SLOW` more results, because a shift that can wait has to be surer."""
+
+RETURN = 3.3
+"""The evidence for a return to a level that is known already."""
+
+_ALIKE = 3.0
+"""Standard deviations from a known level up to which a level is that one again."""
+
+_KNOWN = 8
+"""Earlier levels, the newest ones, to which a return is looked for."""
+
+_LENGTHS = ((AFTER, _SOON), (6, 12), (13, _LONGEST))
+"""From and to how many newest results the likeliest shift is judged."""
+
+_NEAR = 3
+_OFTEN = 48
+_SCREEN = 0.9
+_CALIBRATED = 400
+"""Results up to which `EVIDENCE` was calibrated; beyond, every doubling adds at most as many false alarms."""
+
+
+def _none() -> Values:
+    return np.empty(0)
+
+
+@dataclass(frozen=True)
+class Shift:
+    """The level changed with the result at `at`; it was found when the result at `found` arrived.
+
+    `before`, `after`: the two levels as they were known then, in the unit of the values. `level`: the number of the
+    level that begins, from 0; that of an earlier one, if the results are back at it. `evidence`: see `EVIDENCE`.
+    """
+
+    at: int
+    found: int
+    before: float
+    after: float
+    evidence: float
+    level: int
+
+    @property
+    def change(self) -> float:
+        """-0.05 for 5 % less."""
+        return self.after / self.before - 1.0
+
+
+def find_shifts(values: Iterable[float], thresholds: Iterable[float] = repeat(0.02)) -> list[Shift]:
+    """The shifts in `values` above 0, which are looked at one after the other; no later value changes a shift.
+
+    `thresholds`: the least change that matters, for each value.
+    """
+    followed = _Followed()
+    shifts = (
+        followed.add(math.log(value), math.log1p(threshold))
+        for value, threshold in zip(values, thresholds, strict=False)
+    )
+    return [shift for shift in shifts if shift is not None]
+
+
+@dataclass
+class _Level:
+    """A level: its `number`, and its newest results as logarithms; `clipped` is how they count."""
+
+    number: int
+    values: Values = field(default_factory=_none)
+    clipped: Values = field(default_factory=_none)
+
+    def add(self, values: Values, noise: Noise) -> None:
+        """Add results; each counts as no further from those before it than the noise allows."""
+        middle = float(np.median(self.values if len(self.values) >= AFTER else values))
+        keep = _LONGEST + _MEMORY
+        self.values = np.append(self.values, values)[-keep:]
+        self.clipped = np.append(self.clipped, np.clip(values, middle - noise.cap, middle + noise.cap))[-keep:]
+
+    def split(self, after: int) -> tuple[Values, Values]:
+        """Without the last `after` results, and these."""
+        ends = len(self.values) - after
+        kept, self.values, self.clipped = self.values[ends:], self.values[:ends], self.clipped[:ends]
+        return self.values, kept
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A shift with the last `after` results, by `change`, or `back` to an earlier level."""
+
+    after: int
+    change: float
+    evidence: float
+    back: _Level | None
+
+
+@dataclass
+class _Followed:
+    """What is known of a series: its levels, the present one last; `others`: residuals of the other levels."""
+
+    count: int = 0
+    since: int = 0
+    known: list[_Level] = field(default_factory=lambda: [_Level(0)])
+    others: Values = field(default_factory=_none)
+    noise: Noise | None = None
+
+    def add(self, value: float, threshold: float) -> Shift | None:
+        """The shift that is certain with this result."""
+        level, self.count = self.known[-1], self.count + 1
+        new = np.array([value])
+        if self.noise is None:
+            level.values = np.append(level.values, new)
+            if len(level.values) < FIRST:
+                return None
+            every, level.values = level.values, _none()
+            self.noise = noise_of(every - np.median(every))
+            level.add(every, self.noise)
+            return None
+        level.add(new, self.noise)
+        shift = self._shift(threshold)
+        if self.count < _OFTEN or self.count % 4 == 0 or shift is not None:
+            level = self.known[-1]
+            self.noise = noise_of(self._residuals(level.values, level.clipped)[-_REMEMBERED:])
+        return shift
+
+    def _residuals(self, values: Values, clipped: Values) -> Values:
+        """The newest residuals, of this level and, where it has few, of others."""
+        return np.append(self.others, values - clipped[-_REMEMBERED:].mean())[-_MEMORY:]
+
+    def _shift(self, threshold: float) -> Shift | None:
+        level, noise = self.known[-1], self.noise
+        assert noise is not None
+        most = min(_LONGEST, self.count - self.since - AFTER)
+        most = min(most, len(level.values) + len(self.others) - FIRST)
+        if most < AFTER:
+            return None
+        after = np.arange(AFTER, most + 1)
+        before = np.minimum(len(level.values) - after, _REMEMBERED)
+        sums = np.append(0.0, np.cumsum(level.clipped - level.clipped[0]))
+        ends = len(level.values) - after
+        difference = (sums[-1] - sums[ends]) / after - (sums[ends] - sums[ends - before]) / before
+        apart = np.abs(difference) / np.sqrt(1.0 / after + 1.0 / before)
+        needed = math.sqrt(EVIDENCE**2 + 2.0 * max(0.0, math.log(self.count / _CALIBRATED)))
+        least = (needed if len(self.known) == 1 else RETURN) * noise.robust * _SCREEN
+        candidates = []
+        for first, last in _LENGTHS:
+            part = apart[first - AFTER : last - AFTER + 1]
+            if len(part) and part.max() >= least:
+                candidates.append(self._judged(first + int(np.argmax(part)), needed, threshold))
+        best = max((each for each in candidates if each is not None), key=lambda each: each.evidence, default=None)
+        return self._changed(best) if best is not None else None
+
+    def _judged(self, after: int, needed: float, threshold: float) -> _Candidate | None:
+        """Whether the level changed with the last `after` results."""
+        level = self.known[-1]
+        ends = len(level.values) - after
+        old, new = level.values[max(0, ends - _REMEMBERED) : ends], level.values[ends:]
+        change = float(np.median(new) - np.median(old))
+        beyond = np.count_nonzero((new - np.median(old)) * math.copysign(1.0, change) > abs(change) / 2.0)
+        if abs(change) < threshold or beyond < after - after // 4:
+            return None
+        clipped = level.clipped[max(0, ends - _REMEMBERED) : ends]
+        residuals = self._residuals(level.values[:ends], clipped)
+        memory, residuals = memory_of(residuals), residuals[-_REMEMBERED:]
+        noise = noise_of(residuals)
+        back = self._back_at(new, change, noise, memory)
+        expected = clipped.mean()
+        slope = slope_of(clipped, noise.spread, memory.variance_ratio(len(clipped)))
+        expected += slope * (len(clipped) + after) / 2.0
+        evident = evidence(new - expected, len(old), noise, memory, residuals)
+        least = RETURN if back is not None else needed + _extra(after)
+        return _Candidate(self._place(after, change), change, evident, back) if evident >= least else None
+
+    def _place(self, after: int, change: float) -> int:
+        """The likeliest number of newest results that have changed, near this one."""
+        values = self.known[-1].values[-(after + _NEAR + _REMEMBERED) :]
+        counts = np.arange(max(AFTER, after - _NEAR), min(after + _NEAR, len(values) - 1) + 1)
+        middle = float(np.median(values[:-after])) + change / 2.0
+        # how much better the new level explains each result; what lies beyond either level says no more than it
+        better = np.clip((values - middle) / change, -0.5, 0.5)
+        return int(counts[np.argmax(np.cumsum(better[::-1])[counts - 1])])
+
+    def _back_at(self, new: Values, change: float, noise: Noise, memory: Memory) -> _Level | None:
+        """The newest of the earlier levels that these results are alike to, and nearer to than to the present one."""
+        middle = float(np.median(new))
+        for level in reversed(self.known[-1 - _KNOWN : -1]):
+            values = level.values[-_REMEMBERED:]
+            ratios = [memory.variance_ratio(count) / count for count in (len(new), len(values))]
+            error = noise.spread * math.sqrt(sum(ratios))
+            if abs(middle - float(np.median(values))) < min(_ALIKE * error, abs(change) / 2.0):
+                return level
+        return None
+
+    def _changed(self, best: _Candidate) -> Shift:
+        """Begin a level with the last results."""
+        back = best.back
+        assert self.noise is not None
+        old, new = self.known[-1].split(best.after)
+        before = float(np.median(old[-_REMEMBERED:]))
+        if back is None:
+            back = _Level(max(each.number for each in self.known) + 1)
+        else:
+            self.known.remove(back)
+        residuals = [each.values - each.clipped[-_REMEMBERED:].mean() for each in self.known]
+        self.others = np.concatenate(residuals)[-_MEMORY:]
+        back.add(new, self.noise)
+        self.known = [*self.known, back]
+        self.since = self.count - best.after
+        return Shift(
+            self.since,
+            self.count - 1,
+            math.exp(before),
+            math.exp(before + best.change),
+            best.evidence,
+            back.number,
+        )
+
+
+def _extra(after: int) -> float:
+    return max(_EARLY * (_SOON - after), _LATE * min(1.0, (after - _SOON) / _SLOW))
+
+
+DRIFTS = "drifts"
+NOISE = "noise-changed"
+_LEAST_DRIFT = 30
+_LEAST_NOISE = 15
+_NEWEST = 400
+"""Results that are looked at."""
+
+_AROUND = 25
+"""Results before and after a gradual change that are looked at, and how many results it may begin early or end late."""
+
+_SHORTEST = 4
+"""Results of a gradual change: fewer are a shift."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`kind`: `DRIFTS`, by so much from the result `since` to the last; `NOISE`: since that result, -0.5 for half."""
+
+    kind: str
+    since: int
+    change: float
+
+
+def findings(values: Sequence[float], levels: Sequence[float], since: int, threshold: float) -> list[Finding]:
+    """Of a series with these levels, whose present stretch begins at `since`."""
+    logs = np.log(np.array(values))
+    finding = _drift(logs, since, threshold) or _noise_change(logs - np.log(np.array(levels)))
+    return [] if finding is None else [finding]
+
+
+def _drift(logs: Values, since: int, threshold: float) -> Finding | None:
+    first = max(since, len(logs) - _NEWEST)
+    count = len(logs) - first
+    if count < _LEAST_DRIFT:
+        return None
+    residuals = logs[first:] - np.median(logs[first:])
+    noise = noise_of(residuals)
+    clipped = np.clip(residuals, -noise.cap, noise.cap)
+    line = slope_of(clipped, noise.spread) * (np.arange(count) - (count - 1) / 2.0)
+    ratio = memory_of(clipped - line).variance_ratio(count)
+    slope = slope_of(clipped, noise.spread, ratio, certain=EVIDENCE)
+    change = slope * (count - 1)
+    return Finding(DRIFTS, first, math.expm1(change)) if abs(change) >= math.log1p(threshold) else None
+
+
+def _noise_change(residuals: Values) -> Finding | None:
+    """Whether deviations from the level grew or shrank for good: a shift of their logarithms."""
+    first = max(0, len(residuals) - _NEWEST)
+    sizes = np.abs(residuals[first:])
+    count = len(sizes)
+    if count < 2 * _LEAST_NOISE or not sizes.any():
+        return None
+    logs = np.log(np.maximum(sizes, np.median(sizes) / 20.0 + 1e-9))
+    before = np.arange(_LEAST_NOISE, count - _LEAST_NOISE + 1)
+    sums = np.cumsum(logs)
+    difference = (sums[-1] - sums[before - 1]) / (count - before) - sums[before - 1] / before
+    apart = np.abs(difference) / np.sqrt(1.0 / before + 1.0 / (count - before))
+    best = int(np.argmax(apart))
+    own = logs - np.where(np.arange(count) < before[best], logs[: before[best]].mean(), logs[before[best] :].mean())
+    error = float(own.std()) * math.sqrt(memory_of(own).variance_ratio(count))
+    if apart[best] < EVIDENCE * error:
+        return None
+    return Finding(NOISE, first + int(before[best]), math.expm1(float(difference[best])))
+
+
+def gradual(values: Sequence[float], shifts: Sequence[Shift]) -> dict[int, tuple[int, int]]:
+    """Of the shifts, by their number, those that are parts of a ramp, with its first and its last result.
+
+    Neighbours in the same direction are one ramp, if a straight line between two levels explains the results better
+    than they do (Bayesian information criterion).
+    """
+    logs = np.log(np.array(values))
+    ramps: dict[int, tuple[int, int]] = {}
+    for first, last in _groups(shifts):
+        low = max(shifts[first - 1].at if first else 0, shifts[first].at - 2 * _AROUND)
+        high = min(shifts[last + 1].at if last + 1 < len(shifts) else len(logs), shifts[last].at + 2 * _AROUND)
+        ramp = _ramp(logs[low:high], [shift.at - low for shift in shifts[first : last + 1]])
+        if ramp is not None:
+            ramps |= dict.fromkeys(range(first, last + 1), (ramp[0] + low, ramp[1] + low))
+    return ramps
+
+
+def _groups(shifts: Sequence[Shift]) -> list[tuple[int, int]]:
+    """The first and the last number of neighbours that change in one direction, near each other."""
+    groups: list[tuple[int, int]] = []
+    for number, shift in enumerate(shifts):
+        before = shifts[number - 1] if number else None
+        if before and before.change * shift.change > 0 and shift.at - before.at <= _AROUND:
+            groups[-1] = groups[-1][0], number
+        else:
+            groups.append((number, number))
+    return groups
+
+
+def _ramp(values: Values, steps: Sequence[int]) -> tuple[int, int] | None:
+    """The first and the last result on the way from one level to the other, counted in `values`."""
+    count = len(values)
+    middle = np.median(values)
+    noise = noise_of(np.diff(values))
+    values = np.clip(values, middle - 20.0 * noise.spread, middle + 20.0 * noise.spread)
+    parts = np.split(values, steps)
+    by_steps = sum(float(((part - part.mean()) ** 2).sum()) for part in parts)
+    begins = np.arange(max(1, steps[0] - _AROUND), steps[0] + 1)
+    ends = np.arange(steps[0] + 1, min(count - 1, steps[-1] + _AROUND) + 1)
+    begin, end = (each.ravel() for each in np.meshgrid(begins, ends))
+    long = end - begin + 1 >= _SHORTEST
+    begin, end = begin[long], end[long]
+    if not len(begin):
+        return None
+    # 0 before the first result on the way, 1 from the last one on
+    way = np.clip((np.arange(count) - begin[:, None] + 1.0) / (end - begin + 1.0)[:, None], 0.0, 1.0)
+    way -= way.mean(axis=1, keepdims=True)
+    centred = values - values.mean()
+    squares = (way**2).sum(axis=1)
+    left = float(centred @ centred) - (way @ centred) ** 2 / squares
+    best = int(np.argmin(left))
+    penalty = math.log(count) * (4 - (2 * len(steps) + 1))
+    if count * math.log(max(float(left[best]), 1e-12)) + penalty >= count * math.log(max(by_steps, 1e-12)):
+        return None
+    return int(begin[best]), int(end[best])

@@ -1,0 +1,269 @@
+"""The document of `predict --json`: the forecast, a scaling table, the parameters, the check, and what is not known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec.structs import replace
+
+from merge_bench.analysis.diagnostics import EXCEEDED
+from merge_bench.analysis.statistics import median
+from merge_bench.errors import UsageError
+from merge_bench.predict.fit import Basis, fitted_for, interval, make_basis
+from merge_bench.predict.forecast import Checked, Forecast, ForecastPhases, PredictDocument, Quantity
+from merge_bench.predict.gather import Measured, gather
+from merge_bench.predict.model import ASSUMED, MEASURED, Outcome, Problem, Unknown, Values, forecast
+from merge_bench.predict.whatif import parse_links, parse_what_if
+from merge_bench.records.campaign import Campaign
+from merge_bench.units import format_bytes, format_count, format_rate, plural
+
+BEYOND = 8
+"""Workers or hosts beyond this many times the measured ones are far beyond what was measured."""
+
+SIZES = 4
+"""Chunks and messages this many times larger or smaller than the measured ones are, too."""
+
+
+def remedy(parameter: str) -> str:
+    """What to do about a parameter that is not known."""
+    if parameter == "nic_rate":
+        return (
+            "no result measures the network between hosts; add a RESULT of a run across hosts or of "
+            "`probe p2p --placement two-hosts`, or set the rate with --link nic=12.5GB/s,2us"
+        )
+    return (
+        "no result measures transfers within a host; add a RESULT of a run with several workers per host (without "
+        "--pipeline if it has several hosts) or of `probe p2p --placement one-host`, or set the rate with "
+        "--link local=20GB/s,1us"
+    )
+
+
+def caveats(basis: Basis, problem: Problem) -> list[str]:
+    """Sentences about how far the forecast goes beyond what was measured, and what is assumed in it."""
+    runs = basis.measurements.runs
+    above = _above_limit(basis, problem)
+    return [*above, *basis.measurements.notes, *basis.notes, *_beyond(runs, problem), *_assumed(basis, problem)]
+
+
+def _above_limit(basis: Basis, problem: Problem) -> Iterator[str]:
+    """Rates that the link measurement of the same runs contradicts."""
+    by_name = {parameter.name: parameter for parameter in basis.parameters}
+    for link, hosts, needed, where in (
+        ("local", 1, problem.per_host[0] > 1, "within a host"),
+        ("nic", 2, problem.hosts > 1, "between hosts"),
+    ):
+        rate = by_name.get(f"{link}_rate")
+        limits = [
+            run.limit for run in basis.measurements.runs if run.limit and min(len(run.shape.per_host), 2) == hosts
+        ]
+        if not needed or rate is None or rate.value is None or rate.source != MEASURED or not limits:
+            continue
+        if rate.value > EXCEEDED * max(limits):
+            yield (
+                f"Warning: the fitted rate {where}, {format_rate(rate.value)}, is above the link limit that the same"
+                f" runs measured, {format_rate(max(limits))}. Short exchanges can pass a shaper's burst or stay in a"
+                " cache; larger ones will then take longer than forecast. Or the link measurement was disturbed. Add a"
+                f" RESULT with larger chunks and --link-rounds 20, or set the link's own rate with --link {link}=RATE."
+            )
+
+
+def _beyond(runs: Sequence[Measured], problem: Problem) -> Iterator[str]:
+    workers = max(run.shape.workers for run in runs)
+    hosts = max(len(run.shape.per_host) for run in runs)
+    if problem.workers > BEYOND * workers:
+        times = problem.workers / workers
+        yield (
+            f"{problem.workers} workers are {times:.0f} times the largest measured number ({workers}): "
+            "the numbers are an extrapolation."
+        )
+    if problem.hosts > max(hosts, 2):
+        yield (
+            f"At most {plural(hosts, 'host')} {'was' if hosts == 1 else 'were'} measured, not {problem.hosts}:"
+            " the network is assumed to carry the full rate "
+            "of all hosts at once."
+        )
+    chunks = [run.shape.rows_per_chunk for run in runs]
+    if not min(chunks) / SIZES <= problem.rows_per_chunk <= SIZES * max(chunks):
+        yield (
+            f"Chunks of {format_count(round(problem.rows_per_chunk))} rows are far outside the measured sizes "
+            f"({_between(round(min(chunks)), round(max(chunks)))} rows)."
+        )
+    messages = [run.shape.problem.message_bytes for run in runs if run.shape.workers > 1]
+    if problem.workers > 1 and messages and problem.message_bytes < min(messages) / SIZES:
+        yield (
+            f"Messages of {format_bytes(problem.message_bytes)} are much smaller than the smallest measured ones "
+            f"({format_bytes(min(messages))}): links may be slower for small messages."
+        )
+    measured = {max(run.shape.per_host) for run in runs}
+    most, _ = problem.per_host
+    if most not in measured:
+        yield (
+            f"No result has {most} workers per host, only {_between(min(measured), max(measured))}; the forecast "
+            "assumes the same cores and the same memory bandwidth per worker."
+        )
+
+
+def _assumed(basis: Basis, problem: Problem) -> Iterator[str]:
+    by_name = {parameter.name: parameter for parameter in basis.parameters}
+    runs = basis.measurements.runs
+    most, _ = problem.per_host
+    far = problem.hosts > 1
+    if problem.workers > 1:
+        for link, needed, where in (("local", most > 1, "within a host"), ("nic", far, "between hosts")):
+            latency, overhead = by_name[f"{link}_latency"], by_name[f"{link}_overhead"]
+            if needed and latency.source == ASSUMED and overhead.source == ASSUMED and not latency.value:
+                yield f"The latency {where} is unknown and assumed to be 0; it matters only for small messages."
+    alone = [run for run in runs if len(run.shape.per_host) > 1 and max(run.shape.per_host) == 1]
+    several = [run for run in runs if len(run.shape.per_host) > 1 and max(run.shape.per_host) > 1]
+    if far and most > 1 and alone and not several:
+        yield (
+            "The network link of a host was measured with one worker per host; the forecast assumes the same total "
+            "rate for several workers."
+        )
+    elif far and not alone and not several and by_name["nic_rate"].source == MEASURED:
+        yield "The network link of a host was measured with one pair of processes, not with a merge across hosts."
+    if far and by_name["nic_rate"].source != MEASURED:
+        yield "The forecast assumes that workers can use the full rate of the specified network link."
+    if by_name["partition_fixed"].source == ASSUMED:
+        yield "Only one chunk size was measured; the fixed cost of an iteration is not separated from the cost per row."
+    if all(len(run.launches) == 1 for run in runs):
+        yield "Each run has only one launch; the intervals do not include the variation between launches."
+
+
+def _between(low: int, high: int) -> str:
+    return format_count(low) if low == high else f"{format_count(low)} to {format_count(high)}"
+
+
+MOST_WORKERS = 1024
+
+
+def predict(
+    campaigns: Sequence[Campaign],
+    *,
+    workers: int,
+    hosts: int | None = None,
+    chunk: int | None = None,
+    what_if: Iterable[str] = (),
+    links: Sequence[str] = (),
+    config: str | None = None,
+) -> PredictDocument:
+    """What this merge would do on `workers` workers of `hosts` hosts; None: on as many as the largest result has.
+
+    Raises UsageError if it cannot be forecast; the message names what is missing.
+    """
+    if not 1 <= workers <= MOST_WORKERS:
+        raise UsageError(f"--workers must be from 1 to {MOST_WORKERS}, not {workers}")
+    if hosts is not None and not 1 <= hosts <= workers:
+        raise UsageError(f"--hosts must be from 1 to {workers} (the number of workers), not {hosts}")
+    measurements = gather(campaigns, config)
+    runs, changes = measurements.runs, parse_what_if(what_if)
+    hosts = hosts or min(workers, max(len(run.shape.per_host) for run in runs))
+    problem = Problem(workers, hosts, float(chunk or runs[0].shape.rows_per_chunk), _row_bytes(runs))
+    basis = make_basis(measurements, changes, parse_links(links), problem.per_host[0])
+    row = _row(problem, basis, changed=bool(changes.words))
+    if row.unknown:
+        raise UsageError(f"--workers {workers} --hosts {hosts} cannot be forecast: {row.unknown}")
+    return PredictDocument(
+        results=[str(campaign.folder) for campaign in campaigns],
+        engine=measurements.engine,
+        config=measurements.config,
+        rows_per_chunk=problem.rows_per_chunk,
+        row_bytes=problem.row_bytes,
+        what_if=list(changes.words),
+        forecast=row,
+        scaling=[_row(each, basis, changed=bool(changes.words)) for each in scaling(problem)],
+        parameters=list(basis.parameters),
+        checked=[_checked(run, fitted_for(run, measurements)) for run in runs],
+        notes=list(dict.fromkeys(caveats(basis, problem))),
+    )
+
+
+def scaling(problem: Problem) -> list[Problem]:
+    """1, 2, 4, … workers up to those of `problem`, with no more a host: first one host fills, then the next."""
+    most, _ = problem.per_host
+    counts = [1 << power for power in range(problem.workers.bit_length()) if 1 << power < problem.workers]
+    smaller = [Problem(count, -(-count // most), problem.rows_per_chunk, problem.row_bytes) for count in counts]
+    return [*smaller, problem]
+
+
+def _row_bytes(runs: Sequence[Measured]) -> float:
+    sizes = sorted({run.shape.row_bytes for run in runs})
+    if sizes[-1] > 1.01 * sizes[0]:
+        listed = ", ".join(f"{size:g}" for size in sizes)
+        raise UsageError(f"the results differ in row size ({listed} bytes); give only results with one row size")
+    return sizes[0]
+
+
+def _row(problem: Problem, basis: Basis, *, changed: bool) -> Forecast:
+    """One line of the scaling table; if something is not known, the numbers are null and `unknown` is the reason."""
+    most, _ = problem.per_host
+    head = Forecast(workers=problem.workers, hosts=problem.hosts, workers_per_host=most)
+    try:
+        outcome = forecast(problem, basis.values)
+    except Unknown as unknown:
+        return replace(head, unknown=remedy(str(unknown)))
+    again = [forecast(problem, values) for values in basis.resampled]
+    return replace(
+        head,
+        wall_seconds=_quantity("wall", outcome, again),
+        throughput_bytes_per_second=_quantity("throughput", outcome, again),
+        bandwidth_bytes_per_second=_quantity("bandwidth", outcome, again),
+        data_bytes=problem.data_bytes,
+        crossing_bytes=outcome.crossing,
+        between_hosts_bytes=outcome.between_hosts,
+        message_bytes=problem.message_bytes if problem.workers > 1 else None,
+        phases_seconds=ForecastPhases(
+            partition=outcome.partition, exchange=outcome.exchange, join=outcome.join, hidden=outcome.hidden
+        ),
+        parts_seconds=dict(outcome.parts),
+        limit=outcome.limit,
+        measured_wall_seconds=None if changed else _measured_wall(problem, basis.measurements.runs),
+    )
+
+
+def _quantity(name: str, outcome: Outcome, again: Sequence[Outcome]) -> Quantity | None:
+    value: float | None = getattr(outcome, name)
+    if value is None or not math.isfinite(value):
+        return None
+    low, high = interval([other for resampled in again if (other := getattr(resampled, name)) is not None])
+    return Quantity(value=value, interval=(min(low, value), max(high, value)))
+
+
+def _measured_wall(problem: Problem, runs: Sequence[Measured]) -> float | None:
+    """The median wall of the runs of this very problem."""
+    walls = [
+        _wall(run)
+        for run in runs
+        if run.shape.workers == problem.workers
+        and len(run.shape.per_host) == problem.hosts
+        and max(run.shape.per_host) == problem.per_host[0]
+        and math.isclose(run.shape.rows_per_chunk, problem.rows_per_chunk, rel_tol=1e-6)
+    ]
+    return median(walls) if walls else None
+
+
+def _wall(run: Measured) -> float:
+    return median([median([sample.wall for sample in launch]) for launch in run.launches])
+
+
+def _checked(run: Measured, values: Values) -> Checked:
+    """A run that the model was fitted to, beside the model's values for it: how well the model describes its data."""
+    shape = run.shape
+    bandwidths = [sample.bandwidth for sample in run.samples if sample.bandwidth is not None]
+    try:
+        outcome = forecast(shape.problem, values)
+    except Unknown:
+        outcome = None
+    wall = _wall(run)
+    return Checked(
+        result=shape.name,
+        workers=shape.workers,
+        hosts=len(shape.per_host),
+        rows_per_chunk=shape.rows_per_chunk,
+        measured_wall_seconds=wall,
+        model_wall_seconds=outcome.wall if outcome else None,
+        error=outcome.wall / wall - 1 if outcome and wall > 0 else None,
+        measured_bandwidth_bytes_per_second=median(bandwidths) if bandwidths else None,
+        model_bandwidth_bytes_per_second=outcome.bandwidth if outcome else None,
+    )

@@ -1,0 +1,338 @@
+"""Campaigns → the report as data: its sections in the order in which they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from merge_bench.analysis import aggregate
+from merge_bench.analysis.compare.document import compare
+from merge_bench.analysis.compare.select import letter
+from merge_bench.analysis.documents.compare import CompareDocument
+from merge_bench.analysis.published import MergeResult, SettingEffect
+from merge_bench.analysis.verification_state import UNVERIFIED
+from merge_bench.errors import MergeBenchError
+from merge_bench.probe.shared.base import ONE_WAY, PING_PONG, THROUGHPUT, kind_of, measure_of, placed
+from merge_bench.probe.shared.stored_rows import label_rows
+from merge_bench.probe.view.charts import panels_of_results
+from merge_bench.probe.view.show import write_rows
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.probe_rows import Row
+from merge_bench.records.schema import FailureLine
+from merge_bench.report import run_sections
+from merge_bench.report.next_step import after_recorded_tuning
+from merge_bench.report.page.environment import write_command, write_environment
+from merge_bench.report.page.results import Source, by_problem, sources_of, write_exchange_share, write_results
+from merge_bench.report.run import conclude, headline, overview, report_run, verdicts
+from merge_bench.tune import text as tuning
+from merge_bench.tune.result import recorded_result_of
+from merge_bench.units import plural
+from merge_bench.view import comparison
+from merge_bench.view.content import Column, Page, Report, by_row, grouped
+from merge_bench.view.messages import logs_of, place_of
+from merge_bench.view.numbers import binary, gib
+from merge_bench.view.numbers import number as rounded
+from merge_bench.view.plot import merge
+from merge_bench.view.plot.marks import Chart
+from merge_bench.view.plot.source import source_of
+from merge_bench.view.titles import listed, ran_with, title_of, tunes, when, where_of
+
+MOST_RUNS = 24
+"""Runs that get a section of their own."""
+
+_OPEN = 3
+"""Comparisons are shown open if there are no more than this many."""
+
+
+@dataclass(frozen=True)
+class References:
+    """Published results to show beside the measured ones."""
+
+    merges: tuple[MergeResult, ...] = ()
+    settings: tuple[SettingEffect, ...] = ()
+    rows: tuple[Row, ...] = ()
+
+
+def build(campaigns: Sequence[Campaign], references: References, defaults: Mapping[str, str] | None) -> Report:
+    """The report of `campaigns`; `defaults`: of the UCX that they ran with, where it can be asked.
+
+    The conclusion stands first, then the figures, then what they rest on.
+    """
+    page = Page(whole=True)
+    merges = [campaign for campaign in campaigns if not _is_probe(campaign)]
+    probes = [campaign for campaign in campaigns if _is_probe(campaign)]
+    campaigns = [*merges, *probes]  # the merges first, so that each result has one letter everywhere
+    page.source = source_of(merges, campaigns)
+    sources = sources_of(merges)
+    letters = [letter(at, len(campaigns)) or "" for at in range(len(merges), len(campaigns))]
+    rows = label_rows(probes, letters if len(campaigns) > 1 else ()) if probes else []
+    state, alarm = _state(sources, probes)
+    panels = panels_of_results(rows, references.rows, campaigns) if rows else ()
+    both = [*(row for _, row in rows), *references.rows]
+    _conclusion(page, campaigns, merges, sources, both, panels)
+    for campaign in merges:
+        if tunes(campaign):
+            page.source = source_of([campaign], campaigns)
+            tuning.write_tuning(page, campaign)
+    page.source = source_of(merges, campaigns)
+    if sources:
+        page.section("Results")
+        if len(campaigns) == 1 and tunes(merges[0]):  # of several results the conclusion has it
+            overview(page, [each.document for each in sources], [each.name for each in sources])
+        if references.merges or any(source.samples(merge.THROUGHPUT) for source in sources):
+            write_results(page, sources, references.merges, campaigns)
+        _comparisons(page, merges, sources)
+    if references.settings:
+        page.source = ""  # of others, as its title and its lines say
+        tuning.write_published(page, references.settings)
+    if probes:
+        _network(page, both, panels, measured=bool(rows))
+        write_exchange_share(page, sources, probes)
+    _failures(page, campaigns)
+    _warnings(page, campaigns, sources)
+    _runs(page, sources, campaigns)
+    _repeat(page, campaigns)
+    _environment(page, campaigns, defaults)
+    sections = tuple(section for section in page.sections if section.blocks)
+    report = Report(_title(campaigns), _about(campaigns), state, alarm, sections)
+    results = {at: recorded_result_of(campaign) for at, campaign in enumerate(campaigns) if tunes(campaign)}
+    if alarm:
+        return report
+    if not results:
+        sentence, decided = headline([source.document for source in sources], merges)
+        return replace(report, state=sentence, verified=state, decided=decided) if sentence else report
+    outcomes = (": ".join(filter(None, (letter(at, len(campaigns)), each.outcome))) for at, each in results.items())
+    decided = all(each.winner is not None for each in results.values())
+    return replace(report, state=". ".join(outcomes), verified=state, decided=decided)
+
+
+def _is_probe(campaign: Campaign) -> bool:
+    return campaign.probe is not None or any(launch.probes and not launch.timed for launch in campaign.launches)
+
+
+def _title(campaigns: Sequence[Campaign]) -> str:
+    titles = list(dict.fromkeys(titles_of(campaigns)))
+    more = len(campaigns) - 1
+    return titles[0] + (f", and {plural(more, 'more result')}" if more else "")
+
+
+def titles_of(campaigns: Sequence[Campaign]) -> list[str]:
+    """What each campaign is called for people."""
+    measured = [{run.plan_index for run in campaign.runs if aggregate.counted(run)} for campaign in campaigns]
+    return [title_of(one.head, one.plans, sizes) for one, sizes in zip(campaigns, measured, strict=True)]
+
+
+def _about(campaigns: Sequence[Campaign]) -> str:
+    """When, where and with what; of several campaigns each thing once."""
+    dates = [when(time) for time in sorted(campaign.head.time for campaign in campaigns)]
+    hosts = listed(dict.fromkeys(host for campaign in campaigns if (host := where_of(campaign))))
+    parts = [
+        " to ".join(dict.fromkeys((dates[0], dates[-1]))) if len(dates) < 3 else f"{len(dates)} results",
+        f"on {hosts}" if hosts else "",
+        listed(dict.fromkeys(ucx for campaign in campaigns if (ucx := ran_with(campaign)))),
+        f"merge_bench {listed(dict.fromkeys(campaign.head.version for campaign in campaigns))}",
+        campaigns[0].head.campaign_id if len(campaigns) == 1 else "",
+    ]
+    return " · ".join(filter(None, parts))
+
+
+def _state(sources: Sequence[Source], probes: Sequence[Campaign]) -> tuple[str, bool]:
+    """In words, and whether it is an alarm."""
+    marks = {source.name: source.label[len(source.name) :].strip(" ()") for source in sources}
+    wrong = [name for name, mark in marks.items() if mark.startswith("WRONG")]
+    measured = {source.name for source in sources if aggregate.counted(source.run)}
+    loose = [name for name, mark in marks.items() if mark and name in measured and name not in wrong]
+    broken = [source.document.error.message for source in sources if source.document.error]
+    sentences = [f"WRONG RESULT: {', '.join(wrong)}; do not use these numbers"] if wrong else []
+    sentences += [f"UNVERIFIED: {', '.join(loose)}"] if loose else []
+    sentences += [f"Incomplete: {message}" for message in dict.fromkeys(broken)] if not wrong else []
+    if sentences:
+        return ". ".join(sentences), True
+    if not measured and not probes:
+        return "Nothing was measured", False
+    if not measured:
+        return f"Network measurements: {', '.join(str(one.probe) for one in probes)}", False
+    return "Verified: every check of the merge results was made and passed", False
+
+
+def _conclusion(
+    page: Page,
+    campaigns: Sequence[Campaign],
+    merges: Sequence[Campaign],
+    sources: Sequence[Source],
+    rows: Sequence[Row],
+    panels: Sequence[Chart],
+) -> None:
+    """What `run` printed, with its drawing; of several campaigns the verdicts on all of them."""
+    page.section("Conclusion")
+    if len(campaigns) > 1:
+        lettered = zip(campaigns, titles_of(campaigns), strict=True)
+        named = [(title, when(each.head.time), where_of(each)) for each, title in lettered]
+        page.pairs(
+            *((letter(at, len(campaigns)) or "", " · ".join(filter(None, each))) for at, each in enumerate(named))
+        )
+    documents = [source.document for source in sources]
+    probed = [caution for campaign in campaigns if _is_probe(campaign) for caution in campaign.cautions]
+    tunings = [campaign for campaign in merges if tunes(campaign)]
+    for campaign in tunings:
+        page.source = source_of([campaign], campaigns)
+        tuning.write_recorded_outcome(page, campaign, after_recorded_tuning(campaign).note)
+    page.source = source_of(merges, campaigns)
+    if len(campaigns) == 1 and merges and not tunings:
+        conclude(page, merges[0], documents, str(merges[0].records), whole=True)
+    elif merges:
+        if len(merges) > 1:
+            verdicts(page, merges, {source.name: source.look for source in sources})
+        if len(campaigns) > 1:
+            overview(page, documents, [each.name for each in sources], apart=True)
+        run_sections.findings(page, documents, probed)
+    if tunings and len(campaigns) == 1 and not (step := after_recorded_tuning(tunings[0])).reports:
+        page.next_step(step.command, step.does)
+    if not merges:
+        _best(page, rows)
+        _draw(page, panels[:1])
+        run_sections.warnings_by_kind(page, list(dict.fromkeys(probed)))
+
+
+def _best(page: Page, rows: Sequence[Row]) -> None:
+    """The best values of each test, config and placement, with the message size that each was measured at."""
+    cells = []
+    series = grouped(rows, lambda row: (row.test, row.config, row.placement, row.source))
+    for (test, config, placement, source), mine in series.items():
+        for measure in (ONE_WAY, THROUGHPUT) if kind_of(mine[0]) == PING_PONG else (measure_of(mine[0]),):
+            values = [(found.median, row.size) for row in mine if (found := measure.of(row)) is not None]
+            if values:
+                value, size = min(values) if measure.less_is_better else max(values)
+                best = f"{measure.title} ({measure.unit})"
+                cells.append(
+                    (test, config, placed(placement), best, rounded(value), binary(size), source or "measured")
+                )
+    if cells:
+        headings = ("Test", "Config", "Placement", "What", "Best median", "At message size", "From")
+        columns = by_row(headings, cells, (0, 1, 2, 3, 6))
+        page.table(*(columns if any(row.source for row in rows) else columns[:-1]))
+
+
+def _comparisons(page: Page, merges: Sequence[Campaign], sources: Sequence[Source]) -> None:
+    """Verdicts between the configs, within each campaign and between campaigns; why not, where there are none."""
+    alone = [[campaign] for campaign in merges if len(campaign.runs) > 1 and not tunes(campaign)]
+    together = len(merges) > 1
+    for group in [list(merges)] if together else alone:
+        page.section("Comparison")
+        try:
+            document = compare(group)
+        except MergeBenchError as reason:
+            page.line(f"Not compared: {reason}", "yellow")
+        else:
+            _comparison(page, document, {source.name: source.look for source in sources})
+            return
+    for group in alone if together else ():
+        mine = [source for source in sources if source.campaign is group[0]]
+        try:
+            document = compare(group)
+        except MergeBenchError:
+            continue  # the reason stands above
+        page.section(f"Comparison within {mine[0].part}")
+        looks = dict(zip(group[0].labels, (source.look for source in mine), strict=True))
+        _comparison(page, document, looks)
+
+
+def _comparison(page: Page, document: CompareDocument, looks: Mapping[str, int]) -> None:
+    mark = None if document.verified else UNVERIFIED
+    page.chart(merge.speedups(document, "throughput", looks))
+    chosen = [comparison.about(each, "throughput") for each in comparison.by_pair(document)]
+    pairs = Column("Throughput", [comparison.title(each) for each in chosen], text=True)
+    page.table(pairs, *comparison.judged_columns(chosen), mark=mark)
+    for note in document.notes:
+        page.line(note, "dim")
+    page.section("Comparison in detail", folded=len(chosen) > _OPEN, inner=True)
+    for comparisons in comparison.by_pair(document):
+        comparison.write_pair(page, document, comparisons, "throughput")
+
+
+def _network(page: Page, rows: Sequence[Row], panels: Sequence[Chart], *, measured: bool) -> None:
+    """`rows`: measured ones before published ones."""
+    page.section("Network")
+    if not measured:
+        page.line("Nothing was measured.", "bold red")
+        return
+    configs = list(dict.fromkeys(row.config for row in rows if row.source is None))
+    _draw(page, panels)
+    write_rows(page, rows, baseline=configs[0] if len(configs) > 1 else None)
+
+
+def _draw(page: Page, panels: Sequence[Chart]) -> None:
+    for panel in panels:
+        page.source = panel.source
+        page.chart(panel)
+
+
+def _runs(page: Page, sources: Sequence[Source], campaigns: Sequence[Campaign]) -> None:
+    """A folded section for each run; of many, for those that were confirmed and the first ones."""
+    confirmed = {step.config for source in sources for step in source.campaign.tuning if step.phase == "confirm"}
+    first = [source for source in sources if source.run.config.name in confirmed]
+    chosen = [*first, *(source for source in sources if source not in first)][:MOST_RUNS]
+    problems = {id(source): name for name, alike in by_problem(sources).items() for source in alike}
+    if not sources:
+        return
+    page.section("Every run")
+    page.line("Workers, pairs of workers, transports, iterations and checks of each run; open one to see them.", "dim")
+    if len(chosen) < len(sources):
+        left = len(sources) - len(chosen)
+        page.line(f"{left} more runs have no separate section; the tables above contain their numbers.", "dim")
+    for source in sources:
+        if source in chosen:
+            document = source.document
+            rate = document.throughput_bytes_per_second.median
+            notes = [f"{gib(rate)} GiB/s"] if rate is not None else []
+            notes += [f"limited by {document.bottleneck.what}"] if document.bottleneck else []
+            title = source.label + (f": {problems[id(source)]}" if len(set(problems.values())) > 1 else "")
+            page.section(title, folded=True, note=", ".join(notes), inner=True)
+            page.source = source_of([source.campaign], campaigns)
+            report_run(page, source.campaign, source.run, source.document)
+
+
+def _repeat(page: Page, campaigns: Sequence[Campaign]) -> None:
+    page.section("How to repeat the measurement")
+    for number, campaign in enumerate(campaigns):
+        if short := letter(number, len(campaigns)):
+            page.line(f"{short}: {campaign.head.campaign_id}")
+        write_command(page, campaign)
+
+
+def _failures(page: Page, campaigns: Sequence[Campaign]) -> None:
+    page.section("Failures")
+    for campaign in campaigns:
+        name = campaign.head.campaign_id if len(campaigns) > 1 else None
+        for failure in [*campaign.failures, *(each for launch in campaign.standing for each in launch.failures)]:
+            _failure(page, failure, campaign, name)
+
+
+def _warnings(page: Page, campaigns: Sequence[Campaign], sources: Sequence[Source]) -> None:
+    """All of them, folded, if the conclusion has only some."""
+    cautions = [caution for source in sources for caution in source.document.warnings]
+    cautions += [caution for campaign in campaigns if _is_probe(campaign) for caution in campaign.cautions]
+    distinct = dict.fromkeys(cautions)
+    if run_sections.too_many(list(distinct)):
+        page.section(run_sections.ALL_WARNINGS, folded=True, note=plural(len(distinct), "warning"))
+        page.warnings(distinct, heading="")
+
+
+def _failure(page: Page, failure: FailureLine, campaign: Campaign, name: str | None) -> None:
+    where = ", ".join(filter(None, (name, place_of(failure, campaign))))
+    page.line(f"{failure.code}: {failure.message}" + (f" ({where})" if where else ""), "bold red")
+    if failure.log_tail:
+        page.code(failure.log_tail)
+    if logs := logs_of(failure, campaign):
+        page.line(f"Logs: {logs}")
+
+
+def _environment(page: Page, campaigns: Sequence[Campaign], defaults: Mapping[str, str] | None) -> None:
+    for number, campaign in enumerate(campaigns):
+        short = letter(number, len(campaigns))
+        page.section(f"Environment of {short}" if short else "Environment", folded=True)
+        write_environment(page, campaign, defaults)
+        page.heading("Records")
+        page.line(str(campaign.records))
+        if campaign.truncated:
+            page.line("The last line of the records is incomplete and was ignored.", "yellow")

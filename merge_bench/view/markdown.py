@@ -1,0 +1,112 @@
+"""Renders pages as GitHub-flavoured Markdown. What comes from records is data, never markup."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from merge_bench.view.content import (
+    FOLDED,
+    Block,
+    Code,
+    Column,
+    Drawing,
+    Heading,
+    Line,
+    NamedValues,
+    NextCommand,
+    Report,
+    Table,
+)
+from merge_bench.view.definitions import definitions
+from merge_bench.view.numbers import thin
+from merge_bench.view.text import cut
+
+_MOST = 400
+"""Rows of a table."""
+
+
+def render_report(report: Report, pictures: Mapping[int, str]) -> str:
+    """`report` as text; `pictures`: the path of a drawing's picture by its number among the drawings, from 1."""
+    strong = "**" if report.alarm or report.verified else ""
+    lines = [f"# {escaped(report.title)}", "", escaped(report.about), ""]
+    lines += [f"> {strong}{escaped(report.state)}{strong}"]
+    lines += ["", escaped(report.verified)] if report.verified else []
+    drawings = 0
+    for section in report.sections:
+        lines += ["", f"## {escaped(section.title)}"]
+        for block in section.blocks:
+            drawings += isinstance(block, Drawing)
+            lines += ["", *_block(block, pictures.get(drawings))]
+    lines += ["", "## Definitions", ""]
+    lines += [f"* **{escaped(one.term)}**: {escaped(one.text)}" for one in definitions()]
+    return "\n".join(lines) + "\n"
+
+
+def render(blocks: Sequence[Block]) -> str:
+    """`blocks` as text."""
+    return "\n\n".join("\n".join(_block(block, None)) for block in blocks)
+
+
+def escaped(text: str) -> str:
+    """`text` as Markdown shows it: what a config or a path holds is no markup."""
+    clean = "".join(letter if letter.isprintable() else " " for letter in text)
+    return re.sub(r"([\\`*_|<>\[\]#~&])", r"\\\1", " ".join(clean.split()))
+
+
+def table(columns: Sequence[Column], mark: str = "", *, markup: bool = False) -> Iterator[str]:
+    """A table without its empty columns; `mark` ends every row; `markup`: the cells are Markdown already."""
+    shown = [column for column in columns if any(column.cells)]
+    cells = [[_cell(cell, code=column.code, markup=markup) for cell in column.cells] for column in shown]
+    if mark:
+        shown, cells = [*shown, Column("", [mark], text=True)], [*cells, [f"**{mark}**"] * len(cells[0])]
+    yield f"| {' | '.join(escaped(column.heading) for column in shown)} |"
+    yield f"| {' | '.join('---' if column.text else '---:' for column in shown)} |"
+    for row in zip(*cells, strict=True):
+        yield f"| {' | '.join(row)} |"
+
+
+def _cell(text: str, *, code: bool, markup: bool) -> str:
+    if code:
+        return f"`{' '.join(text.replace('`', '').split())}`".replace("|", "\\|") if text else ""
+    return text.replace("|", "\\|") if markup else escaped(text)
+
+
+def _block(block: Block, picture: str | None) -> Iterator[str]:
+    match block:
+        case Heading(text):
+            yield f"### {escaped(text)}"
+        case Line(text, style):
+            strong = "**" if "bold" in style else ""
+            yield f"{strong}{escaped(cut(text, 4000))}{strong}"
+        case NamedValues():
+            for name, value, mark in block.marked:
+                yield f"* {escaped(name)}: {escaped(cut(value, 2000))}" + (f" **{mark}**" if mark else "")
+        case Code(text):
+            yield from _fenced(text)
+        case NextCommand(command, does):
+            yield from ("### Next", "", f"This command {escaped(does)}:", "", *_fenced(command))
+        case Table():
+            yield from _folding_table(block)
+        case Drawing(chart) if picture:
+            yield from (f"![{escaped(chart.title)}](<{picture}>)", "", f"*{escaped(chart.note)}*")
+
+
+def _fenced(text: str) -> Iterator[str]:
+    """Lines as code, in a fence that they do not hold."""
+    lines = ["".join(x if x.isprintable() else "\ufffd" for x in line) for line in text.split("\n")]
+    longest = max((len(run) for line in lines for run in re.findall(r"`+", line)), default=0)
+    fence = "`" * max(3, longest + 1)
+    yield from (fence, *lines, fence)
+
+
+def _folding_table(block: Table) -> Iterator[str]:
+    """A long one is folded, a very long one thinned."""
+    count = len(block.rows)
+    kept = thin(count, _MOST)
+    columns = [Column(c.heading, [cut(c.cells[at]) for at in kept], c.text, c.code) for c in block.columns]
+    lines = list(table(columns, mark=block.mark or ""))
+    lines += ["", f"{len(kept)} of {count} rows, evenly chosen; all are in the records."] if len(kept) < count else []
+    if count > FOLDED:
+        lines = [f"<details><summary>{count:,} rows</summary>", "", *lines, "", "</details>"]
+    yield from lines
