@@ -73,7 +73,7 @@ def overlap(rates: list[float], chunk: int, blocks: int, iterations: int, engine
             found = measure(bench, rate, chunk=chunk, blocks=blocks, iterations=iterations, engine=engine)
             rows += [row(rate, name, found[name]) for name in ("off", "on")]
             limits = (aggregate.wall_over_wire, aggregate.computing, aggregate.cores_used)
-            if metrics.bottleneck(*(aggregate.of_run(found["on"], value) for value in limits)) is None:
+            if metrics.bottleneck(*(aggregate.run_median(found["on"], value) for value in limits)) is None:
                 missed.append(rate)
     click.echo(command.aligned(HEADINGS, rows, text=()))
     click.echo("computing: share of the wall-clock in which the slowest worker partitions or joins.")

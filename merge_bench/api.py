@@ -323,8 +323,8 @@ def predict(
 
 def _line(name: str, run: Run) -> str:
     """``tcp: 2 workers, 1,000,000 rows per chunk, verified, 3.21 GiB/s``."""
-    launches = aggregate.counted(run)
-    plan, rate = run.plan, aggregate.of_run(launches, aggregate.throughput)
+    launches = aggregate.complete_launches(run)
+    plan, rate = run.plan, aggregate.run_median(launches, aggregate.throughput)
     parts = [f"{plan.workers} workers"] if plan.workers is not None else []
     parts += [f"{format_count(plan.rows_per_chunk)} rows per chunk"] if plan.rows_per_chunk is not None else []
     parts += [plan.question] if plan.question else []

@@ -106,15 +106,15 @@ def fast_link(bench: Bench) -> Values:
         "bottleneck": (ran.document["bottleneck"] or {}).get("what"),
         "link_limit_bytes_per_second": link["limit_bytes_per_second"],
         "wall_seconds": ran.document["wall_seconds"]["median"],
-        "cores_used": aggregate.of_run(ran.campaign.launches, aggregate.cores_used),
-        "computing": aggregate.of_run(ran.campaign.launches, aggregate.computing),
+        "cores_used": aggregate.run_median(ran.campaign.launches, aggregate.cores_used),
+        "computing": aggregate.run_median(ran.campaign.launches, aggregate.computing),
     }
     return {targets.FAST_LINK.name: wall_over_bytes(ran)}
 
 
 def wall_over_bytes(ran: Ran) -> float:
     """The median wall ÷ (the bytes of the busiest link ÷ the link limit)."""
-    ratio = aggregate.of_run(ran.campaign.launches, aggregate.wall_over_wire)
+    ratio = aggregate.run_median(ran.campaign.launches, aggregate.wall_over_wire)
     if ratio is None:
         raise RunFailed("the link limit was not measured")
     return ratio

@@ -54,7 +54,7 @@ class PairFigures:
     seconds: float | None
 
 
-def counted(run: Run) -> tuple[Launch, ...]:
+def complete_launches(run: Run) -> tuple[Launch, ...]:
     """The launches whose numbers count: the complete ones; where there are none, those that measured anything.
 
     A launch that broke off is no whole sample. Its iterations stay in the records, and it is counted as failed.
@@ -63,31 +63,31 @@ def counted(run: Run) -> tuple[Launch, ...]:
     return tuple(launch for launch in measured if launch.complete) or measured
 
 
-def middle(values: Iterable[float | None]) -> float | None:
+def median_or_none(values: Iterable[float | None]) -> float | None:
     """The median of the values that there are."""
     measured = [value for value in values if value is not None]
     return median(measured) if measured else None
 
 
-def each(launches: Sequence[Launch], value: Value) -> list[float]:
+def iteration_values(launches: Sequence[Launch], value: Value) -> list[float]:
     """`value` of every timed iteration that has it."""
     measured = (value(launch, iteration) for launch in launches for iteration in launch.timed)
     return [one for one in measured if one is not None]
 
 
-def of_launch(launch: Launch, value: Value) -> float | None:
+def launch_median(launch: Launch, value: Value) -> float | None:
     """The launch's sample of `value`: its median over the timed iterations."""
-    return middle(value(launch, iteration) for iteration in launch.timed)
+    return median_or_none(value(launch, iteration) for iteration in launch.timed)
 
 
 def samples(launches: Sequence[Launch], value: Value) -> list[float]:
     """One value a launch, for statistics over launches."""
-    return [sample for launch in launches if (sample := of_launch(launch, value)) is not None]
+    return [sample for launch in launches if (sample := launch_median(launch, value)) is not None]
 
 
-def of_run(launches: Sequence[Launch], value: Value) -> float | None:
+def run_median(launches: Sequence[Launch], value: Value) -> float | None:
     """The run's `value`: the median over its launches."""
-    return middle(samples(launches, value))
+    return median_or_none(samples(launches, value))
 
 
 def wall(launch: Launch, iteration: IterationLine) -> float:
@@ -153,7 +153,7 @@ def cores_used(launch: Launch, iteration: IterationLine) -> float | None:
 
 def link_limit(launches: Sequence[Launch]) -> float | None:
     """Bytes per second of the link, median over launches."""
-    return middle(launch.link.limit_bytes_per_second for launch in launches if launch.link is not None)
+    return median_or_none(launch.link.limit_bytes_per_second for launch in launches if launch.link is not None)
 
 
 def copy_rate(launches: Sequence[Launch]) -> float | None:
@@ -163,7 +163,7 @@ def copy_rate(launches: Sequence[Launch]) -> float | None:
         for launch in launches
         if launch.memory is not None
     ]
-    return middle(harmonic_mean(rates) for rates in of_launches if rates)
+    return median_or_none(harmonic_mean(rates) for rates in of_launches if rates)
 
 
 def memory_fraction(phase: Literal["partition", "join"]) -> Value:
@@ -189,7 +189,7 @@ def link_check(launches: Sequence[Launch]) -> float | None:
         for launch in launches
         if not _crowded(launch)
     ]
-    return middle(harmonic_mean([rate for rate in rates if rate]) for rates in checked if rates)
+    return median_or_none(harmonic_mean([rate for rate in rates if rate]) for rates in checked if rates)
 
 
 def link_not_checked(run: Run, launches: Sequence[Launch]) -> str | None:
@@ -229,7 +229,7 @@ def worker_figures(launches: Sequence[Launch]) -> tuple[WorkerFigures, ...]:
     )
 
 
-def silent(launches: Sequence[Launch]) -> list[int]:
+def ranks_without_traffic(launches: Sequence[Launch]) -> list[int]:
     """The ranks that sent nothing to others in all timed iterations, as of a table with too few row groups."""
     sent: Counter[int] = Counter()
     for launch in launches:
@@ -250,7 +250,7 @@ def pair_figures(launches: Sequence[Launch]) -> dict[tuple[int, int], PairFigure
     return {
         key: PairFigures(
             median([median([pair.bytes for pair in pairs]) for pairs in by_pair[key].values()]),
-            middle(middle(pair.seconds for pair in pairs) for pairs in by_pair[key].values()),
+            median_or_none(median_or_none(pair.seconds for pair in pairs) for pairs in by_pair[key].values()),
         )
         for key in sorted(by_pair)
     }
@@ -274,7 +274,7 @@ def _worker(
     frames: tuple[bool, bool],
 ) -> WorkerFigures:
     def nested(value: Callable[[WorkerIteration], float | None]) -> float | None:
-        return middle(middle(value(worker) for worker in workers) for workers in launches)
+        return median_or_none(median_or_none(value(worker) for worker in workers) for workers in launches)
 
     def rate(name: str) -> float | None:
         return nested(lambda worker: getattr(metrics.worker_bandwidth(worker, frames), name))

@@ -45,8 +45,8 @@ def find(
 
     `share`: of the wall-clock time, what the phase takes or the rank costs; None where that cannot be said.
     """
-    wall = aggregate.of_run(launches, aggregate.wall)
-    seconds = {name: aggregate.of_run(launches, aggregate.phase(name)) for name in PHASES}
+    wall = aggregate.run_median(launches, aggregate.wall)
+    seconds = {name: aggregate.run_median(launches, aggregate.phase(name)) for name in PHASES}
     shares: dict[Phase, float] = {name: each / wall for name, each in seconds.items() if each is not None and wall}
     if not shares or not wall:
         return None
@@ -126,7 +126,7 @@ def _ranks(
 
 def _overlapped(launches: Sequence[Launch], shares: Mapping[Phase, float], link: Link | None) -> Bottleneck:
     values = (aggregate.wall_over_wire, aggregate.computing, aggregate.cores_used)
-    ratio, *busy = (aggregate.of_run(launches, value) for value in values)
+    ratio, *busy = (aggregate.run_median(launches, value) for value in values)
     limit = metrics.bottleneck(ratio, *busy)
     if limit == "link" and ratio is not None and not _exceeded(link):
         because = f"the merge takes {ratio:.2f} × the time that its bytes need at the link limit"
@@ -169,7 +169,7 @@ def _phase(
         because = f"the exchange is {takes}, at {link.fraction:.0%} of the link limit"
         return Bottleneck(what="link", share=shares[name], because=because)
     because = f"{takes}, at {link.fraction:.0%} of the link limit: the link could carry more"
-    flying = aggregate.of_run(launches, _in_flight)
+    flying = aggregate.run_median(launches, _in_flight)
     because += "" if flying is None else f"; transfers are in flight for {min(1.0, flying):.0%} of the phase"
     return Bottleneck(what=name, share=shares[name], because=because)
 

@@ -61,17 +61,17 @@ def pairs(campaign: Campaign) -> Rows:
 def launches(campaign: Campaign) -> Rows:
     """A row for every launch: what statistics are made of."""
     for run, launch in _launches(campaign):
-        phases = {name: aggregate.of_launch(launch, aggregate.phase(name)) for name in aggregate.PHASES}
+        phases = {name: aggregate.launch_median(launch, aggregate.phase(name)) for name in aggregate.PHASES}
         peaks = [worker.peak_bytes or 0 for worker in launch.memory.workers] if launch.memory else []
         yield _key(campaign, run, launch) | {
             "failure": launch.failures[0].code if launch.failures else None,
             "iterations": len(launch.timed),
-            "wall_seconds": aggregate.of_launch(launch, aggregate.wall),
-            "throughput": aggregate.of_launch(launch, aggregate.throughput),
-            "bandwidth": aggregate.of_launch(launch, aggregate.bandwidth),
+            "wall_seconds": aggregate.launch_median(launch, aggregate.wall),
+            "throughput": aggregate.launch_median(launch, aggregate.throughput),
+            "bandwidth": aggregate.launch_median(launch, aggregate.bandwidth),
             **{f"{name}_seconds": seconds for name, seconds in phases.items()},
             "link_limit": aggregate.link_limit([launch]),
-            "link_fraction": aggregate.of_launch(launch, aggregate.link_fraction),
+            "link_fraction": aggregate.launch_median(launch, aggregate.link_fraction),
             "peak_memory_bytes": max(peaks, default=None),
             "startup_seconds": launch.line.startup_seconds if launch.line else None,
             "seconds": launch.end.seconds if launch.end else None,

@@ -227,7 +227,7 @@ def _links(launches: Sequence[Launch], workers: Sequence[WorkerFigures], config:
 
 def limit_exceeded(launches: Sequence[Launch]) -> Iterator[Caution]:
     """A warning if the exchange was faster than what was measured as the link limit."""
-    fraction = aggregate.of_run(launches, aggregate.link_fraction)
+    fraction = aggregate.run_median(launches, aggregate.link_fraction)
     if fraction is not None and fraction > EXCEEDED:
         yield Caution(
             "limit-exceeded",

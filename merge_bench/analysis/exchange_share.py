@@ -63,7 +63,7 @@ class ExchangeShare:
 
 def find(run: Run, probes: Iterable[Campaign]) -> ExchangeShare | None:
     """The exchange of `run` beside the all-to-all among `probes` that belongs to it; None if none does."""
-    launches = aggregate.counted(run)
+    launches = aggregate.complete_launches(run)
     timed = [each for launch in launches for each in launch.timed if _known(each)]
     if not recorded_plane(run.plan.exchange).endpoints or not timed:
         return None

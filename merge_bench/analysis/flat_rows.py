@@ -77,7 +77,7 @@ def _iterations(campaign: Campaign) -> Iterator[dict[str, Any]]:
             "result_rows": _sum(worker.result_rows for worker in each.workers),
         }
         for run in campaign.runs
-        for verification in [state_of(run, aggregate.counted(run)).value]
+        for verification in [state_of(run, aggregate.complete_launches(run)).value]
         for launch in run.launches
         for each in launch.timed
     )

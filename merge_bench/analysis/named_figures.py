@@ -88,7 +88,7 @@ def subjects(campaigns: Sequence[Campaign], problem: Callable[[Run], str]) -> li
 def _runs(campaign: Campaign, problem: Callable[[Run], str]) -> Iterator[Subject]:
     for run in campaign.runs:
         document = summarize_run(campaign, run, campaign.head.campaign_id)
-        state, plan, what = state_of(run, aggregate.counted(run)), run.plan, problem(run)
+        state, plan, what = state_of(run, aggregate.complete_launches(run)), run.plan, problem(run)
         labels = {
             "config": run.config.name,
             "problem": what,

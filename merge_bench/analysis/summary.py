@@ -28,13 +28,13 @@ def summarize(campaign: Campaign) -> documents.Document:
 
 def summarize_run(campaign: Campaign, run: Run, run_id: str) -> documents.RunDocument:
     """The document of one run of `campaign`."""
-    launches = aggregate.counted(run)
+    launches = aggregate.complete_launches(run)
     state = state_of(run, launches)
     workers = aggregate.worker_figures(launches)
     lines = [launch.lanes for launch in launches or run.launches if launch.lanes is not None]
     lanes = transport_summary.lanes(lines)
     link, memory_rate = _link(run, launches, lanes), _memory_rate(run, launches)
-    phases = {name: aggregate.of_run(launches, aggregate.phase(name)) for name in aggregate.PHASES}
+    phases = {name: aggregate.run_median(launches, aggregate.phase(name)) for name in aggregate.PHASES}
     return documents.RunDocument(
         run_id=run_id,
         records=str(campaign.records),
@@ -102,7 +102,7 @@ def _verification(run: Run, launches: Sequence[Launch], state: State) -> documen
 
 def _spread(launches: Sequence[Launch], value: aggregate.Value) -> documents.Spread:
     """Median and interval over launches; the rest over all the iterations of them."""
-    samples, iterations = aggregate.samples(launches, value), aggregate.each(launches, value)
+    samples, iterations = aggregate.samples(launches, value), aggregate.iteration_values(launches, value)
     interval = median_interval(samples)
     lower, _, upper = quartiles(iterations) if iterations else (None, None, None)
     return documents.Spread(
@@ -119,9 +119,9 @@ def _spread(launches: Sequence[Launch], value: aggregate.Value) -> documents.Spr
 def _bandwidth(workers: Sequence[aggregate.WorkerFigures], launches: Sequence[Launch]) -> documents.Bandwidth:
     """Of each iteration the slowest worker, the harmonic mean and the fastest; then medians, which keep that order."""
     return documents.Bandwidth(
-        harmonic_mean=aggregate.of_run(launches, aggregate.bandwidth),
-        min=aggregate.of_run(launches, aggregate.slowest_bandwidth),
-        max=aggregate.of_run(launches, aggregate.fastest_bandwidth),
+        harmonic_mean=aggregate.run_median(launches, aggregate.bandwidth),
+        min=aggregate.run_median(launches, aggregate.slowest_bandwidth),
+        max=aggregate.run_median(launches, aggregate.fastest_bandwidth),
         per_worker=[worker.bandwidth for worker in workers],
         spread=_spread(launches, aggregate.bandwidth),
     )
@@ -134,13 +134,13 @@ def _link(run: Run, launches: Sequence[Launch], lanes: Sequence[documents.Lane])
     transports = {transport for lane in lanes for transport in lane.transports}
     return documents.Link(
         limit_bytes_per_second=limit,
-        fraction=aggregate.of_run(launches, aggregate.link_fraction),
+        fraction=aggregate.run_median(launches, aggregate.link_fraction),
         check_bytes_per_second=aggregate.link_check(launches),
         not_checked=aggregate.link_not_checked(run, launches),
-        wall_ratio=aggregate.of_run(launches, aggregate.wall_over_wire),
+        wall_ratio=aggregate.run_median(launches, aggregate.wall_over_wire),
         transports=sorted(transports),
-        bytes_per_second=aggregate.of_run(launches, aggregate.flight_rate),
-        silent_ranks=aggregate.silent(launches),
+        bytes_per_second=aggregate.run_median(launches, aggregate.flight_rate),
+        silent_ranks=aggregate.ranks_without_traffic(launches),
     )
 
 
@@ -156,8 +156,8 @@ def _memory_rate(run: Run, launches: Sequence[Launch]) -> documents.MemoryRate |
     whole = [] if less else launches  # less is moved than `metrics.memory_fractions` assumes
     return documents.MemoryRate(
         copy_bytes_per_second=rate,
-        partition_fraction=aggregate.of_run(whole, aggregate.memory_fraction("partition")),
-        join_fraction=aggregate.of_run(whole, aggregate.memory_fraction("join")),
+        partition_fraction=aggregate.run_median(whole, aggregate.memory_fraction("partition")),
+        join_fraction=aggregate.run_median(whole, aggregate.memory_fraction("join")),
     )
 
 

@@ -121,8 +121,8 @@ def messages(iteration: TimelineIteration) -> Iterator[tuple[int, Batch, int, Ba
 
 def drawn(campaign: Campaign, run: Run) -> tuple[Aligned, TimelineIteration] | None:
     """The recorded iteration whose wall-clock time is nearest to the run's median; None if none was recorded."""
-    counted = aggregate.counted(run)
-    wall = aggregate.of_run(counted, aggregate.wall)
+    counted = aggregate.complete_launches(run)
+    wall = aggregate.run_median(counted, aggregate.wall)
     indices = {launch.index for launch in counted}
     candidates = [
         (abs(each.wall_seconds - wall), one, iteration)

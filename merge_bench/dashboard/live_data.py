@@ -16,13 +16,14 @@ from merge_bench.errors import Caution
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign, Launch, planned_labels
 from merge_bench.report.workers import without_bandwidth
+from merge_bench.units import plural
 from merge_bench.view.content import Column, by_pair
 from merge_bench.view.messages import logs_of, place_of
 from merge_bench.view.numbers import gib, ms
 from merge_bench.view.plot import merge
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.plot.source import source_of
-from merge_bench.view.text import as_html, plural
+from merge_bench.view.text import as_html
 from merge_bench.view.titles import tunes
 
 RECENT = 10
@@ -132,7 +133,7 @@ class Points:
 
     def bandwidth(self, launch: int) -> float | None:
         """Bytes per second of a launch so far, as in reports: the median of its iterations."""
-        return aggregate.middle(point.bandwidth for point in self.found if point.launch == launch)
+        return aggregate.median_or_none(point.bandwidth for point in self.found if point.launch == launch)
 
     def _point(self, launch: s.LaunchLine, line: s.IterationLine) -> Point:
         imported = line.imported.throughput_bytes_per_second if line.imported else None
@@ -208,7 +209,7 @@ def _only_where(note: Note) -> Note:
 def _doubt(campaign: Campaign, launch: Launch) -> Caution | None:
     """What the command says of the run of `launch`, over all of its launches so far."""
     run = next((run for run in campaign.runs if any(each is launch for each in run.launches)), None)
-    launches = [each for each in aggregate.counted(run) if each.link is not None] if run is not None else []
+    launches = [each for each in aggregate.complete_launches(run) if each.link is not None] if run is not None else []
     return next(diagnostics.limit_exceeded(launches), None)
 
 
@@ -263,8 +264,8 @@ def _checks(campaign: Campaign, *, running: bool) -> str:
     wrong = sum(not check.ok for check in checks)
     if wrong:
         return f"{wrong} of {len(checks)} checks found the result wrong"
-    runs = [run for run in campaign.runs if aggregate.counted(run)]
-    missing = not running and any(state_of(run, aggregate.counted(run)) is State.MISSING for run in runs)
+    runs = [run for run in campaign.runs if aggregate.complete_launches(run)]
+    missing = not running and any(state_of(run, aggregate.complete_launches(run)) is State.MISSING for run in runs)
     if checks:
         return f"{plural(len(checks), 'check')}, {'others are missing' if missing else 'all passed'}"
     if not any(launch.timed for launch in campaign.launches):

@@ -11,7 +11,7 @@ from typing import Any
 
 import panel as pn
 
-from merge_bench.analysis.aggregate import middle
+from merge_bench.analysis.aggregate import median_or_none
 from merge_bench.dashboard import components as ui
 from merge_bench.dashboard import live_charts
 from merge_bench.dashboard.background import Session
@@ -266,13 +266,15 @@ def _numbers(points: Sequence[Point], bandwidth: float | None, state: LiveState)
 def _of_last_launch(points: Sequence[Point], bandwidth: float | None, state: LiveState) -> dict[str, str]:
     mine = [point for point in points if point.launch == state.launch]
     rates = {
-        "Throughput": middle(point.throughput for point in mine), "Bandwidth": bandwidth, "Link limit": state.limit,
+        "Throughput": median_or_none(point.throughput for point in mine),
+        "Bandwidth": bandwidth,
+        "Link limit": state.limit,
     }  # fmt: skip
     several = state.launch is not None and any(point.launch != state.launch for point in points)
     numbers = {"Launch": str(state.launch)} if several else {}  # the numbers are those of one of several launches
     numbers |= {name: f"{gib(rate)} GiB/s" for name, rate in rates.items() if rate is not None}
     if mine:
-        numbers["Wall-clock"] = f"{ms(middle(point.wall_seconds for point in mine))} ms"
+        numbers["Wall-clock"] = f"{ms(median_or_none(point.wall_seconds for point in mine))} ms"
     return numbers | ({"Config": state.config} if state.config else {})
 
 

@@ -17,13 +17,14 @@ from merge_bench.records.campaign import Campaign
 from merge_bench.records.results_folder import YOURS, Entry
 from merge_bench.report.campaign_figures import Figures, Loaded, status_of
 from merge_bench.report.page.results import Source, by_problem, published_bars, sources_of
+from merge_bench.units import plural
 from merge_bench.view import comparison
 from merge_bench.view.content import Column
 from merge_bench.view.numbers import NULL, gib
 from merge_bench.view.plot import merge
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.plot.source import of_results
-from merge_bench.view.text import capitalized, plural, short
+from merge_bench.view.text import capitalized, short
 from merge_bench.view.titles import measured_problem, moment
 
 ABSOLUTE, OF_LINK = "GiB/s", "% of the link limit"
@@ -96,7 +97,7 @@ def content_of(loaded: Sequence[Loaded], *, metric: str, axis: str, datasets: Se
         doubts=tuple(
             (source.label, caution)
             for source in sources
-            for caution in diagnostics.limit_exceeded(aggregate.counted(source.run))
+            for caution in diagnostics.limit_exceeded(aggregate.complete_launches(source.run))
         ),
     )  # fmt: skip
     if len(sources) > 1:
@@ -110,14 +111,14 @@ def _figures(sources: Sequence[Source]) -> list[Column]:
     rates = {f"{metric.title} (GiB/s)": metric for metric in METRICS.values()}
 
     def middle(source: Source, metric: merge.Metric) -> str:
-        rate = aggregate.of_run(aggregate.counted(source.run), metric.value)
+        rate = aggregate.run_median(aggregate.complete_launches(source.run), metric.value)
         return NULL if rate is None else gib(rate)
 
     return [
         Column("Config", [source.label for _, source in problems], text=True),
         *([Column("Problem", [name for name, _ in problems], text=True)] if len({n for n, _ in problems}) > 1 else []),
         *(Column(title, [middle(source, metric) for _, source in problems]) for title, metric in rates.items()),
-        Column("Launches", [str(len(aggregate.counted(source.run))) for _, source in problems]),
+        Column("Launches", [str(len(aggregate.complete_launches(source.run))) for _, source in problems]),
     ]
 
 

@@ -23,8 +23,8 @@ from merge_bench.merge import engines
 from merge_bench.merge.engines.base import How
 from merge_bench.records.results_folder import Entry
 from merge_bench.report.campaign_figures import CampaignCache
-from merge_bench.units import format_duration
-from merge_bench.view.text import as_html, plural
+from merge_bench.units import format_duration, plural
+from merge_bench.view.text import as_html
 from merge_bench.view.titles import short_time, tunes
 
 OWN_CONFIGS = (

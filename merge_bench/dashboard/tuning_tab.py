@@ -31,12 +31,13 @@ from merge_bench.tune.evaluator import CONFIRM
 from merge_bench.tune.result import LEFT_OUT, PHASE_NAMES, Result, decision_of, name_of, result_of
 from merge_bench.tune.stage import stage_of, steps_of
 from merge_bench.tune.text import open_questions
+from merge_bench.units import plural
 from merge_bench.view.content import Column
 from merge_bench.view.next_command import NextStep
 from merge_bench.view.numbers import NULL, ends, gib, with_interval
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.plot.source import of_results, source_of
-from merge_bench.view.text import as_html, capitalized, plural, short, unbroken, uncapitalized, visible
+from merge_bench.view.text import as_html, capitalized, short, unbroken, uncapitalized, visible
 from merge_bench.view.titles import listed, offered, size_of
 
 MOST_STEPS = 2000
@@ -187,7 +188,7 @@ def unfinished(campaign: Campaign) -> Unfinished:
 
 def measured(campaign: Campaign) -> tuple[Column, ...]:
     """A row for each config and size that has measured anything, with its throughput in GiB/s."""
-    runs = [run for run in campaign.runs if aggregate.counted(run)]
+    runs = [run for run in campaign.runs if aggregate.complete_launches(run)]
     if not runs:
         return ()
     sizes = {run.plan_index for run in runs}
@@ -195,13 +196,13 @@ def measured(campaign: Campaign) -> tuple[Column, ...]:
     return (
         Column("Config", [run.config.name for run in runs], text=True),
         *([size] if len(sizes) > 1 else []),
-        Column("Launches", [str(len(aggregate.counted(run))) for run in runs]),
+        Column("Launches", [str(len(aggregate.complete_launches(run))) for run in runs]),
         Column("Throughput (GiB/s)", list(map(_throughput, runs))),
     )
 
 
 def _throughput(run: Run) -> str:
-    rate = aggregate.of_run(aggregate.counted(run), aggregate.throughput)
+    rate = aggregate.run_median(aggregate.complete_launches(run), aggregate.throughput)
     return NULL if rate is None else gib(rate)
 
 
@@ -209,7 +210,7 @@ def _missing(campaign: Campaign) -> tuple[str, ...]:
     asked = campaign.plans[0].tune or Tuning()
     left_out = {line.setting for line in campaign.tuning if line.decision == LEFT_OUT}
     candidates = [name for name in asked.values if name not in left_out]
-    counted = {run.config.name for run in campaign.runs if aggregate.counted(run)}
+    counted = {run.config.name for run in campaign.runs if aggregate.complete_launches(run)}
     absent = [name for name in candidates if name not in counted]
     named = ", ".join(absent[:_MOST_NAMED]) + f" and {len(absent) - _MOST_NAMED} more" * (len(absent) > _MOST_NAMED)
     found = [f"{capitalized(stage_of(campaign).doing)}: this step is not finished."]

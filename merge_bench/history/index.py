@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from merge_bench.analysis.aggregate import counted
+from merge_bench.analysis.aggregate import complete_launches
 from merge_bench.analysis.compare import properties
 from merge_bench.analysis.compare.judging import METRICS, match, side
 from merge_bench.analysis.compare.select import Pair, planned_pairs
@@ -160,7 +160,7 @@ def _runs(campaign: Campaign) -> Iterator[tuple[str, bytes, RunFigures]]:
         return
     calibrations = [pair for pair in planned_pairs(campaign) if pair.same_config]
     for run in campaign.runs:
-        state = state_of(run, counted(run))
+        state = state_of(run, complete_launches(run))
         values = {metric.name: side(run, metric).values for metric in METRICS}
         if run.plan.tune is not None or not (any(values.values()) or state is State.WRONG):
             continue

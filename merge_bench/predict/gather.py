@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from merge_bench.analysis.aggregate import counted
+from merge_bench.analysis.aggregate import complete_launches
 from merge_bench.analysis.host_load import busy_host
 from merge_bench.analysis.metrics import iteration_bandwidth
 from merge_bench.analysis.statistics import median
@@ -133,7 +133,7 @@ def measured(name: str, run: Run) -> Measured | None:
     """The samples of a run; None if no launch has the phases of its workers."""
     by_launch: list[tuple[Shape, tuple[Sample, ...]]] = []
     uneven = 1.0
-    for launch in counted(run):
+    for launch in complete_launches(run):
         if launch.line is None or not launch.line.workers:
             continue
         timed = [iteration for iteration in launch.timed if _complete(iteration)]
@@ -153,7 +153,7 @@ def measured(name: str, run: Run) -> Measured | None:
 
 def _limit(run: Run, shape: Shape) -> float | None:
     """`Measured.limit`. Of a worker's bytes, (W - w) ÷ (W - 1) leave a host of w workers."""
-    limits = [launch.link.limit_bytes_per_second for launch in counted(run) if launch.link is not None]
+    limits = [launch.link.limit_bytes_per_second for launch in complete_launches(run) if launch.link is not None]
     measured = [limit for limit in limits if limit]
     if not measured:
         return None
@@ -337,7 +337,7 @@ def gather(campaigns: Sequence[Campaign], config: str | None) -> Measurements:
                 "rows evenly, so its forecasts are too fast for such skewed keys."
             )
         notes += [f"Warning: {name} was measured on a busy host: {each.message}." for each in busy_host(campaign)]
-        state = state_of(run, counted(run))
+        state = state_of(run, complete_launches(run))
         if state is State.WRONG:
             raise WrongResult(f"{campaign.folder}: the merge result was wrong, so nothing is forecast from it")
         if state is not State.VERIFIED:

@@ -1,1 +1,1 @@
-"""What people read about results: the conclusion of a run with its tables, what to do next, and the report as a page."""
+"""What people read about results: a run's conclusion and tables, what to do next, and the report as a page."""

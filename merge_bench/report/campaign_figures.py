@@ -106,12 +106,12 @@ class CampaignCache:
 
 
 def _figures_of(campaign: Campaign) -> Figures:
-    counted = [(run, launches) for run in campaign.runs if (launches := aggregate.counted(run))]
+    counted = [(run, launches) for run in campaign.runs if (launches := aggregate.complete_launches(run))]
     states = {state_of(run, launches) for run, launches in counted}
     verified = "" if not states else "yes" if states == {State.VERIFIED} else "WRONG" if State.WRONG in states else "no"
 
     def rate(launches: Sequence[Launch], value: aggregate.Value) -> float | None:
-        found = aggregate.of_run(launches, value)
+        found = aggregate.run_median(launches, value)
         return found / GIB if found else None
 
     rates = [

@@ -51,7 +51,7 @@ def after_run(campaign: Campaign, document: RunDocument) -> NextStep | None:
     bottleneck = document.bottleneck
     if bottleneck is None:
         return _report(campaign)
-    crowd, limit = short_of_cores(aggregate.counted(campaign.runs[0])), bottleneck.besides or bottleneck.what
+    crowd, limit = short_of_cores(aggregate.complete_launches(campaign.runs[0])), bottleneck.besides or bottleneck.what
     if limit in ("slow-link", "straggler"):
         return NextStep(("doctor",), "looks for what slows this rank; run it on its host")
     if limit == "overload":

@@ -65,7 +65,7 @@ def print_report(
 
 def report_run(page: Page, campaign: Campaign, run: Run, document: RunDocument) -> None:
     """Everything about one run."""
-    launches = aggregate.counted(run)
+    launches = aggregate.complete_launches(run)
     mark = State(document.verification.state).mark
     run_sections.header(page, document)
     run_sections.imported(page, document)

@@ -90,97 +90,102 @@ class AuthorizedRequest(NamedTuple):
     value: Any
 
 
-def add_job(service: Service, asked: AuthorizedRequest) -> d.Job:
+def add_job(service: Service, authorized: AuthorizedRequest) -> d.Job:
     """Queue a job."""
-    request: d.JobRequest = asked.value
+    request: d.JobRequest = authorized.value
     if request.key is not None and (not request.key.isprintable() or request.key.startswith(schedules.KEY)):
         raise UsageError(
             f"the key of a job contains only printable characters, and does not begin with {schedules.KEY!r}"
         )
     words = service.rules.words(request)
     row, new = service.store.add(
-        asked.token.name, words, request.settings, most=service.limits.queue, resume=request.resume, key=request.key
+        authorized.token.name,
+        words,
+        request.settings,
+        most=service.limits.queue,
+        resume=request.resume,
+        key=request.key,
     )
     if new:
         service.runner.wake()
-    return _job(service, row, asked)
+    return _job(service, row, authorized)
 
 
-def list_jobs(service: Service, asked: AuthorizedRequest) -> d.Jobs:
+def list_jobs(service: Service, authorized: AuthorizedRequest) -> d.Jobs:
     """List jobs, the newest first."""
-    rows = service.store.jobs(limit=asked.value.limit, offset=asked.value.offset)
-    return d.Jobs(jobs=[_job(service, row, asked) for row in rows])
+    rows = service.store.jobs(limit=authorized.value.limit, offset=authorized.value.offset)
+    return d.Jobs(jobs=[_job(service, row, authorized) for row in rows])
 
 
-def show_job(service: Service, asked: AuthorizedRequest) -> d.Job:
+def show_job(service: Service, authorized: AuthorizedRequest) -> d.Job:
     """Show a job, with the end of its output."""
-    row = _existing(service, asked)
+    row = _existing(service, authorized)
     result = service.runner.result_of(row) if row.state == "running" else row.result
     log = last_bytes(service.runner.folder_of(row.id) / LOG, _LOG_BYTES)
-    return msgspec.structs.replace(_job(service, row, asked), log=log, result=result)
+    return msgspec.structs.replace(_job(service, row, authorized), log=log, result=result)
 
 
-def show_records(service: Service, asked: AuthorizedRequest) -> Path:
+def show_records(service: Service, authorized: AuthorizedRequest) -> Path:
     """Send the records of a job's campaign, as far as they are written: one JSON document a line."""
-    name = show_job(service, asked).result
+    name = show_job(service, authorized).result
     if name is None or not is_result(folder := service.results.path / name):
         raise Refused(404, "no-records", "this job has no records")
     return folder / RECORDS
 
 
-def cancel_job(service: Service, asked: AuthorizedRequest) -> d.Job:
+def cancel_job(service: Service, authorized: AuthorizedRequest) -> d.Job:
     """Cancel a job: a running one is interrupted as Ctrl-C does, and keeps what it measured."""
-    row = _existing(service, asked)
-    if not _owns(asked.token, row):
+    row = _existing(service, authorized)
+    if not _owns(authorized.token, row):
         raise Refused(403, "not-yours", "this job belongs to another token")
     changed = service.store.cancel(row.id)
     service.runner.wake()
-    return _job(service, changed or row, asked)
+    return _job(service, changed or row, authorized)
 
 
-def add_schedule(service: Service, asked: AuthorizedRequest) -> d.Schedule:
+def add_schedule(service: Service, authorized: AuthorizedRequest) -> d.Schedule:
     """Add a schedule."""
-    return schedules.add(service.store, service.rules, asked.token.name, asked.value)
+    return schedules.add(service.store, service.rules, authorized.token.name, authorized.value)
 
 
-def list_schedules(service: Service, asked: AuthorizedRequest) -> d.Schedules:
+def list_schedules(service: Service, authorized: AuthorizedRequest) -> d.Schedules:
     """List schedules by name."""
     return d.Schedules(schedules=service.store.schedules())
 
 
-def remove_schedule(service: Service, asked: AuthorizedRequest) -> d.Schedules:
+def remove_schedule(service: Service, authorized: AuthorizedRequest) -> d.Schedules:
     """Remove a schedule, and list the others. A job that it has queued stays."""
-    if not service.store.remove_schedule(asked.key, asked.token.name):
+    if not service.store.remove_schedule(authorized.key, authorized.token.name):
         raise Refused(404, "no-such-schedule", "this token has no schedule with this name")
-    return list_schedules(service, asked)
+    return list_schedules(service, authorized)
 
 
-def list_results(service: Service, asked: AuthorizedRequest) -> d.Results:
+def list_results(service: Service, authorized: AuthorizedRequest) -> d.Results:
     """List stored results, the newest first."""
     every = [entry for entry in service.results.entries() if entry.origin == YOURS and entry.head is not None]
-    shown = every[asked.value.offset :][: asked.value.limit]
+    shown = every[authorized.value.offset :][: authorized.value.limit]
     return d.Results(results=list(map(_result, shown)), total=len(every))
 
 
-def show_history(service: Service, asked: AuthorizedRequest) -> HistoryDocument:
+def show_history(service: Service, authorized: AuthorizedRequest) -> HistoryDocument:
     """Show the levels and shifts of repeated merges."""
-    query = msgspec.structs.asdict(asked.value)
+    query = msgspec.structs.asdict(authorized.value)
     return history([service.results.path], most=query.pop("limit"), **query)
 
 
-def health(service: Service, asked: AuthorizedRequest) -> d.Health:
+def health(service: Service, authorized: AuthorizedRequest) -> d.Health:
     """Say whether the service can run jobs. Needs no token."""
     if not service.runner.alive:
         raise Refused(503, "not-running", "the service cannot run jobs")
     return d.Health(ok=True)
 
 
-def prove(service: Service, asked: AuthorizedRequest) -> d.Proof:
+def prove(service: Service, authorized: AuthorizedRequest) -> d.Proof:
     """Show a client that the service knows its token, before it sends that. Needs no token."""
-    return d.Proof(proof=service.store.prove(asked.value.token, asked.value.nonce, asked.key))
+    return d.Proof(proof=service.store.prove(authorized.value.token, authorized.value.nonce, authorized.key))
 
 
-def describe(service: Service, asked: AuthorizedRequest) -> dict[str, Any]:
+def describe(service: Service, authorized: AuthorizedRequest) -> dict[str, Any]:
     """Describe this interface as an OpenAPI document."""
     return openapi_document(ROUTES, __version__)
 
@@ -222,8 +227,8 @@ ROUTES = (
 )
 
 
-def _existing(service: Service, asked: AuthorizedRequest) -> d.Row:
-    if (row := service.store.job(int(asked.key))) is None:
+def _existing(service: Service, authorized: AuthorizedRequest) -> d.Row:
+    if (row := service.store.job(int(authorized.key))) is None:
         raise Refused(404, "no-such-job", "there is no job with this number")
     return row
 
@@ -232,9 +237,9 @@ def _owns(token: Token, row: d.Row) -> bool:
     return token.role == "run" and token.name in (row.who, LOCAL)
 
 
-def _job(service: Service, row: d.Row, asked: AuthorizedRequest) -> d.Job:
+def _job(service: Service, row: d.Row, authorized: AuthorizedRequest) -> d.Job:
     ahead = service.store.ahead(row.id) if row.state == "queued" else 0
-    can = row.state in ("queued", "running") and not row.cancelled and _owns(asked.token, row)
+    can = row.state in ("queued", "running") and not row.cancelled and _owns(authorized.token, row)
     planned = re.match(f"{schedules.KEY}({NAME}) ", row.key or "")
     return d.Job(
         command=as_typed(row.words), schedule=planned and planned[1], ahead=ahead, cancellable=can,

@@ -45,8 +45,8 @@ class Api(RequestHandler):
     async def prepare(self) -> None:
         """Check the request and answer it; tornado's methods by name are not used."""
         try:
-            route, asked = self._asked()
-            found = await self._answer(route, asked)
+            route, authorized = self._authorize()
+            found = await self._answer(route, authorized)
             self.set_status(route.status)
             self.set_header("Content-Type", route.content)
             if not isinstance(found, Path):
@@ -64,19 +64,19 @@ class Api(RequestHandler):
         except sqlite3.OperationalError as error:  # a full disk, for example
             self._refuse(503, "storage", f"the service cannot store anything now: {error}")
 
-    async def _answer(self, route: Route, asked: AuthorizedRequest) -> Any:
+    async def _answer(self, route: Route, authorized: AuthorizedRequest) -> Any:
         """In a thread, and of what takes long one at a time: health is answered at once, whatever others ask for."""
         service, loop = self.service, get_running_loop()
         if route.role is None:
-            return route.answer(service, asked)
+            return route.answer(service, authorized)
         if not route.slow:
-            return await loop.run_in_executor(service.threads, route.answer, service, asked)
+            return await loop.run_in_executor(service.threads, route.answer, service, authorized)
         if service.waiting.locked():
             raise Refused(429, "busy", "others wait for results already; try again later")
         async with service.waiting:
-            return await loop.run_in_executor(service.slow, route.answer, service, asked)
+            return await loop.run_in_executor(service.slow, route.answer, service, authorized)
 
-    def _asked(self) -> tuple[Route, AuthorizedRequest]:
+    def _authorize(self) -> tuple[Route, AuthorizedRequest]:
         """The route and what it needs; raises `Refused`."""
         service, request = self.service, self.request
         check_place(service, request)

@@ -6,7 +6,6 @@ import re
 from html import escape
 
 from merge_bench.errors import visible as visible
-from merge_bench.units import plural as plural
 
 LETTERS = 600
 """The longest text in a cell."""

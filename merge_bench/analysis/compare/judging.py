@@ -37,7 +37,7 @@ class Metric:
 
     def of_launch(self, launch: Launch) -> float | None:
         """The launch's one value; ``None``: not measured."""
-        return aggregate.of_launch(launch, self.value)
+        return aggregate.launch_median(launch, self.value)
 
 
 METRICS = (

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from merge_bench.analysis.aggregate import counted
+from merge_bench.analysis.aggregate import complete_launches
 from merge_bench.analysis.compare import properties
 from merge_bench.analysis.compare.properties import Difference, Properties
 from merge_bench.analysis.verification_state import State, state_of
@@ -44,13 +44,13 @@ class Source:
     @cached_property
     def verified(self) -> bool:
         """Whether the merge's result was checked as the plan asks for, and right."""
-        return state_of(self.run, counted(self.run)) is State.VERIFIED
+        return state_of(self.run, complete_launches(self.run)) is State.VERIFIED
 
     @cached_property
     def wrong(self) -> bool:
         """Whether the merge's result was wrong in any launch."""
         codes = {failure.code for launch in self.run.launches for failure in launch.failures}
-        return state_of(self.run, counted(self.run)) is State.WRONG or WrongResult.code in codes
+        return state_of(self.run, complete_launches(self.run)) is State.WRONG or WrongResult.code in codes
 
 
 @dataclass(frozen=True, eq=False)

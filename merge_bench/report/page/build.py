@@ -118,7 +118,7 @@ def _title(campaigns: Sequence[Campaign]) -> str:
 
 def titles_of(campaigns: Sequence[Campaign]) -> list[str]:
     """What each campaign is called for people."""
-    measured = [{run.plan_index for run in campaign.runs if aggregate.counted(run)} for campaign in campaigns]
+    measured = [{run.plan_index for run in campaign.runs if aggregate.complete_launches(run)} for campaign in campaigns]
     return [title_of(one.head, one.plans, sizes) for one, sizes in zip(campaigns, measured, strict=True)]
 
 
@@ -140,7 +140,7 @@ def _state(sources: Sequence[Source], probes: Sequence[Campaign]) -> tuple[str, 
     """In words, and whether it is an alarm."""
     marks = {source.name: source.label[len(source.name) :].strip(" ()") for source in sources}
     wrong = [name for name, mark in marks.items() if mark.startswith("WRONG")]
-    measured = {source.name for source in sources if aggregate.counted(source.run)}
+    measured = {source.name for source in sources if aggregate.complete_launches(source.run)}
     loose = [name for name, mark in marks.items() if mark and name in measured and name not in wrong]
     broken = [source.document.error.message for source in sources if source.document.error]
     sentences = [f"WRONG RESULT: {', '.join(wrong)}; do not use these numbers"] if wrong else []

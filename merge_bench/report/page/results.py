@@ -56,7 +56,7 @@ class Source:
 
     def samples(self, metric: Metric) -> list[float]:
         """One value a launch."""
-        return aggregate.samples(aggregate.counted(self.run), metric.value)
+        return aggregate.samples(aggregate.complete_launches(self.run), metric.value)
 
 
 def sources_of(campaigns: Sequence[Campaign]) -> list[Source]:
@@ -74,7 +74,7 @@ def sources_of(campaigns: Sequence[Campaign]) -> list[Source]:
             if tunes(campaign) and not run.launches:
                 continue
             run_id = campaign.head.campaign_id + ("" if len(campaign.runs) == 1 else f"/{index}")
-            mark = state_of(run, aggregate.counted(run)).mark
+            mark = state_of(run, aggregate.complete_launches(run)).mark
             label = f"{name} ({mark})" if mark else name
             sources.append(
                 Source(campaign, run, summarize_run(campaign, run, run_id), name, label, looks[name], short or "")

@@ -50,7 +50,7 @@ class Metric:
 
     def points(self, run: Run) -> tuple[tuple[str, float], ...]:
         """The value of each launch, in `unit`, with the launch's name."""
-        values = [(launch, aggregate.of_launch(launch, self.value)) for launch in aggregate.counted(run)]
+        values = [(launch, aggregate.launch_median(launch, self.value)) for launch in aggregate.complete_launches(run)]
         return tuple((f"launch {launch.index}", value * self.scale) for launch, value in values if value is not None)
 
 
@@ -100,8 +100,8 @@ def iterations(runs: Sequence[Labelled], problem: str = "") -> Chart:
     launches = [
         (run, launch)
         for run in runs
-        for launch in aggregate.counted(run.run)
-        if aggregate.each([launch], aggregate.throughput)
+        for launch in aggregate.complete_launches(run.run)
+        if aggregate.iteration_values([launch], aggregate.throughput)
     ]
     keys = sorted({(run.part, launch.index) for run, launch in launches})
     apart = len({part for part, _ in keys}) > 1
@@ -153,7 +153,7 @@ def _strip(launches: Sequence[tuple[int, str, Launch]], step: int) -> Iterator[M
 
 def workers(run: Run) -> Chart:
     """The bandwidth of every worker, left and right frame, in GiB/s; no bars where it was not measured."""
-    launches = aggregate.counted(run)
+    launches = aggregate.complete_launches(run)
     figures = [{worker.rank: worker.bandwidth for worker in aggregate.worker_figures([launch])} for launch in launches]
 
     def bar(rank: int, index: int, frame: str) -> Bar:
@@ -180,12 +180,12 @@ def workers(run: Run) -> Chart:
 
 def phases(run: Run) -> Chart:
     """The time of every worker in an iteration, by phase, in milliseconds; no rows where it was not measured."""
-    launches = aggregate.counted(run)
+    launches = aggregate.complete_launches(run)
     figures = aggregate.worker_figures(launches)
     rows = {f"{each.rank} {each.host}": parts for each in figures if (parts := parts_of(each))}
     ends, groups = stacked(PARTS, rows)
     there = {part for parts in rows.values() for part, ms in zip(PARTS, parts, strict=True) if ms}
-    wall = 1e3 * (aggregate.of_run(launches, aggregate.wall) or 0.0)
+    wall = 1e3 * (aggregate.run_median(launches, aggregate.wall) or 0.0)
     other = "; other: time of the worker outside these phases" if PARTS[-1] in there else ""
     return Chart(
         Axis("Time (ms)", low=0.0, high=1.05 * max([*ends, wall], default=1.0), rule=wall or None),
@@ -209,7 +209,7 @@ def parts_of(worker: aggregate.WorkerFigures) -> tuple[float, ...] | None:
 
 def pairs(run: Run, lanes: Sequence[Lane]) -> Chart:
     """Bytes ÷ seconds in flight from every worker to every other, in GiB/s; `lanes` as in ``run --json``."""
-    launches = aggregate.counted(run)
+    launches = aggregate.complete_launches(run)
     lane_of = {(lane.from_rank, lane.to_rank): lane for lane in lanes}
     return pair_map(
         {pair: (flow.bytes, flow.seconds) for pair, flow in aggregate.pair_figures(launches).items() if flow.seconds},
