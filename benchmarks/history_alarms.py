@@ -136,7 +136,7 @@ def rule_of(commit: str | None) -> Rule:
         return otava
     if commit == "ruptures":
         return kernel
-    path = f"{commit}:merge_bench/history/shifts.py"
+    path = f"{commit}:merge_bench/analysis/history/shifts.py"
     text = subprocess.run(["git", "show", path], cwd=command.ROOT, check=True, capture_output=True, text=True).stdout
     module = types.ModuleType("shifts_of_commit")
     sys.modules[module.__name__] = module

@@ -94,7 +94,7 @@ class Sweep:
             self.prepared[config.name, self.plans.index(plan)] = run
         if len({each.plan.launches for each in self.prepared.values()}) > 1:
             raise UsageError(
-                "the configs set different numbers of launches; use --blocks N to launch each config N times"
+                "the configs set different numbers of launches; use --launches N to launch each config N times"
             )
         if len({each.settings.results for each in self.prepared.values()}) > 1:
             raise UsageError("the configs set different folders for results; choose one folder with --results")

@@ -95,7 +95,7 @@ def too_few_blocks(sweep: Sweep) -> str | None:
     if blocks >= least:
         return None
     what = f"{len(sweep.labels)} configs" if len(sweep.configs) > 1 else ", ".join(sweep.labels)
-    return f"{plural(blocks, 'block')} cannot show a difference between {what}; use --blocks {least} or more"
+    return f"{plural(blocks, 'block')} cannot show a difference between {what}; use --launches {least} or more"
 
 
 def label(job: Job, jobs: Sequence[Job]) -> str:

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from benchmarks.on_gpu import runs, testing, versus
 from benchmarks.on_gpu.figures import bandwidth_shares, bytes_touched, largest_chunk
-from benchmarks.on_gpu.plan import ON_HOST, SECONDS, SMALL, AuthorizedRequest, Machine, paired, steps
+from benchmarks.on_gpu.plan import ON_HOST, SECONDS, SMALL, Asked, Machine, paired, steps
 from benchmarks.on_gpu.runs import Merge, judge
 from benchmarks.on_gpu.steps import DONE, FAILED, SKIPPED, Ended, Finding, Step, run_all, status_of
 from benchmarks.peer.ratios import Sample, standings
@@ -78,7 +78,7 @@ def test_a_step_that_hangs_leaves_the_others_their_time() -> None:
 
 
 def planned(machine: Machine, tmp_path: Path) -> list[Step]:
-    return steps(machine, AuthorizedRequest(tmp_path, 2, 0))
+    return steps(machine, Asked(tmp_path, 2, 0))
 
 
 def test_steps_for_one_gpu_begin_with_what_proves_most(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_several_gpus_get_a_worker_each_as_well(tmp_path: Path, gpus: int) -> No
 
 
 def test_every_block_of_a_comparison_counts_towards_its_time(tmp_path: Path) -> None:
-    seconds = {n: {step.name: step.seconds for step in steps(H200, AuthorizedRequest(tmp_path, n, 0))} for n in (1, 3)}
+    seconds = {n: {step.name: step.seconds for step in steps(H200, Asked(tmp_path, n, 0))} for n in (1, 3)}
     assert seconds[3]["ucxx-large"] == 3 * seconds[1]["ucxx-large"]
     assert seconds[3]["ucx-shared-2"] == seconds[1]["ucx-shared-2"]
 

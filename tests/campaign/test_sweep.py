@@ -232,7 +232,7 @@ def test_too_few_blocks_for_any_verdict_are_said_before_the_run(
     configs: str, chunk: tuple[int, ...], blocks: int, least: int | None
 ) -> None:
     few = too_few_blocks(sweep(*configs, chunk=chunk, launches=blocks))
-    expected = f"{blocks} blocks cannot show a difference between {len(configs)} configs; use --blocks {least} or more"
+    expected = f"{blocks} blocks cannot show a difference between {len(configs)} configs; use --launches {least} or more"
     assert few == (None if least is None else expected)
 
 
@@ -259,7 +259,7 @@ def test_a_dry_run_names_each_run_and_the_order_of_launches() -> None:
         "## b/0: 1 worker, 1,000 rows per chunk, 2 launches", "## b/1: 1 worker, 2,000 rows per chunk, 2 launches",
     ]  # fmt: skip
     assert titles[4].startswith("## 8 launches take about ")
-    assert titles[5] == "## 2 blocks cannot show a difference between 2 configs; use --blocks 7 or more"
+    assert titles[5] == "## 2 blocks cannot show a difference between 2 configs; use --launches 7 or more"
     assert [title.partition(":")[0] for title in titles[6:]] == ["## block 0", "## block 1"]
     assert all(sorted(title.partition(": ")[2].split()) == ["a/0", "a/1", "b/0", "b/1"] for title in titles[6:])
     assert sum(line.startswith("# scheduler on ") for line in lines) == 4

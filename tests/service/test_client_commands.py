@@ -127,7 +127,7 @@ def test_a_second_ctrl_c_leaves_at_once_and_names_the_command_that_cancels(
         process.send_signal(signal.SIGINT)
     errors = process.communicate(timeout=LIMIT)[1]
     assert process.returncode == -signal.SIGINT
-    assert f"jobs cancel 7 --on {server.url}" in errors
+    assert f"jobs cancel 7 --service {server.url}" in errors
 
 
 def test_a_tuning_comes_home_with_the_config_that_it_found(
