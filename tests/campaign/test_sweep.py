@@ -140,7 +140,7 @@ def test_configs_of_one_name_are_refused_with_their_paths(paths: tuple[str, str]
 
 def test_configs_that_disagree_about_the_whole_are_refused() -> None:
     made = sweep("a", launches=2)
-    with pytest.raises(UsageError, match="--blocks"):
+    with pytest.raises(UsageError, match="--launches"):
         made.add(prepared(launches=3), Config(name="b"))
     made = sweep("a", results="one")
     with pytest.raises(UsageError, match="--results"):
