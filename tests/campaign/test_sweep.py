@@ -232,8 +232,8 @@ def test_too_few_blocks_for_any_verdict_are_said_before_the_run(
     configs: str, chunk: tuple[int, ...], blocks: int, least: int | None
 ) -> None:
     few = too_few_blocks(sweep(*configs, chunk=chunk, launches=blocks))
-    expected = f"{blocks} blocks cannot show a difference between {len(configs)} configs; use --launches {least} or more"
-    assert few == (None if least is None else expected)
+    few_sentence = f"{blocks} blocks cannot show a difference between {len(configs)} configs"
+    assert few == (None if least is None else f"{few_sentence}; use --launches {least} or more")
 
 
 def test_too_few_blocks_are_a_warning(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
