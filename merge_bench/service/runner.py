@@ -21,7 +21,7 @@ import psutil
 from merge_bench.cluster.supervisor import Child
 from merge_bench.config.options import BY_KEY
 from merge_bench.errors import MergeBenchError, RunFailed
-from merge_bench.records.campaign import JOB
+from merge_bench.records.campaign import JOB, OWN_JOB
 from merge_bench.records.outputs import replacing
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder
@@ -77,19 +77,20 @@ class Runner:
     """A thread that runs the jobs of `store`.
 
     `folder`: has a folder for each job; `job_seconds`: the longest time of a job; `grace_seconds`: for which a job that
-    was interrupted may clean up before it is killed; `command`: the command line for the words of a job; `current`: the
-    job that runs.
+    was interrupted may clean up before it is killed; `own`: jobs are those of a person's dashboard; `command`: the
+    command line for the words of a job; `current`: the job that runs.
     """
 
     def __init__(
         self, store: Store, folder: Path, results: Path, *, job_seconds: float, grace_seconds: float = 15.0,
-        command: Callable[[Sequence[str], Path], list[str]] = _command,
+        own: bool = False, command: Callable[[Sequence[str], Path], list[str]] = _command,
     ) -> None:  # fmt: skip
         self._store, self._folder, self._results = store, folder, results
         self.current: Row | None = None
         self._found: dict[tuple[int, int], str] = {}
         self._failing = False
         self._job_seconds, self._grace, self._command = job_seconds, grace_seconds, command
+        self._mark_end = OWN_JOB if own else ""
         self._event = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._loop, name="jobs", daemon=True)
@@ -124,8 +125,9 @@ class Runner:
         since = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(job.created - _CLOCK_SECONDS))
         mark = job_mark(self._store.instance, job.id)
         results = ResultsFolder(self._results)
-        own = results.newest(lambda head: head.variable(JOB) == mark, names=lambda name: name >= since)
-        for folder, _ in own:
+        marks = (mark, mark + OWN_JOB)
+        marked = results.newest(lambda head: head.variable(JOB) in marks, names=lambda name: name >= since)
+        for folder, _ in marked:
             self._found = {(job.id, job.attempts): folder.name}  # for those who ask again while it runs
             return folder.name
         return None
@@ -188,7 +190,7 @@ class Runner:
         if (config := own_config(job.words)) is not None:
             with replacing(folder / config) as stream:
                 stream.write(settings_text(job.settings).encode("ascii"))
-        mark = job_mark(self._store.instance, job.id)
+        mark = job_mark(self._store.instance, job.id) + self._mark_end
         environment = {**os.environ, JOB: mark, **_ENVIRONMENT}
         for key in ("service", "on"):  # a job runs here, and does not queue another one
             environment.pop(BY_KEY[key].variable, None)

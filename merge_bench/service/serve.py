@@ -167,7 +167,7 @@ def begin(stack: contextlib.ExitStack, settings: Settings, *, hosts: Collection[
     else:
         _local_token(store, results / FOLDER / TOKEN_FILE)
     seconds = settings.limits.job_seconds if person is None else _NO_LIMIT
-    runner = Runner(store, results / FOLDER / "jobs", results, job_seconds=seconds)
+    runner = Runner(store, results / FOLDER / "jobs", results, job_seconds=seconds, own=person is not None)
     shown = settings.results
     found = (
         QuietResults(results, runner) if person is None

@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import webbrowser
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from tornado.websocket import WebSocketClosedError
 from merge_bench.dashboard.web import log_exception, make_pages
 from merge_bench.errors import MergeBenchError, UsageError
 from merge_bench.host.network import is_loopback, origins
+from merge_bench.records.campaign import JOB, read_elsewhere
 from merge_bench.service.pages import Queue
 from merge_bench.service.serve import Person, Settings, begin, own_token, serve
 
@@ -76,7 +78,8 @@ def test_only_who_has_the_token_gets_anything(tmp_path: Path) -> None:
             session = re.search(r'"token":"([\w.-]+)"', page)
             assert session is not None
             upgrade["Sec-WebSocket-Protocol"] = f"bokeh, {session[1]}"
-            for base in ("", f"{token[:-1]}x", token[:-1], "/" + "x" * 32):
+            other = token[:-1] + ("y" if token.endswith("x") else "x")
+            for base in ("", other, token[:-1], "/" + "x" * 32):
                 for path in ("/x", "/static/js/bokeh.min.js", "/autoload.js?bokeh-autoload-element=1", "/metadata"):
                     status, text = ask(base + path)
                     assert (status, token[1:] in text) == (401, False), base + path
@@ -135,6 +138,19 @@ def test_beside_a_service_of_the_same_results_the_dashboard_shows_its_jobs_and_s
         assert "a service of these results is running" in queue.refusal
         assert [job.id for job in queue.jobs().jobs] == [number]
         assert not queue.job(number).cancellable
+
+
+def test_a_job_of_the_dashboard_is_marked_as_one_whose_output_is_read_on_this_machine(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        service = begin(stack, Settings(tmp_path, 0, "127.0.0.1", person=Person()), hosts=(), scheme="http")
+        print_mark = f"import os; print(os.environ[{JOB!r}])"
+        service.runner._command = lambda words, _: [sys.executable, "-c", print_mark]
+        queue = Queue(service, lambda: own_token(service))
+        number = queue.run("run", [], {"chunk": "1e6"}).id
+        end = time.monotonic() + 60.0
+        while (job := queue.job(number)).ended is None and time.monotonic() < end:
+            time.sleep(0.02)
+        assert (job.state, read_elsewhere(job.log.strip())) == ("done", False)
 
 
 def test_results_that_cannot_be_written_are_shown_all_the_same(tmp_path: Path) -> None:
