@@ -138,13 +138,13 @@ def on_service(url: str, command: str, options: RunOptions, *, details: bool) ->
     from merge_bench.cluster import signals
     from merge_bench.config.shipped import SUFFIX, find_config
     from merge_bench.records.reader import read_campaign
-    from merge_bench.service.client import PATIENCE, Client
+    from merge_bench.service.client import PATIENCE_SECONDS, Client
     from merge_bench.view.titles import tunes
 
     if options.dry_run:
         raise UsageError("--dry-run shows what this machine would start; it cannot be combined with a service")
     results = Path(read_sources(options, None, os.environ, [_RESULTS]).results)
-    client = Client(url, results=results, wait=PATIENCE, insecure=options.insecure)
+    client = Client(url, results=results, wait=PATIENCE_SECONDS, insecure=options.insecure)
     (request, typed), printed = _request(command), [""]
     try:
         with signals.raising():
@@ -166,7 +166,7 @@ def on_service(url: str, command: str, options: RunOptions, *, details: bool) ->
         status = kind.exit_status
         say(visible(f"job {job.id} of {url}: {job.message or job.state}"))
     try:
-        campaign = read_campaign(client.records(job, results))
+        campaign = read_campaign(client.fetch_records(job, results))
     except UsageError as unreadable:
         raise RunFailed(str(unreadable)) from None
     # Here the result is of the command that was typed, with the user's own files.
@@ -250,7 +250,7 @@ def _request(command: str) -> tuple[JobRequest, list[str]]:
     from msgspec.structs import replace
 
     from merge_bench.config.shipped import FOLDER, SUFFIX, find_config
-    from merge_bench.service.rules import settings_file, settings_of
+    from merge_bench.service.rules import read_settings, settings_file_name
 
     context = click.get_current_context()
     typed = job_request(context.find_root().command, [*command.split(), *context.obj])
@@ -265,8 +265,8 @@ def _request(command: str) -> tuple[JobRequest, list[str]]:
         if len(paths) > 1:
             raise UsageError("a service compares shipped configs only; name those, or one file")
         own = paths.pop()
-        settings, name = settings_of(own), own.name.removesuffix(SUFFIX)
-        settings_file(settings, name)  # refused here if the service would refuse it
+        settings, name = read_settings(own), own.name.removesuffix(SUFFIX)
+        settings_file_name(settings, name)  # refused here if the service would refuse it
         say(f"{typed.configs[0]} is sent as settings; its results have the config name {name}")
     request = replace(
         typed, options={

@@ -88,7 +88,7 @@ def serve(
         from merge_bench.dashboard.web import make_pages
 
         return service.serve(settings, make_pages)
-    print(f"The service can start; its newest job: {service.check(settings)}.")
+    print(f"The service can start; its newest job: {service.check_service(settings)}.")
     return 0
 
 

@@ -13,7 +13,7 @@ import panel as pn
 from merge_bench.analysis.published import beside
 from merge_bench.dashboard import style_sheets
 from merge_bench.dashboard.background import Session
-from merge_bench.dashboard.components import complaints, html
+from merge_bench.dashboard.components import html, problem_lines
 from merge_bench.dashboard.history_tab import HistoryView
 from merge_bench.dashboard.live_tab import LiveView
 from merge_bench.dashboard.network_tab import NetworkView
@@ -49,10 +49,10 @@ class _Page(pn.Column):  # type: ignore[misc]  # Panel is not typed.
 
 
 class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed.
-    """The view of `results`, a folder of campaigns; a notebook shows it as the value of a cell.
+    """The dashboard of `results`, a folder of campaigns; a notebook shows it as the value of a cell.
 
     Several pages can share `index` and `cache`. Runs are started through a `queue`; without one there is no tab for
-    that. `pace`: see `Session`.
+    that. `pace`: as of `Session`.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         self._session = Session(pace)
         self._entries: tuple[Entry, ...] = ()
         self._cache = cache or CampaignCache()
-        self._begun: set[str] = set()
+        self._begun_tabs: set[str] = set()
         self._queue = queue
         self._tabs = [name for name in _TABS if name != "Run" or queue is not None]
         self._problem = html(height=24, visible=False)
@@ -73,13 +73,13 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
             options=self._tabs, value=_TABS[0], stylesheets=[style_sheets.TABS], margin=0, sizing_mode="stretch_width"
         )
         self._body = pn.Column(sizing_mode="stretch_width", min_height=600, margin=0)
-        self.tabs.param.watch(lambda event: self._open(event.new), "value")
+        self.tabs.param.watch(lambda event: self._open_tab(event.new), "value")
         sheets = [style_sheets.ROOT] if self._session.served else [style_sheets.PALETTE, style_sheets.ROOT]
         self._layout = _Page(
             self._problem, self.tabs, self._body, self._session.page_ready.pane,
             session=self._session, sizing_mode="stretch_width", stylesheets=sheets, margin=0,
         )  # fmt: skip
-        self._open(_TABS[0])
+        self._open_tab(_TABS[0])
         self._session.every(SCAN_SECONDS, self._index.entries, self._set_campaigns)
 
     # Each tab is made when it is first chosen. It has a `layout`, a method `refresh` that reads in a thread, and a
@@ -93,7 +93,7 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         lambda self: RunView(self._session, self._queue, self._campaigns, self._cache, self._compare, self._follow)
     )
 
-    def _open(self, name: str) -> None:
+    def _open_tab(self, name: str) -> None:
         if name not in self._tabs:
             return
         self._session.touch()
@@ -101,8 +101,8 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         if name == "Results":
             self.results.renew()
         self._body.objects = [view.layout]
-        if name not in self._begun:
-            self._begun.add(name)
+        if name not in self._begun_tabs:
+            self._begun_tabs.add(name)
             # A hidden tab is not in the page; it is updated when it is chosen.
             seconds = {"Live": LIVE_SECONDS, "Run": ASK_SECONDS}.get(name, READ_SECONDS)
             self._session.every(seconds, view.refresh, view.show, lambda: bool(self.tabs.value == name))
@@ -116,15 +116,15 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
 
     def _set_campaigns(self, entries: tuple[Entry, ...]) -> None:
         problem = self._index.problem
-        self._problem.param.update(value=complaints([problem] if problem else []), visible=bool(problem))
+        self._problem.param.update(value=problem_lines([problem] if problem else []), visible=bool(problem))
         self._entries = entries
 
     def end_when(self, reason: Callable[[], str]) -> None:
-        """Show and read nothing any more, but this `reason`, once there is one."""
+        """Once `reason` gives a text, show only that, and read nothing any more."""
 
         def check(why: str) -> None:
             if why:
-                self._layout.objects = [html(complaints([why]))]
+                self._layout.objects = [html(problem_lines([why]))]
                 self._session.close()
 
         self._session.every(SCAN_SECONDS, reason, check)

@@ -15,17 +15,17 @@ from bokeh.models import LayoutDOM, Plot, Selection
 from bokeh.models.widgets import NumericInput
 from panel.io.resources import LOCAL_DIST
 
-from merge_bench.dashboard.content_security import restrict
+from merge_bench.dashboard.content_security import set_policy
 
 _READERS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="results")
 DRAWN_SECONDS = 0.5
-"""The least pause after something was drawn."""
+"""The shortest pause after something was drawn."""
 LOOK_SECONDS = 0.25
 """The longest pause between two looks at whether something is to be done."""
 ANSWER_SECONDS = 10.0
-"""How long an answer of the page is waited for."""
+"""The longest time to wait for an answer of the page."""
 _LOG = logging.getLogger(__name__)
-Found = TypeVar("Found")
+Data = TypeVar("Data")
 
 
 class Session:
@@ -35,8 +35,8 @@ class Session:
     widgets send events to the kernel in other threads, and neither Panel nor the views expect several threads. Without
     a running event loop, as in tests, work is done and shown at once.
 
-    Nothing is done for a served page while it is hidden, or no browser shows it. `pace`: the least seconds between two
-    updates at this time; one that follows on something that a person did in the page does not wait.
+    Nothing is done for a served page while it is hidden, or no browser shows it. `pace`: gives the least seconds
+    between two updates; an update that follows on something that a person did in the page does not wait.
     """
 
     def __init__(self, pace: Callable[[], float] = lambda: 0.0) -> None:
@@ -52,12 +52,12 @@ class Session:
         if self._document is not None:
             # Panel sets this when it makes the page; parts made before that would load styles from a public server.
             self._document.template_variables.setdefault("dist_url", LOCAL_DIST)
-            restrict(self._document)
+            set_policy(self._document)
             self._document.on_session_destroyed(lambda _: self.close())
-            self._document.on_change(self._changed)
+            self._document.on_change(self._note_change)
 
     def every(
-        self, seconds: float, work: Callable[[], Found], show: Callable[[Found], object],
+        self, seconds: float, work: Callable[[], Data], show: Callable[[Data], object],
         when: Callable[[], bool] = lambda: True,
     ) -> None:  # fmt: skip
         """Do `work` in a thread and `show` its result, repeatedly, with a pause of `seconds`.
@@ -69,7 +69,7 @@ class Session:
         `when`: whether to do it now; called before the work, and again before its result is shown.
         """
         if self._loop is not None:
-            again = self._again(seconds, work, show, when)
+            again = self._repeat(seconds, work, show, when)
             self._tasks.append(asyncio.run_coroutine_threadsafe(again, self._loop))
         elif when():
             show(work())
@@ -80,17 +80,17 @@ class Session:
         return self._document is not None
 
     def touch(self) -> None:
-        """A person did something: what is seen is updated at once."""
+        """Update what is seen at once, because a person did something."""
         self._touches += 1
 
-    def _changed(self, event: Any) -> None:
+    def _note_change(self, event: Any) -> None:
         """Note changes that the browser reports, but not those of figures, nor the answers of `PageReady`."""
         if getattr(event, "setter", None) is not None and isinstance(event.model, LayoutDOM | Selection):
             answer = (event.model.name, event.attr) == ("page_ready", "value")
             self._touches += not answer and not isinstance(event.model, Plot)
 
-    async def _seen(self) -> bool:
-        """Whether a browser shows the page, or loads it: what is read before then comes with the page."""
+    async def _is_seen(self) -> bool:
+        """Whether a browser shows the page or loads it; what is read before it is loaded comes with it."""
         context: Any = self._document and self._document.session_context
         if not context:
             return True
@@ -107,7 +107,7 @@ class Session:
         else:
             self._loop.call_soon_threadsafe(handle)
 
-    def push(self, panes: Iterable[pn.pane.Bokeh]) -> None:
+    def push_figures(self, panes: Iterable[pn.pane.Bokeh]) -> None:
         """Send changes of figures to a notebook, which does not get them automatically."""
         shown = [pane for pane in panes if pane._models]
         if self._document is None and shown:
@@ -118,52 +118,53 @@ class Session:
         for task in self._tasks:
             task.cancel()
 
-    async def _again(
-        self, seconds: float, work: Callable[[], Found], show: Callable[[Found], object], when: Callable[[], bool]
+    async def _repeat(
+        self, seconds: float, work: Callable[[], Data], show: Callable[[Data], object], when: Callable[[], bool]
     ) -> None:
         before, done = None, 0.0
         while True:
-            pace, wanted, drawn = max(self._pace(), seconds), when() and await self._seen(), False
+            pace, wanted, drawn = max(self._pace(), seconds), when() and await self._is_seen(), False
             if wanted and (before != (pace, self._touches) or time.monotonic() >= done + pace):
                 before = pace, self._touches
-                drawn = await self._once(work, show, when)
+                drawn = await self._update(work, show, when)
                 done = time.monotonic()
             await asyncio.sleep(DRAWN_SECONDS if drawn else min(pace, LOOK_SECONDS) if wanted else LOOK_SECONDS)
             if drawn:
                 await asyncio.sleep(await self._answer_seconds())
 
     async def _answer_seconds(self) -> float:
-        """How long the page took to answer: next to nothing, once it has drawn everything.
+        """Wait until the page answers; returns the seconds: next to none, once the page has drawn everything.
 
         If a page never answered, later calls do not wait for it: in some notebooks a page cannot send messages.
         """
         if not self.page_ready.pane._models:
             return 0.0  # No page shows it.
         begun = time.monotonic()
-        asked: list[asyncio.Future[None]] = []
+        answers: list[asyncio.Future[None]] = []
 
         def ask() -> None:
-            asked.append(self.page_ready.ask())
-            self.push([self.page_ready.pane])
+            answers.append(self.page_ready.ask())
+            self.push_figures([self.page_ready.pane])
 
         while True:
-            # AuthorizedRequest again, because a page that is being loaded does not notice a question.
-            await self._show(ask)
-            answered = bool(asked) and bool((await asyncio.wait(asked[-1:], timeout=0.0 if self._silent else 1.0))[0])
+            # The question is repeated, because a page that is being loaded does not notice a question.
+            await self._show_locked(ask)
+            last = answers[-1:]
+            answered = bool(last) and bool((await asyncio.wait(last, timeout=0.0 if self._silent else 1.0))[0])
             seconds = time.monotonic() - begun
             if answered or self._silent or seconds > ANSWER_SECONDS:
                 self._silent = not answered and not self.page_ready.answered
                 return seconds
 
-    async def _once(self, work: Callable[[], Found], show: Callable[[Found], object], when: Callable[[], bool]) -> bool:
+    async def _update(self, work: Callable[[], Data], show: Callable[[Data], object], when: Callable[[], bool]) -> bool:
         try:
-            found = await asyncio.get_running_loop().run_in_executor(_READERS, work)
-            return await self._show(lambda: show(found) if when() else None)
+            data = await asyncio.get_running_loop().run_in_executor(_READERS, work)
+            return await self._show_locked(lambda: show(data) if when() else None)
         except Exception:  # An error in one update must not end the updates for good.
             _LOG.exception("an update of the view failed")
             return False
 
-    async def _show(self, show: Callable[[], object]) -> bool:
+    async def _show_locked(self, show: Callable[[], object]) -> bool:
         """Call `show` under the document's lock and wait until it is done; returns whether it returned True."""
         if self._document is None:
             return show() is True
@@ -216,9 +217,9 @@ class PageReady:
         self.answered = True
         for asked in [asked for asked in self._waiting if asked <= number]:
             waiting = self._waiting.pop(asked)
-            waiting.get_loop().call_soon_threadsafe(_finish, waiting)
+            waiting.get_loop().call_soon_threadsafe(_finish_future, waiting)
 
 
-def _finish(waiting: asyncio.Future[None]) -> None:
+def _finish_future(waiting: asyncio.Future[None]) -> None:
     if not waiting.done():
         waiting.set_result(None)

@@ -1,4 +1,4 @@
-"""Parts of the view: cards, headings that explain their terms, tables. All text is escaped."""
+"""Parts of the dashboard: cards, headings that explain their terms, tables. All text is escaped."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from merge_bench.view.text import as_html, for_canvas, short, unbroken, visible
 WIDE = "stretch_width"
 
 
-def meaning(word: str) -> str:
-    """The definition of `word`, a term of the table of definitions or a heading that it explains."""
+def definition_of(word: str) -> str:
+    """The definition of `word`, a term in the table of definitions, or a heading that the table explains."""
     place = find(word)
     if place is None:
         raise KeyError(word)
     return definitions()[place].text.strip()
 
 
-def defined(word: str, term: str | None = None) -> str:
+def with_tip(word: str, term: str | None = None) -> str:
     """`word` as HTML; its definition, or that of `term`, is shown under the pointer and on keyboard focus."""
-    text = escape(meaning(term or word))
+    text = escape(definition_of(term or word))
     return (
         f'<span class="def" tabindex="0" aria-label="{escape(word)}: {text}">{escape(word)}'
         f'<span class="tip" aria-hidden="true">{text}</span></span>'
@@ -51,8 +51,8 @@ def html(content: str = "", **options: Any) -> pn.widgets.StaticText:
     )
 
 
-def nothing(what: str, command: str) -> str:
-    """What stands where a folder has no `what` yet: the command that makes one."""
+def nothing_yet(what: str, command: str) -> str:
+    """HTML that says that a folder has no `what` yet, such as a run, and which command makes one."""
     return (
         f"<p>This folder contains no {escape(what)} yet. Start one with "
         f"<code>python -m merge_bench {escape(command)}</code>; it appears here automatically.</p>"
@@ -60,13 +60,13 @@ def nothing(what: str, command: str) -> str:
 
 
 def heading(title: str, terms: Sequence[str] = ()) -> str:
-    """A heading, followed by the terms used below it, each with its definition."""
-    words = " · ".join(map(defined, terms))
+    """HTML of a heading, followed by the terms used below it, each with its definition."""
+    words = " · ".join(map(with_tip, terms))
     return f"<h2>{escape(title)}{f' <small>{words}</small>' if words else ''}</h2>"
 
 
 def card(title: str, terms: Sequence[str], *body: Any, width: int | None = 560) -> pn.Column:
-    """A framed part of a tab, `width` pixels wide or more beside others; None: the only one in its row."""
+    """A framed part of a tab, at least `width` pixels wide; None: as wide as its row, which it has alone."""
     # Styles, because a row adds up its parts' widths.
     styles = {"flex": "none" if width is None else f"1 1 {width}px", "min-width": "300px"}
     head = html(heading(title, terms), min_height=24, margin=(0, 0, 4, 0), styles={"z-index": "5"})
@@ -74,7 +74,7 @@ def card(title: str, terms: Sequence[str], *body: Any, width: int | None = 560) 
 
 
 def cards(*parts: Any) -> pn.Row:
-    """Cards side by side as far as there is room."""
+    """A row of cards, side by side as far as there is room."""
     return side_by_side(*parts, sizing_mode=WIDE, margin=0)
 
 
@@ -83,29 +83,29 @@ def side_by_side(*parts: Any, **options: Any) -> pn.Row:
     return pn.Row(*parts, styles={"flex-wrap": "wrap", "align-items": "flex-end"}, **options)
 
 
-def complaints(problems: Iterable[str]) -> str:
-    """What went wrong, as HTML."""
+def problem_lines(problems: Iterable[str]) -> str:
+    """Sentences about what went wrong, as HTML, each in a line."""
     return "".join(f'<p class="bad">{as_html(each)}</p>' for each in problems)
 
 
-def caution(found: Caution, *, of: str = "") -> str:
-    """A warning of the command with its remedy, as HTML; `of`: the config that it is about."""
-    remedy = f" → {unbroken(as_html(found.remedy))}" if found.remedy else ""
-    about = f"{as_html(of)}: " if of else ""
-    return f'<p>{about}<b class="bad">{as_html(found.code)}</b>: {as_html(found.message)}{remedy}</p>'
+def caution_line(caution: Caution, *, config: str = "") -> str:
+    """A warning with its remedy, as HTML; `config`: the config that the warning is about."""
+    remedy = f" → {unbroken(as_html(caution.remedy))}" if caution.remedy else ""
+    about = f"{as_html(config)}: " if config else ""
+    return f'<p>{about}<b class="bad">{as_html(caution.code)}</b>: {as_html(caution.message)}{remedy}</p>'
 
 
 def select_several(label: str, options: Any, **settings: Any) -> pn.widgets.MultiSelect:
-    """A list to choose several from."""
+    """A list of which several entries can be chosen."""
     return pn.widgets.MultiSelect(label=label, options=options, stylesheets=[style_sheets.CONTROLS], **settings)
 
 
 def select(label: str, options: Any, **settings: Any) -> pn.widgets.Select:
-    """A list to choose from."""
+    """A list of which one entry can be chosen."""
     return pn.widgets.Select(label=label, options=options, stylesheets=[style_sheets.CONTROLS], **settings)
 
 
-def choice(options: Sequence[str]) -> pn.widgets.RadioButtonGroup:
+def radio_buttons(options: Sequence[str]) -> pn.widgets.RadioButtonGroup:
     """Buttons of which one is chosen, at first the first."""
     return pn.widgets.RadioButtonGroup(options=list(options), value=options[0], stylesheets=[style_sheets.CONTROLS])
 
@@ -116,15 +116,15 @@ def select_published(label: str, kind: str, width: int) -> pn.widgets.MultiSelec
     return select_several(label, offered, size=len(offered), width=width)
 
 
-def offer(widget: pn.widgets.Select, options: Mapping[str, str], default: str) -> None:
-    """Change what can be chosen; the choice stays the same if it is still offered."""
+def change_options(widget: pn.widgets.Select, options: Mapping[str, str], default: str) -> None:
+    """Change what can be chosen in a list; the choice stays if it is among `options`, else it becomes `default`."""
     if options != widget.options:
         kept = widget.value in options.values()
         widget.param.update(options=options, value=widget.value if kept else default)
 
 
 def figure_pane(figure: Any) -> pn.pane.Bokeh:
-    """A figure as a part of a card. Its colours come from the style sheet."""
+    """A Bokeh figure as a part of a card. Its colours come from the style sheet."""
     return pn.pane.Bokeh(figure, sizing_mode=WIDE, margin=0)
 
 
@@ -138,7 +138,7 @@ def chart_card(chart: Chart, words: Sequence[str] = ()) -> pn.Column:
 
 
 def chart_cards(charts: Iterable[Chart], words: Sequence[str] = ()) -> pn.Row:
-    """Charts side by side as far as there is room."""
+    """A row of charts as cards, side by side as far as there is room."""
     return cards(*(chart_card(chart, words) for chart in charts))
 
 
@@ -151,10 +151,10 @@ def table(
     shows its whole text. The last column takes the room that is left; in a narrow window the table scrolls by itself.
     Not `fit_columns` with columns that are hidden there: they stay hidden when there is room again.
     """
-    known = {column: column for column in frame.columns if find(column) is not None} | dict(terms or {})
+    defined = {column: column for column in frame.columns if find(column) is not None} | dict(terms or {})
     texts = [column for column in frame.columns if not pd.api.types.is_numeric_dtype(frame[column])]
     formats: dict[str, Any] = {
-        str(column): NumberFormatter(format=_format(frame[column]), nan_format="")
+        str(column): NumberFormatter(format=_number_format(frame[column]), nan_format="")
         for column, kind in frame.dtypes.items()
         if pd.api.types.is_numeric_dtype(kind)
     }
@@ -162,15 +162,15 @@ def table(
     settings = {
         "show_index": False, "disabled": True, "theme": "simple", "layout": "fit_data_stretch", "height": height,
         "sizing_mode": WIDE, "margin": 0, "stylesheets": [style_sheets.TABLE],
-        "header_tooltips": {column: meaning(term) for column, term in known.items()}, "selectable": False,
+        "header_tooltips": {column: definition_of(term) for column, term in defined.items()}, "selectable": False,
         "configuration": {"columnDefaults": {"sorterParams": {"alignEmptyValues": "bottom"}, "tooltip": True}},
         "formatters": formats, "text_align": dict.fromkeys(texts, "left"),
     }  # fmt: skip
     return pn.widgets.Tabulator(frame, **settings | options)
 
 
-def _format(numbers: pd.Series[Any]) -> str:
-    """Whole numbers as such; others with so many decimals that the smallest has two figures: 3 to 9."""
+def _number_format(numbers: pd.Series[Any]) -> str:
+    """The format of a column: whole numbers as such, others with 3 to 9 decimals: two digits of the smallest."""
     if pd.api.types.is_integer_dtype(numbers.dtype):
         return "0,0"
     sizes = [abs(number) for number in numbers if number and math.isfinite(number)]
@@ -189,22 +189,22 @@ def frame_of(
     return pd.DataFrame(cells).astype(kinds)
 
 
-def listed(rows: Iterable[Sequence[str]], header: Sequence[str] = ()) -> str:
+def row_table(rows: Iterable[Sequence[str]], header: Sequence[str] = ()) -> str:
     """A small table as HTML; cells are HTML already."""
     cells = ["".join(f"<td>{cell}</td>" for cell in row) for row in rows]
     cells[:0] = ["".join(f'<th scope="col">{cell}</th>' for cell in header)] if header else []
     return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
 
 
-def columns_of(columns: Sequence[Column]) -> str:
+def column_table(columns: Sequence[Column]) -> str:
     """Columns of a report as HTML, without those that are empty; headings show their definitions, if any."""
     kept = [column for column in columns if any(column.cells)]
     heads = [column.heading.replace("\n", " ") for column in kept]
     rows = zip(*(map(as_html, column.cells) for column in kept), strict=True)
-    return listed(list(rows), [as_html(head) if find(head) is None else defined(head) for head in heads])
+    return row_table(list(rows), [as_html(head) if find(head) is None else with_tip(head) for head in heads])
 
 
-def progress(share: float | None, *parts: str) -> str:
+def progress_line(share: float | None, *parts: str) -> str:
     """A line of `parts`, which are HTML; before them a bar and the share in %, if it is known."""
     bar = [] if share is None else [
         f'<progress value="{share:.4f}" max="1" aria-label="Progress"></progress> {share:.0%}'
@@ -212,20 +212,20 @@ def progress(share: float | None, *parts: str) -> str:
     return f"<p>{' · '.join(filter(None, [*bar, *parts]))}</p>"
 
 
-def stage(progress: Progress) -> str:
-    """What a tuning does now; nothing of other campaigns."""
+def stage_line(progress: Progress) -> str:
+    """What a tuning does now, as HTML; empty for other campaigns."""
     if progress.stage is None:
         return ""
     return f"<p>Now {as_html(progress.stage.doing)}; {as_html(progress.doing)}.</p>"
 
 
-def log(text: str, label: str) -> str:
-    """The end of a log as HTML; line by line, so that newlines stay."""
+def log_box(text: str, label: str) -> str:
+    """The end of a log as HTML, with its line breaks, in a box that scrolls."""
     lines = "\n".join(map(as_html, text.split("\n")))
     return f'<div class="scroll log" tabindex="0" role="log" aria-label="{label}"><pre>{lines}</pre></div>'
 
 
 def tile(name: str, value: str, kind: str = "") -> str:
-    """A value with its name above it; `kind`: ``good`` or ``bad``."""
+    """HTML of a value with its name above it; `kind`: its class, ``good`` or ``bad``."""
     shown = f'<b class="{kind}" title="{as_html(value)}">{as_html(short(value, 40))}</b>'
-    return f'<span class="tile">{defined(name) if find(name) else as_html(name)}{shown}</span>'
+    return f'<span class="tile">{with_tip(name) if find(name) else as_html(name)}{shown}</span>'

@@ -17,21 +17,21 @@ from merge_bench.view.titles import size_of, tunes
 
 
 def conclusion_of(campaign: Campaign, documents: Sequence[RunDocument]) -> str:
-    """The conclusion of a campaign that has ended, without its warnings, which the tab lists."""
+    """HTML of the conclusion of a campaign that has ended, without its warnings, which the Live tab lists."""
     page = Page()
     if tunes(campaign):
-        step, asked = after_recorded_tuning(campaign).here(), campaign.plans[0].tune
+        step, tuning = after_recorded_tuning(campaign).here(), campaign.plans[0].tune
         sizes = [size_of(campaign, plan) for plan in range(len(campaign.plans))]
-        metric = (asked and asked.metric) or "throughput"
+        metric = (tuning and tuning.metric) or "throughput"
         write_outcome(page, recorded_result_of(campaign), sizes, metric, step.note)
         page.next_step(step.command, step.does)
     elif documents:
         warnings = {caution for one in documents for caution in one.warnings}
         conclude(page, campaign, documents, str(campaign.records), above=warnings)
-    return "".join(map(_html, page.blocks))
+    return "".join(map(_block_html, page.blocks))
 
 
-def _html(block: Block) -> str:
+def _block_html(block: Block) -> str:
     match block:
         case Heading(text):
             return f"<h2>{as_html(text)}</h2>"
@@ -42,10 +42,10 @@ def _html(block: Block) -> str:
             return f"<p{mark}>{unbroken(as_html(text))}</p>"
         case NamedValues():
             rows = [(name, f"{value}  {mark}" if mark else value) for name, value, mark in block.marked]
-            return ui.listed([(as_html(name), as_html(value)) for name, value in rows])
+            return ui.row_table([(as_html(name), as_html(value)) for name, value in rows])
         case Table(mark=mark):
             marks = [Column("", [mark] * len(block.rows))] if mark else []
-            return ui.columns_of([*block.columns, *marks])
+            return ui.column_table([*block.columns, *marks])
         case NextCommand(command, does):
             return f"<p>Next: <code>{unbroken(as_html(command))}</code> ({as_html(does)})</p>"
     return ""

@@ -20,13 +20,13 @@ from merge_bench.history.text import finding_sentence, sentence, title, waiting,
 from merge_bench.records.results_folder import YOURS, Entry
 from merge_bench.view.text import as_html, capitalized, unbroken
 
-NOTHING = ui.nothing("merge", "run --chunk 1e6")
-_MOST_SHIFTS, _RECENT = 20, 100
+NOTHING = ui.nothing_yet("merge", "run --chunk 1e6")
+_MOST_SHIFTS, _RECENT_RESULTS = 20, 100
 
 
 @dataclass(frozen=True)
 class Content:
-    """What the tab shows: the series by their titles, and the history of one; `problem`: why there is none."""
+    """What the tab shows: names of series by title, the history of one, or the `problem`, why there is none."""
 
     options: Mapping[str, str] = field(default_factory=dict)
     document: HistoryDocument | None = None
@@ -34,19 +34,19 @@ class Content:
 
 
 def content_of(results: Path, chosen: str, metric: str) -> Content:
-    """The history of the `chosen` series of `results`; of the one with the newest result if there is no such series."""
+    """The history of the series named `chosen` in `results`; if there is none, of that with the newest result."""
     index = HistoryIndex([results] if results.exists() else [])
-    known = index.series()
-    options = {title(each, known): str(each) for each in known}
-    series = next((each for each in known if str(each) == chosen), known[0] if known else {})
-    found = document_of(index, [series], metric)
-    if found.series:
-        return Content(options, found)
-    return Content(options, problem=f"No result of this series has a value of {metric}." if known else "")
+    all_series = index.series()
+    options = {title(each, all_series): str(each) for each in all_series}
+    series = next((each for each in all_series if str(each) == chosen), all_series[0] if all_series else {})
+    document = document_of(index, [series], metric)
+    if document.series:
+        return Content(options, document)
+    return Content(options, problem=f"No result of this series has a value of {metric}." if all_series else "")
 
 
 class HistoryView:
-    """The tab. At first it shows the series with the newest result. `compare`: shows results of these names."""
+    """The History tab. At first it shows the series with the newest result. `compare`: shows results of these names."""
 
     def __init__(
         self, results: Path, entries: Callable[[], Sequence[Entry]], compare: Callable[[Sequence[str]], object]
@@ -64,19 +64,19 @@ class HistoryView:
     def refresh(self) -> Content:
         """Read the chosen series, if a result has ended since, or another choice was made; in a thread."""
         ended = (entry.id for entry in self._entries() if entry.origin == YOURS and entry.ended is not None)
-        return self._contents(self.choice.value, self.metric.value, tuple(islice(ended, _RECENT)))
+        return self._contents(self.choice.value, self.metric.value, tuple(islice(ended, _RECENT_RESULTS)))
 
     def show(self, content: Content) -> bool:
         """Show what `refresh` returned, under the document's lock; returns whether anything was new."""
         if content == self._shown:
             return False
         self._shown = content
-        ui.offer(self.choice, content.options or {"none yet": ""}, next(iter(content.options.values()), ""))
-        problem = ui.complaints([content.problem]) if content.problem else NOTHING
-        self.parts.objects = self._parts(content.document) if content.document else [ui.html(problem)]
+        ui.change_options(self.choice, content.options or {"none yet": ""}, next(iter(content.options.values()), ""))
+        problem = ui.problem_lines([content.problem]) if content.problem else NOTHING
+        self.parts.objects = self._make_parts(content.document) if content.document else [ui.html(problem)]
         return True
 
-    def _parts(self, document: HistoryDocument) -> list[Any]:
+    def _make_parts(self, document: HistoryDocument) -> list[Any]:
         (series,) = document.series
         conclusion = unbroken(as_html(capitalized(sentence(document, series)))).replace(" %", "&nbsp;%")
         notes = "".join(f"<p>{as_html(note)}</p>" for note in document.notes)
@@ -84,9 +84,9 @@ class HistoryView:
         for shift in reversed(series.shifts[-_MOST_SHIFTS:]):
             before, after = (Path(series.results[at].path).name for at in (shift.result - 1, shift.result))
             differs = shift.differs or ["nothing in the records differs from the result before"]
-            found = "".join(f"<li>{as_html(each)}</li>" for each in differs)
+            items = "".join(f"<li>{as_html(each)}</li>" for each in differs)
             head = f"<b>{as_html(what(series, series.shifts, shift))}</b> at {as_html(after)}"
-            text = f'<p class="{"" if shift.better else "bad"}">{head}</p><ul>{found}</ul>'
+            text = f'<p class="{"" if shift.better else "bad"}">{head}</p><ul>{items}</ul>'
             button = pn.widgets.Button(label="Compare with the result before", width=230)
             button.on_click(lambda _, names=(before, after): self._compare(names))
             shifts.append(ui.side_by_side(ui.html(text, min_width=300), button, sizing_mode=ui.WIDE))

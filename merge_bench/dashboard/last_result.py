@@ -14,10 +14,10 @@ Result = TypeVar("Result")
 
 
 class LastResult(Generic[*Arguments, Result]):
-    """The result of `make` for the last arguments; if `make` raises, that of `failed` for the reason, a sentence."""
+    """Keeps what `make` returns for the last arguments; if it raises, what `make_failed` returns for the reason."""
 
-    def __init__(self, make: Callable[[*Arguments], Result], failed: Callable[[str], Result]) -> None:
-        self._make, self._failed = make, failed
+    def __init__(self, make: Callable[[*Arguments], Result], make_failed: Callable[[str], Result]) -> None:
+        self._make, self._make_failed = make, make_failed
         self._last: tuple[tuple[*Arguments], Result] | None = None
 
     def __call__(self, *arguments: *Arguments) -> Result:
@@ -30,7 +30,7 @@ class LastResult(Generic[*Arguments, Result]):
         try:
             return self._make(*arguments)
         except MergeBenchError as reason:
-            return self._failed(str(reason))
+            return self._make_failed(str(reason))
         except Exception as error:
             _LOG.warning("a result cannot be shown", exc_info=True)
-            return self._failed(f"Cannot show this result: {type(error).__name__}: {error}")
+            return self._make_failed(f"Cannot show this result: {type(error).__name__}: {error}")

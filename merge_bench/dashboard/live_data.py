@@ -68,12 +68,12 @@ NO_PAIRS = merge.pair_map({}, {"lanes": {}}, {})
 class LiveState:
     """The state of a campaign without its points, and that of its newest launch with workers.
 
-    `workers`: over the last iterations; `lacking`: why those without a bandwidth have none, by rank; `pairs`: a map, or
-    for few workers `rates`, a table in GiB/s; `memory`: of the last launch that recorded it; `limit`: bytes per second;
-    `doubt`: what the command says of a limit that was exceeded; `dask`: the address of Dask's own dashboard, while
-    there is one; `source`: result, host, date and UCX; `running`: whether it goes on; `fatal`: why it ended without
-    success; `conclusion`: what the terminal prints at the end, as HTML, once it has ended; `figures`: then, of its
-    fastest config, by name.
+    `workers`: over the last iterations; `lacking`: why those without a bandwidth have none, by rank; `pairs`: a map of
+    rates between workers, or for few workers `rates`, a table in GiB/s; `memory`: of the last launch that recorded it;
+    `limit`: of the link, bytes per second; `doubt`: a warning that the limit was exceeded; `dask`: the address of
+    Dask's own dashboard, if it has one; `source`: result, host, date and UCX; `running`: whether the campaign goes on;
+    `fatal`: why it ended without success; `conclusion`: what the terminal prints at the end, as HTML, and `figures` of
+    the fastest config, by name: once the campaign has ended.
     """
 
     progress: Progress
@@ -100,31 +100,31 @@ class LiveState:
 class Points:
     """The timed iterations of a campaign, collected as its records come in."""
 
-    found: list[Point] = field(default_factory=list)
+    timed: list[Point] = field(default_factory=list)
     _launches: dict[int, s.LaunchLine] = field(default_factory=dict)
     _head: s.CampaignLine | None = None
     _names: dict[tuple[str, int], str] = field(default_factory=dict)
     _looks: dict[str, int] = field(default_factory=dict)
 
     def add(self, records: Sequence[s.Record]) -> list[Point]:
-        """The points of `records`, which are new."""
-        before = len(self.found)
+        """Add the timed iterations in new `records`, and return them."""
+        before = len(self.timed)
         for record in records:
             if isinstance(record, s.CampaignLine):
                 self._head = record
             elif isinstance(record, s.LaunchLine):
                 self._launches[record.launch] = record
-                self._place(record.config, record.plan)
+                self._assign_look(record.config, record.plan)
             elif isinstance(record, s.FailureLine) and record.config is not None and record.plan is not None:
-                self._place(record.config, record.plan)
+                self._assign_look(record.config, record.plan)
             elif isinstance(record, s.IterationLine) and not record.warmup and record.launch in self._launches:
-                self.found.append(self._point(self._launches[record.launch], record))
-        return self.found[before:]
+                self.timed.append(self._make_point(self._launches[record.launch], record))
+        return self.timed[before:]
 
-    def _place(self, config: str, plan: int) -> None:
-        """Give a run the name and the look that it has in reports, at its first launch.
+    def _assign_look(self, config: str, plan: int) -> None:
+        """Give a run, at its first launch, the name and the look that it has in reports.
 
-        Those that were planned come first, so that no look changes when a campaign grows.
+        Planned runs come first, so that no look changes when a campaign grows.
         """
         if (config, plan) not in self._names and self._head is not None:
             self._names = {**planned_labels(self._head), **self._names}
@@ -132,33 +132,33 @@ class Points:
             self._looks = {name: look for look, name in enumerate(dict.fromkeys(self._names.values()))}
 
     def bandwidth(self, launch: int) -> float | None:
-        """Bytes per second of a launch so far, as in reports: the median of its iterations."""
-        return aggregate.median_or_none(point.bandwidth for point in self.found if point.launch == launch)
+        """The bandwidth of a launch so far, in bytes per second: the median of its iterations, as in reports."""
+        return aggregate.median_or_none(point.bandwidth for point in self.timed if point.launch == launch)
 
-    def _point(self, launch: s.LaunchLine, line: s.IterationLine) -> Point:
+    def _make_point(self, launch: s.LaunchLine, line: s.IterationLine) -> Point:
         imported = line.imported.throughput_bytes_per_second if line.imported else None
         through = imported or metrics.throughput(launch.data_bytes, line.wall_seconds)
         name = self._names[launch.config, launch.plan]
         return Point(
-            number=len(self.found) + 1, launch=line.launch, index=line.index, config=name,
+            number=len(self.timed) + 1, launch=line.launch, index=line.index, config=name,
             look=self._looks[name], wall_seconds=line.wall_seconds, throughput=through,
             bandwidth=metrics.iteration_bandwidth(line),
         )  # fmt: skip
 
 
 def live_state(campaign: Campaign, *, running: bool = True) -> LiveState:
-    """The state of `campaign`; `running`: whether a process of this machine writes it."""
+    """The state of `campaign`; `running`: whether a process of this machine writes its records."""
     running = running and campaign.end is None  # the process that wrote the end may not have ended yet
     launch = next((each for each in reversed(campaign.launches) if each.line is not None), None)
     progress = progress_of(campaign, running=running)
     documents = [] if running or campaign.probe is not None else runs_of(summarize(campaign))
-    notes = _notes(campaign, documents)
+    notes = _notes_of(campaign, documents)
     conclusion = LastResult(conclusion_of, as_html)(campaign, documents) if documents else ""
-    ended_by = () if conclusion else fatal(campaign, running=running)
-    notes = tuple(_only_where(note) if as_html(note.message) in conclusion else note for note in notes)
+    ended_by = () if conclusion else failure_sentences(campaign, running=running)
+    notes = tuple(_without_message(note) if as_html(note.message) in conclusion else note for note in notes)
     if launch is None or launch.line is None:
         return LiveState(progress, notes=notes, running=running, fatal=ended_by, conclusion=conclusion)
-    pairs, rates = _pairs(launch)
+    pairs, rates = _pair_rates(launch)
     recent = replace(launch, iterations=launch.timed[-RECENT:])
     workers = aggregate.worker_figures([recent])
     return LiveState(
@@ -171,20 +171,20 @@ def live_state(campaign: Campaign, *, running: bool = True) -> LiveState:
         rates=rates,
         memory=next((each.memory for each in reversed(campaign.launches) if each.memory is not None), None),
         notes=notes,
-        checks=_checks(campaign, running=running),
+        checks=_checks_text(campaign, running=running),
         limit=aggregate.link_limit([launch]),
-        doubt=_doubt(campaign, launch),
+        doubt=_limit_caution(campaign, launch),
         dask=launch.line.cluster.dashboard if running and launch is campaign.launches[-1] else None,
         source=source_of([campaign]),
         running=running,
         fatal=ended_by,
         conclusion=conclusion,
-        figures=_figures(campaign, documents),
+        figures=_fastest_figures(campaign, documents),
     )
 
 
-def _figures(campaign: Campaign, documents: Sequence[RunDocument]) -> dict[str, str]:
-    """Of the fastest run, which is named if there are several."""
+def _fastest_figures(campaign: Campaign, documents: Sequence[RunDocument]) -> dict[str, str]:
+    """Figures of the fastest run of a campaign, as texts by name; with its config if there are several runs."""
     labelled = zip(campaign.labels, documents, strict=False)
     measured = [(label, one) for label, one in labelled if one.wall_seconds.median is not None]
     if tunes(campaign) or not measured:
@@ -201,20 +201,20 @@ def _figures(campaign: Campaign, documents: Sequence[RunDocument]) -> dict[str, 
     return {name: value for name, value in figures.items() if value}
 
 
-def _only_where(note: Note) -> Note:
-    """A failure whose reason the conclusion has: where it was, beside the logs to read."""
+def _without_message(note: Note) -> Note:
+    """A failure without its reason, which the conclusion has: where it was, and the logs to read."""
     return replace(note, message=note.where, where=None) if note.kind == FAILED and note.where else note
 
 
-def _doubt(campaign: Campaign, launch: Launch) -> Caution | None:
-    """What the command says of the run of `launch`, over all of its launches so far."""
+def _limit_caution(campaign: Campaign, launch: Launch) -> Caution | None:
+    """The warning that the run of `launch` exceeded the limit of the link, over all launches so far; or None."""
     run = next((run for run in campaign.runs if any(each is launch for each in run.launches)), None)
     launches = [each for each in aggregate.complete_launches(run) if each.link is not None] if run is not None else []
     return next(diagnostics.limit_exceeded(launches), None)
 
 
-def _pairs(launch: Launch) -> tuple[Chart, tuple[Column, ...]]:
-    """Rates from each rank to each other in the last iteration, as a map, or for few workers as a table."""
+def _pair_rates(launch: Launch) -> tuple[Chart, tuple[Column, ...]]:
+    """Rates from each rank to each other in the last iteration: a map, and for few workers a table instead."""
     last = next((each for each in reversed(launch.iterations) if each.pairs), None)
     lanes = {(each.from_rank, each.to_rank): each for each in launch.lanes.pairs} if launch.lanes else {}
     traffic = {(pair.from_rank, pair.to_rank): (pair.bytes, pair.seconds) for pair in last.pairs} if last else {}
@@ -227,10 +227,10 @@ def _pairs(launch: Launch) -> tuple[Chart, tuple[Column, ...]]:
     return chart, tuple(by_pair(rates)) if rates and chart.empty else ()
 
 
-def _notes(campaign: Campaign, documents: Sequence[RunDocument]) -> tuple[Note, ...]:
-    """Failures, and warnings: those in the records, and once it has ended all that the command printed."""
+def _notes_of(campaign: Campaign, documents: Sequence[RunDocument]) -> tuple[Note, ...]:
+    """Failures and warnings in the records of a campaign, and once it has ended, warnings that the command printed."""
     parts: tuple[Campaign | Launch, ...] = (campaign, *campaign.launches)
-    notes = failures(campaign)
+    notes = failure_notes(campaign)
     notes += [Note(WARNING, each.message, each.remedy) for part in parts for each in part.warnings]
     notes += [Note(WARNING, each.message, each.remedy) for document in documents for each in document.warnings]
     unique = list(dict.fromkeys(notes))
@@ -238,28 +238,29 @@ def _notes(campaign: Campaign, documents: Sequence[RunDocument]) -> tuple[Note, 
     return tuple(unique[:MOST_NOTES]) + ((Note(WARNING, f"and {more} more"),) if more > 0 else ())
 
 
-def failures(campaign: Campaign) -> list[Note]:
-    """What failed, where, and the logs to read."""
-    found = [*campaign.failures, *(failure for launch in campaign.launches for failure in launch.failures)]
-    logs = [logs_of(each, campaign) for each in found]
+def failure_notes(campaign: Campaign) -> list[Note]:
+    """A note for each failure of a campaign: what failed, where, and the logs to read."""
+    lines = [*campaign.failures, *(failure for launch in campaign.launches for failure in launch.failures)]
+    logs = [logs_of(each, campaign) for each in lines]
     return [
         Note(FAILED, each.message, f"read {path}" if path else None, place_of(each, campaign) or None)
-        for each, path in zip(found, logs, strict=True)
+        for each, path in zip(lines, logs, strict=True)
     ]
 
 
-def fatal(campaign: Campaign, *, running: bool) -> tuple[str, ...]:
-    """Why it ended without success, as sentences; `running`: it has not ended."""
+def failure_sentences(campaign: Campaign, *, running: bool) -> tuple[str, ...]:
+    """Sentences on why a campaign ended without success; none if it goes on (`running`) or succeeded."""
     if running or (campaign.end is not None and campaign.end.status == 0):
         return ()
-    found = [
+    sentences = [
         note.message + (f" ({note.where})" if note.where else "") + (f"; {note.remedy}" if note.remedy else "")
-        for note in failures(campaign)
+        for note in failure_notes(campaign)
     ]
-    return (*found[:MOST_FATAL], *([f"{len(found) - MOST_FATAL} more failures"] if len(found) > MOST_FATAL else []))
+    more = len(sentences) - MOST_FATAL
+    return (*sentences[:MOST_FATAL], *([f"{more} more failures"] if more > 0 else []))
 
 
-def _checks(campaign: Campaign, *, running: bool) -> str:
+def _checks_text(campaign: Campaign, *, running: bool) -> str:
     checks = [check for launch in campaign.launches for check in launch.verifications]
     wrong = sum(not check.ok for check in checks)
     if wrong:

@@ -24,7 +24,7 @@ from merge_bench.view.plot.marks import Chart
 from merge_bench.view.titles import offered
 
 MOST_ROWS = 20_000
-NOTHING = ui.nothing("network measurement", "probe p2p")
+NOTHING = ui.nothing_yet("network measurement", "probe p2p")
 UNCHOSEN = '<p class="soft">No campaign is selected, or the selected ones contain no measurements.</p>'
 _MOST_LISTED = 200
 _WIDTHS = {"Config": 100, "Test": 80, "Placement": 120, "Message size (B)": 105, "What": 180, "Median": 90,
@@ -33,7 +33,7 @@ _WIDTHS = {"Config": 100, "Test": 80, "Placement": 120, "Message size (B)": 105,
 
 @dataclass(frozen=True)
 class Content:
-    """What the tab shows: charts, the table of rows, and why something is missing."""
+    """What the tab shows: charts, the table of measured rows, and sentences on what is missing."""
 
     charts: tuple[Chart, ...] = ()
     frame: pd.DataFrame | None = None
@@ -41,7 +41,7 @@ class Content:
 
 
 def content_of(loaded: Sequence[Loaded], datasets: Sequence[str]) -> Content:
-    """The rows of `loaded` and of published `datasets`, in the same chart if they measure the same."""
+    """What to show of `loaded` campaigns and published `datasets`; rows that measure the same share a chart."""
     problems = [one.problem for one in loaded if one.problem]
     campaigns = [one.campaign for one in loaded if one.campaign is not None]
     measured: list[tuple[Campaign, Row]] = []
@@ -56,11 +56,11 @@ def content_of(loaded: Sequence[Loaded], datasets: Sequence[str]) -> Content:
         measured = measured[:MOST_ROWS]
         others = others[: MOST_ROWS - len(measured)]
     rows = [*(row for _, row in measured), *others]
-    return Content(panels_of_results(measured, others), _frame(rows), tuple(problems))
+    return Content(panels_of_results(measured, others), _row_table(rows), tuple(problems))
 
 
-def _frame(rows: Sequence[Row]) -> pd.DataFrame:
-    """What each row measures, in the unit that people read it in."""
+def _row_table(rows: Sequence[Row]) -> pd.DataFrame:
+    """The table of measured rows, each in the unit that people read it in."""
     values = [(measure_of(row), spread(row)) for row in rows]  # as the charts show them
     columns: dict[str, list[Any]] = {
         "Config": [row.config for row in rows],
@@ -80,7 +80,7 @@ def _frame(rows: Sequence[Row]) -> pd.DataFrame:
 
 
 class NetworkView:
-    """The tab. At first it shows the newest measurement; published ones only if they are chosen."""
+    """The Network tab. At first it shows the newest measurement; published ones only if they are chosen."""
 
     def __init__(self, entries: Callable[[], Sequence[Entry]], cache: CampaignCache) -> None:
         self._entries = entries
@@ -119,11 +119,11 @@ class NetworkView:
         empty = "" if content.charts else UNCHOSEN if options else NOTHING
         if content is not self._shown or empty != self._empty:
             self._shown, self._empty = content, empty
-            self._problems.value = ui.complaints(content.problems)
-            self.parts.objects = [ui.html(empty)] if empty else _parts(content)
+            self._problems.value = ui.problem_lines(content.problems)
+            self.parts.objects = [ui.html(empty)] if empty else _make_parts(content)
 
 
-def _parts(content: Content) -> list[Any]:
+def _make_parts(content: Content) -> list[Any]:
     parts: list[Any] = [ui.chart_cards(content.charts)]
     if content.frame is not None and len(content.frame):
         parts.append(

@@ -15,12 +15,12 @@ from merge_bench.units import format_duration
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a campaign is; `left`: how long the rest takes, empty if it has ended, or that is not known yet.
+    """How far a campaign is; `left`: how long the rest takes, empty if the campaign has ended or that is not known.
 
-    `launches`: those that were completed; `failed`: those that failed, of which the share has what they measured.
+    `launches`, `failed`: how many launches were completed, and how many failed.
 
-    `share`: 0 to 1. What is planned is None for a tuning, which decides as it goes how much it measures; its share is
-    that of the budget's time until it ends. `doing`: of the last launch; `stage`: of a tuning that goes on.
+    `share`: how much is done, 0 to 1; of a tuning, which decides as it goes how much it measures, the share of its
+    budget's time, and what is planned is None. `doing`: what happens now; `stage`: of a tuning that goes on.
     """
 
     launches: int
@@ -37,7 +37,7 @@ class Progress:
 def progress_of(campaign: Campaign, *, running: bool = True) -> Progress:
     """How far `campaign` is, and how long the rest takes at the speed until now."""
     if any(run.plan.tune is not None for run in campaign.runs):
-        return _of_tuning(campaign, running=running)
+        return _tuning_progress(campaign, running=running)
     planned = sum(run.planned_launches for run in campaign.runs)
     shares = (
         1.0 if _completed(launch) else len(launch.timed) / max(run.plan.iterations or 0, 1)
@@ -50,20 +50,20 @@ def progress_of(campaign: Campaign, *, running: bool = True) -> Progress:
         launches=sum(min(sum(map(_completed, run.launches)), run.planned_launches) for run in campaign.runs),
         planned_launches=planned,
         iterations=sum(len(launch.timed) for run in campaign.runs for launch in run.launches),
-        planned_iterations=sum(run.planned_launches * _iterations(run.plan) for run in campaign.runs),
+        planned_iterations=sum(run.planned_launches * _iterations_per_launch(run.plan) for run in campaign.runs),
         share=1.0 if done else min(sum(shares) / max(planned, 1), 0.99),
         left="" if seconds is None else f"{format_duration(seconds)} left",
-        doing=_doing(campaign, running=running),
-        failed=_failed(campaign),
+        doing=_current_step(campaign, running=running),
+        failed=_count_failed(campaign),
     )
 
 
-def _iterations(plan: RecordedPlan) -> int:
-    """Of a launch; those of a network measurement are not recorded one by one."""
+def _iterations_per_launch(plan: RecordedPlan) -> int:
+    """Planned iterations of a launch that are recorded one by one: none of a network measurement."""
     return plan.iterations or 0 if plan.probe is None else 0
 
 
-def _of_tuning(campaign: Campaign, *, running: bool) -> Progress:
+def _tuning_progress(campaign: Campaign, *, running: bool) -> Progress:
     stage = stage_of(campaign) if campaign.end is None and running else None
     return Progress(
         launches=sum(map(_completed, campaign.launches)),
@@ -72,59 +72,59 @@ def _of_tuning(campaign: Campaign, *, running: bool) -> Progress:
         planned_iterations=None,
         share=1.0 if campaign.end is not None else stage.share if stage is not None else None,
         left=stage.left if stage is not None else "",
-        doing=_doing(campaign, running=running),
+        doing=_current_step(campaign, running=running),
         stage=stage,
-        failed=_failed(campaign),
+        failed=_count_failed(campaign),
     )
 
 
 def seconds_left(campaign: Campaign) -> float | None:
-    """Each remaining launch takes as long as the median of its run, minus the time that the current one has run."""
-    known = [length for run in campaign.runs for length in _lengths(run.launches)]
+    """Seconds that the rest of a campaign takes, if each launch takes the median of its run; None if not known."""
+    measured = [length for run in campaign.runs for length in _launch_seconds(run.launches)]
     total = 0.0
     for run in campaign.runs:
         left = run.planned_launches - sum(map(finished, run.launches))
         if left <= 0:
             continue
-        current = next((each for each in run.launches if not _over(each) and each.line is not None), None)
-        lengths = _lengths(run.launches) or known
-        usual = median(lengths) if lengths else _estimate(current, run.plan)
+        current = next((each for each in run.launches if not _ended(each) and each.line is not None), None)
+        lengths = _launch_seconds(run.launches) or measured
+        usual = median(lengths) if lengths else _first_launch_seconds(current, run.plan)
         if usual is None:
             return None
         total += usual * left
         if current is not None and current.line is not None:
             last = current.iterations[-1] if current.iterations else current.line
-            total -= _age(current.line, last.time)
+            total -= _seconds_run(current.line, last.time)
     return max(total, 0.0)
 
 
-def _lengths(launches: Sequence[Launch]) -> list[float]:
-    """Seconds of each complete launch, from starting its processes to its end."""
-    return [_age(each.line, each.end.time) for each in launches if each.line and each.end and each.complete]
+def _launch_seconds(launches: Sequence[Launch]) -> list[float]:
+    """Seconds that each complete launch took, from starting its processes to its end."""
+    return [_seconds_run(each.line, each.end.time) for each in launches if each.line and each.end and each.complete]
 
 
-def _estimate(launch: Launch | None, plan: RecordedPlan) -> float | None:
-    """How long the first launch will take in total, from the iterations that it has made so far."""
+def _first_launch_seconds(launch: Launch | None, plan: RecordedPlan) -> float | None:
+    """Seconds that a first launch will take in total, estimated from its iterations so far; None if not known."""
     if launch is None or launch.line is None or len(launch.iterations) < 2:
         return None
     times = [line.time for line in launch.iterations]
-    each = (times[-1] - times[0]) / (len(times) - 1)  # the mean, because lines are written in bursts
-    return (launch.line.startup_seconds or 0.0) + each * max((plan.iterations or 0) + (plan.warmup or 0), len(times))
+    mean = (times[-1] - times[0]) / (len(times) - 1)  # not the median, because lines are written in bursts
+    return (launch.line.startup_seconds or 0.0) + mean * max((plan.iterations or 0) + (plan.warmup or 0), len(times))
 
 
-def _age(line: LaunchLine, until: float) -> float:
-    """Seconds from the start of a launch's processes until then, both on the driver's clock."""
+def _seconds_run(line: LaunchLine, until: float) -> float:
+    """Seconds from the start of a launch's processes to the time `until`, both on the driver's clock."""
     return until - line.time + (line.startup_seconds or 0.0)
 
 
-def _doing(campaign: Campaign, *, running: bool) -> str:
+def _current_step(campaign: Campaign, *, running: bool) -> str:
     last = campaign.launches[-1] if campaign.launches else None
     if campaign.end is not None:
         outside = any(failure.code == INTERRUPTED for failure in campaign.failures)  # of every launch
         if campaign.end.status and (outside or (last is not None and last.interrupted)):
             return "interrupted"
         return "finished successfully" if campaign.end.status == 0 else f"ended with status {campaign.end.status}"
-    where = "launching" if last is None or _over(last) or last.line is None else f"launch {last.index}: {_step(last)}"
+    where = "launching" if last is None or _ended(last) or last.line is None else f"launch {last.index}: {_step(last)}"
     return where if running else f"no end was recorded; last known step: {where}"
 
 
@@ -138,7 +138,7 @@ def _step(launch: Launch) -> str:
     return "warming up" if launch.iterations else "cluster is up"
 
 
-def _over(launch: Launch) -> bool:
+def _ended(launch: Launch) -> bool:
     return launch.end is not None or bool(launch.failures)
 
 
@@ -146,10 +146,10 @@ def _completed(launch: Launch) -> bool:
     return finished(launch) and not launch.failed
 
 
-def _failed(campaign: Campaign) -> int:
+def _count_failed(campaign: Campaign) -> int:
     return sum(finished(launch) and launch.failed for launch in campaign.launches)
 
 
 def finished(launch: Launch) -> bool:
-    """Whether it counts as made: an interrupted launch is made again."""
-    return _over(launch) and not launch.interrupted
+    """Whether a launch ended or failed, and counts as made; an interrupted one does not, as it is made again."""
+    return _ended(launch) and not launch.interrupted

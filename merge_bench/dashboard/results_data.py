@@ -37,7 +37,7 @@ _MOST_PROBLEMS = 4
 class Content:
     """What the tab shows of the chosen campaigns: figures by config, charts, verdicts, differences, notes, problems.
 
-    `unjudged`: why there is no verdict; `doubts`: what the command says of link limits that were exceeded, by config.
+    `unjudged`: why there is no verdict; `doubts`: configs with a warning that they exceeded the limit of the link.
     """
 
     figures: tuple[Column, ...] = ()
@@ -54,31 +54,31 @@ class Content:
 def campaign_table(
     entries: Sequence[Entry], figures: Callable[[Entry], Figures | None], *, gone: Collection[str] = ()
 ) -> pd.DataFrame:
-    """A row for each of `entries`, in their order; `gone`: ids of deleted campaigns."""
-    known = [figures(entry) or Figures() for entry in entries]
+    """A table with a row for each of `entries`, in their order; `gone`: ids of those that were deleted."""
+    all_figures = [figures(entry) or Figures() for entry in entries]
     columns: dict[str, list[Any]] = {
         "Started (UTC)": [f"{began:%Y-%m-%d %H:%M:%S}" if (began := moment(each.started)) else "" for each in entries],
         "Configs": [short(", ".join(entry.configs), 60) for entry in entries],
         "Kind": [entry.kind + f" ({entry.origin})" * (entry.origin != YOURS) for entry in entries],
-        "Problem": [_problem(entry, each) for entry, each in zip(entries, known, strict=True)],
-        "Throughput (GiB/s)": [each.throughput for each in known],
-        "Bandwidth (GiB/s)": [each.bandwidth for each in known],
+        "Problem": [_problem_text(entry, each) for entry, each in zip(entries, all_figures, strict=True)],
+        "Throughput (GiB/s)": [each.throughput for each in all_figures],
+        "Bandwidth (GiB/s)": [each.bandwidth for each in all_figures],
         "Status": [
             "deleted" if entry.id in gone else status_of(entry, each)
-            for entry, each in zip(entries, known, strict=True)
+            for entry, each in zip(entries, all_figures, strict=True)
         ],
-        "Fastest config": [short(each.fastest, 60) for each in known],
+        "Fastest config": [short(each.fastest, 60) for each in all_figures],
         "Folder": [entry.folder.name for entry in entries],
     }
     return frame_of(columns, numbers=("Throughput (GiB/s)", "Bandwidth (GiB/s)"))
 
 
 def content_of(loaded: Sequence[Loaded], *, metric: str, axis: str, datasets: Sequence[str]) -> Content:
-    """What to show of `loaded`, in `metric`; `datasets`: published results to show beside them."""
+    """What to show of `loaded` campaigns, in `metric`; `datasets`: published results to show beside them."""
     problems = tuple(one.problem for one in loaded if one.problem)
-    found = [one.campaign for one in loaded if one.campaign is not None]
-    campaigns = [campaign for campaign in found if campaign.probe is None]
-    probes = len(found) - len(campaigns)
+    readable = [one.campaign for one in loaded if one.campaign is not None]
+    campaigns = [campaign for campaign in readable if campaign.probe is None]
+    probes = len(readable) - len(campaigns)
     notes = [f"{plural(probes, 'network measurement')} selected; see the Network tab."] if probes else []
     if not campaigns:
         return Content(notes=tuple(notes), problems=problems)
@@ -93,7 +93,7 @@ def content_of(loaded: Sequence[Loaded], *, metric: str, axis: str, datasets: Se
         notes.append(f"No link limit was measured: {', '.join(dict.fromkeys(unlimited))}.")
     drawn = tuple(_charts(sources, metric, axis, cells))
     content = Content(
-        figures=tuple(_figures(sources)), charts=drawn, notes=tuple(notes), problems=problems,
+        figures=tuple(_figure_columns(sources)), charts=drawn, notes=tuple(notes), problems=problems,
         doubts=tuple(
             (source.label, caution)
             for source in sources
@@ -101,23 +101,23 @@ def content_of(loaded: Sequence[Loaded], *, metric: str, axis: str, datasets: Se
         ),
     )  # fmt: skip
     if len(sources) > 1:
-        content = _compared(content, campaigns, {source.name: source.look for source in sources}, metric.lower())
+        content = _add_comparison(content, campaigns, {source.name: source.look for source in sources}, metric.lower())
     return replace(content, charts=tuple(of_results(content.charts, campaigns)))
 
 
-def _figures(sources: Sequence[Source]) -> list[Column]:
-    """A row for each config and problem: medians over launches, in GiB/s."""
+def _figure_columns(sources: Sequence[Source]) -> list[Column]:
+    """The columns of a table with a row for each config and problem: medians over launches, in GiB/s."""
     problems = [(name, source) for name, found in by_problem(sources).items() for source in found]
     rates = {f"{metric.title} (GiB/s)": metric for metric in METRICS.values()}
 
-    def middle(source: Source, metric: merge.Metric) -> str:
+    def median_text(source: Source, metric: merge.Metric) -> str:
         rate = aggregate.run_median(aggregate.complete_launches(source.run), metric.value)
         return NULL if rate is None else gib(rate)
 
     return [
         Column("Config", [source.label for _, source in problems], text=True),
         *([Column("Problem", [name for name, _ in problems], text=True)] if len({n for n, _ in problems}) > 1 else []),
-        *(Column(title, [middle(source, metric) for _, source in problems]) for title, metric in rates.items()),
+        *(Column(title, [median_text(source, metric) for _, source in problems]) for title, metric in rates.items()),
         Column("Launches", [str(len(aggregate.complete_launches(source.run))) for _, source in problems]),
     ]
 
@@ -135,8 +135,8 @@ def _charts(sources: Sequence[Source], metric: str, axis: str, cells: Sequence[p
     return [chart for chart in charts if not chart.empty]
 
 
-def _compared(content: Content, campaigns: Sequence[Campaign], looks: Mapping[str, int], metric: str) -> Content:
-    """`content` with what differs, and with verdicts; why not, where `campaigns` cannot be compared."""
+def _add_comparison(content: Content, campaigns: Sequence[Campaign], looks: Mapping[str, int], metric: str) -> Content:
+    """`content` with differences and verdicts of `campaigns`, or with the reason why they cannot be compared."""
     try:
         document = compare(campaigns)
     except MergeBenchError as reason:
@@ -164,8 +164,8 @@ def _compared(content: Content, campaigns: Sequence[Campaign], looks: Mapping[st
     )
 
 
-def _problem(entry: Entry, known: Figures) -> str:
-    """Rows per chunk, or the tables by the names of their files, with keys and rows; workers and engine."""
+def _problem_text(entry: Entry, figures: Figures) -> str:
+    """What a campaign merged: rows per chunk, or the files of the tables with keys and rows; workers and engine."""
     merges = [plan for plan in entry.plans if plan.probe is None]
     engines = dict.fromkeys(plan.engine for plan in merges if plan.engine)
-    return ", ".join([measured_problem(merges, known.measured), *engines]) if merges else ""
+    return ", ".join([measured_problem(merges, figures.measured), *engines]) if merges else ""

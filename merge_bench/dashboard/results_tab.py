@@ -27,12 +27,12 @@ from merge_bench.records.results_folder import YOURS, Entry
 from merge_bench.report.campaign_figures import CampaignCache
 from merge_bench.view.text import as_html
 
-_PAGE = 10
+_PAGE_ROWS = 10
 MOST_LISTED = 3000
 PATIENCE_SECONDS = 5.0
 """After this, a table that has not reported that it is built is replaced by one with the new rows."""
 _TABLE_HEIGHT = 480
-NOTHING = ui.nothing("result", "run --chunk 1e6")
+NOTHING = ui.nothing_yet("result", "run --chunk 1e6")
 HINT = "Click a row to see the figures of its configs, or several rows to compare them; the oldest is the baseline."
 
 
@@ -51,7 +51,7 @@ class Update:
 
 
 class ResultsView:
-    """The tab. The first campaign by time is the baseline of a comparison.
+    """The Results tab. The first campaign by time is the baseline of a comparison.
 
     The table reports chosen rows by their places, and messages to and from it can cross. So a campaign keeps its place
     until the page is closed: new ones are added below, the browser sorts them, and only the page changes the choice.
@@ -63,16 +63,16 @@ class ResultsView:
 
     def __init__(self, entries: Callable[[], Sequence[Entry]], cache: CampaignCache) -> None:
         self._entries, self._cache = entries, cache
-        self._contents = LastResult(self._content, lambda problem: Content(problems=(problem,)))
+        self._contents = LastResult(self._chosen_content, lambda problem: Content(problems=(problem,)))
         self._last_content = Content()
         self._shown_content: Content | None = None
-        self._known = tuple(entries())
+        self._known_entries = tuple(entries())
         self._placed: tuple[Entry, ...] = ()
-        self._shown_rows = self._rows = self._read(self._known)
+        self._shown_rows = self._rows = self._renew_rows(self._known_entries)
         self.table = self._new_table([])
         self._table = pn.Column(self.table, sizing_mode=ui.WIDE, margin=0)
-        self.metric = ui.choice(list(METRICS))
-        self.axis = ui.choice([ABSOLUTE, OF_LINK])
+        self.metric = ui.radio_buttons(list(METRICS))
+        self.axis = ui.radio_buttons([ABSOLUTE, OF_LINK])
         self.datasets = ui.select_published("Published results to show as well", published.MERGE, width=420)
         self.parts = pn.Column(sizing_mode=ui.WIDE, min_height=300, margin=0)
         self._problems = ui.html()
@@ -92,22 +92,22 @@ class ResultsView:
 
     def choose(self, names: Sequence[str]) -> None:
         """Choose the campaigns in these folders and no others, however old they are."""
-        self._rows = self._read(tuple(self._entries()), names)
+        self._rows = self._renew_rows(tuple(self._entries()), names)
         places = [place for place, entry in enumerate(self._placed) if entry.folder.name in names]
         self._shown_rows, self.table.selection = self._rows, places
 
     def renew(self) -> None:
-        """Make a new table, as a browser does whenever the tab comes into the page; what is chosen stays."""
+        """Replace the table by a new one, as a browser does when the tab comes into the page; the choice stays."""
         self._shown_rows = self._rows
         self.table = self._new_table(self.table.selection)
         self._table.objects = [self.table]
 
     def _new_table(self, selection: Sequence[int]) -> Any:
-        self._built, self._made = False, time.monotonic()
+        self._built, self._made_at = False, time.monotonic()
         # A field under each heading of text filters the rows.
         texts = [name for name in self._shown_rows if not str(name).endswith("(GiB/s)")]
         filters = {name: {"type": "input", "func": "like", "placeholder": "contains"} for name in texts}
-        made = ui.table(
+        table = ui.table(
             self._shown_rows.copy(), height=_TABLE_HEIGHT, pagination="local",
             page_size=None, selectable="toggle", header_filters=filters, layout="fit_columns",
             stylesheets=[style_sheets.TABLE, style_sheets.WHOLE_TABLE],
@@ -121,36 +121,36 @@ class ResultsView:
         )  # fmt: skip
 
         def built(_: Any) -> None:
-            made.param.update(page_size=_PAGE, height=None)  # whatever the browser reported
-            self._built = self._built or made is self.table
+            table.param.update(page_size=_PAGE_ROWS, height=None)  # whatever the browser reported
+            self._built = self._built or table is self.table
 
-        made.param.watch(built, "page_size")
-        return made
+        table.param.watch(built, "page_size")
+        return table
 
     def refresh(self) -> Update:
-        """Read what is asked for, and a few campaigns whose figures the table lacks; in a thread."""
+        """Read the chosen campaigns, and a few whose figures the table lacks; in a thread."""
         entries = tuple(self._entries())
-        if self._cache.read_small(entries[:MOST_LISTED]) or entries != self._known:
-            rows, self._known = self._read(entries), entries
+        if self._cache.read_small(entries[:MOST_LISTED]) or entries != self._known_entries:
+            rows, self._known_entries = self._renew_rows(entries), entries
             self._rows = self._rows if rows.equals(self._rows) else rows
         current = {entry.id: entry for entry in entries}
         chosen = tuple(current[entry.id] for entry in self.chosen if entry.id in current)
         content = self._contents(chosen, self.metric.value, self.axis.value, tuple(self.datasets.value))
         if content is not self._last_content:
             self._last_content = content
-            self._known = ()  # because the figures of large campaigns may be known now
+            self._known_entries = ()  # because the figures of large campaigns may be known now
         return Update(self._rows, content, len(entries), any(entry.origin == YOURS for entry in entries))
 
-    def _read(self, entries: Sequence[Entry], names: Collection[str] = ()) -> pd.DataFrame:
-        """The table's rows: campaigns that are new get the next places, and those that are gone keep theirs."""
+    def _renew_rows(self, entries: Sequence[Entry], names: Collection[str] = ()) -> pd.DataFrame:
+        """Make the table's rows: new campaigns get the next places, deleted ones keep theirs."""
         current = {entry.id: entry for entry in entries}
-        known = {entry.id for entry in self._placed}
+        placed = {entry.id for entry in self._placed}
         listed = (entry for place, entry in enumerate(entries) if place < MOST_LISTED or entry.folder.name in names)
-        new = tuple(entry for entry in listed if entry.id not in known)
+        new = tuple(entry for entry in listed if entry.id not in placed)
         self._placed = (*(current.get(entry.id, entry) for entry in self._placed), *new)
-        return campaign_table(self._placed, self._cache.figures, gone=known - current.keys())
+        return campaign_table(self._placed, self._cache.figures, gone=placed - current.keys())
 
-    def _content(self, chosen: tuple[Entry, ...], metric: str, axis: str, datasets: tuple[str, ...]) -> Content:
+    def _chosen_content(self, chosen: tuple[Entry, ...], metric: str, axis: str, datasets: tuple[str, ...]) -> Content:
         if len(chosen) > MOST_CHOSEN:
             return Content(problems=(f"Select at most {MOST_CHOSEN} campaigns.",))
         return content_of(self._cache.load(chosen), metric=metric, axis=axis, datasets=datasets)
@@ -163,30 +163,30 @@ class ResultsView:
             if self._built:
                 self._shown_rows = update.rows
                 self.table.value = update.rows.copy()
-            elif self._shown_rows.empty or time.monotonic() > self._made + PATIENCE_SECONDS:
+            elif self._shown_rows.empty or time.monotonic() > self._made_at + PATIENCE_SECONDS:
                 self.renew()
         if update.content is not self._shown_content:
             self._shown_content = update.content
-            self._problems.value = ui.complaints(update.content.problems)
-            self.parts.objects = _parts(update.content)
+            self._problems.value = ui.problem_lines(update.content.problems)
+            self.parts.objects = _make_parts(update.content)
 
 
-def _parts(content: Content) -> list[Any]:
+def _make_parts(content: Content) -> list[Any]:
     parts: list[Any] = []
     if content.verdicts:
         rows = "".join(f"<li><b>{as_html(title)}</b>: {as_html(text)}</li>" for title, text in content.verdicts)
         parts.append(ui.html(ui.heading("Verdicts", ["Verdict", "Speed-up", "Interval"]) + f"<ul>{rows}</ul>"))
-        parts.append(ui.html(ui.columns_of(content.judged)))
+        parts.append(ui.html(ui.column_table(content.judged)))
     elif content.unjudged:
         parts.append(ui.html(f"<p>{as_html(content.unjudged)}</p>"))
     if content.figures:
         title = ui.heading("Figures of each config", ["Throughput", "Bandwidth", "Launch"])
-        doubts = "".join(ui.caution(each, of=name) for name, each in content.doubts)
-        parts.append(ui.html(title + ui.columns_of(content.figures) + doubts))
+        doubts = "".join(ui.caution_line(each, config=name) for name, each in content.doubts)
+        parts.append(ui.html(title + ui.column_table(content.figures) + doubts))
     parts.append(ui.chart_cards(content.charts))
     if content.differences:
-        tables = "".join(f"<h2>{as_html(title)}</h2>{ui.columns_of(columns)}" for title, columns in content.differences)
-        parts.append(ui.html(f"<details open><summary>Differences between the runs</summary>{tables}</details>"))
+        body = "".join(f"<h2>{as_html(title)}</h2>{ui.column_table(columns)}" for title, columns in content.differences)
+        parts.append(ui.html(f"<details open><summary>Differences between the runs</summary>{body}</details>"))
     if content.notes:
         parts.append(ui.html("<h2>Notes</h2>" + "".join(f"<p>{as_html(note)}</p>" for note in content.notes)))
     return parts

@@ -31,16 +31,16 @@ OWN_CONFIGS = (
     "<p>Configs here are the shipped ones. To run your own, type <code>merge-bench run --config FILE.cfg</code> in a "
     "terminal; with <code>--service URL</code> a service queues it.</p>"
 )
-_OF_FILES = ("on", "left_on", "right_on")
-_MOST = 50
+_FILE_OPTIONS = ("on", "left_on", "right_on")
+_MOST_ROWS = 50
 
 
 class Queue(Protocol):
     """The jobs of a service, for the holder of a token.
 
-    `refusal`: why nothing can be queued, or empty; `ended`: why the page is to end, or empty;
-    `logged_in`: whether its holder can log out; `commands`: what can be
-    queued, with the keys of its options. A job has the fields that ``/api/jobs`` gives.
+    `refusal`: why nothing can be queued, or empty; `ended`: why the page must end, or empty; `logged_in`: whether the
+    holder can log out; `commands`: those that can be queued, each with the keys of its options. A job has the fields
+    that ``/api/jobs`` gives.
     """
 
     @property
@@ -58,7 +58,7 @@ class Queue(Protocol):
 
 
 class Form:
-    """Fields for a command, its configs and its options; empty: the default. `submit` gets their values."""
+    """The form for a new run: fields for command, configs and options, empty for defaults; `submit` gets the values."""
 
     def __init__(self, commands: Mapping[str, Collection[str]], submit: Callable[..., object]) -> None:
         self._commands = commands
@@ -67,18 +67,18 @@ class Form:
         kinds = {how.value: how.value if how is not How.INNER else "" for how in How}
         names = {"default": "", **{name: name for name in engines.choices() if name != "auto"}}
         self.fields = {
-            "chunk": _text("Rows per chunk", "Rows of each frame on each worker, such as 25e6, 1_000_000 or 25M."),
-            "left": _text("Left table", "A Parquet file or folder; empty: tables are generated.", "generated"),
-            "right": _text("Right table", "A Parquet file or folder; empty: tables are generated.", "generated"),
-            "on": _text("Key of both", "Columns to merge on that both tables have, such as id or id,day.", "none"),
-            "left_on": _text("Left key", "Key columns of the left table, if the tables name them differently.", "none"),
-            "right_on": _text("Right key", "Key columns of the right table, in the same order.", "none"),
+            "chunk": _box("Rows per chunk", "Rows of each frame on each worker, such as 25e6, 1_000_000 or 25M."),
+            "left": _box("Left table", "A Parquet file or folder; empty: tables are generated.", "generated"),
+            "right": _box("Right table", "A Parquet file or folder; empty: tables are generated.", "generated"),
+            "on": _box("Key of both", "Columns to merge on that both tables have, such as id or id,day.", "none"),
+            "left_on": _box("Left key", "Key columns of the left table, if the tables name them differently.", "none"),
+            "right_on": _box("Right key", "Key columns of the right table, in the same order.", "none"),
             "how": ui.select("How", kinds, width=140),
             "engine": ui.select("Engine", names, width=140),
-            "workers": _text("Workers", "Number of workers; each one uses one GPU or a share of the cores."),
-            "iterations": _text("Iterations", "Number of timed merges per launch, or of measurements per size."),
-            "blocks": _text("Blocks", "Each block launches every config once; a verdict needs at least 6."),
-            "budget": _text("Budget", "Total time of the search, such as 10m or 1h."),
+            "workers": _box("Workers", "Number of workers; each one uses one GPU or a share of the cores."),
+            "iterations": _box("Iterations", "Number of timed merges per launch, or of measurements per size."),
+            "blocks": _box("Blocks", "Each block launches every config once; a verdict needs at least 6."),
+            "budget": _box("Budget", "Total time of the search, such as 10m or 1h."),
         }
         self.fields["chunk"].value, self.fields["budget"].value = "1e6", "10m"
         shipped = config_names()
@@ -88,27 +88,27 @@ class Form:
         self.start.on_click(lambda _: submit(self.command.value, self.configs.value, self.options))
         self._preview = ui.html(min_height=44)
         for widget in (self.command, self.configs, *self.fields.values()):
-            typed = ["value_input"] if isinstance(widget, pn.widgets.TextInput) else []
-            widget.param.watch(lambda *_: self._describe(), ["value", *typed])
+            while_typing = ["value_input"] if isinstance(widget, pn.widgets.TextInput) else []
+            widget.param.watch(lambda *_: self._update_preview(), ["value", *while_typing])
         fields = pn.Column(
             ui.side_by_side(self.command, *self.fields.values()), ui.side_by_side(self.start), self._preview,
             sizing_mode=ui.WIDE, min_width=420,
         )  # fmt: skip
         row = pn.Row(self.configs, fields, styles={"flex-wrap": "wrap"}, sizing_mode=ui.WIDE)
         self.layout = ui.card("New run", [], row, ui.html(OWN_CONFIGS), width=None)
-        self._describe()
+        self._update_preview()
 
     @property
     def options(self) -> dict[str, str]:
-        """The options that have a value, of those that the command takes."""
-        return {key: text for key, field in self.fields.items() if field.visible and (text := _value(field))}
+        """The values of the fields that are shown and filled in, by the key of the option."""
+        return {key: text for key, field in self.fields.items() if field.visible and (text := _field_text(field))}
 
-    def _describe(self) -> None:
-        """Offer the fields that fit, and say what each config does and which command a click on Start runs."""
-        files = any(_value(self.fields[name]) for name in ("left", "right"))
+    def _update_preview(self) -> None:
+        """Show the fields that fit, and say what each chosen config does and which command a click on Start queues."""
+        files = any(_field_text(self.fields[name]) for name in ("left", "right"))
         for key, field in self.fields.items():  # only generated tables have a size to choose, only files have keys
-            taken = key in self._commands[self.command.value] and (key != "chunk" or self.command.value in _MERGES)
-            field.visible = taken and (key != "chunk" if files else key not in _OF_FILES)
+            taken = key in self._commands[self.command.value] and (key != "chunk" or self.command.value in _MERGING)
+            field.visible = taken and (key != "chunk" if files else key not in _FILE_OPTIONS)
         words = [f"--config={name}" for name in self.configs.value]
         words += [f"--{key.replace('_', '-')}={text}" for key, text in self.options.items()]
         lines = [f"{as_html(name)}: {as_html(self._about[name])}" for name in self.configs.value]
@@ -116,22 +116,22 @@ class Form:
         self._preview.value = "<br>".join([*lines, f"Start queues: <code>{as_html(command)}</code>"])
 
 
-_MERGES = ("run", "tune")
+_MERGING = ("run", "tune")
 """Commands that merge tables."""
 
 
-def _value(field: Any) -> str:
+def _field_text(field: Any) -> str:
     return (getattr(field, "value_input", "") or field.value or "").strip()
 
 
-def _text(name: str, description: str, placeholder: str = "default") -> Any:
+def _box(name: str, description: str, placeholder: str = "default") -> Any:
     return pn.widgets.TextInput(
         label=name, description=description, placeholder=placeholder, width=140, stylesheets=[style_sheets.CONTROLS]
     )
 
 
 class Update(NamedTuple):
-    """What the tab shows, as HTML: a text beside each job, and the output of one; `began`: a result to follow."""
+    """What the tab shows, as HTML: a text for each job, and the output of one; `began`: the result to show live."""
 
     summary: str
     jobs: Sequence[tuple[Any, str]] = ()
@@ -141,9 +141,9 @@ class Update(NamedTuple):
 
 
 class RunView:
-    """The tab. It shows the output of the job that was chosen or started here, else of the running or newest one.
+    """The Run tab. It shows the output of the job that was chosen or started here, else of the running or newest one.
 
-    `compare`: shows results; `follow`: shows a campaign of this name while it runs.
+    `compare`: shows results of these names; `follow`: shows the campaign of this name while it runs.
     """
 
     def __init__(
@@ -170,47 +170,47 @@ class RunView:
         def queue() -> None:
             self._started = self._chosen = self._queue.run(command, configs, options).id
 
-        self._do(queue)
+        self._try_action(queue)
 
     def refresh(self) -> Update:
-        """Ask for the jobs, and read how far the running one is; in a thread."""
+        """Ask the queue for its jobs, and read how far the running one is; in a thread."""
         try:
-            every = self._queue.jobs().jobs
-            running = next((self._queue.job(job.id) for job in every if job.state == "running"), None)
-            newest = running or next(iter(every), None)
+            jobs = self._queue.jobs().jobs
+            running = next((self._queue.job(job.id) for job in jobs if job.state == "running"), None)
+            newest = running or next(iter(jobs), None)
             shown = self._queue.job(self._chosen or newest.id) if newest else None
         except (MergeBenchError, OSError) as reason:
-            return Update(ui.complaints([str(reason)]))
-        waiting = [job for job in reversed(every) if job.state == "queued"]
+            return Update(ui.problem_lines([str(reason)]))
+        waiting = [job for job in reversed(jobs) if job.state == "queued"]
         active = [running, *waiting] if running else waiting
         took = defaultdict[str, list[float]](list)  # jobs that ended well, by command
-        for job in every:
+        for job in jobs:
             took[job.command] += [job.ended - job.started] if job.state == "done" else []
         rows, wait = [], 0.0 if active else math.nan  # NaN: not known
         for job in active:
             usual = median(took[job.command] or [math.nan])
-            text, needed = self._progress(job, usual) if job is running else (_waiting(job, wait, usual), usual)
+            text, needed = self._job_progress(job, usual) if job is running else (_wait_text(job, wait, usual), usual)
             rows.append((job, text))
             wait += needed
-        ended = [(job, f"<p>{as_html(job.message)}</p>" if job.message else "") for job in every if job.ended]
+        ended = [(job, f"<p>{as_html(job.message)}</p>" if job.message else "") for job in jobs if job.ended]
         return Update(
-            _summary(running, len(waiting), wait), [*rows[:_MOST], *ended][:_MOST],
-            ui.log(shown.log or "", f"Output of job {shown.id}, newest lines last") if shown else "",
+            _queue_summary(running, len(waiting), wait), [*rows[:_MOST_ROWS], *ended][:_MOST_ROWS],
+            ui.log_box(shown.log or "", f"Output of job {shown.id}, newest lines last") if shown else "",
             f"<p>Of job {shown.id}, newest lines last: <code>{as_html(shown.command)}</code></p>" if shown else "",
-            next((job.result for job in (running, *every) if job and job.id == self._started and job.result), None),
+            next((job.result for job in (running, *jobs) if job and job.id == self._started and job.result), None),
         )  # fmt: skip
 
-    def _progress(self, job: Any, usual: float) -> tuple[str, float]:
-        """How far the running job is, as HTML, and the seconds that it needs."""
+    def _job_progress(self, job: Any, usual: float) -> tuple[str, float]:
+        """HTML of how far the running job is, and the seconds that it still needs."""
         left = usual - min(time.time() - job.started, usual)
         entry = next((entry for entry in self._entries() if entry.folder.name == job.result), None)
         campaign = self._cache.load([entry])[0].campaign if entry is not None else None
         if campaign is None:
             return f"<p>{_about(left, 'left')}</p>", left
         progress = progress_of(campaign)
-        known = None if tunes(campaign) else seconds_left(campaign)
-        text = ui.progress(progress.share, as_html(progress.left or _about(left, "left")), as_html(progress.doing))
-        return text, left if known is None else known
+        seconds = None if tunes(campaign) else seconds_left(campaign)
+        text = ui.progress_line(progress.share, as_html(progress.left or _about(left, "left")), as_html(progress.doing))
+        return text, left if seconds is None else seconds
 
     def show(self, update: Update) -> None:
         """Show what `refresh` returned; under the document's lock."""
@@ -218,50 +218,51 @@ class RunView:
         self._panel.visible = bool(update.title)
         rows = [(job.id, job.cancellable, job.result) for job, _ in update.jobs]
         if rows != self._rows:
-            self._rows, self.jobs.objects = rows, [self._row(*row) for row in rows]
+            self._rows, self.jobs.objects = rows, [self._job_row(*row) for row in rows]
         for row, (job, text) in zip(self.jobs.objects, update.jobs, strict=True):
-            row[0].value = _line(job, text)
+            row[0].value = _job_line(job, text)
         if update.began and self._started is not None:
             self._started = None
             self._follow(update.began)
 
-    def _row(self, number: int, cancellable: bool, result: str | None) -> Any:
+    def _job_row(self, number: int, cancellable: bool, result: str | None) -> Any:
         acts: dict[str, Callable[[], object]] = {"Output": partial(setattr, self, "_chosen", number)}
         acts |= {"Result": partial(self._compare, [result])} if result else {}
         acts |= {"Cancel": partial(self._queue.cancel, number)} if cancellable else {}
         buttons = [pn.widgets.Button(label=f"{name} {number}", width=90) for name in acts]
         for button, act in zip(buttons, acts.values(), strict=True):
-            button.on_click(lambda _, act=act: self._do(act))
+            button.on_click(lambda _, act=act: self._try_action(act))
         return pn.Row(ui.html(min_width=300), *buttons, sizing_mode=ui.WIDE, stylesheets=[style_sheets.JOB])
 
-    def _do(self, act: Callable[[], object]) -> None:
+    def _try_action(self, act: Callable[[], object]) -> None:
         problems = []
         try:
             act()
         except (MergeBenchError, OSError) as reason:
             problems = [str(reason)]
-        self._problem.param.update(value=ui.complaints(problems), visible=bool(problems))
+        self._problem.param.update(value=ui.problem_lines(problems), visible=bool(problems))
         self._session.touch()
 
 
-def _summary(running: Any, waiting: int, total: float) -> str:
+def _queue_summary(running: Any, waiting: int, total: float) -> str:
     """``Job 7 is running, 3 jobs wait; about 25 minutes in total.``"""
     first = f"Job {running.id} is running" if running else "No job is running"
     wait = f"{plural(waiting, 'job')} wait{'' if waiting != 1 else 's'}" if waiting else "none waits"
     return f"<p>{first}, {wait}{_about(total, 'in total', '; ')}.</p>"
 
 
-def _waiting(job: Any, wait: float, usual: float) -> str:
+def _wait_text(job: Any, wait: float, usual: float) -> str:
     parts = [f"{plural(job.ahead, 'job')} before it", _about(wait, "until it begins"), _about(usual, "to run")]
     return f"<p>{', '.join(filter(None, parts))}</p>"
 
 
 def _about(seconds: float, what: str, before: str = "") -> str:
-    return f"{before}about {format_duration(seconds)} {what}" if seconds > 0.0 else ""  # not if it is NaN
+    """``about 3 minutes left``, with `what` for ``left``; empty if `seconds` is NaN, because it is not known."""
+    return f"{before}about {format_duration(seconds)} {what}" if seconds > 0.0 else ""
 
 
-def _line(job: Any, text: str) -> str:
-    """A row of the table; of a job that has ended, how long it took. `text`: more, as HTML."""
+def _job_line(job: Any, text: str) -> str:
+    """HTML of a row of the table of jobs, with the time that an ended one took; `text`: HTML to add."""
     day, _, clock = short_time(job.ended or job.started or job.created)
     settings = "".join(f" {name}={value}" for name, value in job.settings.items())
     cells = (

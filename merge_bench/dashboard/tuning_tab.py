@@ -17,7 +17,7 @@ from merge_bench.analysis import aggregate
 from merge_bench.config.shell_syntax import NAME, parse
 from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.last_result import LastResult
-from merge_bench.dashboard.live_data import fatal
+from merge_bench.dashboard.live_data import failure_sentences
 from merge_bench.dashboard.progress import Progress, finished, progress_of
 from merge_bench.records.campaign import Campaign, Run
 from merge_bench.records.recorded_plan import Tuning
@@ -43,9 +43,9 @@ from merge_bench.view.titles import listed, offered, size_of
 MOST_STEPS = 2000
 _MOST_NAMED = 8
 
-NOTHING = ui.nothing("tuning", "tune --budget 10m")
+NOTHING = ui.nothing_yet("tuning", "tune --budget 10m")
 _MOST_LISTED = 100
-_NONE, _READING = {"none yet": ""}, {"reading results …": ""}
+_NO_CHOICE, _READING_CHOICE = {"none yet": ""}, {"reading results …": ""}
 _WIDTHS = {"Step": 75, "Phase": 120, "Setting": 190, "Decision": 105, "Speed-up": 105, "Interval": 120, "Blocks": 90,
            "Why": 210, "Against": 105, "Problem": 125}  # fmt: skip
 """Together less than a window of 1400 pixels has; a cell that is cut shows its text under the pointer."""
@@ -53,7 +53,7 @@ _WIDTHS = {"Step": 75, "Phase": 120, "Setting": 190, "Decision": 105, "Speed-up"
 
 @dataclass(frozen=True)
 class Unfinished:
-    """`missing`: sentences; `measured`: a row for each config and size, medians over launches; `command`: continues."""
+    """A tuning that ended early: what it measured, sentences on what is missing, the command that continues it."""
 
     measured: tuple[Column, ...]
     missing: tuple[str, ...]
@@ -62,11 +62,11 @@ class Unfinished:
 
 @dataclass(frozen=True)
 class Content:
-    """What the tab shows.
+    """What the tab shows of one tuning.
 
     `outcome`: the verdict; `details`: sentences about it; `step`: the command that the terminal names next;
-    `progress`: of a tuning that goes on; `steps`: what charts and the table show; `config`: the text of the config's
-    file; None if nothing was confirmed; `unfinished`: of a tuning that ended early.
+    `progress`: of a tuning that goes on; `steps`: the steps in charts and table; `config`: the text of the found
+    config's file, None if nothing was confirmed; `unfinished`: what there is of a tuning that ended early.
     """
 
     outcome: str = ""
@@ -84,7 +84,7 @@ class Content:
 
 
 def content_of(loaded: Loaded | None) -> Content:
-    """The result of a campaign of `tune`, or what there is of it so far; None: there is none."""
+    """What to show of a campaign of `tune`, whether it has ended or goes on; nothing if `loaded` is None."""
     if loaded is None:
         return Content()
     problems: tuple[str, ...] = (loaded.problem,) if loaded.problem else ()
@@ -92,7 +92,7 @@ def content_of(loaded: Loaded | None) -> Content:
     if campaign is None:
         return Content(problems=problems)
     running = loaded.entry.status == RUNNING and campaign.end is None
-    problems += fatal(campaign, running=running)
+    problems += failure_sentences(campaign, running=running)
     progress = progress_of(campaign, running=running)
     decided = steps_of(campaign)
     steps = (*decided, *(stage_of(campaign).compared if campaign.end is None else ()))[:MOST_STEPS]
@@ -103,7 +103,7 @@ def content_of(loaded: Loaded | None) -> Content:
     text = _config_text(campaign, result, winner) if winner is not None else None
     if winner is not None and text is None:
         problems += ("A name or value in the found config cannot be written to a config file.",)
-    outcome, *details = _outcome(campaign, result, len(decided), running=running)
+    outcome, *details = _outcome_sentences(campaign, result, len(decided), running=running)
     step = after_recorded_tuning(campaign) if campaign.end is not None and not running else None
     details += [step.note] if step is not None and step.note else []
     return Content(
@@ -118,19 +118,19 @@ def content_of(loaded: Loaded | None) -> Content:
         config=text,
         file_name=f"{safe_name(winner.config.name)}.cfg" if winner else "tuned.cfg",
         problems=problems,
-        unfinished=unfinished(campaign) if campaign.end is None and not running else None,
+        unfinished=describe_unfinished(campaign) if campaign.end is None and not running else None,
     )
 
 
 def _config_text(campaign: Campaign, result: Result, winner: ConfigLine) -> str | None:
-    """The confirmed config as a file; None if reading the file would give something else."""
+    """The text of a file with the confirmed config; None if reading it would give another config."""
     lines = [
         f"# Tuned by merge_bench tune, from {visible(result.baseline)}; campaign {visible(campaign.head.campaign_id)};"
         " measure again on other hosts.",
-        *(f"# {visible(_speedup(line))} at {size_of(campaign, line.plan)}." for line in result.confirmation),
+        *(f"# {visible(_speedup_text(line))} at {size_of(campaign, line.plan)}." for line in result.confirmation),
     ]
     steps, names = result.contributions, list(winner.config.variables)
-    lines += [visible(f"# {name}: {_speedup(steps[name])}") for name in winner.settings if name in steps]
+    lines += [visible(f"# {name}: {_speedup_text(steps[name])}") for name in winner.settings if name in steps]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in winner.config.variables.items()]
     text = "\n".join(lines) + "\n"
     statements, errors = parse(text)
@@ -139,7 +139,7 @@ def _config_text(campaign: Campaign, result: Result, winner: ConfigLine) -> str 
 
 
 def _step_table(campaign: Campaign, steps: Sequence[TuneLine]) -> pd.DataFrame:
-    """The steps in the order made."""
+    """A row for each step, in the order in which they were made."""
     columns: dict[str, list[Any]] = {
         "Step": list(range(1, len(steps) + 1)),
         "Phase": [PHASE_NAMES.get(step.phase, step.phase) for step in steps],
@@ -155,39 +155,39 @@ def _step_table(campaign: Campaign, steps: Sequence[TuneLine]) -> pd.DataFrame:
     return ui.frame_of(columns, numbers=("Speed-up",), whole=("Step", "Blocks"))
 
 
-def _outcome(campaign: Campaign, result: Result, steps: int, *, running: bool) -> list[str]:
-    """The verdict, then sentences about it."""
+def _outcome_sentences(campaign: Campaign, result: Result, steps: int, *, running: bool) -> list[str]:
+    """The verdict of a tuning, a sentence, then sentences about it."""
     sizes = [size_of(campaign, plan) for plan in range(len(campaign.plans))]
     if result.winner is not None:
-        each = "; ".join(f"{_speedup(line)} at {size_of(campaign, line.plan)}" for line in result.confirmation)
-        found = [
+        speedups = "; ".join(f"{_speedup_text(line)} at {size_of(campaign, line.plan)}" for line in result.confirmation)
+        sentences = [
             f"Found: {' '.join(result.winner.settings) or result.winner.config.name}",
-            f"Confirmed against {result.baseline}: {each}.",
+            f"Confirmed against {result.baseline}: {speedups}.",
         ]
     elif campaign.end is None:
         done = f"{plural(steps, 'step')} and {plural(sum(map(finished, campaign.launches)), 'launch')} done"
-        found = [f"{'The tuning goes on' if running else 'The tuning is not finished'}: {done}."]
+        sentences = [f"{'The tuning goes on' if running else 'The tuning is not finished'}: {done}."]
     else:
-        found = [result.outcome]
+        sentences = [result.outcome]
         several = len({line.config for line in result.confirmation}) > 1
-        found += [
-            f"{f'{line.config}: ' * several}{_speedup(line)} at {sizes[line.plan]}: {line.reason}."
+        sentences += [
+            f"{f'{line.config}: ' * several}{_speedup_text(line)} at {sizes[line.plan]}: {line.reason}."
             for line in result.confirmation
         ]
-    return [*found, *open_questions(result, sizes)]
+    return [*sentences, *open_questions(result, sizes)]
 
 
-def _speedup(line: TuneLine | None) -> str:
+def _speedup_text(line: TuneLine | None) -> str:
     return with_interval(line.ratio, line.low, line.high, " ×") if line else "not measured"
 
 
-def unfinished(campaign: Campaign) -> Unfinished:
+def describe_unfinished(campaign: Campaign) -> Unfinished:
     """What there is of a tuning whose records have no end, and which no process writes."""
-    return Unfinished(measured(campaign), _missing(campaign), after_recorded_tuning(campaign).command)
+    return Unfinished(measured_columns(campaign), _missing_sentences(campaign), after_recorded_tuning(campaign).command)
 
 
-def measured(campaign: Campaign) -> tuple[Column, ...]:
-    """A row for each config and size that has measured anything, with its throughput in GiB/s."""
+def measured_columns(campaign: Campaign) -> tuple[Column, ...]:
+    """A row for each config and problem with a complete launch: its median throughput in GiB/s."""
     runs = [run for run in campaign.runs if aggregate.complete_launches(run)]
     if not runs:
         return ()
@@ -197,33 +197,33 @@ def measured(campaign: Campaign) -> tuple[Column, ...]:
         Column("Config", [run.config.name for run in runs], text=True),
         *([size] if len(sizes) > 1 else []),
         Column("Launches", [str(len(aggregate.complete_launches(run))) for run in runs]),
-        Column("Throughput (GiB/s)", list(map(_throughput, runs))),
+        Column("Throughput (GiB/s)", list(map(_throughput_text, runs))),
     )
 
 
-def _throughput(run: Run) -> str:
+def _throughput_text(run: Run) -> str:
     rate = aggregate.run_median(aggregate.complete_launches(run), aggregate.throughput)
     return NULL if rate is None else gib(rate)
 
 
-def _missing(campaign: Campaign) -> tuple[str, ...]:
-    asked = campaign.plans[0].tune or Tuning()
+def _missing_sentences(campaign: Campaign) -> tuple[str, ...]:
+    tuning = campaign.plans[0].tune or Tuning()
     left_out = {line.setting for line in campaign.tuning if line.decision == LEFT_OUT}
-    candidates = [name for name in asked.values if name not in left_out]
-    counted = {run.config.name for run in campaign.runs if aggregate.complete_launches(run)}
-    absent = [name for name in candidates if name not in counted]
+    candidates = [name for name in tuning.values if name not in left_out]
+    measured = {run.config.name for run in campaign.runs if aggregate.complete_launches(run)}
+    absent = [name for name in candidates if name not in measured]
     named = ", ".join(absent[:_MOST_NAMED]) + f" and {len(absent) - _MOST_NAMED} more" * (len(absent) > _MOST_NAMED)
-    found = [f"{capitalized(stage_of(campaign).doing)}: this step is not finished."]
+    sentences = [f"{capitalized(stage_of(campaign).doing)}: this step is not finished."]
     if absent:
-        found.append(f"Not measured: {len(absent)} of {plural(len(candidates), 'candidate')}: {short(named, 600)}.")
+        sentences.append(f"Not measured: {len(absent)} of {plural(len(candidates), 'candidate')}: {short(named, 600)}.")
     if not any(line.phase == CONFIRM for line in campaign.tuning):
-        found.append("Nothing is confirmed yet.")
-    return tuple(found)
+        sentences.append("Nothing is confirmed yet.")
+    return tuple(sentences)
 
 
 @dataclass(frozen=True)
 class Update:
-    """The tunings by their labels, which of them is shown, what is shown, and newer ones without measurements."""
+    """Ids of tunings by label, the chosen id, what to show of it, and labels of newer ones without measurements."""
 
     options: Mapping[str, str]
     chosen: str
@@ -232,7 +232,7 @@ class Update:
 
 
 class TuningView:
-    """The tab. At first it shows the newest tuning that goes on or has measured anything."""
+    """The Tuning tab. At first it shows the newest tuning that goes on or has measured anything."""
 
     def __init__(self, entries: Callable[[], Sequence[Entry]], cache: CampaignCache) -> None:
         self._entries, self._cache = entries, cache
@@ -241,7 +241,7 @@ class TuningView:
             lambda problem: Content(problems=(problem,)),
         )
         self._shown: Content | None = None
-        self.choice = ui.select("Tuning (times in UTC)", _READING, width=640)
+        self.choice = ui.select("Tuning (times in UTC)", _READING_CHOICE, width=640)
         self.download = pn.widgets.FileDownload(
             callback=lambda: io.StringIO((self._shown and self._shown.config) or ""), filename="tuned.cfg",
             label="Download the config", color="primary", width=220, disabled=True, embed=False,
@@ -257,68 +257,68 @@ class TuningView:
         """Read the chosen campaign as far as it goes, and what there is to choose from; in a thread."""
         entries = tuple(entry for entry in self._entries() if entry.kind == TUNE)[:_MOST_LISTED]
         self._cache.read_small(entries)
-        empty = [entry.id for entry in entries if self._empty(entry)]
+        empty = [entry.id for entry in entries if self._measured_nothing(entry)]
         first = next((entry for entry in entries if entry.id not in empty), next(iter(entries), None))
         chosen = next((entry for entry in entries if entry.id == self.choice.value), first)
-        labels = offered(entries, self._name)
+        labels = offered(entries, self._choice_label)
         newer = itertools.takewhile(lambda each: chosen is not None and each[1] != chosen.id, labels.items())
         return Update(
             labels, chosen.id if chosen else "", self._contents(chosen),
             tuple(label for label, name in newer if name in empty),
         )  # fmt: skip
 
-    def _empty(self, entry: Entry) -> bool:
-        """Whether it ended without a measurement."""
+    def _measured_nothing(self, entry: Entry) -> bool:
+        """Whether the campaign `entry` ended without a measurement."""
         figures = self._cache.figures(entry)
         return not entry.written and figures is not None and not figures.launches
 
-    def _name(self, entry: Entry) -> str:
-        """``default · not decided``."""
+    def _choice_label(self, entry: Entry) -> str:
+        """How a tuning is called in the list: ``default · not decided``."""
         figures = self._cache.figures(entry) or Figures()
         outcome = figures.outcome if figures.outcome.startswith("Found:") else figures.outcome.partition(":")[0]
-        nothing = ", nothing measured" * self._empty(entry)
+        nothing = ", nothing measured" * self._measured_nothing(entry)
         return f"{listed(entry.configs[:1])} · {short(uncapitalized(outcome)) or entry.status}{nothing}"
 
     def show(self, update: Update) -> None:
         """Show what `refresh` returned; under the document's lock."""
         content = update.content
-        ui.offer(self.choice, update.options or _NONE, update.chosen)
+        ui.change_options(self.choice, update.options or _NO_CHOICE, update.chosen)
         without = f"Newer, without measurements: {'; '.join(update.newer)}." if update.newer else ""
         self._newer.value = f'<p class="soft">{as_html(without)}</p>' if without else ""
         if content is not self._shown:
             before, self._shown = self._shown, content
             drawn = content.charts, content.steps, content.unfinished
             self.download.param.update(disabled=content.config is None, filename=content.file_name)
-            self._outcome.value = _said(content) or NOTHING
+            self._outcome.value = _outcome_html(content) or NOTHING
             if before is None or (before.charts, before.steps, before.unfinished) != drawn:
-                self.parts.objects = _parts(content)
+                self.parts.objects = _make_parts(content)
 
 
-def _said(content: Content) -> str:
-    """The verdict, then problems and details, the next command, and what a tuning that goes on does now."""
+def _outcome_html(content: Content) -> str:
+    """HTML of the verdict, problems, details, the next command, and what a tuning that goes on does now."""
     outcome = f'<p class="verdict">{as_html(content.outcome)}</p>' if content.outcome else ""
-    outcome += ui.complaints(content.problems)
+    outcome += ui.problem_lines(content.problems)
     outcome += "".join(f"<p>{unbroken(as_html(sentence))}</p>" for sentence in content.details)
     if content.step is not None:
         command = unbroken(as_html(content.step.command))
         outcome += f"<p>Next: <code>{command}</code> {unbroken(as_html(content.step.does))}.</p>"
-    if content.progress is None:
+    if (progress := content.progress) is None:
         return outcome
-    return outcome + ui.stage(content.progress) + ui.progress(content.progress.share, as_html(content.progress.left))
+    return outcome + ui.stage_line(progress) + ui.progress_line(progress.share, as_html(progress.left))
 
 
-def _ended_early(what: Unfinished) -> str:
-    measured = ui.heading("Measured so far", ["Throughput", "Launch"]) + ui.columns_of(what.measured)
-    measured = measured if what.measured else ""
-    missing = "".join(f"<p>{as_html(sentence)}</p>" for sentence in what.missing)
-    command = f"<p>This command continues it, and keeps what was measured: <code>{as_html(what.command)}</code></p>"
+def _unfinished_html(tuning: Unfinished) -> str:
+    measured = ui.heading("Measured so far", ["Throughput", "Launch"]) + ui.column_table(tuning.measured)
+    measured = measured if tuning.measured else ""
+    missing = "".join(f"<p>{as_html(sentence)}</p>" for sentence in tuning.missing)
+    command = f"<p>This command continues it, and keeps what was measured: <code>{as_html(tuning.command)}</code></p>"
     return f"{measured}<h2>What is missing</h2>{missing}{command}"
 
 
-def _parts(content: Content) -> list[Any]:
+def _make_parts(content: Content) -> list[Any]:
     drawn = content.race is not None and not content.race.empty
     charts = [ui.chart_card(content.race, ["Speed-up", "Interval", "Phase"])] if content.race and drawn else []
-    parts: list[Any] = [ui.html(_ended_early(content.unfinished))] if content.unfinished else []
+    parts: list[Any] = [ui.html(_unfinished_html(content.unfinished))] if content.unfinished else []
     charts += map(ui.chart_card, content.charts)
     parts += [ui.cards(*charts)] if charts else []
     if content.frame is not None:

@@ -1,4 +1,4 @@
-"""The pages of a server: each shows the view to one browser."""
+"""The pages of a server: each shows the dashboard in one browser."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from merge_bench.report.campaign_figures import CampaignCache
 def make_pages(
     results: ResultsFolder, hosts: Sequence[str], queue: Callable[[str], Queue], pace: Callable[[], float]
 ) -> BokehTornado:
-    """What answers the requests of pages, on the event loop of this thread.
+    """Make the application that answers the requests of pages, on the event loop of this thread.
 
-    `hosts`: of the addresses whose pages may connect; `queue`: of a request's session; `pace`: see `Session`.
+    `hosts`: whose pages may connect; `queue`: gives the queue of a session by its name; `pace`: as of `Session`.
     """
     pn.extension("tabulator")
     # Bokeh warns if a browser sends a part that the server already has, as it does when a tab is shown again.
@@ -32,17 +32,17 @@ def make_pages(
     asyncio.get_event_loop().set_exception_handler(log_exception)
     cache = CampaignCache()
 
-    def page() -> Dashboard:
+    def make_page() -> Dashboard:
         context: Any = pn.state.curdoc.session_context
-        mine = queue(context.request.session)
-        pn.state.curdoc.template_variables.update(results=str(results.path), logged_in=mine.logged_in)
-        view = Dashboard(results.path, index=results, cache=cache, queue=mine, pace=pace)
-        view.end_when(lambda: mine.ended)
+        own_queue = queue(context.request.session)
+        pn.state.curdoc.template_variables.update(results=str(results.path), logged_in=own_queue.logged_in)
+        view = Dashboard(results.path, index=results, cache=cache, queue=own_queue, pace=pace)
+        view.end_when(lambda: own_queue.ended)
         return view
 
     # By default Bokeh puts headers and cookies into the page, where scripts can read them.
     return BokehTornado(
-        build_applications(page, title="merge_bench"), include_headers=[], include_cookies=[],
+        build_applications(make_page, title="merge_bench"), include_headers=[], include_cookies=[],
         extra_websocket_origins=hosts,
     )  # fmt: skip
 

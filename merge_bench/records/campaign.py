@@ -18,8 +18,16 @@ INTERRUPTED = "interrupted"
 JOB = "MERGE_BENCH_JOB"
 """A variable of every process of a service's job, and of the surroundings in its records."""
 
+OWN_JOB = "-own"
+"""How the value of `JOB` ends if the job is one of a person's dashboard, whose output is read on the same machine."""
+
 IMPORTED = "imported"
 """The value of ``verify`` in the plan and of the launcher, if another program ran the merges."""
+
+
+def read_elsewhere(mark: object) -> bool:
+    """Whether `mark`, a value of `JOB`, is of a job whose output its client may read on another machine."""
+    return mark is not None and not str(mark).endswith(OWN_JOB)
 
 
 @dataclass(frozen=True)
@@ -187,7 +195,7 @@ class Campaign:
 
     @property
     def of_a_job(self) -> bool:
-        """Whether a service made it."""
+        """Whether a job of a service or dashboard made it."""
         return self.head.variable(JOB) is not None
 
     @property

@@ -1,4 +1,4 @@
-"""The HTTP interface: the table of its routes, and the answer of each. `handler` has what comes before an answer."""
+"""The HTTP interface: the table of its routes, and the answer of each. `handler` checks requests before that."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from merge_bench.records.results_folder import YOURS, Entry, ResultsFolder, is_r
 from merge_bench.records.writer import RECORDS
 from merge_bench.service import documents as d
 from merge_bench.service import schedules
-from merge_bench.service.rules import Rules, as_typed
+from merge_bench.service.rules import Rules, typed_command
 from merge_bench.service.runner import LOG, Runner
 from merge_bench.service.sessions import Sessions
 from merge_bench.service.store import LOCAL, NAME, Refused, Store, Token
@@ -36,7 +36,7 @@ _LOG_BYTES = 16 << 10
 
 @dataclass(frozen=True)
 class Limits:
-    """`queue`: jobs that wait; `job_seconds`: of a job; `requests`: a minute and token; `body_bytes`: of a request."""
+    """At most: `queue` jobs that wait, `job_seconds` of a job, `requests` in a minute of a token, `body_bytes` each."""
 
     queue: int = 1000
     job_seconds: float = 4 * 3600.0
@@ -46,11 +46,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class Service:
-    """What requests are about.
+    """What the answers of requests need.
 
-    `hosts`: the values of ``Host`` that are its own; `scheme`: http or https; `waiting`: limits the requests for
-    results that wait for each other; `read_only`: why a page that may only read starts nothing; `only_pages`: of the
-    session without a cookie; nothing else is answered.
+    `hosts`: the values of the header ``Host`` that name this service; `scheme`: http or https; `waiting`: limits how
+    many requests wait for `slow`, the thread that reads results; `read_only`: the sentence that a page shows if it may
+    only read; `only_pages`: nothing is answered but the pages of the session that needs no cookie.
     """
 
     store: Store
@@ -69,11 +69,11 @@ class Service:
 
     @functools.cached_property
     def sessions(self) -> Sessions:
-        """The logins to its pages."""
+        """The logins to the service's pages."""
         return Sessions(self.store)
 
-    def over_limit(self, client: object) -> bool:
-        """Count a request of this client; whether it made too many in this minute."""
+    def too_many_requests(self, client: object) -> bool:
+        """Count a request of this client; returns whether it has made too many in this minute."""
         minute = time.monotonic() // 60
         if minute not in self.counts:
             self.counts.clear()
@@ -82,8 +82,8 @@ class Service:
 
 
 class AuthorizedRequest(NamedTuple):
-    """A request that passed the checks: who asks, the number or name in its path (without a token the service's name in
-    the request), its body or query."""
+    """A request that passed the checks: the token of who sent it; the number or name in its path (for a route without
+    tokens, its header ``Host``); its body or query."""
 
     token: Token
     key: str
@@ -93,9 +93,9 @@ class AuthorizedRequest(NamedTuple):
 def add_job(service: Service, authorized: AuthorizedRequest) -> d.Job:
     """Queue a job."""
     request: d.JobRequest = authorized.value
-    if request.key is not None and (not request.key.isprintable() or request.key.startswith(schedules.KEY)):
+    if request.key is not None and (not request.key.isprintable() or request.key.startswith(schedules.KEY_PREFIX)):
         raise UsageError(
-            f"the key of a job contains only printable characters, and does not begin with {schedules.KEY!r}"
+            f"the key of a job contains only printable characters, and does not begin with {schedules.KEY_PREFIX!r}"
         )
     words = service.rules.words(request)
     row, new = service.store.add(
@@ -108,21 +108,21 @@ def add_job(service: Service, authorized: AuthorizedRequest) -> d.Job:
     )
     if new:
         service.runner.wake()
-    return _job(service, row, authorized)
+    return _job_document(service, row, authorized)
 
 
 def list_jobs(service: Service, authorized: AuthorizedRequest) -> d.Jobs:
     """List jobs, the newest first."""
     rows = service.store.jobs(limit=authorized.value.limit, offset=authorized.value.offset)
-    return d.Jobs(jobs=[_job(service, row, authorized) for row in rows])
+    return d.Jobs(jobs=[_job_document(service, row, authorized) for row in rows])
 
 
 def show_job(service: Service, authorized: AuthorizedRequest) -> d.Job:
     """Show a job, with the end of its output."""
-    row = _existing(service, authorized)
+    row = _requested_job(service, authorized)
     result = service.runner.result_of(row) if row.state == "running" else row.result
     log = last_bytes(service.runner.folder_of(row.id) / LOG, _LOG_BYTES)
-    return msgspec.structs.replace(_job(service, row, authorized), log=log, result=result)
+    return msgspec.structs.replace(_job_document(service, row, authorized), log=log, result=result)
 
 
 def show_records(service: Service, authorized: AuthorizedRequest) -> Path:
@@ -135,12 +135,12 @@ def show_records(service: Service, authorized: AuthorizedRequest) -> Path:
 
 def cancel_job(service: Service, authorized: AuthorizedRequest) -> d.Job:
     """Cancel a job: a running one is interrupted as Ctrl-C does, and keeps what it measured."""
-    row = _existing(service, authorized)
-    if not _owns(authorized.token, row):
+    row = _requested_job(service, authorized)
+    if not _may_cancel(authorized.token, row):
         raise Refused(403, "not-yours", "this job belongs to another token")
     changed = service.store.cancel(row.id)
     service.runner.wake()
-    return _job(service, changed or row, authorized)
+    return _job_document(service, changed or row, authorized)
 
 
 def add_schedule(service: Service, authorized: AuthorizedRequest) -> d.Schedule:
@@ -162,9 +162,9 @@ def remove_schedule(service: Service, authorized: AuthorizedRequest) -> d.Schedu
 
 def list_results(service: Service, authorized: AuthorizedRequest) -> d.Results:
     """List stored results, the newest first."""
-    every = [entry for entry in service.results.entries() if entry.origin == YOURS and entry.head is not None]
-    shown = every[authorized.value.offset :][: authorized.value.limit]
-    return d.Results(results=list(map(_result, shown)), total=len(every))
+    stored = [entry for entry in service.results.entries() if entry.origin == YOURS and entry.head is not None]
+    page = stored[authorized.value.offset :][: authorized.value.limit]
+    return d.Results(results=list(map(_result_row, page)), total=len(stored))
 
 
 def show_history(service: Service, authorized: AuthorizedRequest) -> HistoryDocument:
@@ -192,7 +192,11 @@ def describe(service: Service, authorized: AuthorizedRequest) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Route:
-    """One kind of request. `role`: that a token needs, None: needs none; `takes`: the type of its body or query."""
+    """One kind of request.
+
+    `role`: that its token needs, None if it needs no token; `takes`: the type of its body or query; `gives`: that of
+    its answer; `slow`: one of these is answered at a time.
+    """
 
     method: str
     path: str
@@ -206,7 +210,7 @@ class Route:
 
     @functools.cached_property
     def pattern(self) -> re.Pattern[str]:
-        """Matches its path."""
+        """Matches the paths of requests of this kind."""
         return re.compile(self.path.replace("{id}", "([0-9]{1,18})").replace("{name}", f"({NAME})"))
 
 
@@ -227,27 +231,27 @@ ROUTES = (
 )
 
 
-def _existing(service: Service, authorized: AuthorizedRequest) -> d.Row:
+def _requested_job(service: Service, authorized: AuthorizedRequest) -> d.Row:
     if (row := service.store.job(int(authorized.key))) is None:
         raise Refused(404, "no-such-job", "there is no job with this number")
     return row
 
 
-def _owns(token: Token, row: d.Row) -> bool:
+def _may_cancel(token: Token, row: d.Row) -> bool:
     return token.role == "run" and token.name in (row.who, LOCAL)
 
 
-def _job(service: Service, row: d.Row, authorized: AuthorizedRequest) -> d.Job:
-    ahead = service.store.ahead(row.id) if row.state == "queued" else 0
-    can = row.state in ("queued", "running") and not row.cancelled and _owns(authorized.token, row)
-    planned = re.match(f"{schedules.KEY}({NAME}) ", row.key or "")
+def _job_document(service: Service, row: d.Row, authorized: AuthorizedRequest) -> d.Job:
+    ahead = service.store.count_ahead(row.id) if row.state == "queued" else 0
+    cancellable = row.state in ("queued", "running") and not row.cancelled and _may_cancel(authorized.token, row)
+    schedule = re.match(f"{schedules.KEY_PREFIX}({NAME}) ", row.key or "")
     return d.Job(
-        command=as_typed(row.words), schedule=planned and planned[1], ahead=ahead, cancellable=can,
-        **msgspec.structs.asdict(row),
+        command=typed_command(row.words), schedule=schedule and schedule[1], ahead=ahead,
+        cancellable=cancellable, **msgspec.structs.asdict(row),
     )  # fmt: skip
 
 
-def _result(entry: Entry) -> d.ResultRow:
+def _result_row(entry: Entry) -> d.ResultRow:
     return d.ResultRow(
         name=entry.folder.name,
         kind=entry.kind,
@@ -258,21 +262,21 @@ def _result(entry: Entry) -> d.ResultRow:
     )
 
 
-_REFERENCE = "#/components/schemas/{name}"
-_IN_PATHS: dict[str, dict[str, Any]] = {
+_SCHEMA_REFERENCE = "#/components/schemas/{name}"
+_PATH_PARAMETERS: dict[str, dict[str, Any]] = {
     "id": {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}, "name": {"type": "string", "maxLength": 60},
 }  # fmt: skip
 
 
 def openapi_document(routes: Sequence[Route], version: str) -> dict[str, Any]:
     """The OpenAPI document of these routes, made of the structures that validate requests."""
-    types = [each for route in routes for each in (route.takes, route.gives) if each is not None]
-    _, schemas = msgspec.json.schema_components([*types, d.Refusal], ref_template=_REFERENCE)
+    types = [kind for route in routes for kind in (route.takes, route.gives) if kind is not None]
+    _, schemas = msgspec.json.schema_components([*types, d.Refusal], ref_template=_SCHEMA_REFERENCE)
     for schema in schemas.values():
         schema["description"] = inspect.cleandoc(schema["description"])
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas)
+        paths.setdefault(route.path, {})[route.method.lower()] = _openapi_operation(route, schemas)
     return {
         "openapi": "3.1.0",
         "info": {"title": "merge_bench", "version": version},
@@ -281,29 +285,29 @@ def openapi_document(routes: Sequence[Route], version: str) -> dict[str, Any]:
     }
 
 
-def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
-    described = inspect.getdoc(route.answer)
-    given = _content(route.gives.__name__) if route.gives else {route.content: {}}
+def _openapi_operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
+    description = inspect.getdoc(route.answer)
+    content = _json_content(route.gives.__name__) if route.gives else {route.content: {}}
     operation: dict[str, Any] = {
         "operationId": route.answer.__name__,
-        "summary": described,
+        "summary": description,
         "security": [{"token": []}] if route.role else [],
         "responses": {
-            str(route.status): {"description": described, "content": given},
-            "default": {"description": "The request was refused.", "content": _content(d.Refusal.__name__)},
+            str(route.status): {"description": description, "content": content},
+            "default": {"description": "The request was refused.", "content": _json_content(d.Refusal.__name__)},
         },
     }
     parameters = [
         {"name": name, "in": "path", "required": True, "schema": schema}
-        for name, schema in _IN_PATHS.items() if f"{{{name}}}" in route.path
+        for name, schema in _PATH_PARAMETERS.items() if f"{{{name}}}" in route.path
     ]  # fmt: skip
     if route.takes is not None and route.method == "POST":
-        operation["requestBody"] = {"required": True, "content": _content(route.takes.__name__)}
+        operation["requestBody"] = {"required": True, "content": _json_content(route.takes.__name__)}
     elif route.takes is not None:
         fields = schemas[route.takes.__name__]["properties"].items()
         parameters += [{"name": name, "in": "query", "schema": schema} for name, schema in fields]
     return {**operation, "parameters": parameters}
 
 
-def _content(name: str) -> dict[str, Any]:
-    return {"application/json": {"schema": {"$ref": _REFERENCE.format(name=name)}}}
+def _json_content(name: str) -> dict[str, Any]:
+    return {"application/json": {"schema": {"$ref": _SCHEMA_REFERENCE.format(name=name)}}}

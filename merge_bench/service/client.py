@@ -1,4 +1,4 @@
-"""A client of the service: every failure becomes one sentence, and records are brought home."""
+"""A client of the service: it sends requests, says each failure in one sentence, and fetches records of jobs."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from merge_bench.service.proof import ProvenHandler
 from merge_bench.service.rules import RESULT_NAME, commands
 from merge_bench.view.text import cut, visible
 
-PATIENCE = 120.0
+PATIENCE_SECONDS = 120.0
 """Seconds for which a client that follows a job repeats a request while the service is away or has too much to do."""
-_AGAIN = (0, 429, 502, 503, 504)
-_TIMEOUT, _PAUSE, _LONGEST, _CHUNK = 60.0, 1.0, 64 << 20, 1 << 20
+_RETRY_STATUSES = (0, 429, 502, 503, 504)
+_TIMEOUT_SECONDS, _PAUSE_SECONDS, _LONGEST_BYTES, _CHUNK_BYTES = 60.0, 1.0, 64 << 20, 1 << 20
 _T = TypeVar("_T")
 
 
-class _AsAnswered(HTTPErrorProcessor):
-    """Follows no redirect: another host would get the token."""
+class _NoRedirects(HTTPErrorProcessor):
+    """Returns a redirect as the answer and does not follow it: another host would get the token."""
 
     def http_response(self, request: Request, response: HTTPResponse) -> HTTPResponse:
         return response
@@ -45,10 +45,10 @@ class _AsAnswered(HTTPErrorProcessor):
 
 
 class Client:
-    """The service at `url`.
+    """Sends requests to the service at `url`.
 
-    `token`: by default that of the environment, or of the service of `results` on loopback; `wait`: seconds for which a
-    request is repeated that the service cannot answer now; `insecure`: send the token over a network without TLS.
+    `token`: by default that of the environment, or of the service of `results` on loopback; `wait`: for how many
+    seconds a request is repeated that the service cannot answer now; `insecure`: send the token also without TLS.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Client:
         if match is None:
             raise UsageError("--service needs the address of one service, such as https://bench.example:5007")
         self.url, self._wait, local = url.rstrip("/"), wait, is_loopback(match[2].strip("[]"))
-        token = token or _token(results / ".service/token" if local else None)
+        token = token or _read_token(results / ".service/token" if local else None)
         if match[1] == "http" and not local and not insecure:
             raise UsageError(
                 f"whoever can read the traffic to {self.url} would get your token; use https or an SSH tunnel, or add"
@@ -68,38 +68,38 @@ class Client:
         self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         # Without TLS a proxy could read the token.
         proxies = {name: proxy for name, proxy in getproxies().items() if name == "https"}
-        self._open = build_opener(_AsAnswered, ProxyHandler(proxies), ProvenHandler(token)).open
+        self._open = build_opener(_NoRedirects, ProxyHandler(proxies), ProvenHandler(token)).open
 
     refusal = ended = ""
     logged_in = False
 
     @property
     def commands(self) -> Mapping[str, Collection[str]]:
-        """What can be queued, with the keys of its options."""
+        """The commands that can be queued, each with the keys of its options."""
         return commands()
 
     def run(self, command: str, configs: Sequence[str], options: Mapping[str, str]) -> Job:
-        """Queue a job of a page's form."""
+        """Queue a job as the form of a page describes it."""
         return self.add(JobRequest(command=command, configs=list(configs), options=dict(options)))
 
     def add(self, request: JobRequest) -> Job:
         """Queue a job; with a `key`, the same request again gives the same job."""
-        return self._ask("POST", "/api/jobs", _decoder(Job), msgspec.json.encode(request))
+        return self._request("POST", "/api/jobs", _decode_as(Job), msgspec.json.encode(request))
 
     def job(self, number: int) -> Job:
-        """A job, with the end of its output."""
-        return self._ask("GET", f"/api/jobs/{number}", _decoder(Job))
+        """The job with this number, and the end of its output."""
+        return self._request("GET", f"/api/jobs/{number}", _decode_as(Job))
 
     def jobs(self) -> Jobs:
         """The newest jobs."""
-        return self._ask("GET", "/api/jobs", _decoder(Jobs))
+        return self._request("GET", "/api/jobs", _decode_as(Jobs))
 
     def cancel(self, number: int) -> Job:
-        """Cancel a job."""
-        return self._ask("DELETE", f"/api/jobs/{number}", _decoder(Job))
+        """Cancel the job with this number."""
+        return self._request("DELETE", f"/api/jobs/{number}", _decode_as(Job))
 
-    def records(self, job: Job, results: Path) -> Path:
-        """Bring the records of a job into its folder in `results`, and give that; other records there are kept."""
+    def fetch_records(self, job: Job, results: Path) -> Path:
+        """Fetch the records of a job into its folder in `results`, which is returned; other records there are kept."""
         if not RESULT_NAME.fullmatch(job.result or ""):
             raise RunFailed(f"{self.url} names no result of job {job.id}, or one that cannot be stored")
         folder = results / str(job.result)
@@ -108,7 +108,7 @@ class Client:
             with tempfile.TemporaryDirectory(dir=results, prefix=".") as draft:
                 file = Path(draft, "new", RECORDS)
                 file.parent.mkdir()
-                self._ask("GET", f"/api/jobs/{job.id}/records", lambda answer: _write(answer, file))
+                self._request("GET", f"/api/jobs/{job.id}/records", lambda answer: _write_body(answer, file))
                 if not folder.exists():
                     file.parent.rename(folder)
                 elif not filecmp.cmp(file, folder / RECORDS, shallow=False):
@@ -117,18 +117,18 @@ class Client:
             raise RunFailed(f"cannot write the records to {folder}: {error.strerror}") from None
         return folder
 
-    def _ask(self, method: str, path: str, read: Callable[[HTTPResponse], _T], body: bytes | None = None) -> _T:
+    def _request(self, method: str, path: str, read: Callable[[HTTPResponse], _T], body: bytes | None = None) -> _T:
         deadline = time.monotonic() + self._wait
         problem: MergeBenchError | None = None
         while True:
-            status, first = 0, problem is None
+            status, first_try = 0, problem is None
             try:
                 request = Request(self.url + path, body, self._headers, method=method)
-                with self._open(request, timeout=_TIMEOUT) as answer:
+                with self._open(request, timeout=_TIMEOUT_SECONDS) as answer:
                     status = answer.status
                     if status < 300:
                         return read(answer)
-                    why = _decoder(Refusal)(answer).error.message + f"; check {' or '.join(TOKENS)}" * (status == 401)
+                    why = _decode_as(Refusal)(answer).error.message + f"; check {' or '.join(TOKENS)}" * (status == 401)
                     problem = (UsageError if status < 500 else RunFailed)(f"{self.url}: {visible(cut(why))}")
             except (ValueError, RecursionError):
                 status = 0 if answer.length else status  # the connection ended early
@@ -141,27 +141,27 @@ class Client:
                     raise UsageError(f"the certificate of {self.url} is not trusted: {why}") from None
                 why = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
                 problem = RunFailed(f"the request to {self.url} failed: {visible(cut(why))}")
-            if status not in _AGAIN or time.monotonic() >= deadline:
+            if status not in _RETRY_STATUSES or time.monotonic() >= deadline:
                 raise problem
-            if first:
+            if first_try:
                 say(f"{problem}; trying again for {self._wait / 60:.0f} minutes")
-            time.sleep(_PAUSE)
+            time.sleep(_PAUSE_SECONDS)
 
 
-def _decoder(kind: type[_T]) -> Callable[[HTTPResponse], _T]:
-    return lambda answer: msgspec.json.decode(answer.read(_LONGEST), type=kind)  # what is longer is no JSON then
+def _decode_as(kind: type[_T]) -> Callable[[HTTPResponse], _T]:
+    return lambda answer: msgspec.json.decode(answer.read(_LONGEST_BYTES), type=kind)  # what is longer is no JSON then
 
 
-def _write(answer: HTTPResponse, file: Path) -> None:
+def _write_body(answer: HTTPResponse, file: Path) -> None:
     with replacing(file) as stream:
-        shutil.copyfileobj(answer, stream, _CHUNK)
+        shutil.copyfileobj(answer, stream, _CHUNK_BYTES)
     if answer.length:
         raise IncompleteRead(b"", answer.length)
 
 
-def _token(own: Path | None) -> str:
-    """The token in the environment, or in the file that it names, or in `own`."""
-    token, file = os.environ.get(TOKENS[0], ""), os.environ.get(TOKENS[1]) or own
+def _read_token(own_file: Path | None) -> str:
+    """The token in the environment, or in the file that it names, or in `own_file`."""
+    token, file = os.environ.get(TOKENS[0], ""), os.environ.get(TOKENS[1]) or own_file
     how = f"set {TOKENS[0]}, or {TOKENS[1]} to a file that has it"
     if not token and file is not None:
         try:

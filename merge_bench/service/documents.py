@@ -18,10 +18,10 @@ Role = Literal["read", "run"]
 class JobRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What to measure.
 
-    `command`: run, tune or `probe NAME`; `options`: the command's, without dashes; `configs`: shipped ones, the
-    baseline first; `settings`: UCX_… and MERGE_BENCH_… variables, instead of configs, and `name`: what the config of
-    these is called; `resume`: if the service ends during the job, queue it again to continue its campaign; `key`: the
-    same request sent twice is one job.
+    `command`: run, tune or `probe NAME`; `options`: the command's, without dashes; `configs`: names of shipped ones,
+    the baseline first; `settings`: UCX_… and MERGE_BENCH_… variables, instead of `configs`, and `name`: that of the
+    config; `resume`: if the service ends during the job, queue it again to continue its campaign; `key`: two requests
+    with the same one are one job.
     """
 
     command: Name
@@ -82,7 +82,7 @@ class Jobs(Struct, frozen=True, kw_only=True):
 
 
 class ScheduleRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A job that is queued again and again, with keys of its own.
+    """A job that is queued once on each of some days, with keys that the schedule makes.
 
     `at`: the time of day, such as 02:30; `days`: daily, or days such as mon,wed or mon-fri; `zone`: the time zone of
     both, such as Europe/Berlin; `missed`: if the service did not run then, wait for the next time (skip), or run once.
@@ -97,7 +97,7 @@ class ScheduleRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Schedule(ScheduleRequest, frozen=True, kw_only=True):
-    """A schedule. `last_job`: the number of its last job; `message`: why there was none the last time."""
+    """A schedule. `last_job`: the number of its last job; `message`: why no job was queued the last time."""
 
     who: str
     command: str
@@ -114,7 +114,7 @@ class Schedules(Struct, frozen=True, kw_only=True):
 
 
 class ResultRow(Struct, frozen=True, kw_only=True):
-    """A stored result: `name` of its folder, `kind`: merge, tune, import or probe NAME."""
+    """A stored result. `name`: of its folder; `kind`: merge, tune, import or probe NAME."""
 
     name: str
     kind: str
@@ -164,7 +164,7 @@ class Refusal(Struct, frozen=True, kw_only=True):
 
 
 class HistoryQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which results: only those with this `config`, rows per `chunk`, …; `limit`: series at most, the newest first."""
+    """Which results: only those with this `config`, rows per `chunk`, …; at most `limit` series, the newest first."""
 
     metric: Name = "throughput"
     threshold: Annotated[float, Meta(ge=0.0, le=10.0)] = 0.02
@@ -178,7 +178,7 @@ class HistoryQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Page(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which part of a list: at most `limit`, without the first `offset`."""
+    """Which part of a list: at most `limit` entries, without the first `offset` ones."""
 
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
     offset: Annotated[int, Meta(ge=0, le=10**9)] = 0

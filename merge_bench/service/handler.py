@@ -1,4 +1,4 @@
-"""The handler of every request: host, origin, token and size are checked before anything else is done with it."""
+"""The handler of every request, which checks its host, origin, token and size before anything else."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from merge_bench.service.store import Refused, Token
 from merge_bench.view.text import visible
 
 _LOGGER = logging.getLogger(__name__)
-_Nothing = msgspec.defstruct("_Nothing", (), forbid_unknown_fields=True)
+_NoFields = msgspec.defstruct("_NoFields", (), forbid_unknown_fields=True)
 
 
 class Api(RequestHandler):
-    """Answers every request, to whatever path."""
+    """Checks and answers a request, whatever its path."""
 
     def initialize(self, service: Service) -> None:
         """Called by tornado with what the application has for this handler."""
@@ -40,20 +40,20 @@ class Api(RequestHandler):
         self.set_header("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 
     def compute_etag(self) -> None:
-        """No answer is cached."""
+        """Gives no answer a tag to cache it by."""
 
     async def prepare(self) -> None:
-        """Check the request and answer it; tornado's methods by name are not used."""
+        """Check the request and answer it, whatever its method: tornado's methods `get`, `post`, … are not used."""
         try:
             route, authorized = self._authorize()
-            found = await self._answer(route, authorized)
+            answer = await self._answer(route, authorized)
             self.set_status(route.status)
             self.set_header("Content-Type", route.content)
-            if not isinstance(found, Path):
-                await self.finish(msgspec.json.encode(found))
+            if not isinstance(answer, Path):
+                await self.finish(msgspec.json.encode(answer))
                 return
             with contextlib.suppress(StreamClosedError):
-                for piece in StaticFileHandler.get_content(str(found)):  # a file of any size, which may grow meanwhile
+                for piece in StaticFileHandler.get_content(str(answer)):  # a file of any size, which may grow
                     self.write(piece)
                     await self.flush()
             self.finish()
@@ -65,7 +65,7 @@ class Api(RequestHandler):
             self._refuse(503, "storage", f"the service cannot store anything now: {error}")
 
     async def _answer(self, route: Route, authorized: AuthorizedRequest) -> Any:
-        """In a thread, and of what takes long one at a time: health is answered at once, whatever others ask for."""
+        """Answer in a thread, slow routes one at a time; health at once, whatever others ask for."""
         service, loop = self.service, get_running_loop()
         if route.role is None:
             return route.answer(service, authorized)
@@ -77,9 +77,9 @@ class Api(RequestHandler):
             return await loop.run_in_executor(service.slow, route.answer, service, authorized)
 
     def _authorize(self) -> tuple[Route, AuthorizedRequest]:
-        """The route and what it needs; raises `Refused`."""
+        """The route of the request, and what the route's answer takes; raises `Refused`."""
         service, request = self.service, self.request
-        check_place(service, request)
+        check_host_and_origin(service, request)
         if service.only_pages:
             raise Refused(403, "only-pages", "open the whole address that merge-bench dashboard printed")
         matches = ((route, route.pattern.fullmatch(request.path)) for route in ROUTES)
@@ -87,9 +87,9 @@ class Api(RequestHandler):
         route, key = routes.get(request.method or "", (None, ""))
         if route is not None and route.role is None:
             return route, AuthorizedRequest(
-                Token("", "read"), request.headers["Host"], self._value(route) if route.takes else None
+                Token("", "read"), request.headers["Host"], self._checked_input(route) if route.takes else None
             )
-        token = self._token()
+        token = self._find_token()
         if not routes:
             raise Refused(404, "no-such-address", "there is nothing at this address; see /api/openapi.json")
         if route is None:
@@ -97,23 +97,23 @@ class Api(RequestHandler):
             raise Refused(405, "no-such-method", "this address does not have that method")
         if route.role == "run" and token.role != "run":
             raise Refused(403, "read-only", "this token can only read; ask for one with the role run")
-        return route, AuthorizedRequest(token, key, self._value(route))
+        return route, AuthorizedRequest(token, key, self._checked_input(route))
 
-    def _token(self) -> Token:
-        """Whose token the request has."""
-        kind, _, given = self.request.headers.get("Authorization", "").partition(" ")
-        token = self.service.store.find_token(given.strip()) if kind.lower() == "bearer" and given else None
-        if self.service.over_limit(token or self.request.remote_ip):
+    def _find_token(self) -> Token:
+        """The token in the request's header; raises `Refused` if it is not known, or made too many requests."""
+        kind, _, secret = self.request.headers.get("Authorization", "").partition(" ")
+        token = self.service.store.find_token(secret.strip()) if kind.lower() == "bearer" and secret else None
+        if self.service.too_many_requests(token or self.request.remote_ip):
             self.set_header("Retry-After", "60")
             raise Refused(429, "too-many-requests", "too many requests in this minute; wait for the next one")
         if token is None:
             self.set_header("WWW-Authenticate", "Bearer")
-            why = "this token is not known" if given else "this needs a token: Authorization: Bearer TOKEN"
+            why = "this token is not known" if secret else "this needs a token: Authorization: Bearer TOKEN"
             raise Refused(401, "no-token", why)
         return token
 
-    def _value(self, route: Route) -> Any:
-        """The body or the query, checked."""
+    def _checked_input(self, route: Route) -> Any:
+        """The body or the query of the request as the type that `route` takes; raises `Refused`."""
         if route.method == "POST":
             kind = self.request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
             if kind != "application/json":
@@ -124,7 +124,7 @@ class Api(RequestHandler):
             if route.method == "POST":
                 return msgspec.json.decode(self.request.body, type=route.takes)
             query = {name: values[-1].decode() for name, values in self.request.query_arguments.items()}
-            return msgspec.convert(query, route.takes or _Nothing, strict=False)
+            return msgspec.convert(query, route.takes or _NoFields, strict=False)
         except (ValueError, RecursionError) as error:
             why = "nested too deeply" if isinstance(error, RecursionError) else visible(str(error))[:300]
             raise Refused(400, "invalid", f"the request is not valid: {why}") from None
@@ -133,10 +133,10 @@ class Api(RequestHandler):
         self.set_status(status)
         self.finish(msgspec.json.encode(d.Refusal(error=d.Problem(code=code, message=message))))
 
-    def write_error(self, status_code: int, **given: Any) -> None:
-        """Tornado's own refusals, and mistakes of this program, which are logged."""
-        known = {400: "the request cannot be understood", 405: "this method does not exist"}
-        message = known.get(status_code, "the service made a mistake; its log has more")
+    def write_error(self, status_code: int, **_: Any) -> None:
+        """Answer with an error that tornado found, or with one for a mistake of this program, which is logged."""
+        sentences = {400: "the request cannot be understood", 405: "this method does not exist"}
+        message = sentences.get(status_code, "the service made a mistake; its log has more")
         self._refuse(status_code, f"http-{status_code}", message)
 
     def log_exception(self, kind: Any, value: Any, trace: Any) -> None:
@@ -145,8 +145,8 @@ class Api(RequestHandler):
             _LOGGER.error("a request failed", exc_info=(kind, value, trace))
 
 
-def check_place(service: Service, request: HTTPServerRequest) -> None:
-    """Raise `Refused` for a name that is not the service's own, and for pages of other sites."""
+def check_host_and_origin(service: Service, request: HTTPServerRequest) -> None:
+    """Raise `Refused` if ``Host`` is no name of the service, or ``Origin`` says that a page of another site asks."""
     if request.headers.get("Host", "").lower() not in service.hosts:
         raise Refused(403, "wrong-host", "this name is not one of the service's own; see serve --host-name")
     origin = request.headers.get("Origin")

@@ -1,7 +1,7 @@
-"""The pages of the service: who logs in with a token gets pages of a session, other requests go to the API.
+"""The pages of the service: who logs in with a token gets the pages of a session; other requests go to the API.
 
-The gate stands before Bokeh's handlers, so none of them can forget to check host, origin and token. What a page shows
-is made elsewhere (`PageMaker`); it gets the `Queue` of its session.
+The gate stands before Bokeh's handlers, so none of them can forget to check host, origin and token. A `PageMaker`
+makes what a page shows, with the `Queue` of its session.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from merge_bench.records.results_folder import Entry, ResultsFolder
 from merge_bench.service import api
 from merge_bench.service import documents as d
 from merge_bench.service.api import AuthorizedRequest, Service
-from merge_bench.service.handler import Api, check_place
+from merge_bench.service.handler import Api, check_host_and_origin
 from merge_bench.service.rules import commands
 from merge_bench.service.runner import Runner
 from merge_bench.service.store import Refused, Token
@@ -32,62 +32,62 @@ from merge_bench.service.store import Refused, Token
 if TYPE_CHECKING:
     from bokeh.server.tornado import BokehTornado
 
-JOB_SECONDS = 10.0
+PAGE_SECONDS_DURING_JOB = 10.0
 """The least seconds between two updates of a page of several users' service while a job runs."""
 HOLD_SECONDS = 1.0
 """For this long, several pages share one listing of the folder."""
-_MOST_JOBS = 1000
-_ICON = "/favicon.ico"
-"""Browsers ask for it there, whatever the address of the page."""
-_PAGES = re.compile(r"/|/ws|/static/.*|/logout")
-_SESSION = re.compile(r"/([\w-]{32})(/.*)")
-_FORM = (resources.files("merge_bench.service") / "login.html").read_text(encoding="utf-8")
+_MOST_LISTED_JOBS = 1000
+_ICON_PATH = "/favicon.ico"
+"""Browsers ask for the icon there, whatever the address of the page."""
+_PAGE_PATHS = re.compile(r"/|/ws|/static/.*|/logout")
+_SESSION_PATH = re.compile(r"/([\w-]{32})(/.*)")
+_LOGIN_FORM = (resources.files("merge_bench.service") / "login.html").read_text(encoding="utf-8")
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 
 
 class QuietResults(ResultsFolder):
-    """The results of the service. While a job runs, only its campaign is looked at, and that of the job before."""
+    """The results of the service. While a job runs, it reads only the campaigns of that job and of the one before."""
 
     def __init__(self, results: Path, runner: Runner) -> None:
         super().__init__(results, also=beside(results), hold_seconds=HOLD_SECONDS)
         self._runner = runner
-        self._names: list[str] = []
+        self._recent_names: list[str] = []
 
     def entries(self) -> tuple[Entry, ...]:
         """Every result, the newest first."""
         job = self._runner.current
         if job is None:
             return super().entries()
-        if (name := self._runner.result_of(job)) is not None and name not in self._names:
-            self._names = [*self._names[-1:], name]
-        return self.look_at(self._names)
+        if (name := self._runner.result_of(job)) is not None and name not in self._recent_names:
+            self._recent_names = [*self._recent_names[-1:], name]
+        return self.look_at(self._recent_names)
 
 
 class Queue:
-    """The queue, for the holder of a token, which is checked each time.
+    """The queue of jobs, for the holder of a token, which is checked with each call.
 
-    `token`: gives it, None once it is invalid; `logged_in`: its holder can log out.
+    `token`: returns that token, None once it is invalid; `logged_in`: its holder can log out.
     """
 
     def __init__(self, service: Service, token: Callable[[], Token | None], *, logged_in: bool = False) -> None:
         self._service, self.token, self.logged_in = service, token, logged_in
-        self.jobs = partial(self._ask, api.list_jobs, value=d.Page(limit=_MOST_JOBS))
-        self.job, self.cancel = (partial(self._ask, answer) for answer in (api.show_job, api.cancel_job))
+        self.jobs = partial(self._call_api, api.list_jobs, value=d.Page(limit=_MOST_LISTED_JOBS))
+        self.job, self.cancel = (partial(self._call_api, answer) for answer in (api.show_job, api.cancel_job))
 
     @property
     def commands(self) -> Mapping[str, Collection[str]]:
-        """What can be queued, with the keys of its options."""
+        """The commands that can be queued, each with the keys of its options."""
         return commands()
 
     @property
     def refusal(self) -> str:
-        """Why nothing can be started here; empty if it can."""
+        """Why no run can be started here, a sentence; empty if one can."""
         token = self.token()
         return "" if token is not None and token.role == "run" else self._service.read_only
 
     @property
     def ended(self) -> str:
-        """Why the page is to show nothing any more; empty as long as its token is valid."""
+        """Why the page must no longer show anything, a sentence; empty as long as its token is valid."""
         return "" if self.token() is not None else "Your session has ended, or your token was removed; log in again."
 
     def run(self, command: str, configs: Sequence[str], options: Mapping[str, str]) -> d.Job:
@@ -98,10 +98,10 @@ class Queue:
             request = msgspec.convert({"command": command, "configs": configs, "options": options}, d.JobRequest)
         except msgspec.ValidationError as error:
             raise UsageError(str(error)) from None
-        job: d.Job = self._ask(api.add_job, value=request)
+        job: d.Job = self._call_api(api.add_job, value=request)
         return job
 
-    def _ask(self, answer: Callable[[Service, AuthorizedRequest], Any], number: int = 0, value: Any = None) -> Any:
+    def _call_api(self, answer: Callable[[Service, AuthorizedRequest], Any], number: int = 0, value: Any = None) -> Any:
         token = self.token()
         if token is None:
             raise Refused(401, "no-token", self.ended)
@@ -109,7 +109,7 @@ class Queue:
 
 
 class PageMaker(Protocol):
-    """Makes what answers the requests of pages; `queue`: of a session, by its name."""
+    """Makes the application that answers requests of pages; `queue`: gives the queue of the session with a name."""
 
     def __call__(
         self, results: ResultsFolder, hosts: Sequence[str], queue: Callable[[str], Queue], pace: Callable[[], float]
@@ -117,18 +117,18 @@ class PageMaker(Protocol):
 
 
 class Login(Api):
-    """The form for a token, which begins a session. Every request counts.
+    """Shows the form for a token and begins a session with it; each request counts for the limit.
 
-    `ended`: the path of the session that this request ends.
+    `ended`: the name of the session that this request ends.
     """
 
     def initialize(self, service: Service, ended: str | None = None) -> None:
-        """Called by tornado."""
+        """Called by tornado with what the application has for this handler."""
         super().initialize(service)
         self.ended = ended
 
     async def prepare(self) -> None:
-        """Answer the request."""
+        """End a session, begin one, or show the form."""
         self.set_header("Content-Type", "text/html; charset=UTF-8")
         self.set_header("Content-Security-Policy", _POLICY)
         secret, problem = self.get_body_argument("token", ""), ""
@@ -137,7 +137,7 @@ class Login(Api):
             self.clear_cookie(cookie_name(self.request), path=f"/{self.ended}/")
             self.redirect("/", status=303)
             return
-        if self.service.over_limit(self.request.remote_ip):
+        if self.service.too_many_requests(self.request.remote_ip):
             self.set_status(429)
             problem = "Too many requests in this minute; wait for the next one."
         elif self.service.store.find_token(secret) is not None:
@@ -151,16 +151,16 @@ class Login(Api):
         elif self.request.method == "POST":
             self.set_status(401)
             problem = "The service does not have this token."
-        await self.finish(_FORM.replace("PROBLEM", problem))
+        await self.finish(_LOGIN_FORM.replace("PROBLEM", problem))
 
 
 def cookie_name(request: HTTPServerRequest) -> str:
-    """With the port, for who looks at cookies; see `sessions`."""
+    """The name of the session's cookie, with the port, so that people who look at cookies know the service."""
     return f"merge-bench-{request.host.rpartition(':')[2]}"
 
 
 class Gate(Router):
-    """Decides who answers a request, before any of it is read but its headers."""
+    """Decides which handler answers a request, once its headers are read and nothing else."""
 
     def __init__(self, service: Service, make: PageMaker, *, pace: Callable[[], float]) -> None:
         self._service = service
@@ -175,17 +175,17 @@ class Gate(Router):
 
     def find_handler(self, request: HTTPServerRequest, **_: Any) -> HTTPMessageDelegate | None:
         """Called by tornado with the headers of each request."""
-        service, found = self._service, request.cookies.get(cookie_name(request))
-        cookie = None if found is None else found.value
-        match = _SESSION.fullmatch(request.path)
+        service, morsel = self._service, request.cookies.get(cookie_name(request))
+        cookie = None if morsel is None else morsel.value
+        match = _SESSION_PATH.fullmatch(request.path)
         name, path = (match[1], match[2]) if match else ("", request.path)
-        page = request.method == "GET" and _PAGES.fullmatch(path) is not None
+        page = request.method == "GET" and _PAGE_PATHS.fullmatch(path) is not None
         form = request.path == "/login" or (page and path == "/")
         handler: type[Api] = Api
-        more: dict[str, Any] = {}
+        options: dict[str, Any] = {}
         try:
-            check_place(service, request)
-            if request.path == _ICON:
+            check_host_and_origin(service, request)
+            if request.path == _ICON_PATH:
                 return self.pages.find_handler(request)
             if match and page and service.sessions.has(name, cookie):
                 if path != "/logout":
@@ -193,9 +193,9 @@ class Gate(Router):
                     request.path, request.uri = path, (request.uri or "").removeprefix(f"/{name}")
                     request.session = name  # type: ignore[attr-defined]  # for the maker of pages
                     return self.pages.find_handler(request)
-                form, more = True, {"ended": name}
+                form, options = True, {"ended": name}
             if form and not service.only_pages:
                 handler = Login
         except Refused:
             pass  # `Api` says why
-        return self._application.get_handler_delegate(request, handler, {"service": service, **more})
+        return self._application.get_handler_delegate(request, handler, {"service": service, **options})

@@ -54,7 +54,7 @@ REFUSED: Mapping[str, str] = {
     "space": "it names a file",
     "mpirun": "it names a program",
 }
-_MOST = {
+_LARGEST_VALUES = {
     "workers": 256,
     **dict.fromkeys(("launches", "most_blocks", "confirm", "max_launches"), 10_000),
 }
@@ -64,7 +64,7 @@ _SETTING_VALUE = re.compile(r"[A-Za-z0-9_.,:;=+*^?@%~()\[\] -]*")
 
 @dataclass(frozen=True)
 class Rules:
-    """What this service allows: `results`, whose results a job can name, and the folders of `tables`."""
+    """What jobs of this service may contain: the names of results in `results`, and tables in the folders `tables`."""
 
     results: Path
     tables: Sequence[Path] = ()
@@ -74,28 +74,28 @@ class Rules:
 
         Each value is one word with its option, so that none can become another option. Raises UsageError.
         """
-        options = _options(request.command)
-        given: list[str] = []
+        options = _options_of_command(request.command)
+        words: list[str] = []
         for key, value in request.options.items():
-            option = _option(request.command, options, key.replace("-", "_"), key)
+            option = _allowed_option(request.command, options, key.replace("-", "_"), key)
             if option.flag:
                 if not isinstance(value, bool | None):
                     raise UsageError(f"{key} must be true or false")
-                given += [f"--{option.name}"] * bool(value)
+                words += [f"--{option.name}"] * bool(value)
             elif value is not None:
-                given.append(f"--{option.name}={self._text(option, _plain(key, value))}")
-        return [*request.command.split(), *self._configs(request), *given]
+                words.append(f"--{option.name}={self._command_value(option, _printable_text(key, value))}")
+        return [*request.command.split(), *self._config_words(request), *words]
 
-    def _text(self, option: Option, text: str) -> str:
-        """The value as the command gets it."""
+    def _command_value(self, option: Option, text: str) -> str:
+        """The value of an option as the command gets it: of a table or a result its path."""
         if option.key in TABLES:
-            return str(self._table(option.key, text))
+            return str(self._find_table(option.key, text))
         if option.key == "against":
-            return text if text == HISTORY else str(self._result(text))
-        return _checked(option, text, option.key)
+            return text if text == HISTORY else str(self._find_result(text))
+        return _check_value(option, text, option.key)
 
-    def _table(self, key: str, text: str) -> Path:
-        """The real path of a file or folder below one that the operator named."""
+    def _find_table(self, key: str, text: str) -> Path:
+        """The real path of the table `text`, a file or folder in one of the folders of `tables`; raises UsageError."""
         for folder in self.tables:
             with contextlib.suppress(OSError, RuntimeError):
                 found = (folder / text).resolve()
@@ -104,12 +104,12 @@ class Rules:
         allowed = f" ({', '.join(map(str, self.tables))})" if self.tables else "; this service has none"
         raise UsageError(f"{key} must be in one of the service's folders of tables{allowed}")
 
-    def _result(self, text: str) -> Path:
+    def _find_result(self, text: str) -> Path:
         if RESULT_NAME.fullmatch(text) and is_result(self.results / text):
             return self.results / text
         raise UsageError(f"against must be {HISTORY}, or the name of a result as /api/results lists them")
 
-    def _configs(self, request: JobRequest) -> list[str]:
+    def _config_words(self, request: JobRequest) -> list[str]:
         own = bool(request.settings) or request.name is not None
         if request.configs and own:
             raise UsageError("a job takes either configs or settings, not both")
@@ -119,7 +119,7 @@ class Rules:
         paths = list(map(str, shipped))
         if own:
             check_settings(request.settings)
-            paths = [settings_file(request.settings, request.name)]
+            paths = [settings_file_name(request.settings, request.name)]
         if request.command == "tune" and len(paths) > 1:
             raise UsageError("tune begins with one config; name only one")
         if request.command == "run" and len(paths) > 1:
@@ -127,7 +127,7 @@ class Rules:
         return [path if request.command == "tune" else f"--config={path}" for path in paths]
 
 
-def as_typed(words: Sequence[str]) -> str:
+def typed_command(words: Sequence[str]) -> str:
     """The command line of a job as a person would type it: shipped configs by their names."""
     return shlex.join(["merge-bench", *words]).replace(f"{FOLDER}/", "")
 
@@ -137,7 +137,7 @@ def check_settings(settings: Mapping[str, str]) -> None:
     for name, value in settings.items():
         option = BY_VARIABLE.get(name)
         if option is not None and option.in_config and option.key not in TABLES:
-            _checked(_option("run", _options("run"), option.key, name), value, name)
+            _check_value(_allowed_option("run", _options_of_command("run"), option.key, name), value, name)
         # Judged with a path: some names are harmless with other values, and a job needs none of them.
         elif name not in shipped_names()[1] or judge(name, "/").kind != SETTING or name == "UCX_POSIX_DIR":
             raise UsageError(
@@ -147,8 +147,8 @@ def check_settings(settings: Mapping[str, str]) -> None:
             raise UsageError(f"the value of {name!r} can contain only letters, digits, spaces and _.,:;=+*^?@%~()[]-")
 
 
-def settings_file(settings: Mapping[str, str], name: str | None = None) -> str:
-    """The name of the file with these settings in the folder of the job.
+def settings_file_name(settings: Mapping[str, str], name: str | None = None) -> str:
+    """The name of the config file, in the folder of the job, that gets these settings.
 
     Results of one name are one history, so a config keeps its `name` when its settings change. Without one, the same
     settings have the same name.
@@ -165,54 +165,54 @@ def settings_file(settings: Mapping[str, str], name: str | None = None) -> str:
             f"a config that is sent to a service is named by {NAME_RULE}, which {name!r} is not; rename it"
         )
     shipped = next((each for each in config_names() if each.casefold() == f"{name}{SUFFIX}".casefold()), None)
-    if shipped is not None and (shipped != name + SUFFIX or settings_of(FOLDER / shipped) != settings):
+    if shipped is not None and (shipped != name + SUFFIX or read_settings(FOLDER / shipped) != settings):
         raise UsageError(f"{shipped} is a shipped config with other settings; give yours another name")
     return name + SUFFIX
 
 
-def settings_of(config: Path) -> dict[str, str]:
-    """What a config sets, as a job has it; raises UsageError if it cannot be read."""
-    found = translate_config(read_config(config, os.environ))
-    return {each.name: each.value for each in {**found.options, **found.environment}.values()}
+def read_settings(config: Path) -> dict[str, str]:
+    """The settings of a config file, by name, as a job has them; raises UsageError if it cannot be read."""
+    read = translate_config(read_config(config, os.environ))
+    return {each.name: each.value for each in {**read.options, **read.environment}.values()}
 
 
-def own_config(words: Sequence[str]) -> str | None:
-    """The name of the file with the settings of a job, among the words of the job; None if it has shipped configs."""
-    found = (re.fullmatch(rf"(?:--config=)?({NAME}{re.escape(SUFFIX)})", word) for word in words)
-    return next((match[1] for match in found if match), None)
+def settings_file_among(words: Sequence[str]) -> str | None:
+    """The name of the file with a job's own settings, found among the words of the job; None if it has none."""
+    matches = (re.fullmatch(rf"(?:--config=)?({NAME}{re.escape(SUFFIX)})", word) for word in words)
+    return next((match[1] for match in matches if match), None)
 
 
 def settings_text(settings: Mapping[str, str]) -> str:
-    """The config with these settings, which `check_settings` allowed."""
+    """The text of a config file with these settings, which `check_settings` allowed."""
     return "".join(f"{name}='{value}'\n" for name, value in sorted(settings.items()))
 
 
 def commands() -> Mapping[str, Mapping[str, Option]]:
-    """The commands of jobs, with their options by key."""
-    every = {"run": OPTIONS, "tune": (*TUNE_OPTIONS, *TuneOptions.table())}
-    every |= {f"probe {name}": (*PROBE_OPTIONS, *kind.options.table()) for name, kind in probes().items()}
-    return {command: by_key(options) for command, options in every.items()}
+    """The commands that a job can run, each with its options by key."""
+    tables = {"run": OPTIONS, "tune": (*TUNE_OPTIONS, *TuneOptions.table())}
+    tables |= {f"probe {name}": (*PROBE_OPTIONS, *kind.options.table()) for name, kind in probes().items()}
+    return {command: by_key(options) for command, options in tables.items()}
 
 
-def _options(command: str) -> Mapping[str, Option]:
-    every = commands()
-    if command not in every:
-        raise UsageError(f"the command of a job is one of {', '.join(every)}")
-    return every[command]
+def _options_of_command(command: str) -> Mapping[str, Option]:
+    by_command = commands()
+    if command not in by_command:
+        raise UsageError(f"the command of a job is one of {', '.join(by_command)}")
+    return by_command[command]
 
 
-def _option(command: str, options: Mapping[str, Option], key: str, named: str) -> Option:
-    """The option with this key, if a job may have it; `named`: as its author wrote it."""
+def _allowed_option(command: str, options: Mapping[str, Option], key: str, written: str) -> Option:
+    """The option with this key; raises UsageError if no job may have it; `written`: how the job named it."""
     option = options.get(key)
     free = option is not None and option.parse in (parsers.text, parsers.names, parsers.columns)
     if key in REFUSED or (free and key not in (TEXT | TABLES | {"against"})):
-        raise UsageError(f"a job cannot have the option {named}: {REFUSED.get(key, 'it takes any text')}")
+        raise UsageError(f"a job cannot have the option {written}: {REFUSED.get(key, 'it takes any text')}")
     if option is None:
-        raise UsageError(f"{command} has no option {named!r}{did_you_mean(key, options)}")
+        raise UsageError(f"{command} has no option {written!r}{did_you_mean(key, options)}")
     return complete(option)
 
 
-def _plain(key: str, value: object) -> str:
+def _printable_text(key: str, value: object) -> str:
     if any(isinstance(each, bool | None) for each in (value if isinstance(value, list) else [value])):
         raise UsageError(f"{key} needs a number or text")
     text = as_text(value)
@@ -221,12 +221,12 @@ def _plain(key: str, value: object) -> str:
     return text
 
 
-def _checked(option: Option, text: str, named: str) -> str:
+def _check_value(option: Option, text: str, written: str) -> str:
     if option.key == "on" and "://" in text:
         raise UsageError("on names key columns in a job, which cannot queue another one elsewhere")
-    value = parse_text(option.parse, text, named)
-    most = _MOST.get(option.key)
-    counts = value if isinstance(value, tuple) else (value,)
-    if most is not None and any(isinstance(each, int) and each > most for each in counts):
-        raise UsageError(f"{named} is at most {most:,} in a job")
+    value = parse_text(option.parse, text, written)
+    most = _LARGEST_VALUES.get(option.key)
+    numbers = value if isinstance(value, tuple) else (value,)
+    if most is not None and any(isinstance(each, int) and each > most for each in numbers):
+        raise UsageError(f"{written} is at most {most:,} in a job")
     return text

@@ -21,12 +21,12 @@ import psutil
 from merge_bench.cluster.supervisor import Child
 from merge_bench.config.options import BY_KEY
 from merge_bench.errors import MergeBenchError, RunFailed
-from merge_bench.records.campaign import JOB
+from merge_bench.records.campaign import JOB, OWN_JOB
 from merge_bench.records.outputs import replacing
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.service.documents import Row
-from merge_bench.service.rules import own_config, settings_text
+from merge_bench.service.rules import settings_file_among, settings_text
 from merge_bench.service.store import Store
 from merge_bench.units import format_duration
 
@@ -34,7 +34,7 @@ LOG = "log"
 _POLL_SECONDS, _END_POLL_SECONDS = 0.2, 0.05
 _RETRY_SECONDS = 2.0
 _CLOCK_SECONDS = 86400.0
-"""So far the clock may have been set back since a job was queued."""
+"""By so many seconds the clock may have been set back since a job was queued."""
 _SERVICE_ENDED = "the service ended during this job"
 _LONGEST_LOG = 256 << 20
 _ENVIRONMENT = {"PYTHONUNBUFFERED": "1", "COLUMNS": "110", "NO_COLOR": "1"}
@@ -42,12 +42,12 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def job_mark(instance: str, number: int) -> str:
-    """The value of the variable in processes of that job."""
+    """The value of the variable `JOB` in processes of job `number` of the service named `instance`."""
     return f"{instance}-{number}"
 
 
 def job_processes(instance: str) -> list[int]:
-    """Processes on this machine that belong to a job of the service named `instance`."""
+    """The ids of processes on this machine that belong to a job of the service named `instance`."""
     wanted = f"{JOB}={instance}-".encode()
     pids = []
     for pid in psutil.pids():
@@ -58,7 +58,7 @@ def job_processes(instance: str) -> list[int]:
 
 
 def end_job_processes(instance: str, seconds: float) -> None:
-    """Return when no process of a job is left; after `seconds` they are killed, as often as it takes."""
+    """Wait until no process of a job of `instance` is left; kill those that are after `seconds`, until none is."""
     deadline = time.monotonic() + seconds
     while left := job_processes(instance):
         if time.monotonic() >= deadline:
@@ -68,7 +68,7 @@ def end_job_processes(instance: str, seconds: float) -> None:
         time.sleep(_END_POLL_SECONDS)
 
 
-def _command(words: Sequence[str], results: Path) -> list[str]:
+def _job_command(words: Sequence[str], results: Path) -> list[str]:
     # -P: modules of the working folder are not imported.
     return [sys.executable, "-P", "-m", "merge_bench", *words, f"--results={results}"]
 
@@ -77,40 +77,41 @@ class Runner:
     """A thread that runs the jobs of `store`.
 
     `folder`: has a folder for each job; `job_seconds`: the longest time of a job; `grace_seconds`: for which a job that
-    was interrupted may clean up before it is killed; `command`: the command line for the words of a job; `current`: the
-    job that runs.
+    was interrupted may clean up before it is killed; `own`: jobs are those of a person's dashboard; `command`: makes
+    the command line of a job from its words; `current`: the job that runs.
     """
 
     def __init__(
         self, store: Store, folder: Path, results: Path, *, job_seconds: float, grace_seconds: float = 15.0,
-        command: Callable[[Sequence[str], Path], list[str]] = _command,
+        own: bool = False, command: Callable[[Sequence[str], Path], list[str]] = _job_command,
     ) -> None:  # fmt: skip
         self._store, self._folder, self._results = store, folder, results
         self.current: Row | None = None
-        self._found: dict[tuple[int, int], str] = {}
+        self._result_names: dict[tuple[int, int], str] = {}
         self._failing = False
         self._job_seconds, self._grace, self._command = job_seconds, grace_seconds, command
+        self._mark_end = OWN_JOB if own else ""
         self._event = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._loop, name="jobs", daemon=True)
 
     def start(self) -> None:
-        """Begin with what an earlier service left, then run jobs."""
+        """Start the thread: it ends what an earlier service left, then runs jobs."""
         self._thread.start()
 
     def wake(self) -> None:
-        """Look again: a job was queued or cancelled."""
+        """Make the thread look for jobs at once, because one was queued or cancelled."""
         self._event.set()
 
     def close(self) -> None:
-        """Interrupt the running job, and return when it is gone."""
+        """Interrupt the running job, and wait until its processes are gone."""
         self._stopping = True
         self._event.set()
         self._thread.join()
 
     @property
     def alive(self) -> bool:
-        """Whether it can run jobs."""
+        """Whether the thread runs, and could run the last job that it tried."""
         return self._thread.is_alive() and not self._stopping and not self._failing
 
     def folder_of(self, number: int) -> Path:
@@ -119,14 +120,15 @@ class Runner:
 
     def result_of(self, job: Row) -> str | None:
         """The name of the newest campaign that the job has written, found by the job's mark in its first line."""
-        if (known := self._found.get((job.id, job.attempts))) is not None:
-            return known
+        if (name := self._result_names.get((job.id, job.attempts))) is not None:
+            return name
         since = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(job.created - _CLOCK_SECONDS))
         mark = job_mark(self._store.instance, job.id)
         results = ResultsFolder(self._results)
-        own = results.newest(lambda head: head.variable(JOB) == mark, names=lambda name: name >= since)
-        for folder, _ in own:
-            self._found = {(job.id, job.attempts): folder.name}  # for those who ask again while it runs
+        marks = (mark, mark + OWN_JOB)
+        marked = results.newest(lambda head: head.variable(JOB) in marks, names=lambda name: name >= since)
+        for folder, _ in marked:
+            self._result_names = {(job.id, job.attempts): folder.name}  # for those who ask again while it runs
             return folder.name
         return None
 
@@ -142,7 +144,7 @@ class Runner:
                     self._failing = False
                     self._event.wait()
                 else:
-                    self._run(job)
+                    self._run_job(job)
             except Exception:  # A full disk, for example. A job that has begun is found again as interrupted.
                 self._failing = True
                 _LOGGER.exception("the service cannot run jobs now; it tries again")
@@ -152,43 +154,44 @@ class Runner:
         """End what is left of a job whose service was killed, or could not store its end."""
         end_job_processes(self._store.instance, self._grace)
         if (job := self._store.running()) is not None:
-            found = self.result_of(job)
-            status = self._recorded_status(found)
+            result = self.result_of(job)
+            status = self._recorded_exit_status(result)
             message = None if status is not None else _SERVICE_ENDED
-            self._store.finish(job.id, status, result=found, message=message, interrupted=status is None)
+            self._store.finish(job.id, status, result=result, message=message, interrupted=status is None)
 
-    def _recorded_status(self, result: str | None) -> int | None:
-        """The exit status of a job that was over when its service was killed; None if it was not, or had failed."""
+    def _recorded_exit_status(self, result: str | None) -> int | None:
+        """The exit status in the records of a job whose service was killed; None if they have none, or it failed."""
         try:
             end = read_campaign(self._results / result).end if result else None
         except MergeBenchError:
             return None
         return end.status if end is not None and end.status != RunFailed.exit_status else None
 
-    def _run(self, job: Row) -> None:
+    def _run_job(self, job: Row) -> None:
         """Run a job until its last process is gone."""
         try:
-            child = self._begin(job)
+            child = self._start_process(job)
         except Exception:
             self._store.put_back(job.id)
             raise
         self._failing = False
         try:
-            message = self._wait(job, child)
+            message = self._wait_for_end(job, child)
         finally:
             status = child.end(signal.SIGINT, self._grace)
             end_job_processes(self._store.instance, 0.0)
         interrupted = self._stopping and message is not None
-        self._found.clear()  # an earlier attempt may have left another campaign
+        self._result_names.clear()  # an earlier attempt may have left another campaign
         self._store.finish(job.id, status, result=self.result_of(job), message=message, interrupted=interrupted)
 
-    def _begin(self, job: Row) -> Child:
+    def _start_process(self, job: Row) -> Child:
+        """Start the process of a job in the job's folder."""
         folder = self.folder_of(job.id)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if (config := own_config(job.words)) is not None:
+        if (config := settings_file_among(job.words)) is not None:
             with replacing(folder / config) as stream:
                 stream.write(settings_text(job.settings).encode("ascii"))
-        mark = job_mark(self._store.instance, job.id)
+        mark = job_mark(self._store.instance, job.id) + self._mark_end
         environment = {**os.environ, JOB: mark, **_ENVIRONMENT}
         for key in ("service", "on"):  # a job runs here, and does not queue another one
             environment.pop(BY_KEY[key].variable, None)
@@ -199,8 +202,8 @@ class Runner:
             death_signal=signal.SIGTERM,
         )  # fmt: skip
 
-    def _wait(self, job: Row, child: Child) -> str | None:
-        """Wait for the end of the process; gives the reason if it is to be ended before."""
+    def _wait_for_end(self, job: Row, child: Child) -> str | None:
+        """Wait until the process of a job ends, and return None; or return why it has to be ended before."""
         deadline = time.monotonic() + self._job_seconds
         log = self.folder_of(job.id) / LOG
         while child.poll() is None:

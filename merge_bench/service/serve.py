@@ -34,22 +34,22 @@ from merge_bench.host.files import make_cache_folder
 from merge_bench.host.network import free_port, in_url, is_loopback, origins
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.service.api import Limits, Service
-from merge_bench.service.pages import HOLD_SECONDS, JOB_SECONDS, Gate, PageMaker, Queue, QuietResults
+from merge_bench.service.pages import HOLD_SECONDS, PAGE_SECONDS_DURING_JOB, Gate, PageMaker, Queue, QuietResults
 from merge_bench.service.rules import Rules
 from merge_bench.service.runner import Runner
-from merge_bench.service.schedules import LOOK_SECONDS, queue_due
+from merge_bench.service.schedules import LOOK_SECONDS, queue_due_jobs
 from merge_bench.service.store import FOLDER, LOCAL, Store, Token, is_served, open_store
 
 TOKEN_FILE, SOCKET = "token", "socket"
 _NO_LIMIT = 1e9
-"""Seconds of a job of a person's dashboard."""
+"""The longest time of a job of a person's dashboard, in seconds."""
 _HOST_NAME = re.compile(r"([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?", re.ASCII)
 _IDLE_SECONDS, _BODY_SECONDS, _HEADER_BYTES, _MOST_CONNECTIONS = 10.0, 30.0, 16 << 10, 256
 
 
 @dataclass(frozen=True)
 class Person:
-    """The only user of a dashboard. `allow_run`: runs are started after a login only."""
+    """The only user of a dashboard. `allow_run`: runs can be started, but only after a login."""
 
     allow_run: bool = False
     open_browser: bool = False
@@ -77,7 +77,7 @@ class Settings:
 
 
 class _Server(HTTPServer):
-    """Takes so many connections at a time: anybody can open them, and files are left for jobs."""
+    """Limits the connections at a time: anybody can open them, and jobs need open files, too."""
 
     def handle_stream(self, stream: IOStream, address: tuple[Any, ...]) -> None:
         if len(self._connections) < min(_MOST_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4):
@@ -87,7 +87,7 @@ class _Server(HTTPServer):
 
 
 def serve(settings: Settings, make_pages: PageMaker) -> int:
-    """Serve until a signal ends it. A job that runs then is interrupted, and found again at the next start.
+    """Serve until a signal ends the service. A job that runs then is interrupted, and found again at the next start.
 
     Raises
     ------
@@ -99,13 +99,13 @@ def serve(settings: Settings, make_pages: PageMaker) -> int:
     person, loop = settings.person, cast(Any, IOLoop.current())
     if person is None:
         os.umask(0o077)  # what jobs write is for the service's user, who gives it to those who have a token
-    context = _checked(settings)
+    context = _tls_context(settings)
     with contextlib.ExitStack() as stack:
         port = free_port(settings.address, settings.port)
         scheme = "https" if context else "http"
-        service = begin(stack, settings, hosts=_hosts(settings, port), scheme=scheme)
+        service = start_service(stack, settings, hosts=_host_header_values(settings, port), scheme=scheme)
         logging.getLogger("tornado.general").setLevel(logging.ERROR)  # what it says about malformed requests
-        pace = JOB_SECONDS if person is None else 0.0
+        pace = PAGE_SECONDS_DURING_JOB if person is None else 0.0
         gate = Gate(service, make_pages, pace=lambda: pace if service.runner.current else 0.0)
         server = _Server(
             gate, ssl_options=context, max_body_size=settings.limits.body_bytes,
@@ -121,42 +121,42 @@ def serve(settings: Settings, make_pages: PageMaker) -> int:
         pages.start()
         stack.callback(pages.stop)
         if person is None:
-            due = (queue_due, service.store, service.rules, settings.limits.queue, service.runner.wake)
+            due = (queue_due_jobs, service.store, service.rules, settings.limits.queue, service.runner.wake)
             PeriodicCallback(lambda: loop.run_in_executor(service.threads, *due), LOOK_SECONDS * 1000).start()
-            said = [f"Your token is in {folder / TOKEN_FILE}."]
+            remarks = [f"Your token is in {folder / TOKEN_FILE}."]
         else:
-            said = _sentences(settings, service, url)
+            remarks = _dashboard_remarks(settings, service, url)
             url += f"{service.sessions.begin_own(own_token(service))}/"
             loop.run_in_executor(None, service.results.entries)  # so that the first page does not wait for it
             if person.open_browser:
-                loop.call_later(0.1, webbrowser.open, _way_to(url, stack))
+                loop.call_later(0.1, webbrowser.open, _write_redirect_file(url, stack))
         for number in signals.ending_signals():
             loop.asyncio_loop.add_signal_handler(number, loop.stop)
             stack.callback(loop.asyncio_loop.remove_signal_handler, number)
         what = "service" if person is None else "dashboard"
         first = f"The {what} of {settings.results}/ listens at {url} until you press Ctrl-C."
-        print(first, *said, sep="\n", file=sys.stderr, flush=True)
+        print(first, *remarks, sep="\n", file=sys.stderr, flush=True)
         loop.start()
     return 0
 
 
 def own_queue(results: Path) -> Queue:
-    """The queue of `results` for who runs this process, which runs its jobs until it ends."""
+    """A queue whose jobs this process runs until it ends, with results in `results`, for the user of this process."""
     stack, settings = contextlib.ExitStack(), Settings(results, 0, "127.0.0.1", person=Person())
     atexit.register(stack.close)
-    service = begin(stack, settings, hosts=(), scheme="")
+    service = start_service(stack, settings, hosts=(), scheme="")
     token = own_token(service)
     return Queue(service, lambda: token)
 
 
-def begin(stack: contextlib.ExitStack, settings: Settings, *, hosts: Collection[str], scheme: str) -> Service:
-    """Open the folder and run its jobs until `stack` is closed.
+def start_service(stack: contextlib.ExitStack, settings: Settings, *, hosts: Collection[str], scheme: str) -> Service:
+    """Open the service's folder, and run the jobs in it until `stack` is closed.
 
-    A person's dashboard shows results all the same if another service runs their jobs, or jobs cannot be stored there.
+    A person's dashboard shows results even if another service runs jobs there, or none can be stored.
     """
     person, results, problem = settings.person, settings.results.resolve(), ""
     try:
-        store = stack.enter_context(_opened(results, to_serve=True))
+        store = stack.enter_context(_locked_store(results, to_serve=True))
     except UsageError as reason:
         if person is None:
             raise
@@ -165,22 +165,22 @@ def begin(stack: contextlib.ExitStack, settings: Settings, *, hosts: Collection[
         problem = "a service of these results is running; start runs from its pages" if served else str(reason)
         problem = f"Runs cannot be started from this page: {problem}."
     else:
-        _local_token(store, results / FOLDER / TOKEN_FILE)
+        _make_token_file(store, results / FOLDER / TOKEN_FILE)
     seconds = settings.limits.job_seconds if person is None else _NO_LIMIT
-    runner = Runner(store, results / FOLDER / "jobs", results, job_seconds=seconds)
+    runner = Runner(store, results / FOLDER / "jobs", results, job_seconds=seconds, own=person is not None)
     shown = settings.results
-    found = (
+    index = (
         QuietResults(results, runner) if person is None
         else ResultsFolder(shown, also=beside(shown), hold_seconds=HOLD_SECONDS)
     )  # fmt: skip
     tables = settings.tables if person is None else (Path.cwd(), Path("/"))
     service = Service(
         store=store, runner=runner, rules=Rules(results, tables), limits=settings.limits, hosts=hosts, scheme=scheme,
-        results=found,
+        results=index,
     )  # fmt: skip
     if person is not None:
         only_pages = bool(problem) or not (is_loopback(settings.address) or person.allow_run)
-        service = replace(service, read_only=problem or _refusal(settings, person), only_pages=only_pages)
+        service = replace(service, read_only=problem or _why_read_only(settings, person), only_pages=only_pages)
     stack.callback(service.slow.shutdown)
     stack.callback(service.threads.shutdown)
     if not problem:
@@ -189,8 +189,8 @@ def begin(stack: contextlib.ExitStack, settings: Settings, *, hosts: Collection[
     return service
 
 
-def _refusal(settings: Settings, person: Person) -> str:
-    """Why the page whose address is printed starts no runs; empty if it does."""
+def _why_read_only(settings: Settings, person: Person) -> str:
+    """Why the page whose address is printed cannot start runs, a sentence; empty if it can."""
     if person.allow_run:
         return "To start runs, log in with the token of this dashboard; its command says where that is."
     if is_loopback(settings.address):
@@ -202,24 +202,24 @@ def _refusal(settings: Settings, person: Person) -> str:
 
 
 def own_token(service: Service) -> Token:
-    """Of the page whose address is printed, or of a notebook's."""
+    """The token of the page whose address is printed, or of a notebook: it can run jobs unless `read_only` is set."""
     return Token(LOCAL, "read" if service.read_only else "run")
 
 
-def _sentences(settings: Settings, service: Service, url: str) -> list[str]:
-    """What the dashboard prints below its address."""
+def _dashboard_remarks(settings: Settings, service: Service, url: str) -> list[str]:
+    """The sentences that the dashboard prints below its address."""
     runs = "" if service.read_only else ", and can start runs as you"
-    said = [f"Whoever has this address sees the results{runs}."]
+    remarks = [f"Whoever has this address sees the results{runs}."]
     if settings.person and settings.person.allow_run and not service.only_pages:
         token = settings.results.resolve() / FOLDER / TOKEN_FILE
-        said.append(f"To start runs, log in at {url} with the token in {token}.")
-    if service.runner.alive and (waiting := service.store.ahead()):
-        said.append(f"Jobs that waited in the queue begin now: {waiting}.")
-    return said
+        remarks.append(f"To start runs, log in at {url} with the token in {token}.")
+    if service.runner.alive and (waiting := service.store.count_ahead()):
+        remarks.append(f"Jobs that waited in the queue begin now: {waiting}.")
+    return remarks
 
 
-def _way_to(url: str, stack: contextlib.ExitStack) -> str:
-    """A file that leads to `url`, which only this user can read; every user can read the command line of a browser."""
+def _write_redirect_file(url: str, stack: contextlib.ExitStack) -> str:
+    """Write a file that leads to `url`, for this user only; returns its address, which other users may see."""
     folder = scratch.make("dashboard")
     stack.callback(scratch.remove, folder)
     file = folder / "open.html"
@@ -228,12 +228,12 @@ def _way_to(url: str, stack: contextlib.ExitStack) -> str:
     return file.as_uri()
 
 
-def check(settings: Settings) -> str:
-    """The newest job, or none; raises RunFailed if something is wrong with the settings or the folder."""
+def check_service(settings: Settings) -> str:
+    """Name the newest job, or say ``none``; raises RunFailed if settings or folder would not work."""
     results = settings.results.resolve()
     try:
-        _checked(settings)
-        with _opened(results, to_serve=False) as store:
+        _tls_context(settings)
+        with _locked_store(results, to_serve=False) as store:
             free_port(settings.address, settings.port)
             if problem := store.problem():
                 raise UsageError(f"the file of jobs is damaged: {problem}; restore a copy of {results / FOLDER}")
@@ -242,8 +242,8 @@ def check(settings: Settings) -> str:
         raise RunFailed(str(error)) from None
 
 
-def _checked(settings: Settings) -> ssl.SSLContext | None:
-    """The certificate, if there is one; raises UsageError for settings that do not work."""
+def _tls_context(settings: Settings) -> ssl.SSLContext | None:
+    """Check `settings`, and load their certificate if they name one; raises UsageError if they do not work."""
     for folder in settings.tables:
         if not folder.is_dir():
             raise UsageError(f"--tables {folder} is not a folder")
@@ -267,18 +267,18 @@ def _checked(settings: Settings) -> ssl.SSLContext | None:
     return context
 
 
-def _hosts(settings: Settings, port: int) -> frozenset[str]:
-    """The values of ``Host`` in requests to this service; others come from pages that renamed this machine."""
+def _host_header_values(settings: Settings, port: int) -> frozenset[str]:
+    """The values of the header ``Host`` that name this service; a page elsewhere may have led another name here."""
     named = [name if re.search(r":\d+$", name) else f"{name}:{port}" for name in settings.host_names]
-    found = {each.lower() for each in (*origins(settings.address, port), *named)}
-    return frozenset(found | {each.removesuffix(usual) for each in found for usual in (":80", ":443")})
+    hosts = {each.lower() for each in (*origins(settings.address, port), *named)}
+    return frozenset(hosts | {each.removesuffix(usual) for each in hosts for usual in (":80", ":443")})
 
 
 @contextlib.contextmanager
-def _opened(results: Path, *, to_serve: bool) -> Iterator[Store]:
-    """The store, which no other service uses: two would run two jobs at a time. The kernel ends that with the process.
+def _locked_store(results: Path, *, to_serve: bool) -> Iterator[Store]:
+    """The store, locked: two services would run two jobs at a time. The kernel frees the lock when this process ends.
 
-    `to_serve`: nor does one that serves a copy of the folder on this machine; it would end the other's jobs as its own.
+    `to_serve`: also lock out a service of a copy of the folder on this machine; each would end the other's jobs.
     Both locks are files that only their owner can open, so nobody else can hold them.
     """
     with contextlib.ExitStack() as stack:
@@ -303,11 +303,11 @@ def _opened(results: Path, *, to_serve: bool) -> Iterator[Store]:
         yield store
 
 
-def _local_token(store: Store, file: Path) -> Path:
-    """The file with the token of who runs the service, made at the first start."""
+def _make_token_file(store: Store, file: Path) -> Path:
+    """Write the file with the token of who runs the service, unless there is one, and return its path."""
     with contextlib.suppress(OSError):
-        known = store.find_token(file.read_text(encoding="ascii", errors="replace").strip())
-        if known is not None and known.name == LOCAL and file.stat().st_mode & 0o077 == 0:
+        token = store.find_token(file.read_text(encoding="ascii", errors="replace").strip())
+        if token is not None and token.name == LOCAL and file.stat().st_mode & 0o077 == 0:
             return file
     draft = file.with_name(f"{TOKEN_FILE}.new")
     draft.unlink(missing_ok=True)

@@ -18,14 +18,14 @@ import msgspec
 
 from merge_bench.errors import MergeBenchError, UsageError
 from merge_bench.service.documents import JobState, Row, Schedule
-from merge_bench.service.proof import hashed, name_of, proof
+from merge_bench.service.proof import hash_token, make_proof, token_identifier
 
 FOLDER = ".service"
-"""In the folder of the results: whoever copies that has everything."""
+"""The name of the service's folder, inside the folder of its results: a copy of that has everything."""
 LOCAL = "local"
-"""The token of who started the service: it cancels jobs of others as well."""
+"""The name of the token of who started the service, which can cancel the jobs of others as well."""
 NAME = "[A-Za-z0-9_][A-Za-z0-9_.-]{0,59}"
-"""Names of tokens, schedules and configs."""
+"""The pattern of names of tokens, schedules and configs."""
 NAME_RULE = "1 to 60 letters, digits, _, . and -, not beginning with . or -"
 _MIGRATIONS = (
     """
@@ -49,11 +49,11 @@ _MIGRATIONS = (
 )
 """Each brings the file from the version of its place to the next one; never change one that was released."""
 _MOST_ATTEMPTS = 10
-"""So often at most a job is queued again after the service was ended during it."""
+"""A job whose service ended during it is begun at most so often."""
 
 
 class Refused(MergeBenchError):
-    """The answer is an error: an HTTP status, a word for programs, and a sentence."""
+    """A request is refused: with an HTTP status, a word for programs, and a sentence."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
@@ -61,7 +61,7 @@ class Refused(MergeBenchError):
 
 
 class Token(msgspec.Struct, frozen=True):
-    """Who asks, what they may do, and since when."""
+    """A token without its secret: its name, its role (read or run), and when it was made, in seconds."""
 
     name: str
     role: str
@@ -69,22 +69,22 @@ class Token(msgspec.Struct, frozen=True):
 
 
 class Store:
-    """The file of the service. Safe to use from several threads, and from several processes."""
+    """The SQLite file of the service, which several threads and processes can use at a time."""
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.RLock()
         self._connection = sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False)
         self._connection.row_factory = sqlite3.Row
         for pragma in ("journal_mode = WAL", "synchronous = FULL"):
-            self._rows(f"PRAGMA {pragma}")
-        with self.change():
-            (version,) = self._rows("PRAGMA user_version")[0]
+            self._query(f"PRAGMA {pragma}")
+        with self.transaction():
+            (version,) = self._query("PRAGMA user_version")[0]
             if version > len(_MIGRATIONS):
                 raise UsageError(f"{path} was written by a newer version of merge_bench; use that one")
             for number, migration in enumerate(_MIGRATIONS[version:], start=version + 1):
                 for statement in (*migration.split(";"), f"PRAGMA user_version = {number}"):
-                    self._rows(statement)
-        self.instance = str(self._rows("SELECT name FROM instance")[0][0])
+                    self._query(statement)
+        self.instance = str(self._query("SELECT name FROM instance")[0][0])
         """A name that no other service has, so that its processes can be found."""
 
     def close(self) -> None:
@@ -93,12 +93,12 @@ class Store:
             self._connection.close()
 
     def problem(self) -> str | None:
-        """What SQLite finds wrong with the file; None if nothing."""
+        """What SQLite finds wrong with the file, as text; None if nothing."""
         try:
-            found = str(self._rows("PRAGMA integrity_check")[0][0])
+            finding = str(self._query("PRAGMA integrity_check")[0][0])
         except sqlite3.DatabaseError as error:
-            found = str(error)
-        return None if found == "ok" else found
+            finding = str(error)
+        return None if finding == "ok" else finding
 
     # Jobs.
 
@@ -106,18 +106,18 @@ class Store:
         self, who: str, words: Sequence[str], settings: Mapping[str, str], *, most: int, resume: bool = False,
         key: str | None = None,
     ) -> tuple[Row, bool]:  # fmt: skip
-        """Queue a job; gives it, and whether it is new: a second one with the same `key` is the first one.
+        """Queue a job; returns it, and whether it is new: if `who` has a job with this `key`, it is returned instead.
 
         Raises Refused if `most` jobs wait already.
         """
-        with self.change():
-            for known in self._jobs("SELECT * FROM jobs WHERE who = ? AND key = ?", who, key):
-                if known.words != list(words) or known.settings != dict(settings):
-                    raise UsageError(f"another job, {known.id}, has this key; choose one that is new")
-                return known, False
-            if (waiting := self.ahead()) >= most:
+        with self.transaction():
+            for earlier in self._select_jobs("SELECT * FROM jobs WHERE who = ? AND key = ?", who, key):
+                if earlier.words != list(words) or earlier.settings != dict(settings):
+                    raise UsageError(f"another job, {earlier.id}, has this key; choose one that is new")
+                return earlier, False
+            if (waiting := self.count_ahead()) >= most:
                 raise Refused(429, "queue-full", f"{waiting} jobs are waiting, which is the limit; try again later")
-            (new,) = self._jobs(
+            (new,) = self._select_jobs(
                 "INSERT INTO jobs (who, key, words, settings, resume, state, created)"
                 " VALUES (?, ?, ?, ?, ?, 'queued', ?) RETURNING *",
                 who, key, json.dumps(list(words)), json.dumps(dict(settings)), resume, time.time(),
@@ -125,26 +125,26 @@ class Store:
             return new, True
 
     def job(self, number: int) -> Row | None:
-        """The job with this number."""
-        return next(iter(self._jobs("SELECT * FROM jobs WHERE id = ?", number)), None)
+        """The job with this number; None if there is none."""
+        return next(iter(self._select_jobs("SELECT * FROM jobs WHERE id = ?", number)), None)
 
     def jobs(self, *, limit: int = 100, offset: int = 0) -> list[Row]:
         """Jobs, the newest first."""
-        return self._jobs("SELECT * FROM jobs ORDER BY id DESC LIMIT ? OFFSET ?", limit, offset)
+        return self._select_jobs("SELECT * FROM jobs ORDER BY id DESC LIMIT ? OFFSET ?", limit, offset)
 
     def running(self) -> Row | None:
-        """The job that runs."""
-        return next(iter(self._jobs("SELECT * FROM jobs WHERE state = 'running'")), None)
+        """The job that runs; None if there is none."""
+        return next(iter(self._select_jobs("SELECT * FROM jobs WHERE state = 'running'")), None)
 
-    def ahead(self, number: int | None = None) -> int:
-        """How many jobs are queued; with `number`: how many of them, or running, before that one."""
+    def count_ahead(self, number: int | None = None) -> int:
+        """How many jobs are queued; with `number`: how many queued or running jobs come before that one."""
         query = "SELECT count(*) FROM jobs WHERE state IN ('queued', ?) AND id < ?"
         values = ("queued", 2**63 - 1) if number is None else ("running", number)
-        return int(self._rows(query, *values)[0][0])
+        return int(self._query(query, *values)[0][0])
 
     def take(self) -> Row | None:
         """Make the oldest queued job the running one; None if there is none, or one is running."""
-        taken = self._jobs(
+        taken = self._select_jobs(
             "UPDATE jobs SET state = 'running', attempts = attempts + 1, started = ?, message = NULL, result = NULL"
             " WHERE id = (SELECT min(id) FROM jobs WHERE state = 'queued')"
             " AND NOT EXISTS (SELECT 1 FROM jobs WHERE state = 'running') RETURNING *",
@@ -153,13 +153,13 @@ class Store:
         return next(iter(taken), None)
 
     def put_back(self, number: int) -> None:
-        """Queue the running job again, whose process could not be started."""
+        """Queue the job with this number again, because its process could not be started."""
         query = "UPDATE jobs SET state = 'queued', attempts = attempts - 1, started = NULL"
-        self._rows(f"{query} WHERE id = ? AND state = 'running'", number)
+        self._query(f"{query} WHERE id = ? AND state = 'running'", number)
 
     def cancel(self, number: int) -> Row | None:
         """Cancel a queued job, or ask for the end of the running one; a job that has ended stays as it is."""
-        self._rows(
+        self._query(
             "UPDATE jobs SET cancelled = 1, state = iif(state = 'queued', 'cancelled', state),"
             " ended = iif(state = 'queued', ?, NULL) WHERE id = ? AND state IN ('queued', 'running')",
             time.time(), number,
@@ -170,19 +170,19 @@ class Store:
         self, number: int, status: int | None, *, result: str | None = None, message: str | None = None,
         interrupted: bool = False,
     ) -> JobState:  # fmt: skip
-        """End the running job, whose processes are gone; gives its new state.
+        """Store the end of the running job, whose processes are gone; returns its new state.
 
-        `result`: the name of its campaign; `interrupted`: because the service ended; then a job that asked for it is
-        queued again.
+        `result`: the name of its campaign; `interrupted`: it ended because the service did, so it is queued again if it
+        was added with `resume`.
         """
-        with self.change():
-            (job,) = self._jobs("SELECT * FROM jobs WHERE id = ? AND state = 'running'", number)
+        with self.transaction():
+            (job,) = self._select_jobs("SELECT * FROM jobs WHERE id = ? AND state = 'running'", number)
             state: JobState = "done" if status == 0 else "failed"
             if job.cancelled and status != 0:
                 state = "cancelled"
             elif interrupted:
                 state = "queued" if job.resume and job.attempts < _MOST_ATTEMPTS else "interrupted"
-            self._rows(
+            self._query(
                 "UPDATE jobs SET state = ?, status = ?, result = ?, message = ?, ended = ? WHERE id = ?",
                 state, status, result, message, None if state == "queued" else time.time(), number,
             )  # fmt: skip
@@ -192,68 +192,68 @@ class Store:
 
     def schedules(self) -> list[Schedule]:
         """All schedules by name."""
-        found = self._rows("SELECT document FROM schedules ORDER BY name")
-        return [msgspec.json.decode(row["document"], type=Schedule) for row in found]
+        rows = self._query("SELECT document FROM schedules ORDER BY name")
+        return [msgspec.json.decode(row["document"], type=Schedule) for row in rows]
 
     def put_schedule(self, schedule: Schedule) -> None:
-        """Keep a schedule, instead of one with its name."""
+        """Store a schedule; it replaces one of the same name."""
         document = msgspec.json.encode(schedule).decode()
-        self._rows("INSERT OR REPLACE INTO schedules VALUES (?, ?, ?)", schedule.name, schedule.who, document)
+        self._query("INSERT OR REPLACE INTO schedules VALUES (?, ?, ?)", schedule.name, schedule.who, document)
 
     def remove_schedule(self, name: str, who: str = LOCAL) -> bool:
         """Remove a schedule of `who`, or of anybody if that is `LOCAL`; False if there is none."""
         query = "DELETE FROM schedules WHERE name = ? AND ? IN (who, ?) RETURNING 1"
-        return self._rows(query, name, who, LOCAL) != []
+        return self._query(query, name, who, LOCAL) != []
 
     # Tokens.
 
     def add_token(self, name: str, role: str, *, replace: bool = False) -> str:
-        """A new token, whose hash is kept; raises UsageError if there is one with that name, unless `replace`."""
+        """Make a token, store its hash, and return it; `replace`: else a token of that name raises UsageError."""
         check_name(name)
         token = secrets.token_urlsafe(32)
-        with self.change():
-            if not replace and self._rows("SELECT 1 FROM tokens WHERE name = ?", name):
+        with self.transaction():
+            if not replace and self._query("SELECT 1 FROM tokens WHERE name = ?", name):
                 raise UsageError(f"there is already a token named {name}; remove it first, or choose another name")
-            self._rows("INSERT OR REPLACE INTO tokens VALUES (?, ?, ?, ?)", name, role, hashed(token), time.time())
+            self._query("INSERT OR REPLACE INTO tokens VALUES (?, ?, ?, ?)", name, role, hash_token(token), time.time())
         return token
 
     def remove_token(self, name: str) -> None:
         """Remove a token and its schedules; raises UsageError if there is none of that name."""
-        with self.change():
-            self._rows("DELETE FROM schedules WHERE who = ?", name)
-            if not self._rows("DELETE FROM tokens WHERE name = ? RETURNING 1", name):
+        with self.transaction():
+            self._query("DELETE FROM schedules WHERE who = ?", name)
+            if not self._query("DELETE FROM tokens WHERE name = ? RETURNING 1", name):
                 raise UsageError(f"there is no token named {name}")
 
     def tokens(self) -> list[Token]:
         """All tokens by name."""
-        return [Token(*row) for row in self._rows("SELECT name, role, created FROM tokens ORDER BY name")]
+        return [Token(*row) for row in self._query("SELECT name, role, created FROM tokens ORDER BY name")]
 
-    def find_token(self, given: str) -> Token | None:
-        """Whose token it is, in a time that does not depend on how much of it is right."""
-        return self.find_hash(hashed(given))
+    def find_token(self, secret: str) -> Token | None:
+        """The token with this secret, or None, in a time that does not depend on how much of the secret is right."""
+        return self.find_by_hash(hash_token(secret))
 
-    def find_hash(self, wanted: str) -> Token | None:
-        """Whose token has this hash."""
-        rows = self._rows("SELECT hash, name, role, created FROM tokens")
-        matches = [Token(*values) for known, *values in rows if hmac.compare_digest(known, wanted)]
+    def find_by_hash(self, wanted: str) -> Token | None:
+        """The token whose secret has this hash; None if there is none."""
+        rows = self._query("SELECT hash, name, role, created FROM tokens")
+        matches = [Token(*values) for stored, *values in rows if hmac.compare_digest(stored, wanted)]
         return matches[0] if matches else None
 
-    def prove(self, name: str, nonce: str, host: str) -> str:
-        """What shows that the token of this name is known here; a random text for one that is not."""
-        hashes = (str(row["hash"]) for row in self._rows("SELECT hash FROM tokens"))
-        kept = next((each for each in hashes if hmac.compare_digest(name_of(each), name)), secrets.token_hex(32))
-        return proof(kept, nonce, host)
+    def prove(self, identifier: str, nonce: str, host: str) -> str:
+        """The proof that the token with this `token_identifier` is known here; a random text if it is not."""
+        hashes = (str(row["hash"]) for row in self._query("SELECT hash FROM tokens"))
+        own = (each for each in hashes if hmac.compare_digest(token_identifier(each), identifier))
+        return make_proof(next(own, secrets.token_hex(32)), nonce, host)
 
-    def _rows(self, query: str, *values: object) -> list[sqlite3.Row]:
+    def _query(self, query: str, *values: object) -> list[sqlite3.Row]:
         with self._lock:
             return self._connection.execute(query, values).fetchall()
 
-    def _jobs(self, query: str, *values: object) -> list[Row]:
-        return list(map(_row, self._rows(query, *values)))
+    def _select_jobs(self, query: str, *values: object) -> list[Row]:
+        return list(map(_job_row, self._query(query, *values)))
 
     @contextlib.contextmanager
-    def change(self) -> Iterator[None]:
-        """A transaction; changes that are made during it are part of it."""
+    def transaction(self) -> Iterator[None]:
+        """Make all changes in its block together, or after an error none of them."""
         with self._lock, contextlib.ExitStack() as stack:
             if not self._connection.in_transaction:
                 stack.enter_context(self._connection)  # commits it, or rolls it back after an error
@@ -276,7 +276,7 @@ def open_store(results: Path) -> Store:
 
 
 def is_served(results: Path) -> bool:
-    """Whether a service of these results runs on this machine: it holds the lock of the folder."""
+    """Whether a service of these results runs on this machine, which then holds the lock of the folder."""
     with contextlib.suppress(OSError), open(results / FOLDER / "lock", "rb") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -291,6 +291,6 @@ def check_name(name: str) -> None:
         raise UsageError(f"the name {name!r} must have {NAME_RULE}")
 
 
-def _row(found: sqlite3.Row) -> Row:
-    parsed = {name: json.loads(found[name]) for name in ("words", "settings")}
-    return Row(**{**found, **parsed, "resume": bool(found["resume"]), "cancelled": bool(found["cancelled"])})
+def _job_row(row: sqlite3.Row) -> Row:
+    parsed = {name: json.loads(row[name]) for name in ("words", "settings")}
+    return Row(**{**row, **parsed, "resume": bool(row["resume"]), "cancelled": bool(row["cancelled"])})

@@ -13,7 +13,7 @@ from merge_bench.analysis.host_load import busy_host
 from merge_bench.cluster.base import LauncherKind
 from merge_bench.cluster.launchers import launchers
 from merge_bench.config.options import BY_KEY
-from merge_bench.records.campaign import JOB, Campaign
+from merge_bench.records.campaign import JOB, Campaign, read_elsewhere
 from merge_bench.records.schema import GivenOptions
 
 _PYTHON, _SCRIPT = "python", "merge-bench"
@@ -51,8 +51,8 @@ class NextStep:
         return WHEN_QUIET if measures and busy_host(campaign) and can_wait(campaign) else ""
 
     def after(self, campaign: Campaign) -> NextStep:
-        """The same, with where to type it if a service made `campaign`."""
-        if not campaign.of_a_job or self.reports or "service" in self.options:
+        """This step, with where to type it if a service for clients made `campaign`."""
+        if not read_elsewhere(campaign.head.variable(JOB)) or self.reports or "service" in self.options:
             return self
         if self.words and self.words[0] in ("doctor", "transports", "history"):
             return replace(self, does=f"{self.does}; type it on the service's machine")
@@ -62,13 +62,13 @@ class NextStep:
 
 
 def typed(step: NextStep | None) -> NextStep | None:
-    """`NextStep.here`; None in a job of a service, whose client prints its own."""
+    """`NextStep.here`; None in a job of a service, whose client or page shows its own."""
     return None if step is None or JOB in os.environ else step.here()
 
 
 def elsewhere() -> str:
     """What follows the name of a file here, in the output of a job that its client reads on another machine."""
-    return ", on the service's machine" if JOB in os.environ else ""
+    return ", on the service's machine" if read_elsewhere(os.environ.get(JOB)) else ""
 
 
 def _as_typed() -> str:

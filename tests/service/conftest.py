@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from merge_bench.service.proof import hashed, name_of, proof
+from merge_bench.service.proof import hash_token, make_proof, token_identifier
 
 TOKEN = "a-secret-that-nobody-records"
 
@@ -30,7 +30,7 @@ class Fake(ThreadingHTTPServer):
 
     def __init__(self, answer: Callable[[str, str], Answer]) -> None:
         asked: list[tuple[str, dict[str, str], Any]] = []
-        known = {name_of(hashed(token)): hashed(token) for token in (TOKEN, "own", "named")}
+        known = {token_identifier(hash_token(token)): hash_token(token) for token in (TOKEN, "own", "named")}
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"  # the proof comes over the same connection
@@ -39,7 +39,7 @@ class Fake(ThreadingHTTPServer):
                 if self.path.startswith("/api/proof?"):
                     given = parse_qs(self.path.partition("?")[2])
                     text = json.dumps(
-                        {"proof": proof(known[given["token"][0]], given["nonce"][0], self.headers["Host"])}
+                        {"proof": make_proof(known[given["token"][0]], given["nonce"][0], self.headers["Host"])}
                     )
                     self.send_response(200)
                     self.send_header("Content-Length", str(len(text)))
@@ -68,7 +68,7 @@ class Fake(ThreadingHTTPServer):
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Fake]]:
     """Makes servers that answer with these changes to `JOB`, these records, or whatever a function says."""
-    monkeypatch.setattr("merge_bench.service.client.PATIENCE", 0.0)
+    monkeypatch.setattr("merge_bench.service.client.PATIENCE_SECONDS", 0.0)
     monkeypatch.setenv("MERGE_BENCH_TOKEN", TOKEN)
     servers: list[Fake] = []
 

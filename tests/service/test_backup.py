@@ -15,7 +15,7 @@ import pytest
 from merge_bench.errors import UsageError
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import RECORDS
-from merge_bench.service.serve import Settings, _opened, check
+from merge_bench.service.serve import Settings, _locked_store, check_service
 from merge_bench.service.store import FOLDER, open_store
 from tests.helpers.runs import LIMIT, ROOT
 from tests.service.services import RealService
@@ -65,14 +65,14 @@ def test_a_copy_made_while_jobs_are_added_has_all_that_were_accepted_before(tmp_
             (tmp_path / str(number)).mkdir()
             results = copy(service, tmp_path / str(number))
             # While the service runs: --check takes nothing from it.
-            assert int(check(Settings(results, 0, "127.0.0.1")).removeprefix("job ")) >= before
+            assert int(check_service(Settings(results, 0, "127.0.0.1")).removeprefix("job ")) >= before
             with_all = open_store(results)
             assert {job.id for job in with_all.jobs(limit=10**6)} >= set(range(1, before + 1))
             with_all.close()
         stop.set()
         adding.join()
         # A service of a copy beside the first one would end the first one's job as its own.
-        with pytest.raises(UsageError, match="or of a copy, is running already"), _opened(results, to_serve=True):
+        with pytest.raises(UsageError, match="or of a copy, is running already"), _locked_store(results, to_serve=True):
             pass
         assert service.ask("GET", f"/api/jobs/{running}")[1]["state"] == "running"
 
@@ -112,7 +112,7 @@ def test_a_damaged_copy_is_found(tmp_path: Path) -> None:
         with_jobs.add("ci", ["run"], {}, most=10**6, key=str(number))
     with_jobs.close()
     file = tmp_path / FOLDER / "service.sqlite"
-    assert check(Settings(tmp_path, 0, "127.0.0.1")) == "job 2000"
+    assert check_service(Settings(tmp_path, 0, "127.0.0.1")) == "job 2000"
     whole = file.read_bytes()
     for page in range(1, len(whole) // 4096):
         file.write_bytes(whole[: page * 4096] + bytes(4096) + whole[(page + 1) * 4096 :])

@@ -27,17 +27,17 @@ from tests.service.conftest import JOB, TOKEN, Fake
 def test_a_name_that_could_leave_the_folder_is_refused(fake: Callable[..., Fake], tmp_path: Path, name: str) -> None:
     client = Client(fake({"result": name}, b"evil").url)
     with pytest.raises(RunFailed):
-        client.records(client.job(7), tmp_path / "in/results")
+        client.fetch_records(client.job(7), tmp_path / "in/results")
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 def test_other_records_of_the_same_name_are_kept(fake: Callable[..., Fake], tmp_path: Path) -> None:
     client, folder = Client(fake(records=b"theirs").url), tmp_path / str(JOB["result"])
-    assert client.records(client.job(7), tmp_path) == folder
-    assert client.records(client.job(7), tmp_path) == folder  # the same once more
+    assert client.fetch_records(client.job(7), tmp_path) == folder
+    assert client.fetch_records(client.job(7), tmp_path) == folder  # the same once more
     (folder / RECORDS).write_bytes(b"mine")
     with pytest.raises(RunFailed, match="other records"):
-        client.records(client.job(7), tmp_path)
+        client.fetch_records(client.job(7), tmp_path)
     assert (folder / RECORDS).read_bytes() == b"mine"
     assert list(tmp_path.iterdir()) == [folder]
 
@@ -63,7 +63,7 @@ def test_a_strange_answer_is_one_sentence(fake: Callable[..., Fake], kind: str) 
 
 
 def test_an_answer_that_is_too_long_is_not_kept(fake: Callable[..., Fake], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("merge_bench.service.client._LONGEST", 100)
+    monkeypatch.setattr("merge_bench.service.client._LONGEST_BYTES", 100)
     with pytest.raises(RunFailed, match="no merge_bench service"):
         Client(fake({"log": "x" * 1000}).url).job(7)
 
@@ -150,7 +150,7 @@ def test_a_certificate_that_is_not_trusted_is_named(monkeypatch: pytest.MonkeyPa
 def test_a_request_is_repeated_while_the_service_is_away(
     fake: Callable[..., Fake], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("merge_bench.service.client._PAUSE", 0.01)
+    monkeypatch.setattr("merge_bench.service.client._PAUSE_SECONDS", 0.01)
     answers = iter([(503, b"<html>", {}), (429, b'{"error":{"code":"queue-full","message":"wait"}}', {})])
     usual = (201, json.dumps(JOB).encode(), {})
     server = fake(answer=lambda method, path: next(answers, usual))

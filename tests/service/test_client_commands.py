@@ -174,8 +174,8 @@ def test_a_gate_against_a_result_that_was_never_brought_home_is_that_of_the_job(
 def test_only_a_command_that_follows_a_job_waits_for_a_service_that_is_away(
     fake: Callable[..., Fake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, words: tuple[str], tries: int
 ) -> None:
-    monkeypatch.setattr("merge_bench.service.client.PATIENCE", 60.0)
-    monkeypatch.setattr("merge_bench.service.client._PAUSE", 0.01)
+    monkeypatch.setattr("merge_bench.service.client.PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr("merge_bench.service.client._PAUSE_SECONDS", 0.01)
     answers = iter([(503, b"<html>", {})] * 2)
     gone = (404, b'{"error":{"code":"no-such-job","message":"there is no job with this number"}}', {})
     server = fake(answer=lambda method, path: next(answers, gone))

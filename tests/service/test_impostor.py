@@ -17,8 +17,8 @@ import pytest
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.service.api import Limits
 from merge_bench.service.client import Client
-from merge_bench.service.proof import hashed, proof
-from merge_bench.service.serve import _opened
+from merge_bench.service.proof import hash_token, make_proof
+from merge_bench.service.serve import _locked_store
 from merge_bench.service.store import FOLDER, open_store
 from tests.service.conftest import TOKEN
 from tests.service.in_process import running
@@ -75,7 +75,7 @@ def answer_with_the_question(request: bytes) -> bytes:
 def answer_with_another_token(request: bytes) -> bytes:
     host = re.search(rb"Host: (\S+)", request)
     assert host is not None
-    return as_http(json.dumps({"proof": proof(hashed("guess"), nonce_in(request), host[1].decode())}))
+    return as_http(json.dumps({"proof": make_proof(hash_token("guess"), nonce_in(request), host[1].decode())}))
 
 
 @pytest.mark.parametrize("answer", [answer_with_nothing, answer_with_the_question, answer_with_another_token])
@@ -87,7 +87,7 @@ def test_who_has_the_port_after_the_service_stopped_gets_no_token(answer: Answer
         Client(f"http://127.0.0.1:{port}", token).jobs()
     assert received
     assert token.encode() not in b"".join(received)
-    assert hashed(token).encode() not in b"".join(received)
+    assert hash_token(token).encode() not in b"".join(received)
 
 
 @pytest.mark.parametrize("renamed", [False, True])
@@ -129,7 +129,7 @@ def test_who_has_the_port_at_the_other_address_of_localhost_gets_no_token(
 
 def test_a_proof_counts_for_one_connection() -> None:
     def prove(request: bytes) -> bytes:
-        text = json.dumps({"proof": proof(hashed(TOKEN), nonce_in(request), f"127.0.0.1:{port}")})
+        text = json.dumps({"proof": make_proof(hash_token(TOKEN), nonce_in(request), f"127.0.0.1:{port}")})
         return as_http(text, "Connection: close")
 
     with impostor(prove) as (port, received), pytest.raises(RunFailed):
@@ -154,12 +154,12 @@ def test_a_name_that_another_login_takes_does_not_keep_the_service_from_starting
     with socket.socket(socket.AF_UNIX) as taken:
         taken.bind(f"\0merge-bench-{instance}")
         with (
-            _opened(results, to_serve=True),
+            _locked_store(results, to_serve=True),
             pytest.raises(UsageError, match="running already"),
-            _opened(results, to_serve=True),
+            _locked_store(results, to_serve=True),
         ):
             pass
-    with _opened(results, to_serve=True):
+    with _locked_store(results, to_serve=True):
         pass
 
 
@@ -171,7 +171,7 @@ def test_another_login_can_neither_take_the_locks_nor_read_the_files_of_the_serv
     results = tmp_path / "results"
     for folder in (tmp_path, *tmp_path.parents[:3]):
         folder.chmod(folder.stat().st_mode | 0o055)
-    with _opened(results, to_serve=True):
+    with _locked_store(results, to_serve=True):
         files = [*(results / FOLDER).iterdir(), *(tmp_path / "cache/merge_bench").iterdir()]
         assert {file.name.partition("-")[0] for file in files} >= {"lock", "service.sqlite", "service"}
     reached, ours = os.pipe()

@@ -23,8 +23,8 @@ from merge_bench.service.rules import (
     TEXT,
     Rules,
     check_settings,
-    own_config,
-    settings_of,
+    read_settings,
+    settings_file_among,
     settings_text,
 )
 from tests.helpers.examples import examples
@@ -65,10 +65,10 @@ def test_a_config_of_a_client_keeps_its_name_whatever_it_sets(rules: Rules) -> N
     for settings in ({"UCX_TLS": "tcp"}, {"UCX_TLS": "sm"}, {}):
         found = words(rules, settings=settings, name="mine")
         assert found == ["run", "--config=mine.cfg"]
-        assert own_config(found) == "mine.cfg"
-        assert own_config(words(rules, "tune", settings=settings, name="mine")) == "mine.cfg"
-    assert own_config(words(rules, settings={"UCX_TLS": "tcp"})) == "job-2286e30f.cfg"
-    assert own_config(words(rules, configs=["tcp"], options={"left": "sub/rows.parquet"})) is None
+        assert settings_file_among(found) == "mine.cfg"
+        assert settings_file_among(words(rules, "tune", settings=settings, name="mine")) == "mine.cfg"
+    assert settings_file_among(words(rules, settings={"UCX_TLS": "tcp"})) == "job-2286e30f.cfg"
+    assert settings_file_among(words(rules, configs=["tcp"], options={"left": "sub/rows.parquet"})) is None
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_name_that_is_no_name_of_a_file_is_refused(rules: Rules, name: str) ->
 def test_no_config_of_a_client_pretends_to_be_a_shipped_one(rules: Rules, name: str) -> None:
     with pytest.raises(UsageError, match="is a shipped config with other settings"):
         words(rules, settings={"UCX_TLS": "tcp"}, name=name)
-    same = settings_of(FOLDER / "optimized.cfg")
+    same = read_settings(FOLDER / "optimized.cfg")
     assert words(rules, settings=same, name="optimized") == ["run", "--config=optimized.cfg"]
     with pytest.raises(UsageError, match="either configs or settings"):
         words(rules, configs=["tcp"], name="tcp")

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from merge_bench.records.campaign import JOB
+from merge_bench.records.campaign import JOB, OWN_JOB
 from merge_bench.records.schema import CampaignLine, EndLine
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.service.runner import LOG, Runner, end_job_processes, job_mark, job_processes
@@ -42,13 +42,13 @@ def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
 class Service:
     """A store, and a runner whose jobs are Python programs: the words are their arguments."""
 
-    def __init__(self, folder: Path, **given: float) -> None:
+    def __init__(self, folder: Path, *, own: bool = False, **given: float) -> None:
         (folder / "results").mkdir(exist_ok=True)
         self.store = Store(folder / "service.sqlite")
         limits = {"job_seconds": 600.0, "grace_seconds": 0.5, **given}
         self.runner = Runner(
             self.store, folder / "jobs", folder / "results", command=lambda words, _: [sys.executable, "-c", *words],
-            **limits,
+            own=own, **limits,
         )  # fmt: skip
 
     def add(self, *words: str, resume: bool = False) -> int:
@@ -181,6 +181,22 @@ def test_a_service_that_is_started_again_ends_what_a_killed_one_left(
         until(lambda: service.job(1).attempts == 2)
     else:
         assert service.job(1).state == "interrupted"
+    service.runner.close()
+    assert service.members() == []
+
+
+def test_a_job_of_a_person_s_dashboard_is_found_by_its_mark_as_one_of_a_service(tmp_path: Path) -> None:
+    service = Service(tmp_path, own=True)
+    number = service.add(f"import os, time; print(os.environ[{JOB!r}], flush=True); time.sleep(600)")
+    service.runner.start()
+    until(lambda: service.running(number))
+    mark = (service.runner.folder_of(number) / LOG).read_text().strip()
+    assert mark == job_mark(service.store.instance, number) + OWN_JOB
+    assert len(service.members()) == 1
+    with CampaignWriter.create(tmp_path / "results", "x") as writer:
+        head = CampaignLine(campaign_id="x", argv=[], version="0", configs=[], plans=[], runs=[])
+        writer.write(msgspec.structs.replace(head, surroundings={"environment": {JOB: mark}}))
+    assert service.runner.result_of(service.job(number)) == writer.folder.name
     service.runner.close()
     assert service.members() == []
 

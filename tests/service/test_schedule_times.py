@@ -29,7 +29,7 @@ from tests.service.test_schedules import ZONES, request, seconds
     ],
 )
 def test_the_next_time_by_hand(zone: str, now: str, expected: str) -> None:
-    assert schedules._times(request(zone=zone), seconds(now))[2] == seconds(expected)
+    assert schedules._times_around(request(zone=zone), seconds(now))[2] == seconds(expected)
 
 
 @hypothesis.example("Europe/Berlin", dt.datetime(2026, 3, 1), dt.time(0), {6}, 30)
@@ -50,7 +50,7 @@ def test_times_are_those_of_the_wall_clock_each_once(
         wanted = change + dt.timedelta(minutes=near)
         at, weekdays = wanted.time(), {*weekdays, wanted.weekday()}
     days = ",".join(schedules._DAYS[day] for day in weekdays)
-    latest, day, following = schedules._times(request(at=f"{at:%H:%M}", days=days, zone=name), now)
+    latest, day, following = schedules._times_around(request(at=f"{at:%H:%M}", days=days, zone=name), now)
     assert latest <= now < following
     found = []
     walls = [dt.datetime.fromtimestamp(now + 60 * minute, zone) for minute in range(-8 * 1440, 8 * 1440)]

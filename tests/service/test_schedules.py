@@ -22,7 +22,7 @@ from merge_bench.errors import UsageError
 from merge_bench.service import schedules
 from merge_bench.service.documents import JobRequest, Schedule, ScheduleRequest
 from merge_bench.service.rules import Rules
-from merge_bench.service.schedules import add, queue_due
+from merge_bench.service.schedules import add, queue_due_jobs
 from merge_bench.service.store import Store
 from tests.helpers.examples import examples
 
@@ -55,7 +55,7 @@ class Nights:
     def look(self, now: str | float) -> Schedule:
         """The first schedule, after the service has looked at that time."""
         self.now = seconds(now) if isinstance(now, str) else now
-        queue_due(self.store, self.rules, self.most, lambda: None)
+        queue_due_jobs(self.store, self.rules, self.most, lambda: None)
         return self.store.schedules()[0]
 
     def end(self) -> None:
@@ -249,7 +249,7 @@ def test_two_processes_queue_a_night_once(nights: Nights, tmp_path: Path) -> Non
     others = [Store(tmp_path / "service.sqlite") for _ in range(3)]
     nights.now = seconds("2026-11-27T02:30:00+00:00")
     threads = [
-        threading.Thread(target=queue_due, args=(store, nights.rules, 1000, lambda: None))
+        threading.Thread(target=queue_due_jobs, args=(store, nights.rules, 1000, lambda: None))
         for store in (nights.store, *others)
     ]
     for thread in threads:
@@ -274,7 +274,7 @@ schedules.clock = SimpleNamespace(time=lambda: seconds(sys.argv[2]))
 kill = lambda *given: os.kill(os.getpid(), signal.SIGKILL)
 if sys.argv[3] == "before":
     Store.put_schedule = kill
-schedules.queue_due(nights.store, nights.rules, 3, lambda: None)
+schedules.queue_due_jobs(nights.store, nights.rules, 3, lambda: None)
 kill()
 """
 

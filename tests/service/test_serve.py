@@ -25,7 +25,7 @@ import pytest
 from merge_bench.cluster import certificate
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.host.network import free_port
-from merge_bench.service.serve import TOKEN_FILE, Settings, _local_token, check
+from merge_bench.service.serve import TOKEN_FILE, Settings, _make_token_file, check_service
 from merge_bench.service.store import FOLDER, LOCAL, Store, open_store
 from tests.helpers.runs import LIMIT, command
 from tests.service.services import RealService, ends_well
@@ -109,11 +109,11 @@ def operate(service: RealService, *words: str, status: int = 0) -> str:
 def test_the_token_of_the_operator_stays_unless_others_may_have_read_it(tmp_path: Path) -> None:
     with contextlib.closing(open_store(tmp_path)) as store:
         file = tmp_path / FOLDER / TOKEN_FILE
-        assert _local_token(store, file) == file
+        assert _make_token_file(store, file) == file
         before = file.read_text()
-        assert _local_token(store, file).read_text() == before
+        assert _make_token_file(store, file).read_text() == before
         file.chmod(0o644)
-        after = _local_token(store, file).read_text()
+        after = _make_token_file(store, file).read_text()
         assert file.stat().st_mode & 0o777 == 0o600
         assert store.find_token(before.strip()) is None
         assert (found := store.find_token(after.strip())) is not None
@@ -147,13 +147,13 @@ def test_other_addresses_need_tls_or_a_word_about_the_risk(tmp_path: Path) -> No
     problem = problem_of(settings)
     assert "--tls-cert" in problem
     assert "--insecure" in problem
-    assert check(Settings(tmp_path, 0, "0.0.0.0", insecure=True)) == "none"
-    assert check(Settings(tmp_path, 0, "127.0.0.1")) == "none"
+    assert check_service(Settings(tmp_path, 0, "0.0.0.0", insecure=True)) == "none"
+    assert check_service(Settings(tmp_path, 0, "127.0.0.1")) == "none"
 
 
 def problem_of(settings: Settings) -> str:
     with pytest.raises(RunFailed) as found:
-        check(settings)
+        check_service(settings)
     return str(found.value)
 
 

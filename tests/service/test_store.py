@@ -23,7 +23,7 @@ def add(store: Store, who: str = "ci", **given: object) -> Row:
 
 def test_jobs_are_taken_in_their_order_one_at_a_time(store: Store) -> None:
     first, second = add(store), add(store)
-    assert (first.state, store.ahead(second.id), store.ahead()) == ("queued", 1, 2)
+    assert (first.state, store.count_ahead(second.id), store.count_ahead()) == ("queued", 1, 2)
     taken = store.take()
     assert taken is not None
     assert (taken.id, taken.state, taken.attempts) == (first.id, "running", 1)
@@ -50,7 +50,7 @@ def test_threads_and_processes_take_each_job_once(store: Store, tmp_path: Path) 
     other, taken = Store(tmp_path / "service.sqlite"), []
 
     def take(each: Store) -> None:
-        while (job := each.take()) is not None or each.ahead():
+        while (job := each.take()) is not None or each.count_ahead():
             if job is not None:
                 taken.append(job.id)
                 each.finish(job.id, 0)

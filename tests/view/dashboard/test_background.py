@@ -68,7 +68,7 @@ class Page:
         self.answers = False
         self._model = session.page_ready._model
         monkeypatch.setattr(session.page_ready.pane, "_models", {"page": (self._model, None)})
-        monkeypatch.setattr(session, "push", lambda _panes: self.ask())
+        monkeypatch.setattr(session, "push_figures", lambda _panes: self.ask())
 
     def ask(self) -> None:
         self.asked.append(self._model.low)

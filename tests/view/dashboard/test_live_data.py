@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from merge_bench.dashboard.live_data import RECENT, Points, fatal, live_state
+from merge_bench.dashboard.live_data import RECENT, Points, failure_sentences, live_state
 from merge_bench.dashboard.progress import progress_of, seconds_left
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign
@@ -68,8 +68,8 @@ def test_each_config_has_the_look_that_it_has_in_the_report(kind: str, tmp_path:
     points.add(follower.read())
     assert follower.campaign is not None
     looks = {source.run.config.name: source.look for source in sources_of([follower.campaign])}
-    assert {point.config: point.look for point in points.found} == looks
-    assert points.found[0].config != next(iter(looks)) or kind == "tune"
+    assert {point.config: point.look for point in points.timed} == looks
+    assert points.timed[0].config != next(iter(looks)) or kind == "tune"
 
 
 def test_each_timed_iteration_is_a_point_and_a_warm_up_is_none(tmp_path: Path) -> None:
@@ -182,8 +182,8 @@ def test_a_failed_run_says_where_it_failed_and_where_its_logs_are(tmp_path: Path
     assert found.conclusion.count(why) == 1
     assert found.fatal == ()  # because the conclusion says it
     assert [(note.message, note.remedy) for note in found.notes if note.kind == "failed"] == [(where, logs)]
-    assert fatal(read_campaign(tmp_path / "failed"), running=False) == (f"{why} ({where}); {logs}",)
-    assert fatal(read_campaign(recorded.parent / "run"), running=False) == ()
+    assert failure_sentences(read_campaign(tmp_path / "failed"), running=False) == (f"{why} ({where}); {logs}",)
+    assert failure_sentences(read_campaign(recorded.parent / "run"), running=False) == ()
 
 
 def test_a_failed_launch_is_not_finished_and_counts_by_its_iterations() -> None:

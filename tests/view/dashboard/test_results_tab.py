@@ -63,8 +63,8 @@ def test_rows_change_only_once_the_browser_has_built_the_table(tmp_path: Path, m
     assert view.results.table.value["Status"].iloc[place] == "unfinished"
     with (folder / "records.jsonl").open("ab") as stream:
         stream.write(b'{"schema":1,"kind":"end","time":1.0,"status":0}\n')
-    view._open("Live")
-    view._open("Results")
+    view._open_tab("Live")
+    view._open_tab("Results")
     before = view.results.table.value
     list_again(view)
     update(view.results)
@@ -97,10 +97,10 @@ def test_a_table_that_never_tells_that_it_is_built_makes_way_for_one_with_the_ne
 def test_what_is_chosen_stays_so_when_the_tab_is_left(tmp_path: Path) -> None:
     interleaved(tmp_path)
     view = board(tmp_path)
-    view._open("Results")
+    view._open_tab("Results")
     view.results.table.selection = [0]
-    view._open("Live")
-    view._open("Results")
+    view._open_tab("Live")
+    view._open_tab("Results")
     assert view.results.table.selection == [0]
     assert view.results._table[0] is view.results.table
 

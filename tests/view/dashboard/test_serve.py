@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import webbrowser
 from pathlib import Path
 
@@ -24,8 +25,9 @@ from tornado.websocket import WebSocketClosedError
 from merge_bench.dashboard.web import log_exception, make_pages
 from merge_bench.errors import MergeBenchError, UsageError
 from merge_bench.host.network import is_loopback, origins
+from merge_bench.records.campaign import JOB, read_elsewhere
 from merge_bench.service.pages import Queue
-from merge_bench.service.serve import Person, Settings, begin, own_token, serve
+from merge_bench.service.serve import Person, Settings, own_token, serve, start_service
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
@@ -76,7 +78,8 @@ def test_only_who_has_the_token_gets_anything(tmp_path: Path) -> None:
             session = re.search(r'"token":"([\w.-]+)"', page)
             assert session is not None
             upgrade["Sec-WebSocket-Protocol"] = f"bokeh, {session[1]}"
-            for base in ("", f"{token[:-1]}x", token[:-1], "/" + "x" * 32):
+            other = token[:-1] + ("y" if token.endswith("x") else "x")
+            for base in ("", other, token[:-1], "/" + "x" * 32):
                 for path in ("/x", "/static/js/bokeh.min.js", "/autoload.js?bokeh-autoload-element=1", "/metadata"):
                     status, text = ask(base + path)
                     assert (status, token[1:] in text) == (401, False), base + path
@@ -115,7 +118,7 @@ def test_who_has_the_address_starts_runs_on_loopback_only_and_elsewhere_a_login_
 ) -> None:
     settings = Settings(tmp_path, 0, address, person=Person(allow_run=allow_run))
     with contextlib.ExitStack() as stack:
-        service = begin(stack, settings, hosts=(), scheme="http")
+        service = start_service(stack, settings, hosts=(), scheme="http")
         queue = Queue(service, lambda: own_token(service))
         assert (queue.refusal == "", not service.only_pages) == (runs, logs_in)
         if not runs:
@@ -128,19 +131,32 @@ def test_beside_a_service_of_the_same_results_the_dashboard_shows_its_jobs_and_s
 ) -> None:
     monkeypatch.setattr("merge_bench.service.store.Store.take", lambda store: None)
     with contextlib.ExitStack() as stack:
-        first = begin(stack, Settings(tmp_path, 0, "127.0.0.1", person=Person()), hosts=(), scheme="http")
+        first = start_service(stack, Settings(tmp_path, 0, "127.0.0.1", person=Person()), hosts=(), scheme="http")
         number = Queue(first, lambda: own_token(first)).run("run", [], {"chunk": "1e6"}).id
-        second = begin(stack, Settings(tmp_path, 0, "127.0.0.1", person=Person()), hosts=(), scheme="http")
+        second = start_service(stack, Settings(tmp_path, 0, "127.0.0.1", person=Person()), hosts=(), scheme="http")
         queue = Queue(second, lambda: own_token(second))
         assert "a service of these results is running" in queue.refusal
         assert [job.id for job in queue.jobs().jobs] == [number]
         assert not queue.job(number).cancellable
 
 
+def test_a_job_of_the_dashboard_is_marked_as_one_whose_output_is_read_on_this_machine(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        service = start_service(stack, Settings(tmp_path, 0, "127.0.0.1", person=Person()), hosts=(), scheme="http")
+        print_mark = f"import os; print(os.environ[{JOB!r}])"
+        service.runner._command = lambda words, _: [sys.executable, "-c", print_mark]
+        queue = Queue(service, lambda: own_token(service))
+        number = queue.run("run", [], {"chunk": "1e6"}).id
+        end = time.monotonic() + 60.0
+        while (job := queue.job(number)).ended is None and time.monotonic() < end:
+            time.sleep(0.02)
+        assert (job.state, read_elsewhere(job.log.strip())) == ("done", False)
+
+
 def test_results_that_cannot_be_written_are_shown_all_the_same(tmp_path: Path) -> None:
     (tmp_path / ".service").write_text("no folder")
     with contextlib.ExitStack() as stack:
-        service = begin(stack, Settings(tmp_path, 0, "127.0.0.1", person=Person()), hosts=(), scheme="http")
+        service = start_service(stack, Settings(tmp_path, 0, "127.0.0.1", person=Person()), hosts=(), scheme="http")
         queue = Queue(service, lambda: own_token(service))
         assert "cannot use the folder" in queue.refusal
         assert queue.jobs().jobs == []

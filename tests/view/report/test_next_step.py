@@ -313,11 +313,11 @@ def test_every_option_of_a_command_line_is_kept_with_its_value(tmp_path: Path) -
     ]
 
 
-def of_a_job(folder: Path, *words: str) -> Path:
+def of_a_job(folder: Path, *words: str, mark: str = "abc-7") -> Path:
     """The result as a service's job made it, in folders of the service."""
     with_command(folder, "--config=mine.cfg", *words, "--results=/var/lib/service/results")
     head, *rest = (folder / "records.jsonl").read_bytes().splitlines(keepends=True)
-    line = msgspec.json.decode(head) | {"surroundings": {"environment": {"MERGE_BENCH_JOB": "abc-7"}}}
+    line = msgspec.json.decode(head) | {"surroundings": {"environment": {"MERGE_BENCH_JOB": mark}}}
     (folder / "records.jsonl").write_bytes(msgspec.json.encode(line) + b"\n" + b"".join(rest))
     return folder
 
@@ -343,3 +343,17 @@ def test_what_a_service_made_names_nothing_that_only_the_service_has(
     print_report(read_campaign(folder), details=False, file=printed)
     assert "Next: " not in printed.getvalue()
     assert "records.jsonl, on the service's machine\n" in printed.getvalue()
+
+
+def test_what_a_person_s_dashboard_made_is_not_said_to_lie_on_another_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = of_a_job(write_campaign(tmp_path, Script(failure="rank 0 died")), mark="abc-7-own")
+    assert "service" not in conclusion(folder)
+    assert next_of(folder) == "python -m merge_bench doctor"
+    monkeypatch.setenv("MERGE_BENCH_JOB", "abc-7-own")  # in the job itself; the page shows the next command
+    printed = io.StringIO()
+    print_report(read_campaign(folder), details=False, file=printed)
+    assert "Next: " not in printed.getvalue()
+    assert "records.jsonl\n" in printed.getvalue()
+    assert "service's machine" not in printed.getvalue()
