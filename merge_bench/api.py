@@ -199,7 +199,7 @@ def run(*, check: bool = True, **options: object) -> Result:
             f"{refused[0]!r} is an option of the command line only; the function merge_bench.run does not have it"
         )
     given = from_python(RunOptions, options, registry_options.options())
-    with ucx_choice.restored():
+    with ucx_choice.ucx_choice_undone():
         sweep = load_sweep(given)
         say_warnings(warning for one in sweep.prepared.values() for warning in one.warnings)
         result, verdict, status = launch(sweep, _caller(options), say_time=False)
@@ -364,7 +364,7 @@ def _plain(document: Struct) -> Document:
 def _caller(options: dict[str, object]) -> Caller:
     """The caller in the records: the command that runs the same merge."""
     from merge_bench.campaign.calling_program import Caller
-    from merge_bench.config.option import as_text, as_words
+    from merge_bench.config.option import as_command_line, as_text
     from merge_bench.config.options import OPTIONS
     from merge_bench.records.schema import GivenOptions
 
@@ -372,4 +372,4 @@ def _caller(options: dict[str, object]) -> Caller:
     for key, value in options.items():
         if value is not None and value is not False:
             given[key] = value is True or as_text(value)
-    return Caller([str(Path(__file__).with_name("__main__.py")), "run", *as_words(options, OPTIONS)], given)
+    return Caller([str(Path(__file__).with_name("__main__.py")), "run", *as_command_line(options, OPTIONS)], given)

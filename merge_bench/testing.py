@@ -168,9 +168,9 @@ class _ThreadSession(cluster_session.Session):
 
     def _deliver(self, message: Mapping[str, Any]) -> None:
         with self._one_event:
-            self._handle((time.time(), message))
+            self._handle_event((time.time(), message))
 
-    def _cluster(self) -> Cluster:
+    def _cluster_record(self) -> Cluster:
         return Cluster(launcher=self.launcher.name, protocol=self.plan.protocol, scheduler="inproc://")
 
     def cause(self, problem: Exception) -> MergeBenchError | None:

@@ -21,7 +21,7 @@ from bokeh.plotting import figure as bokeh_figure
 import merge_bench
 from merge_bench import api
 from merge_bench.campaign.calling_program import UNTOUCHED
-from merge_bench.config.option import as_words, from_python
+from merge_bench.config.option import as_command_line, from_python
 from merge_bench.config.options import OPTIONS, RunOptions
 from merge_bench.errors import GateNotMet, RunFailed, UsageError, WrongResult
 from tests.helpers.synthetic_campaigns import Script, interleaved, plan, write_campaign
@@ -221,7 +221,7 @@ def test_options_are_data_and_have_a_command_line() -> None:
         "chunk": [1e6, 25_000_000], "workers": 2, "config": Path("tcp.cfg"), "fresh": True, "check_link": False,
         "skew": "zipf:1.2", "frac_match": 0.3, "seed": None,
     }  # fmt: skip
-    assert as_words(given, OPTIONS) == [
+    assert as_command_line(given, OPTIONS) == [
         "--chunk", "1000000,25000000", "--workers", "2", "--config", "tcp.cfg", "--fresh", "--skew", "zipf:1.2",
         "--frac-match", "0.3",
     ]  # fmt: skip

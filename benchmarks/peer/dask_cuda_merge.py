@@ -22,7 +22,7 @@ import msgspec
 from distributed import Client
 
 from benchmarks.peer.protocol import Job, Outcome, PeerError, Seconds, printed_by, serve, workers_per_gpu
-from merge_bench.campaign.load import load
+from merge_bench.campaign.load import plan_runs
 from merge_bench.cluster.launchers import make_launcher
 from merge_bench.config.options import RunOptions
 from merge_bench.host import cuda_context, files
@@ -80,7 +80,7 @@ def cluster(job: Job, folder: Path) -> Iterator[tuple[Path, list[int]]]:
     """Workers as for `--exchange dask`; gives the scheduler's file and the workers' process ids."""
     gpu = job.options["type"] == "gpu"
     shared = workers_per_gpu(job.workers, gpu_count())
-    (prepared,) = load(
+    (prepared,) = plan_runs(
         CONFIG,
         RunOptions().given(
             chunk=job.rows_per_chunk, workers=job.workers, exchange="dask", engine="cudf" if gpu else "pandas",

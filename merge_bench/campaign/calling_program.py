@@ -1,4 +1,4 @@
-"""What a campaign needs to know about the program that runs it."""
+"""What a campaign has to know about the program that calls it: the command line, or a script or notebook."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ class Caller:
     argv, options
         The command line and its options, which the records keep.
     signals
-        Gives a context in which signals end a campaign in order.
+        Returns a context manager that turns signals into an orderly end of the campaign.
     surround
-        Gives a context for the time of the launches, from the path of a log for what libraries print.
+        Returns a context manager around the launches; its argument is the path of a log for what libraries print.
     look
-        A look at the load of this host, if one has begun: it takes half a second, in which plans can be made.
+        Ends a measurement of this host's load and returns the load, if the program has begun one (it takes half a
+        second, in which plans can be made).
     """
 
     argv: Sequence[str] = ()
@@ -39,4 +40,4 @@ class Caller:
 
 
 UNTOUCHED = Caller()
-"""Another program: its signal handlers and file descriptors stay unchanged."""
+"""A calling program, such as a notebook, whose signal handlers and file descriptors stay unchanged."""

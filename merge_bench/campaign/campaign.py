@@ -1,4 +1,4 @@
-"""A campaign: one results folder, its head, its launches in order, its end."""
+"""Runs a campaign: creates its results folder, writes its first lines, makes its launches in order, writes its end."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from merge_bench.records.writer import CampaignWriter
 from merge_bench.units import format_duration
 
 LaunchOne = Callable[[Job, CampaignWriter, int], int]
-"""Makes one launch, by its index, and writes it down; gives its exit status."""
+"""Makes the launch of a job, with this index in the campaign, and records it; returns the exit status."""
 
 
 def config_line(planned: PlannedRun) -> Config:
-    """A config as the records name it; the built-in defaults are called ``default``."""
+    """The record of a run's config: its name, path and variables. A run without a config has the name ``default``."""
     config = planned.config
     return Config(
         name=config.name if config is not None else "default",
@@ -43,35 +43,35 @@ def make_campaign(
     extend: Path | None = None, caller: Caller = UNTOUCHED, wait_for_quiet: float | None = None,
     expected: ExpectedTime | None = None,
 ) -> tuple[Path, int]:  # fmt: skip
-    """Make every launch of `jobs` in their order; gives the campaign's folder and the exit status.
+    """Make every launch of `jobs` in their order; returns the campaign's folder and the exit status.
 
     A failed launch is recorded, and the next one is made. A wrong result, a gate that is not met, or a signal ends the
-    campaign. With `resume`, an interrupted campaign of several launches is continued without repeating what it has;
-    `extend`: so is this one, to which launches are added.
-    `wait_for_quiet`: seconds to wait at most until other processes leave this host's cores alone.
-    `expected`: how long the launches take, which is printed before the first and corrected after it.
+    campaign. With `resume`, an interrupted campaign of the same jobs is continued: launches that it has are not made
+    again. `extend`: the folder of an earlier campaign, to which the missing launches are added.
+    `wait_for_quiet`: the most seconds to wait until other processes leave this host's cores alone.
+    `expected`: the estimated duration of the launches, printed before the first launch and corrected after it.
     """
     line = first_line(head, jobs, caller)
-    found = find_resumable(results, line, jobs) if resume and len(jobs) > 1 and extend is None else None
+    resumed = find_resumable(results, line, jobs) if resume and len(jobs) > 1 and extend is None else None
     with caller.signals(), signals.ignored():  # from here on, a signal is recorded
         if extend is not None:
-            found = reopen_to_extend(extend, line, jobs)
-        writer, left, first, status = found or (CampaignWriter.create(results, name), list(jobs), 0, 0)
+            resumed = reopen_to_extend(extend, line, jobs)
+        writer, left, first_index, status = resumed or (CampaignWriter.create(results, name), list(jobs), 0, 0)
         with writer:
-            if found:
+            if resumed:
                 finished = f"{len(jobs) - len(left)} of {len(jobs)} launches finished"
                 say(f"resuming {writer.folder}: {finished}")
             else:
-                begin(writer, line, jobs)
+                write_first_lines(writer, line, jobs)
             with caller.surround(writer.logs / "driver.log"):
                 done = 0
                 try:
                     with signals.interruptible():
                         if left:
-                            if expected is not None and (len(left) > 1 or expected.total(left) is not None):
-                                say(expected.sentence(left))
+                            if expected is not None and (len(left) > 1 or expected.total_seconds(left) is not None):
+                                say(expected.describe(left))
                             check_host(left[0].prepared.settings, writer, wait=wait_for_quiet, first=caller.look)
-                        done, status = _make(left, writer, launch, first, status, expected)
+                        done, status = _make_launches(left, writer, launch, first_index, status, expected)
                 except signals.Interrupted as before_the_first:
                     write_interruption(writer, before_the_first)
             if done < len(left) and status in CONTINUE_AFTER:
@@ -84,44 +84,44 @@ def make_campaign(
             return writer.folder, status
 
 
-def _make(
-    jobs: Sequence[Job], writer: CampaignWriter, launch: LaunchOne, first: int, status: int,
+def _make_launches(
+    jobs: Sequence[Job], writer: CampaignWriter, launch: LaunchOne, first_index: int, status: int,
     expected: ExpectedTime | None = None,
 ) -> tuple[int, int]:  # fmt: skip
-    """How many of `jobs` were made to their end, and the worst status."""
+    """Make the launches of `jobs`; returns how many were made to their end, and the worst exit status."""
     done = 0
     try:
-        for index, job in enumerate(jobs, first):
+        for index, job in enumerate(jobs, first_index):
             began = time.monotonic()
-            one = launch(job, writer, index)
-            status = max(status, one)
+            launch_status = launch(job, writer, index)
+            status = max(status, launch_status)
             if (interrupted := signals.interruption()) is not None:
-                done += one == 0
-                if one == 0 and done < len(jobs):  # it came while the launch ended, and no line of the launch has it
+                done += launch_status == 0
+                if launch_status == 0 and done < len(jobs):  # it came while the launch ended, which has no line of it
                     write_interruption(writer, interrupted)
                 return done, status
             done += 1
-            if one not in CONTINUE_AFTER:
+            if launch_status not in CONTINUE_AFTER:
                 break
-            if expected is not None and one == 0:
-                expected.note(job, time.monotonic() - began)
+            if expected is not None and launch_status == 0:
+                expected.note_launch(job, time.monotonic() - began)
                 rest = jobs[done:]
-                left = expected.total(rest)
-                if done == 1 and rest and left is not None:
-                    say(f"about {format_duration(left)} left, as the first launch took")
+                seconds_left = expected.total_seconds(rest)
+                if done == 1 and rest and seconds_left is not None:
+                    say(f"about {format_duration(seconds_left)} left, as the first launch took")
     except signals.Interrupted as between_two:  # within a launch it is recorded
         write_interruption(writer, between_two)
     return done, status
 
 
 def write_interruption(writer: CampaignWriter, error: signals.Interrupted) -> None:
-    """Record a signal that came outside of a launch."""
+    """Record a signal that came before, between or after launches."""
     with contextlib.suppress(RunFailed):
         writer.write(FailureLine(launch=None, code=error.code, message=str(error)))
 
 
 def first_line(head: Head, jobs: Sequence[Job], caller: Caller = UNTOUCHED) -> CampaignLine:
-    """The first line of a new campaign, without its name."""
+    """The record that begins a new campaign's file, still without the campaign's name."""
     return CampaignLine(
         campaign_id="",
         argv=list(caller.argv),
@@ -136,15 +136,15 @@ def first_line(head: Head, jobs: Sequence[Job], caller: Caller = UNTOUCHED) -> C
     )
 
 
-def begin(writer: CampaignWriter, line: CampaignLine, jobs: Sequence[Job]) -> None:
-    """Write the first lines: the plan, and the warnings that are known before the first launch."""
+def write_first_lines(writer: CampaignWriter, line: CampaignLine, jobs: Sequence[Job]) -> None:
+    """Write the campaign's first record and the warnings that are known before the first launch."""
     writer.write(msgspec.structs.replace(line, campaign_id=writer.campaign_id))
     for caution in dict.fromkeys(warning for job in jobs for warning in job.prepared.warnings):
         writer.write(WarningLine.of(caution))
 
 
 def git_state() -> Git | None:
-    """Commit of this checkout, whether it has local changes, and the host; None without a checkout or without git."""
+    """This checkout's git commit, whether it has local changes, and this host's name; None without checkout or git."""
     root = checkout()
     if root is None:  # the environment may lie inside a repository of another project
         return None

@@ -31,16 +31,16 @@ from merge_bench.records.writer import CampaignWriter
 
 
 class Session:
-    """The cluster of one launch: between `start` and `end` its workers run steps.
+    """The Dask cluster of one launch. `start` brings it up, its workers then run what they are sent, `end` stops it.
 
     Attributes
     ----------
     descriptions
         The description of each worker and its machine, by rank.
     topic
-        The name under which workers send events.
+        The name of the Dask topic to which workers send events.
     lanes
-        Those last recorded.
+        The record of the UCX lanes between workers that was written last.
     """
 
     def __init__(self, job: Job, writer: CampaignWriter, progress: Progress, launch: int = 0) -> None:
@@ -58,13 +58,13 @@ class Session:
 
     @property
     def workers(self) -> WorkerCalls:
-        """Calls to the workers, once the cluster is up."""
+        """Sends calls to the workers; only after the cluster was started."""
         assert self._workers is not None, "the cluster was not started"
         return self._workers
 
     @property
     def members(self) -> list[Member]:
-        """The workers, by rank."""
+        """The workers in the order of their ranks."""
         return self.workers.members
 
     # -- starting and ending the cluster
@@ -72,7 +72,7 @@ class Session:
     def start(self, *, merges: bool = True, exchange: str | None = None) -> None:
         """Start the processes, wait for the workers, give them ranks, and have them load their libraries.
 
-        `merges`: whether these are the libraries of the plan's merge; `exchange`: otherwise the data plane to load.
+        `merges`: whether workers load the libraries of the plan's merge; `exchange`: the data plane to load if not.
         """
         self.progress.phase("launching")
         look = begin_look(self.settings)
@@ -85,24 +85,24 @@ class Session:
         self._client = connect(access, self.launcher, self.settings, up_by)
         self._workers = WorkerCalls(self._client, self.launcher, self.plan.timeout)
         self.progress.phase("waiting for workers")
-        self._gather(up_by)
+        self._gather_workers(up_by)
         self.progress.phase("loading libraries")
         if merges and self.plan.data_plane.by_workers:
             exchange = self.plan.exchange
-        self._describe(self.plan.engine if merges else None, exchange)
+        self._describe_workers(self.plan.engine if merges else None, exchange)
         check_ucx(self.descriptions)
-        for caution in cautions(self.launcher, self.plan, self.settings):
+        for caution in host_cautions(self.launcher, self.plan, self.settings):
             self.warn(caution)
         if not self.launcher.owns_processes:
             check_environment(self.descriptions, self.settings.environment)
         check_memory(self.plan, self.descriptions)
         if self.plan.device_memory:
             set_up_devices(self.workers, self.descriptions, self.settings.rmm_pool_bytes)
-        self._client.subscribe_topic(self.topic, self._handle)
+        self._client.subscribe_topic(self.topic, self._handle_event)
         self._other_load = look()
 
     def cause(self, problem: Exception) -> MergeBenchError | None:
-        """The process whose end caused a `problem` that Dask raised; None if none did."""
+        """The error that names the process whose end caused a `problem` that Dask raised; None if no process ended."""
         try:
             if self._workers is not None:
                 # An OSError, as Dask's CommClosedError is, means that the connection to the scheduler closed.
@@ -128,16 +128,16 @@ class Session:
     # -- between start and end
 
     def on_event(self, name: str, handler: Callable[[Mapping[str, Any]], None]) -> None:
-        """Have `handler` called, in a thread of the client's, with every event of this name that a worker sends.
+        """Call `handler`, in a thread of the Dask client, with every event of this name that a worker sends.
 
-        An error that it raises ends the wait for the workers.
+        An error that `handler` raises ends the wait for the workers.
         """
         self._handlers[name] = handler
 
     def connect(self, addresses: Sequence[bytes]) -> float:
-        """Connect every worker with every other, and learn what settings their UCX has.
+        """Connect every worker with every other, and record the settings of each worker's UCX in its description.
 
-        `addresses`: UCX's, by rank. Gives the longest round trip of a barrier, in seconds.
+        `addresses`: each rank's UCX address. Returns the longest round trip of a barrier, in seconds.
         """
         connected: list[worker.Connected] = self.workers.on_all(worker.connect, addresses)
         self.descriptions = [
@@ -151,16 +151,16 @@ class Session:
         self.writer.write(WarningLine.of(caution, self.launch))
 
     def record_launch(self, *, data_bytes: int = 0, rows: int = 0) -> None:
-        """Write the launch line: from here on the folder can be read as a result.
+        """Write the record of this launch, which makes the folder readable as a result.
 
-        `data_bytes`, `rows`: of both frames over all workers.
+        `data_bytes`, `rows`: the size of both input frames, summed over all workers.
         """
         line = LaunchLine(
             launch=self.launch,
             config=self.job.config,
             plan=self.job.plan,
             block=self.job.block,
-            cluster=self._cluster(),
+            cluster=self._cluster_record(),
             workers=self.descriptions,
             data_bytes=data_bytes,
             rows=rows,
@@ -169,7 +169,7 @@ class Session:
         )
         self.writer.write(line)
 
-    def _cluster(self) -> Cluster:
+    def _cluster_record(self) -> Cluster:
         client = self.workers.client
         port = self.workers.call(client._run_on_scheduler(dask_scheduler_functions.dashboard_port))
         address = client.scheduler.address if client.scheduler else None
@@ -178,8 +178,8 @@ class Session:
 
     # -- the steps of a start
 
-    def _gather(self, up_by: float) -> None:
-        """Wait for the workers, give them ranks and the plugin."""
+    def _gather_workers(self, up_by: float) -> None:
+        """Wait for the workers, give them ranks, and install the plugin that merges on them."""
         calls = self.workers
         calls.watch.start([])
         places = wait_for_workers(
@@ -191,7 +191,7 @@ class Session:
         )
         # Workers that we start are numbered host by host; those of a running cluster are grouped by host.
         owned = self.launcher.owns_processes
-        chosen = sorted(places, key=lambda at: ("" if owned else places[at][0], _natural(places[at][1])))
+        chosen = sorted(places, key=lambda at: ("" if owned else places[at][0], _natural_order(places[at][1])))
         placed = self.launcher.placed()
         calls.members = [
             Member(rank, address, places[address][1], placed.get(places[address][1], places[address][0]), 0)
@@ -200,8 +200,8 @@ class Session:
         calls.watch.start(calls.members)
         calls.call(calls.client._register_worker_plugin(worker.MergeWorker(), worker.PLUGIN, True))
 
-    def _describe(self, engine: str | None, exchange: str | None) -> None:
-        """Have the workers load libraries and describe their machines; from here on members have process ids."""
+    def _describe_workers(self, engine: str | None, exchange: str | None) -> None:
+        """Have the workers load libraries and describe their machines; adds their process ids to `members`."""
         calls = self.workers
         facts = calls.on_all(worker.describe, engine, exchange, tuple(self.settings.environment))
         self.descriptions = [Worker.of(m.rank, m.name, each) for m, each in zip(calls.members, facts, strict=True)]
@@ -211,7 +211,7 @@ class Session:
         ]
         calls.watch.start(calls.members)
 
-    def _handle(self, event: tuple[float, Mapping[str, Any]]) -> None:
+    def _handle_event(self, event: tuple[float, Mapping[str, Any]]) -> None:
         message = event[1]
         if message["event"] == "out-of-memory":
             self.workers.watch.report(message["message"])
@@ -229,20 +229,20 @@ class Session:
             self.workers.notice()
 
 
-def cautions(launcher: Launcher, plan: Plan, settings: ClusterSettings) -> list[Caution]:
-    """Warnings about the hosts that affect the numbers; none if nothing goes over UCX."""
+def host_cautions(launcher: Launcher, plan: Plan, settings: ClusterSettings) -> list[Caution]:
+    """Warnings about hosts on which UCX measures slower; none if neither data plane nor Dask uses UCX."""
     if not plan.data_plane.endpoints and plan.protocol != "ucx":
         return []
     return launcher.cautions(settings)
 
 
 def check_memory(plan: Plan, workers: Sequence[Worker]) -> None:
-    """Refuse data that does not fit beside started workers: their processes have their own memory already.
+    """Check that the plan's data fits into the memory that is available now, after the workers started.
 
     Raises
     ------
     UsageError
-        As `check_fits`.
+        If the data does not fit on a host.
     """
     for host in {each.host for each in workers}:
         here = [each.hardware.available_bytes or 0 for each in workers if each.host == host]
@@ -250,9 +250,9 @@ def check_memory(plan: Plan, workers: Sequence[Worker]) -> None:
 
 
 def set_up_devices(workers: WorkerCalls, descriptions: Sequence[Worker], pool_bytes: int | None) -> None:
-    """Make a pool of device memory on every worker, of a size that does not depend on which of them is first.
+    """Make a pool of GPU memory on every worker; workers that share a GPU get pools of the same size.
 
-    `pool_bytes`: the size that was asked for; None: by what the GPU has.
+    `pool_bytes`: the requested size of each pool; None: the size follows from the free memory of the GPU.
     """
     workers.on_all(worker.open_device)  # each context takes some of the memory that the next step looks at
     memories = workers.on_all(gpu_memory.inspect)
@@ -264,6 +264,6 @@ def set_up_devices(workers: WorkerCalls, descriptions: Sequence[Worker], pool_by
     workers.results(workers.submit(gpu_memory.set_up_pool, [(sizes.get(place),) for place in places]))
 
 
-def _natural(name: Any) -> tuple[int, str]:
+def _natural_order(name: Any) -> tuple[int, str]:
     digits = "".join(c for c in str(name) if c.isdigit())
     return (int(digits) if digits else 0, str(name))

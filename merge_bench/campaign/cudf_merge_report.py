@@ -38,14 +38,15 @@ _NUMBER = re.compile(r"(\d{1,18}(?:\.(\d{1,18}))?) ?([A-Za-zµ]+)", re.ASCII)
 _LONG = {"m": 60, "hr": 3600, "d": 86_400}
 _LONG_TIME = re.compile(r"(\d{1,6})(m|hr|d) (\d{1,2})(s|m|hr)", re.ASCII)
 _SLACK = 1e-9
-"""Share of a bound that floating-point arithmetic may cost."""
+"""The relative rounding error of floating-point arithmetic that is tolerated at a bound."""
 
 
 @dataclass(frozen=True)
-class Printed:
-    """A printed number in SI units; what was printed lay between `low` and `high`, one unit of its last digit apart.
+class PrintedNumber:
+    """A number from the report, converted to SI units.
 
-    `line` is where it stands.
+    `low`, `high`: the range of exact values that are printed so; `resolution`: one unit of the last printed digit;
+    `line`: the number of its line.
     """
 
     value: float
@@ -54,59 +55,59 @@ class Printed:
     resolution: float
     line: int
 
-    def fits(self, low: float, high: float) -> bool:
-        """Whether what was printed can lie between `low` and `high`."""
+    def overlaps(self, low: float, high: float) -> bool:
+        """Whether the exact value can lie between `low` and `high`."""
         return self.low * (1 - _SLACK) <= high and low <= self.high * (1 + _SLACK)
 
 
-def read_bytes(text: str, line: int) -> Printed:
-    """``488.28 MiB`` in bytes.
+def read_bytes(text: str, line: int) -> PrintedNumber:
+    """Parse a size, such as ``488.28 MiB``, to bytes.
 
     Raises ValueError if `text` is no size.
     """
-    return _rounded(text, line, _SIZES, "size")
+    return _parse_printed(text, line, _SIZES, "size")
 
 
-def read_rate(text: str, line: int) -> Printed:
-    """``1.06 GiB/s`` in bytes per second.
+def read_rate(text: str, line: int) -> PrintedNumber:
+    """Parse a rate, such as ``1.06 GiB/s``, to bytes per second.
 
     Raises ValueError if `text` is no rate.
     """
     if not text.endswith("/s"):
         raise ValueError(f"{text!r} is not a rate")
-    return _rounded(text.removesuffix("/s"), line, _SIZES, "rate")
+    return _parse_printed(text.removesuffix("/s"), line, _SIZES, "rate")
 
 
-def read_time(text: str, line: int) -> Printed:
-    """``49.16 ms`` in seconds; longer ones, as ``20m 34s``, are cut off, not rounded.
+def read_time(text: str, line: int) -> PrintedNumber:
+    """Parse a time, such as ``49.16 ms``, to seconds. Times such as ``20m 34s`` were cut off, not rounded.
 
     Raises ValueError if `text` is no time.
     """
     long = _LONG_TIME.fullmatch(text)
     if long is None:
-        return _rounded(text, line, _TIMES, "time")
+        return _parse_printed(text, line, _TIMES, "time")
     last = {"s": 1, **_LONG}[long[4]]
     if last >= _LONG[long[2]]:
         raise ValueError(f"{text!r} is not a time")
     value = float(int(long[1]) * _LONG[long[2]] + int(long[3]) * last)
-    return Printed(value, value, value + last, float(last), line)
+    return PrintedNumber(value, value, value + last, float(last), line)
 
 
-def _rounded(text: str, line: int, units: Mapping[str, Decimal], what: str) -> Printed:
+def _parse_printed(text: str, line: int, units: Mapping[str, Decimal], kind: str) -> PrintedNumber:
     match = _NUMBER.fullmatch(text)
     factor = units.get(match[3]) if match else None
     if match is None or factor is None:
-        raise ValueError(f"{text!r} is not a {what}")
+        raise ValueError(f"{text!r} is not a {kind}")
     value, digit = Decimal(match[1]) * factor, Decimal(10) ** -len(match[2] or "") * factor
     low, high = max(value - digit / 2, Decimal(0)), value + digit / 2
-    return Printed(float(value), float(low), float(high), float(digit), line)
+    return PrintedNumber(float(value), float(low), float(high), float(digit), line)
 
 
 ROW_BYTES = 32
 
 
 class Contradiction(Exception):
-    """Two numbers that do not go together; `line` is where one of them stands."""
+    """Two numbers of a report contradict each other; `line`: the number of a line that has one of them."""
 
     def __init__(self, line: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -114,48 +115,50 @@ class Contradiction(Exception):
 
 
 def data_bytes(workers: int, rows_per_chunk: int) -> int:
-    """Bytes of both frames of all workers."""
+    """Bytes of both input frames, summed over all workers."""
     return workers * rows_per_chunk * ROW_BYTES
 
 
-def count_workers(named: int, rows_per_chunk: int, of_iteration: Printed, *, of_server: bool) -> int:
-    """How many workers there were: those named, if the data are theirs.
+def count_workers(listed: int, rows_per_chunk: int, iteration_bytes: PrintedNumber, *, lists_devices: bool) -> int:
+    """The number of workers: the `listed` ones, if the bytes per iteration match them.
 
-    `of_server`: the text names devices. On several hosts a server prints its own, and the data tell the number.
+    `lists_devices`: the report lists devices. On several hosts a server lists only its own, so there may be more
+    workers, and the bytes per iteration tell how many.
 
-    Raises Contradiction if the data per iteration are of no whole number of workers.
+    Raises Contradiction if the bytes per iteration match no number of workers.
     """
-    expected = data_bytes(named, rows_per_chunk)
-    if of_iteration.fits(expected, expected):
-        return named
-    of_worker = data_bytes(1, rows_per_chunk)
-    workers = round(of_iteration.value / of_worker)
-    alone = of_iteration.resolution < of_worker
-    if of_server and alone and workers > named and of_iteration.fits(workers * of_worker, workers * of_worker):
+    expected = data_bytes(listed, rows_per_chunk)
+    if iteration_bytes.overlaps(expected, expected):
+        return listed
+    worker_bytes = data_bytes(1, rows_per_chunk)
+    workers = round(iteration_bytes.value / worker_bytes)
+    alone = iteration_bytes.resolution < worker_bytes
+    whole = workers * worker_bytes
+    if lists_devices and alone and workers > listed and iteration_bytes.overlaps(whole, whole):
         return workers
     raise Contradiction(
-        of_iteration.line,
-        f"the data processed per iteration do not match {named} × {format_count(rows_per_chunk)} rows of {ROW_BYTES} "
+        iteration_bytes.line,
+        f"the data processed per iteration do not match {listed} × {format_count(rows_per_chunk)} rows of {ROW_BYTES} "
         f"bytes ({format_bytes(expected)})",
     )
 
 
-def most_iterations(total: Printed, of_iteration: int) -> int:
-    """The most iterations that the rounded total leaves room for."""
-    return math.floor(total.high / of_iteration * (1 + 1e-12))
+def most_iterations(total: PrintedNumber, iteration_bytes: int) -> int:
+    """The most iterations whose bytes, rounded as printed, add up to the printed total."""
+    return math.floor(total.high / iteration_bytes * (1 + 1e-12))
 
 
-def check_length(iterations: int, total: Printed, of_iteration: int, requested: int | None) -> None:
-    """Check that no iteration is missing.
+def check_iteration_count(iterations: int, total: PrintedNumber, iteration_bytes: int, requested: int | None) -> None:
+    """Check that no iteration is missing from the report.
 
-    Raises Contradiction if the total, or ``--iter`` of the command line, is of another number of iterations.
+    Raises Contradiction if the total bytes, or ``--iter`` of the command line, mean another number of iterations.
     """
     if requested is not None and requested != iterations:
         raise Contradiction(
             total.line, f"the text has {iterations} iterations, but --iter requested {requested}; the text is truncated"
         )
-    if not total.fits(iterations * of_iteration, iterations * of_iteration):
-        meant = total.value / of_iteration
+    if not total.overlaps(iterations * iteration_bytes, iterations * iteration_bytes):
+        meant = total.value / iteration_bytes
         raise Contradiction(
             total.line,
             f"the total matches about {meant:.0f} iterations, but the text has {iterations}; "
@@ -164,26 +167,26 @@ def check_length(iterations: int, total: Printed, of_iteration: int, requested: 
 
 
 def check_figures(report: Report) -> None:
-    """Check every rate against its bytes and seconds, and the headline against the iterations.
+    """Check every rate against its bytes and seconds, and the figures of the whole run against the iterations.
 
     Raises
     ------
     Contradiction
-        At the first that does not fit.
+        For the first figure that does not fit.
     """
     for index, iteration in enumerate(report.iterations):
-        _rate(f"iteration {index}", report.data_bytes, iteration.wall, iteration.throughput)
-    _rate("the run", report.data_bytes * len(report.iterations), report.wall, report.throughput)
-    least = math.fsum(iteration.wall.low for iteration in report.iterations)
-    if least > report.wall.high * (1 + 1e-9):
+        _check_throughput(f"iteration {index}", report.data_bytes, iteration.wall, iteration.throughput)
+    _check_throughput("the run", report.data_bytes * len(report.iterations), report.wall, report.throughput)
+    least_seconds = math.fsum(iteration.wall.low for iteration in report.iterations)
+    if least_seconds > report.wall.high * (1 + 1e-9):
         whole = format_seconds(report.wall.value)
         raise Contradiction(
-            report.wall.line, f"the iterations took {format_seconds(least)}, longer than the run ({whole})"
+            report.wall.line, f"the iterations took {format_seconds(least_seconds)}, longer than the run ({whole})"
         )
     rates = [iteration.bandwidth for iteration in report.iterations]
     low, high = (harmonic_mean([getattr(rate, end) for rate in rates]) for end in ("low", "high"))
     # Every iteration sends the same bytes, so the bandwidth of all is the harmonic mean of theirs.
-    if not report.bandwidth.fits(low, high):
+    if not report.bandwidth.overlaps(low, high):
         raise Contradiction(
             report.bandwidth.line,
             f"the bandwidth of the run ({format_rate(report.bandwidth.value)}) is not the harmonic mean of its "
@@ -191,12 +194,12 @@ def check_figures(report: Report) -> None:
         )
 
 
-def _rate(what: str, data: int, wall: Printed, throughput: Printed) -> None:
+def _check_throughput(of_what: str, data: int, wall: PrintedNumber, throughput: PrintedNumber) -> None:
     fastest = data / wall.low if wall.low > 0 else math.inf
-    if not throughput.fits(data / wall.high, fastest):
+    if not throughput.overlaps(data / wall.high, fastest):
         raise Contradiction(
             throughput.line,
-            f"the throughput of {what} ({format_rate(throughput.value)}) is not its data ÷ its wall-clock "
+            f"the throughput of {of_what} ({format_rate(throughput.value)}) is not its data ÷ its wall-clock "
             f"({format_rate(data / wall.value if wall.value else None)})",
         )
 
@@ -226,20 +229,21 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Iteration:
-    """A row of the table."""
+    """The figures of one iteration, a row of the report's table."""
 
-    wall: Printed
-    bandwidth: Printed
-    throughput: Printed
+    wall: PrintedNumber
+    bandwidth: PrintedNumber
+    throughput: PrintedNumber
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a text says. `data_bytes`: of an iteration, exact. `wall`, `bandwidth`, `throughput`: its headline.
+    """The contents of a report of cudf-merge. `wall`, `bandwidth`, `throughput`: the figures of the whole run.
 
-    `workers_printed`: how many the text names, which are fewer than `workers` where a server lists its own devices.
-    `longest`: how many iterations its total leaves room for. `left_out`: the numbers of the lines that are not part of
-    the report; `first_left_out`: the first of them.
+    `data_bytes`: the exact bytes of an iteration. `workers_printed`: the number of workers in the text, less than
+    `workers` where a server lists only its own devices. `fraction`: share of keys that match. `longest`: the most
+    iterations that the printed total allows. `left_out`: the numbers of the lines that are not part of the report;
+    `first_left_out`: the text of the first of them. `traceback`: the last Python error in the text.
     """
 
     command: str | None
@@ -248,9 +252,9 @@ class Report:
     rows_per_chunk: int
     data_bytes: int
     fraction: float | None
-    wall: Printed
-    bandwidth: Printed
-    throughput: Printed
+    wall: PrintedNumber
+    bandwidth: PrintedNumber
+    throughput: PrintedNumber
     iterations: tuple[Iteration, ...]
     longest: int
     left_out: tuple[int, ...]
@@ -259,10 +263,10 @@ class Report:
 
 
 def read_report(path: Path, content: bytes) -> Report:
-    """The report in `content`, the bytes of `path`.
+    """Read the report in `content`, the bytes of the file `path`.
 
-    Raises UsageError if it holds none, more than one, half of one, or one that contradicts itself; in one sentence with
-    the line.
+    Raises UsageError if there is no report, more than one, a part of one, or one that contradicts itself; the message
+    is one sentence and names the line.
     """
     try:
         wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # as PowerShell's > writes it
@@ -270,11 +274,11 @@ def read_report(path: Path, content: bytes) -> Report:
     except UnicodeDecodeError as error:
         number = content[: error.start].count(b"\n") + 1
         raise UsageError(f"line {number} of {path} is not text, so the file is not output of cudf-merge") from None
-    return _Reader(path, lines).read()
+    return _ReportReader(path, lines).read()
 
 
-class _Reader:
-    """One pass over the lines, which collects; then the checks."""
+class _ReportReader:
+    """Collects the facts and rows of a report in one pass over its lines, then checks them against each other."""
 
     def __init__(self, path: Path, lines: list[str]) -> None:
         self.path = path
@@ -288,165 +292,166 @@ class _Reader:
         self.left_out: list[int] = []
 
     def read(self) -> Report:
-        title = self._title()
+        title = self._find_title()
         for number, line in enumerate(self.bare, 1):
             if line.startswith(_WRONG_RESULT):
-                self._wrong(number, f"cudf-merge reports a wrong result: {_shown(line)}")
+                self._refuse_line(number, f"cudf-merge reports a wrong result: {_shorten_line(line)}")
             if number < title and line.startswith("$ ") and _COMMAND.search(line):
                 self.command = " ".join(line.removeprefix("$ ").split())
             elif not line or number == title or _SEPARATOR.fullmatch(line):
                 continue
-            elif number < title or not self._is_read(number, line, self.prefixes[title - 1]):
+            elif number < title or not self._read_line(number, line, self.prefixes[title - 1]):
                 self.left_out.append(number)
-        return self._report()
+        return self._build_report()
 
-    def _title(self) -> int:
+    def _find_title(self) -> int:
         if not any(self.lines):
             raise UsageError(f"{self.path} is empty, but should contain the output of cudf-merge")
         titles = [number for number, line in enumerate(self.bare, 1) if line == TITLE]
         if not titles:
-            raise UsageError(f"{self.path} is not output of cudf-merge: it has no line {TITLE!r}{self._failed()}")
+            raise UsageError(f"{self.path} is not output of cudf-merge: it has no line {TITLE!r}{self._error_note()}")
         if len(titles) > 1:
-            self._wrong(titles[1], "a second report begins; put each report into its own file")
+            self._refuse_line(titles[1], "a second report begins; put each report into its own file")
         return titles[0]
 
-    def _is_read(self, number: int, line: str, prefix: str) -> bool:
-        """Read a line that belongs to the report; False for one that does not."""
+    def _read_line(self, number: int, line: str, prefix: str) -> bool:
+        """Read a line if it belongs to the report; returns whether it does."""
         cells = [cell.strip() for cell in line.split("|")]
-        read = self._form(line, cells)
+        read = self._reader_of_line(line, cells)
         if read is None:
             return False
         if len(line) > _LONGEST:
-            self._wrong(number, f"the line has {len(line)} characters, more than cudf-merge prints in a line")
+            self._refuse_line(number, f"the line has {len(line)} characters, more than cudf-merge prints in a line")
         own = self.prefixes[number - 1]
         if own and own.split() != prefix.split():
-            self._wrong(number, f"the line begins with {own.strip()!r}, but the title of the report does not")
+            self._refuse_line(number, f"the line begins with {own.strip()!r}, but the title of the report does not")
         read(number, line, cells)
         return True
 
-    def _form(self, line: str, cells: list[str]) -> Callable[[int, str, list[str]], None] | None:
-        """What reads a line of this form, damaged or not; None if it is not one of the report."""
+    def _reader_of_line(self, line: str, cells: list[str]) -> Callable[[int, str, list[str]], None] | None:
+        """The method that reads a line of this form, damaged or not; None if the line is not part of the report."""
         fact, row = _FACT.match(line), _ROW.match(line)
         if fact and ("|" in fact[2] or _NAMES.get(fact[1], fact[1]) not in self.values):
-            return self._fact
+            return self._read_fact
         if len(cells) > 1 and _NAMES.get(cells[0], cells[0]) == _HEADINGS[0]:
-            return self._headings
+            return self._read_headings
         of_row = row and (row[2] or row[1] == str(len(self.rows)))
         if self.header and (of_row or (len(cells) > 2 and cells[-1].endswith("B/s"))):
-            return self._row
+            return self._read_row
         return None
 
-    def _fact(self, number: int, line: str, cells: list[str]) -> None:
+    def _read_fact(self, number: int, line: str, cells: list[str]) -> None:
         if len(cells) != 2:
-            self._wrong(number, f"{line!r} is not a line of the form 'name | value'")
+            self._refuse_line(number, f"{line!r} is not a line of the form 'name | value'")
         name = _NAMES.get(cells[0], cells[0])
         if name in self.values:
-            self._wrong(number, f"{name!r} appears a second time")
+            self._refuse_line(number, f"{name!r} appears a second time")
         self.values[name] = number, cells[1]
 
-    def _headings(self, number: int, line: str, cells: list[str]) -> None:
+    def _read_headings(self, number: int, line: str, cells: list[str]) -> None:
         if [_NAMES.get(cell, cell) for cell in cells] != _HEADINGS or self.header:
             again = "no second line of headings" if self.header else f"the columns {', '.join(_HEADINGS)}"
-            self._wrong(number, f"expected {again}, found {line!r}")
+            self._refuse_line(number, f"expected {again}, found {line!r}")
         self.header = number
 
-    def _row(self, number: int, line: str, cells: list[str]) -> None:
+    def _read_row(self, number: int, line: str, cells: list[str]) -> None:
         if len(cells) != len(_HEADINGS) or not _COUNT.fullmatch(cells[0]):
-            self._wrong(number, f"{line!r} is not a row of iteration, wall-clock, bandwidth and throughput")
+            self._refuse_line(number, f"{line!r} is not a row of iteration, wall-clock, bandwidth and throughput")
         if int(cells[0]) != len(self.rows):
-            self._wrong(number, f"expected iteration {len(self.rows)}, found {cells[0]}")
-        wall = self._value(number, cells[1], read_time)
-        rates = [self._value(number, cell, read_rate) for cell in cells[2:]]
+            self._refuse_line(number, f"expected iteration {len(self.rows)}, found {cells[0]}")
+        wall = self._parse_value(number, cells[1], read_time)
+        rates = [self._parse_value(number, cell, read_rate) for cell in cells[2:]]
         self.rows.append(Iteration(wall, *rates))
 
-    def _report(self) -> Report:
+    def _build_report(self) -> Report:
         named = "Device(s)" if "Device(s)" in self.values else "Number of devices"
         for name in (named, *_REQUIRED):
             if name not in self.values:
-                raise UsageError(self._incomplete(f"and has no line with {name!r}"))
+                raise UsageError(self._incomplete_message(f"and has no line with {name!r}"))
         if not self.header or not self.rows:
-            raise UsageError(self._incomplete("before the first iteration"))
-        rows = self._count("Rows per chunk")
-        printed = self._count(named) if named != "Device(s)" else self._devices()
-        of_iteration = self._read("Data processed per iter", read_bytes)
-        total = self._read("Total data processed", read_bytes)
+            raise UsageError(self._incomplete_message("before the first iteration"))
+        rows = self._positive_count("Rows per chunk")
+        printed = self._positive_count(named) if named != "Device(s)" else self._workers_on_devices()
+        iteration_bytes = self._read_value("Data processed per iter", read_bytes)
+        total = self._read_value("Total data processed", read_bytes)
         try:
-            workers = count_workers(printed, rows, of_iteration, of_server=named == "Device(s)")
+            workers = count_workers(printed, rows, iteration_bytes, lists_devices=named == "Device(s)")
             report = Report(
                 command=self.command,
                 workers=workers,
                 workers_printed=printed,
                 rows_per_chunk=rows,
                 data_bytes=data_bytes(workers, rows),
-                fraction=self._fraction(),
-                wall=self._read("Wall-clock", read_time),
-                bandwidth=self._read("Bandwidth", read_rate),
-                throughput=self._read("Throughput", read_rate),
+                fraction=self._matching_fraction(),
+                wall=self._read_value("Wall-clock", read_time),
+                bandwidth=self._read_value("Bandwidth", read_rate),
+                throughput=self._read_value("Throughput", read_rate),
                 iterations=tuple(self.rows),
                 longest=most_iterations(total, data_bytes(workers, rows)),
                 left_out=tuple(self.left_out),
-                traceback=self._traceback(),
-                first_left_out=_shown(self.lines[self.left_out[0] - 1]) if self.left_out else "",
+                traceback=self._last_python_error(),
+                first_left_out=_shorten_line(self.lines[self.left_out[0] - 1]) if self.left_out else "",
             )
-            check_length(len(self.rows), total, report.data_bytes, _asked(self.command))
+            check_iteration_count(len(self.rows), total, report.data_bytes, _requested_iterations(self.command))
             check_figures(report)
         except Contradiction as error:
-            self._wrong(error.line, str(error))
+            self._refuse_line(error.line, str(error))
         return report
 
-    def _count(self, name: str) -> int:
+    def _positive_count(self, name: str) -> int:
         number, text = self.values[name]
         if not _COUNT.fullmatch(text) or int(text) < 1:
-            self._wrong(number, f"{name!r} is {text!r}, not a positive whole number")
+            self._refuse_line(number, f"{name!r} is {text!r}, not a positive whole number")
         return int(text)
 
-    def _devices(self) -> int:
+    def _workers_on_devices(self) -> int:
         number, text = self.values["Device(s)"]
         if not _DEVICES.fullmatch(text):
-            self._wrong(number, f"'Device(s)' is {text!r}, not a list of devices such as [0, 1]")
-        return (text.count(",") + 1) * (self._count("Chunks per device") if "Chunks per device" in self.values else 1)
+            self._refuse_line(number, f"'Device(s)' is {text!r}, not a list of devices such as [0, 1]")
+        chunks = self._positive_count("Chunks per device") if "Chunks per device" in self.values else 1
+        return (text.count(",") + 1) * chunks
 
-    def _fraction(self) -> float | None:
+    def _matching_fraction(self) -> float | None:
         number, text = self.values.get("Row matching fraction", (0, ""))
         if not number:
             return None
         if not re.fullmatch(r"[01](\.\d{1,18})?", text, re.ASCII) or float(text) > 1:
-            self._wrong(number, f"'Row matching fraction' is {text!r}, not a number from 0 to 1")
+            self._refuse_line(number, f"'Row matching fraction' is {text!r}, not a number from 0 to 1")
         return float(text)
 
-    def _read(self, name: str, read: Callable[[str, int], Value]) -> Value:
-        return self._value(*self.values[name], read)
+    def _read_value(self, name: str, read: Callable[[str, int], Value]) -> Value:
+        return self._parse_value(*self.values[name], read)
 
-    def _value(self, number: int, text: str, read: Callable[[str, int], Value]) -> Value:
+    def _parse_value(self, number: int, text: str, read: Callable[[str, int], Value]) -> Value:
         try:
             return read(text, number)
         except ValueError as error:
-            self._wrong(number, str(error))
+            self._refuse_line(number, str(error))
 
-    def _traceback(self) -> str | None:
-        """The last line of the last Python error in the text, which is what it was."""
+    def _last_python_error(self) -> str | None:
+        """The line of the last traceback in the text that names its error; None if there is no traceback."""
         starts = [index for index, line in enumerate(self.bare) if line.startswith(_TRACEBACK)]
         after = [line for line in self.bare[starts[-1] + 1 :] if line] if starts else []
         errors = [line for line in after if re.match(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b", line)]
-        return _shown((errors or after or [_TRACEBACK])[0]) if starts else None
+        return _shorten_line((errors or after or [_TRACEBACK])[0]) if starts else None
 
-    def _failed(self) -> str:
-        error = self._traceback()
+    def _error_note(self) -> str:
+        error = self._last_python_error()
         return f"; the text contains a Python error: {error}" if error else ""
 
-    def _incomplete(self, what: str) -> str:
-        return f"{self.path} is incomplete: it ends at line {len(self.lines)}, {what}{self._failed()}"
+    def _incomplete_message(self, what: str) -> str:
+        return f"{self.path} is incomplete: it ends at line {len(self.lines)}, {what}{self._error_note()}"
 
-    def _wrong(self, number: int, sentence: str) -> NoReturn:
+    def _refuse_line(self, number: int, sentence: str) -> NoReturn:
         raise UsageError(f"line {number} of {self.path}: {sentence}")
 
 
-def _shown(line: str) -> str:
-    """As much of a foreign line as fits a sentence."""
+def _shorten_line(line: str) -> str:
+    """The first 200 characters of a line, printable, for quoting it in a message."""
     return visible(line[:200])
 
 
-def _asked(command: str | None) -> int | None:
-    """``--iter`` of the command line, where that is known."""
+def _requested_iterations(command: str | None) -> int | None:
+    """The value of ``--iter`` on the command line; None if that is not known."""
     match = re.search(r"--iter[= ](\d{1,15})\b", command or "", re.ASCII)
     return int(match[1]) if match else None

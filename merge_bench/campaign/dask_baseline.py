@@ -26,7 +26,7 @@ from merge_bench.records.schema import IterationLine, MemoryLine
 
 
 def measure_baseline(session: Session) -> None:
-    """As `measure_launch.measure`, with Dask's merge in place of the data plane."""
+    """Merge with `dask.dataframe` as the plan says, and record the times, verdicts and memory of the merges."""
     plan, client = session.plan, session.workers.client
     tables = make_tables(session)
     session.workers.call(client._run_on_scheduler(dask_scheduler_functions.load_dataframes))
@@ -37,68 +37,70 @@ def measure_baseline(session: Session) -> None:
         compare_environment(session)
         for index in range(plan.warmup):
             session.progress.phase("warming up")
-            merge.once(index, warmup=True, last=index == plan.warmup - 1)
+            merge.merge_once(index, warmup=True, last=index == plan.warmup - 1)
         session.progress.phase("merging")
         for index in range(plan.iterations):
-            merge.once(index, warmup=False, last=index == plan.iterations - 1)
+            merge.merge_once(index, warmup=False, last=index == plan.iterations - 1)
     session.writer.write(MemoryLine(launch=session.launch, workers=session.workers.on_all(worker.finish)))
     session.workers.on_all(worker.close)
 
 
 class _DaskMerge:
-    """Both frames, with a partition on each worker, in its memory."""
+    """Merges both input frames with Dask; every worker has one partition of each frame in its memory."""
 
     def __init__(self, session: Session, tables: Tables) -> None:
         self._session, self._tables = session, tables
         self._record = MergeRecord(session, tables)
         # A running cluster may have more workers; where there are none, Dask places its tasks as it likes.
         self._addresses = None if session.launcher.owns_processes else [member.address for member in session.members]
-        self._parts = [self._frames(dask_steps.baseline_frame, side) for side in ("left", "right")]
+        self._parts = [self._make_frames(dask_steps.baseline_frame, side) for side in ("left", "right")]
         kept = dask_steps.keeps_without_key(tables.fields, session.plan)
-        self._without_key = self._frames(dask_steps.baseline_without_key) if kept else []
+        self._without_key = self._make_frames(dask_steps.baseline_without_key) if kept else []
 
-    def once(self, index: int, *, warmup: bool, last: bool) -> None:
-        """Merge once, timed and recorded; returns when Dask has forgotten the result."""
-        wait_until_forgotten(self._session, self._merge(index, warmup=warmup, last=last))
+    def merge_once(self, index: int, *, warmup: bool, last: bool) -> None:
+        """Make one timed and recorded merge; returns when Dask has released the result."""
+        wait_until_forgotten(self._session, self._merge_and_record(index, warmup=warmup, last=last))
 
-    def _merge(self, index: int, *, warmup: bool, last: bool) -> list[Any]:
-        """Gives the keys of the result, whose futures end here."""
+    def _merge_and_record(self, index: int, *, warmup: bool, last: bool) -> list[Any]:
+        """Merge, record time and verdict, and return the Dask keys of the result, which nothing refers to any more."""
         session, plan = self._session, self._session.plan
         start = time.perf_counter()
-        result = self._start_there() if plan.device_memory else self._start_here()
+        result = self._submit_on_worker() if plan.device_memory else self._submit_merge()
         session.workers.wait_for(result, members=())
         wall = time.perf_counter() - start
-        self._record.iteration(IterationLine(launch=session.launch, index=index, warmup=warmup, wall_seconds=wall))
+        line = IterationLine(launch=session.launch, index=index, warmup=warmup, wall_seconds=wall)
+        self._record.write_iteration(line)
         if plan.verify == "every" or (last and plan.verify != "off"):
-            self._record.verdict(None if warmup else index, self._of_parts(dask_steps.baseline_check, zip(result)))
+            checks = self._results_by_part(dask_steps.baseline_check, zip(result))
+            self._record.write_verdict(None if warmup else index, checks)
         if plan.write_result is not None and last and not warmup:
             numbered = ((part, number) for number, part in enumerate(result))
-            checks = self._of_parts(dask_steps.baseline_write, numbered)
-            self._record.verdict(index, checks, plan.write_result)
+            checks = self._results_by_part(dask_steps.baseline_write, numbered)
+            self._record.write_verdict(index, checks, plan.write_result)
         return [part.key for part in result]
 
-    def _of_parts(self, step: Callable[..., Check], given: Iterable[tuple[Any, ...]]) -> list[Check]:
-        """What a step gives for each partition of the result, which is the first of its arguments."""
+    def _results_by_part(self, step: Callable[..., Check], arguments: Iterable[tuple[Any, ...]]) -> list[Check]:
+        """Call `step` on workers for each of `arguments`, each with a partition first; returns the checks."""
         submit, fields = self._session.workers.client.submit, self._tables.fields
-        checks = [submit(step, *each, fields, pure=False, workers=self._addresses) for each in given]
+        checks = [submit(step, *given, fields, pure=False, workers=self._addresses) for given in arguments]
         return self._session.workers.results(checks, members=())
 
-    def _frames(self, step: Callable[..., Any], *given: str) -> list[Future]:
+    def _make_frames(self, step: Callable[..., Any], *arguments: str) -> list[Future]:
         workers = self._session.workers
-        futures = workers.submit(step, [given for _ in workers.members])
+        futures = workers.submit(step, [arguments for _ in workers.members])
         workers.wait_for(futures)
         return futures
 
-    def _start_here(self) -> list[Future]:
-        """Give Dask the merge; gives the partitions of its result."""
+    def _submit_merge(self) -> list[Future]:
+        """Submit the merge to Dask from this process; returns the futures of the result's partitions."""
         plan, client = self._session.plan, self._session.workers.client
         empty = dask_steps.empty_pandas(self._tables.fields, plan)
         merge = dask_steps.merged(self._parts, empty, plan, self._without_key)
         result = client.persist(merge, workers=self._addresses)
         return dask_steps.futures_of(client, result)
 
-    def _start_there(self) -> list[Future]:
-        """Have the first worker do this for cuDF frames, which need a GPU.
+    def _submit_on_worker(self) -> list[Future]:
+        """Have the first worker submit the merge, as cuDF frames need a GPU; returns the futures of the partitions.
 
         The measured time includes one round trip to that worker.
         """
@@ -110,23 +112,23 @@ class _DaskMerge:
             result: list[Future] = workers.call(workers.client.get_dataset(name, asynchronous=True))
         finally:
             forget = workers.client.unpublish_dataset(name, asynchronous=True)
-            workers.client.loop.add_callback(_quietly, forget)
+            workers.client.loop.add_callback(_await_quietly, forget)
         return result
 
 
-async def _quietly(answer: Awaitable[object]) -> None:
-    """Without waiting: after a failure the scheduler may be the one that is gone."""
+async def _await_quietly(answer: Awaitable[object]) -> None:
+    """Await `answer` and ignore its errors: after a failure, the scheduler itself may have ended."""
     with contextlib.suppress(Exception):
         await answer
 
 
 def wait_until_forgotten(session: Session, keys: Sequence[Any]) -> None:
-    """Wait until the scheduler has forgotten a result: the same merge again would be given it unmerged.
+    """Wait until the scheduler has released a result, which it would otherwise return for the next, equal merge.
 
     Raises
     ------
     RunFailed
-        If it has not within the plan's timeout.
+        If it has not released the result within the plan's timeout.
     """
     workers, timeout = session.workers, session.plan.timeout
     deadline = time.monotonic() + timeout

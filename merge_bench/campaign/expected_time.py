@@ -1,4 +1,4 @@
-"""How long launches will take: as earlier launches of the same problem on this host, else by a rule of thumb."""
+"""Estimates how long launches take: from earlier launches of the same merge on this host, else by a rule of thumb."""
 
 from __future__ import annotations
 
@@ -45,34 +45,35 @@ _LENGTHS = (
 )
 
 
-def merge_seconds(job: Job) -> float | None:
-    """Seconds of a launch by the rule of thumb; None for what the rule does not cover: GPUs, Dask's merge, tables."""
+def launch_seconds_by_rule(job: Job) -> float | None:
+    """Seconds that a launch takes by the rule of thumb; None for GPUs, Dask's merge and tables of files."""
     plan = job.prepared.plan
     if plan.rows_per_chunk is None or not plan.data_plane.by_workers or describe(plan.engine).device_memory:
         return None
     here = job.prepared.launcher.starts_here
-    return rule_of_thumb(
+    return rule_of_thumb_seconds(
         plan.rows_per_chunk * max(plan.workers / usable_cores() if here else 1.0, 1.0), plan.iterations
     )
 
 
-def rule_of_thumb(rows: float, iterations: int) -> float:
-    """Seconds of a launch, with so many rows of each frame for a core."""
+def rule_of_thumb_seconds(rows: float, iterations: int) -> float:
+    """Seconds that a launch takes by the rule of thumb; `rows`: of each input frame for each core."""
     return START_SECONDS + rows * (ROW_SECONDS * iterations + ROW_ONCE_SECONDS)
 
 
-def earlier_seconds(results: Path, plan: Mapping[str, Any], config: str) -> list[float]:
-    """Seconds of launches of the same problem that this host made, the newest first, scaled to the plan's iterations.
+def earlier_launch_seconds(results: Path, plan: Mapping[str, Any], config: str) -> list[float]:
+    """Seconds that earlier launches of the same merge took on this host, scaled to the iterations of `plan`.
 
-    Launches of the same config, or, if there is none, of any. Those of campaigns on a busy host count only if there are
-    no others: their times are longer, but nearer than a guess. Few results in the folder `results` are read.
+    The newest is first. Only launches with the same config count, or, if there are none, those with any config; and
+    those of campaigns on a busy host only if there are no others. At most `MOST_READ` results in the folder `results`
+    are read.
     """
-    problem, host, read = _problem(plan), socket.gethostname(), 0
+    problem, host, read = _timing_fields(plan), socket.gethostname(), 0
     seconds: dict[tuple[bool, bool], list[float]] = {}  # by whether the host was busy and the config is another
     for folder, head in ResultsFolder(results).newest(lambda head: head.host == host):
         if len(seconds.get((False, False), ())) >= ENOUGH_LAUNCHES or read >= MOST_READ:
             break
-        alike = [index for index, recorded in enumerate(head.plans) if _problem(recorded) == problem]
+        alike = [index for index, recorded in enumerate(head.plans) if _timing_fields(recorded) == problem]
         if not alike:
             continue
         read += 1
@@ -81,13 +82,13 @@ def earlier_seconds(results: Path, plan: Mapping[str, Any], config: str) -> list
         except MergeBenchError:
             continue
         busy = bool(busy_host(campaign))
-        for launch in _of_plans(campaign, alike):
+        for launch in _complete_launches(campaign, alike):
             its = launch.key[0] if launch.key else campaign.head.configs[0].name
-            seconds.setdefault((busy, its != config), []).append(_scaled(launch, plan.get("iterations")))
+            seconds.setdefault((busy, its != config), []).append(_scaled_seconds(launch, plan.get("iterations")))
     return seconds[min(seconds)][:ENOUGH_LAUNCHES] if seconds else []
 
 
-def _of_plans(campaign: Campaign, plans: Sequence[int]) -> list[Launch]:
+def _complete_launches(campaign: Campaign, plans: Sequence[int]) -> list[Launch]:
     return [
         launch
         for launch in campaign.launches
@@ -95,8 +96,8 @@ def _of_plans(campaign: Campaign, plans: Sequence[int]) -> list[Launch]:
     ]
 
 
-def _scaled(launch: Launch, iterations: object) -> float:
-    """Seconds of the launch if it made so many timed iterations."""
+def _scaled_seconds(launch: Launch, iterations: object) -> float:
+    """Seconds that the launch would have taken with this number of timed iterations."""
     total = (launch.end.seconds or 0.0) if launch.end else 0.0
     walls = [each.wall_seconds for each in launch.timed]
     if not walls or not isinstance(iterations, int):
@@ -104,8 +105,8 @@ def _scaled(launch: Launch, iterations: object) -> float:
     return max(total - sum(walls), 0.0) + iterations * statistics.median(walls)
 
 
-def _problem(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a plan that decides how long a merge takes."""
+def _timing_fields(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a plan that decide how long one merge takes."""
     kept = {name: value for name, value in without_names(plan).items() if name not in _LENGTHS}
     if "probe" in kept:
         return {**kept, "iterations": plan.get("iterations")}
@@ -118,66 +119,68 @@ def _problem(plan: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass
 class ExpectedTime:
-    """Seconds of each job before and while a campaign runs.
+    """Estimates the seconds of each launch before and while a campaign runs.
 
-    `usual`: seconds of a launch by a rule of thumb; None: the rule does not know. `plans`: as in the records.
+    `results`: the folder with earlier results. `plans`: the campaign's plans as its records have them. `rule_seconds`:
+    returns the seconds of a launch by a rule of thumb, None where the rule does not apply. `rule`: the rule in words.
     """
 
     results: Path
     plans: Sequence[Mapping[str, Any]]
-    usual: Callable[[Job], float | None]
+    rule_seconds: Callable[[Job], float | None]
     rule: str = RULE
-    _known: dict[tuple[str, int], tuple[float | None, int]] = field(default_factory=dict)
-    _made: dict[tuple[str, int], list[float]] = field(default_factory=dict)
+    _estimates: dict[tuple[str, int], tuple[float | None, int]] = field(default_factory=dict)
+    _measured: dict[tuple[str, int], list[float]] = field(default_factory=dict)
     _ratios: list[float] = field(default_factory=list)
 
-    def of(self, job: Job) -> float | None:
-        """Seconds of this launch; None if nothing is known about it."""
+    def launch_seconds(self, job: Job) -> float | None:
+        """The estimated seconds of this launch; None if nothing is known about it."""
         key = job.config, job.plan
-        if key in self._made:
-            return statistics.median(self._made[key])
-        before = self._before(job)[0]
+        if key in self._measured:
+            return statistics.median(self._measured[key])
+        before = self._first_estimate(job)[0]
         if before is None:
-            return statistics.median(each for made in self._made.values() for each in made) if self._made else None
+            others = [seconds for measured in self._measured.values() for seconds in measured]
+            return statistics.median(others) if others else None
         return before * (statistics.median(self._ratios) if self._ratios else 1.0)
 
-    def _before(self, job: Job) -> tuple[float | None, int]:
-        """Seconds as known before the campaign, and from how many earlier launches; 0: by the rule."""
+    def _first_estimate(self, job: Job) -> tuple[float | None, int]:
+        """The seconds estimated before the campaign, and the number of earlier launches they are from (0: the rule)."""
         key = job.config, job.plan
-        if key not in self._known:
-            earlier = earlier_seconds(self.results, self.plans[job.plan], job.config)
+        if key not in self._estimates:
+            earlier = earlier_launch_seconds(self.results, self.plans[job.plan], job.config)
             # The least of few: the first launch of all also compiles its loops.
             usual = min if len(earlier) < FEW else statistics.median
-            self._known[key] = (usual(earlier), len(earlier)) if earlier else (self.usual(job), 0)
-        return self._known[key]
+            self._estimates[key] = (usual(earlier), len(earlier)) if earlier else (self.rule_seconds(job), 0)
+        return self._estimates[key]
 
-    def note(self, job: Job, seconds: float) -> None:
-        """A launch of `job` took so long."""
-        before = self._before(job)[0]
+    def note_launch(self, job: Job, seconds: float) -> None:
+        """Take into account that a launch of `job` took this many seconds."""
+        before = self._first_estimate(job)[0]
         if before:
             self._ratios.append(seconds / before)
-        self._made.setdefault((job.config, job.plan), []).append(seconds)
+        self._measured.setdefault((job.config, job.plan), []).append(seconds)
 
-    def total(self, jobs: Sequence[Job]) -> float | None:
-        """Seconds of all `jobs`; None if one is not known."""
-        seconds = [self.of(job) for job in jobs]
+    def total_seconds(self, jobs: Sequence[Job]) -> float | None:
+        """The estimated seconds of all `jobs` together; None if there is no estimate for one of them."""
+        seconds = [self.launch_seconds(job) for job in jobs]
         return math.fsum(each or 0.0 for each in seconds) if None not in seconds else None
 
-    def sentence(self, jobs: Sequence[Job]) -> str:
-        """``12 launches take about 2 minutes (as 6 earlier launches here did)``."""
+    def describe(self, jobs: Sequence[Job]) -> str:
+        """A sentence with the estimate: ``12 launches take about 2 minutes (as earlier launches …)``."""
         count = f"{plural(len(jobs), 'launch')} {'take' if len(jobs) > 1 else 'takes'}"
-        total = self.total(jobs)
+        total = self.total_seconds(jobs)
         if total is None:
-            new = dict.fromkeys(job.config for job in jobs if self.of(job) is None)
+            new = dict.fromkeys(job.config for job in jobs if self.launch_seconds(job) is None)
             return (
                 f"{count} a time that is not known before the first one has ended: no earlier result here has the same"
                 f" tables, engine and workers as {', '.join(new)}"
             )
-        return f"{count} about {format_duration(total)} ({self.source(jobs)})"
+        return f"{count} about {format_duration(total)} ({self.describe_source(jobs)})"
 
-    def source(self, jobs: Sequence[Job]) -> str:
-        """What the estimate is based on."""
-        sources = {self._before(job)[1] for job in jobs}
+    def describe_source(self, jobs: Sequence[Job]) -> str:
+        """What the estimate for `jobs` is based on, as part of a sentence."""
+        sources = {self._first_estimate(job)[1] for job in jobs}
         if 0 not in sources:
             return "as earlier launches of the same problem here"
         return self.rule if sources == {0} else f"as earlier launches here; what is new, {self.rule}"

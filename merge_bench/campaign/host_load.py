@@ -1,4 +1,4 @@
-"""Looks before every launch at what other processes use of this host; before the first, waits until it is quiet."""
+"""Measures before launches how busy other processes keep this host; can wait until the host is quiet."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from merge_bench.records.writer import CampaignWriter
 from merge_bench.units import format_duration
 
 IN_A_ROW = 3
-"""Quiet looks, one after the other, after which the wait ends: a single one may fall into a pause."""
+"""The number of quiet measurements in a row that end the wait: a single one may fall into a pause."""
 
 
 def check_host(
@@ -30,20 +30,20 @@ def check_host(
 ) -> None:
     """Print and record a warning if other processes keep this host's cores busy.
 
-    With `wait`, first wait for at most so many seconds until they do not. A cluster that does not run on this host is
-    not looked at. `first`: a first look that has begun already. `look`, `clock`: for tests.
+    With `wait`, first wait for at most this many seconds until the host is quiet. Does nothing if the cluster does not
+    run on this host. `first`: ends a measurement that has begun already. `look`, `clock`: replaced in tests.
 
     Raises
     ------
     Interrupted
-        If a signal comes while it waits, and the caller handles signals.
+        If a signal comes during the wait, and the calling program handles signals.
     """
     look = look or other_load.look
     if not launchers()[settings.launcher].starts_here:
         return
     load = (first or look)()
     if not load.quiet and wait is not None:
-        load = _wait(load, wait, look, clock)
+        load = _wait_for_quiet(load, wait, look, clock)
     if load.quiet:
         return
     caution = Caution(BUSY_HOST, BUSY.format(load), REMEDY)
@@ -51,8 +51,8 @@ def check_host(
     writer.write(WarningLine.of(caution))
 
 
-def _wait(load: OtherLoad, wait: float, look: Look, clock: Callable[[], float]) -> OtherLoad:
-    """Look again and again until the host is quiet, or `wait` seconds have passed; gives the last look."""
+def _wait_for_quiet(load: OtherLoad, wait: float, look: Look, clock: Callable[[], float]) -> OtherLoad:
+    """Measure until the host is quiet, or `wait` seconds have passed; returns the last measurement."""
     began, quiet = clock(), 0
     say(f"waiting for at most {format_duration(wait)} until this host is quiet: other processes keep {load}")
     while quiet < IN_A_ROW and clock() - began < wait:
@@ -64,7 +64,7 @@ def _wait(load: OtherLoad, wait: float, look: Look, clock: Callable[[], float]) 
 
 
 def begin_look(settings: ClusterSettings) -> Callable[[], HostLoad | None]:
-    """Begin a look at this host beside the start of a launch; what is returned ends it, for the launch's records."""
+    """Begin to measure this host's load; returns a function that ends this and returns the load for the records."""
     if not launchers()[settings.launcher].starts_here:
         return lambda: None
     end = other_load.begin()

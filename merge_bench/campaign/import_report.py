@@ -1,7 +1,7 @@
-"""A report of cudf-merge → a campaign's folder with the ordinary records.
+"""Imports a report of cudf-merge: writes its figures as the records of a campaign.
 
-What the text does not tell stays null or empty: hosts, settings, transports, single workers, the warm-up. Nothing is
-verified, and the records say so.
+What the report does not tell stays null or empty: hosts, settings, transports, single workers, the warm-up. No result
+is verified, and the records say so.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ DEFINITIONS = (
 
 
 def import_text(file: Path, results: Path, argv: Sequence[str] = ()) -> Path:
-    """Make a campaign in `results` of `file`, and keep the text in its logs; gives its folder.
+    """Import the report in `file` as a campaign in the folder `results`; returns the campaign's folder.
 
-    Raises UsageError if `file` holds no whole report; nothing is made then; RunFailed if the disk is full.
+    The campaign's logs get a copy of `file`. Raises UsageError, before anything is written, if `file` has no complete
+    report; RunFailed if the disk is full.
     """
-    content = _content(file)
+    content = _read_content(file)
     report = read_report(file, content)
     with CampaignWriter.create(results, file.stem) as writer:
         try:
@@ -43,12 +44,12 @@ def import_text(file: Path, results: Path, argv: Sequence[str] = ()) -> Path:
                 stream.write(content)
         except OSError as error:
             raise RunFailed(f"cannot copy {file} to {writer.logs}: {error.strerror}") from error
-        for record in _records(report, file, hashlib.sha256(content).hexdigest(), writer.campaign_id, argv):
+        for record in _make_records(report, file, hashlib.sha256(content).hexdigest(), writer.campaign_id, argv):
             writer.write(record)
         return writer.folder
 
 
-def _content(file: Path) -> bytes:
+def _read_content(file: Path) -> bytes:
     try:
         return read_regular(file, LARGEST)
     except FileNotFoundError:
@@ -57,13 +58,13 @@ def _content(file: Path) -> bytes:
         raise UsageError(f"cannot read {file}: {error.strerror}") from error
 
 
-def _records(report: Report, file: Path, digest: str, campaign_id: str, argv: Sequence[str]) -> Iterator[s.Record]:
-    yield _head(report, file, digest, campaign_id, argv)
-    for caution in _warnings(report):
+def _make_records(report: Report, file: Path, digest: str, campaign_id: str, argv: Sequence[str]) -> Iterator[s.Record]:
+    yield _campaign_line(report, file, digest, campaign_id, argv)
+    for caution in _report_warnings(report):
         yield s.WarningLine.of(caution)
     yield s.LaunchLine(
         launch=0,
-        config=_text(file.stem),
+        config=_recordable_text(file.stem),
         plan=0,
         cluster=s.Cluster(launcher=IMPORTED, protocol=None),
         workers=[],
@@ -85,7 +86,7 @@ def _records(report: Report, file: Path, digest: str, campaign_id: str, argv: Se
     yield s.EndLine(status=0)
 
 
-def _head(report: Report, file: Path, digest: str, campaign_id: str, argv: Sequence[str]) -> s.CampaignLine:
+def _campaign_line(report: Report, file: Path, digest: str, campaign_id: str, argv: Sequence[str]) -> s.CampaignLine:
     headline = Headline(
         wall_seconds=report.wall.value,
         wall_resolution_seconds=report.wall.resolution,
@@ -94,7 +95,7 @@ def _head(report: Report, file: Path, digest: str, campaign_id: str, argv: Seque
     )
     source = ImportedFrom(
         program=PROGRAM,
-        file=_text(str(file)),
+        file=_recordable_text(str(file)),
         sha256=digest,
         command=report.command,
         fraction=report.fraction,
@@ -110,23 +111,23 @@ def _head(report: Report, file: Path, digest: str, campaign_id: str, argv: Seque
     }
     return s.CampaignLine(
         campaign_id=campaign_id,
-        argv=[_text(word) for word in argv],
+        argv=[_recordable_text(word) for word in argv],
         version=__version__,
         git=git_state(),
-        configs=[s.Config(name=_text(file.stem))],
+        configs=[s.Config(name=_recordable_text(file.stem))],
         plans=[plan],
-        runs=[s.RunKey(config=_text(file.stem), plan=0)],
+        runs=[s.RunKey(config=_recordable_text(file.stem), plan=0)],
         imported_from=source,
     )
 
 
-def _text(name: str) -> str:
-    """A file's name may hold bytes that are no text; records may not."""
+def _recordable_text(name: str) -> str:
+    """`name` without bytes that are no UTF-8, which a file name may have and records may not."""
     return name.encode("utf-8", "replace").decode("utf-8")
 
 
-def _warnings(report: Report) -> Iterator[Caution]:
-    """What is special to this text first: a terminal shows the first two."""
+def _report_warnings(report: Report) -> Iterator[Caution]:
+    """The warnings about an imported report; those that only this report has come first, as a terminal shows two."""
     printed = report.workers_printed
     if report.workers != printed:
         yield Caution(

@@ -1,4 +1,4 @@
-"""One launch of a campaign: starts its processes, ends them whatever happens, and records how it ended."""
+"""Makes one launch of a campaign: starts its processes, always ends them, and records how the launch ended."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 class Started(Protocol):
-    """What a launch starts: a Dask cluster, or the ranks of an mpirun."""
+    """The processes that a launch starts: a Dask cluster, or the ranks of an mpirun."""
 
     def cause(self, problem: Exception) -> MergeBenchError | None:
-        """The process whose end caused a `problem` which is none of this program's errors; None if none did."""
+        """The error that names the process whose end caused a library's error `problem`; None if no process ended."""
 
     def end(self, *, well: bool) -> None:
-        """End every process that was started; `well`: whether nothing failed before."""
+        """End every process that was started; `well`: whether the launch succeeded."""
 
 
 @dataclass
@@ -48,10 +48,10 @@ def make_launch(
     merges: bool = True,
     exchange: str | None = None,
 ) -> int:
-    """Bring a cluster up, `use` it, and take it down; gives the exit status.
+    """Start a cluster, call `use` with its session, and stop the cluster; returns the exit status.
 
-    `merges`, `exchange`: as of `Session.start`. A failure is written down. Every process that was started is gone when
-    this returns.
+    `merges`, `exchange`: the libraries that workers load, as for `Session.start`. A failure is recorded. Every process
+    that was started has ended when this returns.
     """
     from merge_bench.campaign.cluster_session import Session
 
@@ -65,9 +65,9 @@ def make_launch(
 
 @contextlib.contextmanager
 def record_outcome(job: Job, writer: CampaignWriter, launch: int, started: Started) -> Iterator[Outcome]:
-    """The life of one launch of a campaign: `stop_on_exit`, with lines for why it failed and that it ended.
+    """End what was `started` after the block, as `stop_on_exit` does, and record the failure and the end of the launch.
 
-    An error of this program ends the block and is not raised again: the outcome then has its exit status.
+    An error of this program ends the block and is not raised again: the outcome then has the error's exit status.
     """
     began, outcome = time.monotonic(), Outcome()
     with signals.ignored():
@@ -89,9 +89,9 @@ def stop_on_exit(
 ) -> Iterator[None]:
     """End what was `started` after the block, whatever happens in it.
 
-    A signal interrupts the block, but not the end. `failed` gets the error before anything is ended. An error of
-    another program becomes one of this program, and logs/error.log keeps the original. Where a signal came, it is what
-    ended the block: some libraries catch the `Interrupted` inside of them, and raise an error of their own.
+    A signal interrupts the block, but not the end of processes. `failed` is called with the error before any process is
+    ended. A library's error is replaced by one of this program, and logs/error.log keeps the original. If a signal
+    came, that is the error: some libraries catch the exception `Interrupted` and raise another.
     """
     well = False
     with signals.ignored():
@@ -103,7 +103,7 @@ def stop_on_exit(
             failed(error)
             raise
         except Exception as problem:
-            explained = _explain(problem, started, writer)
+            explained = _explained_error(problem, started, writer)
             failed(explained)
             raise explained from problem
         except KeyboardInterrupt:  # in a program that handles Ctrl-C itself
@@ -113,7 +113,7 @@ def stop_on_exit(
             started.end(well=well)
 
 
-def _explain(problem: Exception, started: Started, writer: CampaignWriter) -> MergeBenchError:
+def _explained_error(problem: Exception, started: Started, writer: CampaignWriter) -> MergeBenchError:
     with contextlib.suppress(OSError), replacing(writer.logs / "error.log") as stream:
         stream.write("".join(traceback.format_exception(problem)).encode("utf-8", "backslashreplace"))
     return (

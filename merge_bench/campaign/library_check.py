@@ -1,6 +1,7 @@
-"""Finds variables that end a worker in one of its libraries, such as ``NUMBA_CPU_FEATURES``, before any is started.
+"""Finds variables with which a library ends a worker, such as ``NUMBA_CPU_FEATURES``, before any worker is started.
 
-A child process does what a worker does first. That takes a second, so it is done only if there is such a variable.
+A child process uses the libraries as a worker does first. That takes a second, so it is done only if one of these
+libraries has a variable.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def check_libraries(config: Mapping[str, str], surroundings: Mapping[str, str]) 
     Raises
     ------
     UsageError
-        With the variables and the last line that the process printed.
+        If the process ends so; names the variables and the last line that the process printed.
     """
     outside = {name: value for name, value in surroundings.items() if not name.startswith(("PYTHON", "_RJEM"))}
     suspects = {
@@ -44,14 +45,14 @@ def check_libraries(config: Mapping[str, str], surroundings: Mapping[str, str]) 
     }
     if suspects:
         environment = {**surroundings, **config}
-        problem = _problem(tuple((name, environment[name]) for name in environment if name not in TOKENS))
+        problem = _worker_start_problem(tuple((name, environment[name]) for name in environment if name not in TOKENS))
         if problem:
             names = ", ".join(f"{name}={value}" for name, value in suspects.items())
             raise UsageError(f"a worker would end at its start with {names}: {problem}; correct or leave out")
 
 
 @functools.cache
-def _problem(environment: tuple[tuple[str, str], ...]) -> str:
+def _worker_start_problem(environment: tuple[tuple[str, str], ...]) -> str:
     command = [sys.executable, "-P", "-m", __name__]
     try:
         done = subprocess.run(
@@ -75,7 +76,7 @@ def _problem(environment: tuple[tuple[str, str], ...]) -> str:
 
 
 def main() -> None:
-    """What a worker does first with its libraries: compile a loop with numba, and join two frames with polars."""
+    """Use the libraries as a worker does first: compile a loop with numba, and join two frames with polars."""
     import numba
     import numpy as np
     import polars as pl

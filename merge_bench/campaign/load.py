@@ -1,4 +1,4 @@
-"""From a command line to planned runs: configs are read, options settled, UCX asked, and each run planned."""
+"""Makes planned runs from a command line: reads configs, settles options, checks settings with UCX, plans each run."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import TypeAlias
 from merge_bench.campaign import registry_options
 from merge_bench.campaign.campaign import config_line
 from merge_bench.campaign.machine_checks import Machine, check_installed, count_tables
-from merge_bench.campaign.make_plan import PlannedRun, launcher_ucx, plan_run
+from merge_bench.campaign.make_plan import PlannedRun, launcher_ucx_settings, plan_run
 from merge_bench.campaign.planned_launches import Sweep
 from merge_bench.campaign.run_options import SWEPT, runs_of
 from merge_bench.cluster.dask_commands import LOOPBACK, open_port
 from merge_bench.cluster.launchers import choose, choose_kind, leftovers
-from merge_bench.config.check import BRINGS_CODE, CheckResult, check_config, named_options
+from merge_bench.config.check import BRINGS_CODE, CheckResult, check_config, options_for_ucx
 from merge_bench.config.conflicts import NO_DEVICE, Conflict
 from merge_bench.config.options import RunOptions
 from merge_bench.config.reader import ConfigFile, read_config
@@ -29,43 +29,46 @@ from merge_bench.host import network
 from merge_bench.merge.workload.tables import TableSpec
 
 WORTH_A_WARNING = ("deprecated", "module-absent", "no-effect", BRINGS_CODE)
-Fixed: TypeAlias = Callable[[RunOptions], RunOptions]
-"""Gives the options of a command that does not merge."""
+ReplaceOptions: TypeAlias = Callable[[RunOptions], RunOptions]
+"""Replaces the options of merges, for a command that does not merge."""
 
 
-def load(name: str | None, given: RunOptions, fixed: Fixed | None = None, *, several: bool = True) -> list[PlannedRun]:
+def plan_runs(
+    name: str | None, command_line: RunOptions, replace_options: ReplaceOptions | None = None, *, several: bool = True
+) -> list[PlannedRun]:
     """Read the config `name`, settle the options and plan each run.
 
-    `given`: what the command line gave; `several`: whether options may have several values.
+    `command_line`: its options; `replace_options`: changes the options of a command that does not merge; `several`:
+    whether options may have several values.
 
     Raises
     ------
     UsageError
-        For whatever is wrong.
+        If the config or an option is wrong, or this machine cannot make a run.
     """
     config = None if name is None else read_config(find_config(name), os.environ)
-    options = resolve(given, config, os.environ, registry_options.options())
-    if fixed is not None:
-        options = fixed(options)
+    options = resolve(command_line, config, os.environ, registry_options.options())
+    if replace_options is not None:
+        options = replace_options(options)
     runs = runs_of(options, os.environ)
     if len(runs) > 1 and not several:
         keys = ", ".join(f"--{key}" for key in SWEPT)
         raise UsageError(f"only `run` accepts several values of {keys}; use one value of each")
-    warnings = [*_choose_ucx(options), *_check(config, options)]
+    warnings = [*_choose_ucx(options), *_check_settings(config, options)]
     machine = Machine()
     planned = [plan_run(run, config, machine) for run in runs]
-    _refuse_twins(planned)
-    for run in planned if fixed is None else ():
+    _refuse_equal_plans(planned)
+    for run in planned if replace_options is None else ():
         if run.launcher.starts_here:
             check_installed(run.plan)
-    return [replace(run, warnings=(*_count(run, machine), *run.warnings, *warnings)) for run in planned]
+    return [replace(run, warnings=(*_table_warnings(run, machine), *run.warnings, *warnings)) for run in planned]
 
 
-def load_sweep(given: RunOptions) -> Sweep:
-    """Every config of ``--config`` or ``--configs`` with every plan; one run of each config and plan."""
+def load_sweep(command_line: RunOptions) -> Sweep:
+    """Plan the runs of every config of ``--config`` or ``--configs``: one run for each combination of options."""
     sweep = Sweep()
-    for name in given.configs or (given.config,):
-        planned = load(name, given)
+    for name in command_line.configs or (command_line.config,):
+        planned = plan_runs(name, command_line)
         sweep.add(planned, config_line(planned[0]))
         if planned[0].plan.write_result and len(sweep.jobs()) > 1:
             raise UsageError(
@@ -76,9 +79,9 @@ def load_sweep(given: RunOptions) -> Sweep:
 
 
 def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False, other_hosts: bool = False) -> CheckResult:
-    """Check `config` as `run` does before it starts anything; options that it leaves out are those of the environment.
+    """Check `config` as `run` does before it starts processes; other options are taken from the environment.
 
-    Of tables only the footers are read, TPC-H's are not generated, and no running cluster is asked.
+    Only the footers of tables are read, TPC-H's tables are not generated, and no running cluster is asked.
 
     `ucx`: the UCX that the workers will load, ``wheel`` or ``system``; `trusted`: the config may bring code;
     `other_hosts`: the config is for other hosts, so what only this machine lacks is a warning instead of an error.
@@ -89,10 +92,10 @@ def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False, other_
         If the value of an old name in the config cannot be translated.
     """
     table = registry_options.options()
-    named = named_options(config, os.environ, table)
-    interface = named.interface or LOOPBACK
+    ucx_options = options_for_ucx(config, os.environ, table)
+    interface = ucx_options.interface or LOOPBACK
     variables = {**os.environ, **config.environment}
-    own = launcher_ucx(named, variables, hosts=2 if other_hosts else 1)
+    own = launcher_ucx_settings(ucx_options, variables, hosts=2 if other_hosts else 1)
     launcher = {"UCX_NET_DEVICES": network.net_devices(interface), **own}
     result = check_config(config, os.environ, ucx=ucx, launcher=launcher, table=table, trusted=trusted)
     if not other_hosts and (port := open_port({**own, **variables}, interface)):
@@ -100,9 +103,9 @@ def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False, other_
         result = replace(result, conflicts=(opened, *result.conflicts))
     if not result.options_are_valid:
         return result
-    given = RunOptions().given(trust_config=True)  # code is among the errors already
+    trusting = RunOptions().given(trust_config=True)  # code is among the errors already
     try:
-        options = replace(resolve(given, config, os.environ, table), trust_config=trusted)
+        options = replace(resolve(trusting, config, os.environ, table), trust_config=trusted)
         runs = runs_of(options, os.environ)
     except UsageError as error:
         return replace(result, ok=False, refusals=(str(error),))
@@ -122,8 +125,8 @@ def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False, other_
     return result
 
 
-def _refuse_twins(planned: Sequence[PlannedRun]) -> None:
-    """Refuse a sweep in which two values of an option mean the same, as `auto` and the engine that it chooses."""
+def _refuse_equal_plans(planned: Sequence[PlannedRun]) -> None:
+    """Refuse a sweep in which two values of an option mean the same, such as `auto` and the engine it chooses."""
     for run, other in itertools.combinations(planned, 2):
         if run.plan == other.plan:
             values = {key: (getattr(run.options, key), getattr(other.options, key)) for key in SWEPT}
@@ -133,7 +136,7 @@ def _refuse_twins(planned: Sequence[PlannedRun]) -> None:
             )
 
 
-def _count(planned: PlannedRun, machine: Machine) -> tuple[Caution, ...]:
+def _table_warnings(planned: PlannedRun, machine: Machine) -> tuple[Caution, ...]:
     plan = planned.plan
     if not isinstance(plan.workload, TableSpec):
         return ()
@@ -141,7 +144,7 @@ def _count(planned: PlannedRun, machine: Machine) -> tuple[Caution, ...]:
 
 
 def _choose_ucx(options: RunOptions) -> list[Caution]:
-    """Settle whose UCX this command loads; a running cluster has loaded its own."""
+    """Choose the UCX that this command loads (a running cluster has loaded its own); returns warnings."""
     if not choose_kind(options, os.environ).owns_processes:
         if options.ucx is not None:
             raise UsageError(
@@ -152,10 +155,10 @@ def _choose_ucx(options: RunOptions) -> list[Caution]:
     return [] if choice.warning is None else [choice.warning]
 
 
-def _check(config: ConfigFile | None, options: RunOptions) -> list[Caution]:
-    """What the installed UCX makes of config and environment: errors stop the run, all else is a warning in the report.
+def _check_settings(config: ConfigFile | None, options: RunOptions) -> list[Caution]:
+    """Check the settings of config and environment with the installed UCX; refuses errors and returns warnings.
 
-    Without a config, workers of a running cluster have nothing of this environment.
+    Without a config, settings of the environment are checked unless the cluster is running already.
     """
     outside = choose_kind(options, os.environ).owns_processes and any(
         name.startswith(("UCX_", "UCXPY_")) for name in os.environ
@@ -187,12 +190,12 @@ def _check(config: ConfigFile | None, options: RunOptions) -> list[Caution]:
 
 
 def _launcher_settings(options: RunOptions, variables: Mapping[str, str]) -> dict[str, str]:
-    """What the launcher will set, as far as it can be known before hosts are asked."""
+    """The UCX settings that the launcher will set, as far as they are known before hosts are asked."""
     launcher, hosts = choose(options, os.environ)
     interface = options.interface or ""
     if not hosts:
         devices = {"UCX_NET_DEVICES": network.net_devices(interface or LOOPBACK)} if launcher.starts_here else {}
     else:
         devices = {"UCX_NET_DEVICES": interface} if interface else {}
-    own = launcher_ucx(options, variables, hosts=len(hosts)) if launcher.owns_processes else {}
+    own = launcher_ucx_settings(options, variables, hosts=len(hosts)) if launcher.owns_processes else {}
     return {**devices, **own}

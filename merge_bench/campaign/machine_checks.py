@@ -1,4 +1,4 @@
-"""What the machine that starts a run must have; what it lacks is refused before anything is started."""
+"""Checks that the machine that starts a run has what the run needs, before any process is started."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ TABLE_COPIES = 3  # the chunks, the parcels sent and the parcels received
 class Machine:
     """The machine that starts a run, as far as plans depend on it: by default this one.
 
-    `environ`: its environment; `gpus`, `cores`: how many processes may use; `memory`: available bytes; `looks`: whether
-    tables of benchmarks are generated and running clusters are asked. Otherwise synthetic tables of the same options
-    and two workers are assumed.
+    `environ`: its environment; `gpus`, `cores`: the numbers that processes may use; `memory`: available bytes; `looks`:
+    whether tables of benchmarks are generated and running clusters are asked. If not, synthetic tables and two workers
+    are assumed.
     """
 
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
@@ -45,9 +45,9 @@ class Machine:
 
 
 def check_engine(engine: Description, environment: Mapping[str, str], gpus: int, *, here: bool) -> None:
-    """Refuse GPUs in another order than nvidia-smi has, and an engine that has no GPU or no package.
+    """Refuse a GPU engine without GPU or package, and settings that number GPUs in another order than nvidia-smi.
 
-    `here`: workers run on this machine; on others they check GPU and package themselves, once they are up.
+    `here`: whether workers run on this machine; elsewhere they check GPU and package themselves once they are up.
     """
     if not engine.device_memory:
         return
@@ -68,7 +68,7 @@ def check_engine(engine: Description, environment: Mapping[str, str], gpus: int,
 
 
 def check_gpus(workers: int, gpus: int, per_gpu: int) -> None:
-    """Refuse more workers than GPUs here; without GPUs there is no limit."""
+    """Refuse more workers than this machine's GPUs take, `per_gpu` each; without GPUs there is no limit."""
     if gpus and workers > gpus * per_gpu:
         raise UsageError(
             f"--workers {workers} with --workers-per-gpu {per_gpu} needs {-(-workers // per_gpu)} GPUs, but only"
@@ -77,7 +77,7 @@ def check_gpus(workers: int, gpus: int, per_gpu: int) -> None:
 
 
 def check_installed(plan: Plan) -> None:
-    """Refuse a merge whose data plane, or the second measurement of whose links, is not installed here."""
+    """Refuse a plan whose data plane, or whose ``ucx_perftest`` for --check-link, is not installed here."""
     if plan.data_plane.missing is not None:
         raise UsageError(
             f"--exchange {plan.exchange} needs the package {plan.data_plane.missing}, which is not installed in this"
@@ -90,28 +90,28 @@ def check_installed(plan: Plan) -> None:
 
 
 def check_transports(required: Sequence[str], environment: Mapping[str, str], workers: int = 2) -> None:
-    """Refuse to start on this machine what its UCX cannot do; `environment`: what the workers will be started with.
+    """Check that this machine's UCX can connect the workers; `environment`: the variables that workers start with.
 
     Raises
     ------
     UsageError
-        If the lists of transports and devices leave none between two processes (UCX itself would only say "no such
+        If UCX_TLS and lists of devices leave no transport between two processes (UCX itself would only say "no such
         device"), or there is too little shared memory for the workers.
     GateNotMet
-        If there is no transport of `required`.
+        If this machine has none of the `required` transports.
     """
     installed = find_installed(environment.get("MERGE_BENCH_UCX", "auto"), environment)
     allowed = allowed_transports.allowed(environment.get("UCX_TLS", "all"))
     usable = allowed
     if installed is not None and installed.transports:  # else the workers will report theirs
         usable &= usable_transports(installed, environment)
-    if "posix" in (usable if _between_processes(usable) else allowed):  # UCX leaves it out where nothing is free
+    if "posix" in (usable if _connects_processes(usable) else allowed):  # UCX leaves it out where nothing is free
         problem = shared_memory_problem(Path(environment.get("UCX_POSIX_DIR") or "/dev/shm"), workers)
         if problem:
             raise UsageError(problem)
     if installed is None or not installed.transports:
         return
-    _check_lists(installed, environment, usable)
+    _refuse_no_transport(installed, environment, usable)
     if not required or allowed_transports.resolve_aliases(required) & set(installed.transports):
         return
     raise GateNotMet(
@@ -120,12 +120,12 @@ def check_transports(required: Sequence[str], environment: Mapping[str, str], wo
     )
 
 
-def _between_processes(transports: frozenset[str]) -> bool:
+def _connects_processes(transports: frozenset[str]) -> bool:
     return bool(transports - allowed_transports.WITHIN_A_PROCESS - allowed_transports.ONLY_BESIDE_ANOTHER)
 
 
-def _check_lists(installed: Installed, environment: Mapping[str, str], usable: frozenset[str]) -> None:
-    if _between_processes(usable):
+def _refuse_no_transport(installed: Installed, environment: Mapping[str, str], usable: frozenset[str]) -> None:
+    if _connects_processes(usable):
         return
     lists = " with ".join(f"{name}={environment[name]}" for name in NAME_LISTS if name in environment)
     offered = (
@@ -149,9 +149,9 @@ def count_tables(
     Raises
     ------
     UsageError
-        With what the tables and the result would take.
+        If the tables and the result need more memory than is available.
     """
-    counts = _count(spec, how)
+    counts = _count_rows(spec, how)
     rows = counts.rows
     sizes = side_bytes(spec)
     tables = int(sum(sizes.values()))
@@ -167,19 +167,19 @@ def count_tables(
             f"a merge with {format_count(rows)} result rows needs about {format_bytes(needed)} of memory, but"
             f" {socket.gethostname()} has {format_bytes(available)}; {remedy}"
         )
-    return null_keys(spec, counts.keyless)
+    return null_key_warning(spec, counts.keyless)
 
 
 @functools.lru_cache(maxsize=1)
-def _count(spec: TableSpec, how: How) -> Counts:
-    """As `count_rows`; kept for the next run of a sweep, whose engine or exchange changes nothing here."""
+def _count_rows(spec: TableSpec, how: How) -> Counts:
+    """Count the rows of the result with DuckDB, once for all runs of a sweep that merge the same tables."""
     from merge_bench.merge.verification import duckdb_reference
 
     return duckdb_reference.count_rows(spec, how)
 
 
-def null_keys(spec: TableSpec, keyless: Mapping[Side, int]) -> tuple[Caution, ...]:
-    """The warning of rows with a null or a NaN among their keys, which other libraries match with each other."""
+def null_key_warning(spec: TableSpec, keyless: Mapping[Side, int]) -> tuple[Caution, ...]:
+    """A warning if rows have a null or NaN among their keys, which match nothing here but each other in pandas."""
     counted = [
         f"{format_count(keyless[side])} of {format_count(spec.side(side).rows)} rows of the {side.value} table"
         for side in Side

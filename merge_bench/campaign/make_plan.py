@@ -10,7 +10,7 @@ from pathlib import Path
 
 from merge_bench.campaign.library_check import check_libraries
 from merge_bench.campaign.machine_checks import Machine, check_engine, check_gpus, check_transports
-from merge_bench.campaign.run_options import AUTO, engine_of, needing_a_shuffle, protocol_of, refuse_no_pairs
+from merge_bench.campaign.run_options import AUTO, engine_of, option_needing_shuffle, protocol_of, refuse_no_pairs
 from merge_bench.cluster import dask_settings
 from merge_bench.cluster.base import ClusterSettings, LauncherKind
 from merge_bench.cluster.dask_commands import open_port, ucx_settings
@@ -44,7 +44,7 @@ SLOW_PIPELINE = Caution(
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """What a run needs to begin, and the options and the config that it was made from."""
+    """A run that is ready to start: its plan and cluster settings, and the options and config they were made from."""
 
     options: RunOptions
     config: ConfigFile | None
@@ -54,41 +54,41 @@ class PlannedRun:
 
     @property
     def launcher(self) -> LauncherKind:
-        """How its cluster starts."""
+        """The kind of launcher that starts the cluster."""
         return launchers()[self.settings.launcher]
 
 
 def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine) -> PlannedRun:
-    """The plan of a run on `machine`; `options`: of one run, as `run_options.runs_of` gives them.
+    """Plan one run on `machine`; `options`: one element of what `run_options.runs_of` returns.
 
     Raises
     ------
     UsageError
-        If this machine, its hosts, or the tables do not allow it.
+        If this machine, its hosts, or the tables do not allow the run.
     GateNotMet
-        If no transport that is required can be used here.
+        If no required transport can be used on this machine.
     """
     launcher, hosts = choose(options, machine.environ)
     _refuse_other_users(options, hosts)
     existing = not launcher.owns_processes
     environment = {} if config is None else process_environment(config, trusted=options.trust_config)
     variables = {**machine.environ, **environment}
-    seen = max((host.gpus or 0 for host in hosts), default=0) or machine.gpus
-    engine, plane = engine_of(options, gpus=seen > 0), data_plane(options.exchange)
-    check_engine(engine, variables, seen, here=launcher.starts_here)
-    gpus, per_gpu = seen if engine.device_memory else 0, options.workers_per_gpu
+    gpus_seen = max((host.gpus or 0 for host in hosts), default=0) or machine.gpus
+    engine, plane = engine_of(options, gpus=gpus_seen > 0), data_plane(options.exchange)
+    check_engine(engine, variables, gpus_seen, here=launcher.starts_here)
+    gpus, per_gpu = gpus_seen if engine.device_memory else 0, options.workers_per_gpu
     if gpus:  # an unknown host is assumed to be like this one; the launcher asks it later
         hosts = tuple(host if host.gpus is not None else replace(host, gpus=gpus, assumed=True) for host in hosts)
-    workers = options.workers or _workers(options, launcher, hosts, gpus, machine)
+    workers = options.workers or _default_workers(options, launcher, hosts, gpus, machine)
     refuse_no_pairs(options, workers)
-    others_connect = bool(hosts) or (launcher.starts_here and _leaves_loopback(options.interface))
+    others_connect = bool(hosts) or (launcher.starts_here and _reachable_from_others(options.interface))
     protocol = "tcp"
     if not (existing and options.protocol == AUTO):
         protocol = protocol_of(options, others_connect=others_connect)
     if not existing:
         dask_settings.check(protocol=protocol, dask_frames=not plane.by_workers)
-    most = max((len(each.workers) for each in place(hosts, workers, per_gpu)), default=workers)
-    workload = _workload(options, workers, engine.name, generate=machine.looks)
+    most_on_host = max((len(each.workers) for each in place(hosts, workers, per_gpu)), default=workers)
+    workload = _make_workload(options, workers, engine.name, generate=machine.looks)
     plan = Plan(
         workload=workload,
         workers=workers,
@@ -102,7 +102,7 @@ def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine) -
         timeout=options.timeout,
         seed=options.seed,
         how=How(options.how),
-        distribution=_distribution(options, workload, workers),
+        distribution=_choose_distribution(options, workload, workers),
         error_handling=options.error_handling == "peer",
         message_bytes=options.message_size or (MESSAGE_BYTES_ACROSS if len(hosts) > 1 else MESSAGE_BYTES),
         link_rounds=options.link_rounds,
@@ -111,10 +111,10 @@ def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine) -
         pipeline=options.pipeline == "on" and workers > 1,
         stores=options.stores,
         runtime_filter=options.runtime_filter == "on",
-        threads=max(1, machine.cores // most),
+        threads=max(1, machine.cores // most_on_host),
         require_transport=options.require_transport,
         timeline=options.timeline if plane.timeline else "off",
-        write_result=_result_folder(options),
+        write_result=_new_result_folder(options),
     )
     settings = ClusterSettings(
         environment=environment,
@@ -132,7 +132,7 @@ def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine) -
         start_timeout=options.start_timeout,
         dask_dashboard=options.dask_dashboard,
         sources=options.sources,
-        ucx={} if existing else launcher_ucx(options, variables, hosts=len(hosts)),
+        ucx={} if existing else launcher_ucx_settings(options, variables, hosts=len(hosts)),
     )
     if settings.ssh_config:
         open_regular(settings.ssh_config).close()  # ssh itself says little about a file that it cannot read
@@ -143,12 +143,12 @@ def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine) -
         if plane.endpoints:
             check_transports(plan.require_transport, variables, workers)
     planned = PlannedRun(options, config, plan, settings)
-    ports = () if existing else _open_ports(planned, variables, others_connect=others_connect)
-    return replace(planned, warnings=(*_remarks(planned, machine), *ports))
+    ports = () if existing else _port_warnings(planned, variables, others_connect=others_connect)
+    return replace(planned, warnings=(*_plan_warnings(planned, machine), *ports))
 
 
-def _remarks(planned: PlannedRun, machine: Machine) -> tuple[Caution, ...]:
-    """What is worth a warning about tables, launcher and phases."""
+def _plan_warnings(planned: PlannedRun, machine: Machine) -> tuple[Caution, ...]:
+    """The warnings about the tables, the launcher and a pipeline on one host."""
     workload = planned.plan.workload
     warnings = list(workload.warnings) if isinstance(workload, TableSpec) else []
     if left := leftovers(planned.options, machine.environ):
@@ -158,11 +158,11 @@ def _remarks(planned: PlannedRun, machine: Machine) -> tuple[Caution, ...]:
     return tuple(warnings)
 
 
-def _open_ports(planned: PlannedRun, variables: Mapping[str, str], *, others_connect: bool) -> tuple[Caution, ...]:
-    """The warnings for ports that ask for no certificate."""
+def _port_warnings(planned: PlannedRun, variables: Mapping[str, str], *, others_connect: bool) -> tuple[Caution, ...]:
+    """The warnings for open ports of Dask and UCX that ask for no certificate."""
     plan, settings, warnings = planned.plan, planned.settings, list[Caution]()
     if plan.protocol != "tls":
-        warnings.append(open_dask_port(plan.protocol, everyone=not others_connect))
+        warnings.append(dask_port_warning(plan.protocol, everyone=not others_connect))
     if len(settings.hosts) < 2 and (plan.data_plane.endpoints or plan.protocol == "ucx"):
         bound = planned.options.interface or ("its host" if settings.hosts else None)
         port = open_port({**settings.ucx, **variables}, bound)
@@ -170,8 +170,8 @@ def _open_ports(planned: PlannedRun, variables: Mapping[str, str], *, others_con
     return tuple(warnings)
 
 
-def open_dask_port(protocol: str, *, everyone: bool) -> Caution:
-    """The warning for ports of Dask that ask for no certificate; `everyone`: they are on loopback."""
+def dask_port_warning(protocol: str, *, everyone: bool) -> Caution:
+    """The warning for Dask ports that ask for no certificate; `everyone`: whether the ports are on loopback."""
     who = "every user of this machine" if everyone else "anyone who can connect to them"
     return Caution(
         "dask-ports",
@@ -180,8 +180,8 @@ def open_dask_port(protocol: str, *, everyone: bool) -> Caution:
     )
 
 
-def launcher_ucx(options: RunOptions, variables: Mapping[str, str], *, hosts: int) -> dict[str, str]:
-    """`ucx_settings` for these options."""
+def launcher_ucx_settings(options: RunOptions, variables: Mapping[str, str], *, hosts: int) -> dict[str, str]:
+    """The UCX settings that the launcher adds to `variables` for these options, on this number of hosts."""
     return ucx_settings(
         variables,
         hosts=hosts,
@@ -192,15 +192,15 @@ def launcher_ucx(options: RunOptions, variables: Mapping[str, str], *, hosts: in
 
 
 def _refuse_other_users(options: RunOptions, hosts: Sequence[HostSpec]) -> None:
-    """Refuse hosts of another user that a config names: this machine unpickles what processes there send."""
+    """Refuse a config that names hosts with another user, because this machine unpickles what their processes send."""
     user = next((host.name for host in hosts if "@" in host.name), None)
     if user and options.source("hosts").startswith("config") and not options.trust_config:
         where = options.source("hosts").removeprefix("config ")
         raise UsageError(f"{where}: MERGE_BENCH_HOSTS has a host with a user name, {user}@...; {REMEDY}")
 
 
-def _leaves_loopback(interface: str | None) -> bool:
-    """Whether what binds to this machine's `interface` can be reached from others; None stands for loopback."""
+def _reachable_from_others(interface: str | None) -> bool:
+    """Whether other machines can reach ports on this machine's `interface`; None stands for loopback."""
     if interface is None:
         return False
     try:
@@ -209,10 +209,10 @@ def _leaves_loopback(interface: str | None) -> bool:
         raise UsageError(f"--interface: {error}") from error
 
 
-def _workers(
+def _default_workers(
     options: RunOptions, launcher: LauncherKind, hosts: Sequence[HostSpec], gpus: int, machine: Machine
 ) -> int:
-    """The number of workers where none was given."""
+    """The number of workers if the option --workers is not given."""
     if not launcher.owns_processes:
         if not machine.looks:
             return 2
@@ -222,10 +222,10 @@ def _workers(
     return gpus * options.workers_per_gpu or min(2, machine.cores)
 
 
-def _workload(options: RunOptions, workers: int, engine: str, *, generate: bool) -> SyntheticSpec | TableSpec:
+def _make_workload(options: RunOptions, workers: int, engine: str, *, generate: bool) -> SyntheticSpec | TableSpec:
     benchmark = BENCHMARKS.get(options.workload)
     if benchmark is not None and generate:
-        return _question(benchmark, options, workers, engine)
+        return _question_tables(benchmark, options, workers, engine)
     if options.workload == "tables":
         assert options.left is not None
         assert options.right is not None
@@ -241,10 +241,10 @@ def _workload(options: RunOptions, workers: int, engine: str, *, generate: bool)
     )
 
 
-def _question(benchmark: Benchmark, options: RunOptions, workers: int, engine: str) -> TableSpec:
-    """The merge of a question's tables, which are generated if they do not exist.
+def _question_tables(benchmark: Benchmark, options: RunOptions, workers: int, engine: str) -> TableSpec:
+    """The tables of a benchmark's question, which are generated if they do not exist.
 
-    There is no warning of few row groups: only tables of a few rows have them, which the generator decides. The tables
+    There is no warning of few row groups: only tables with few rows have them, which the generator decides. The tables
     have no fingerprint: their paths name benchmark, size and version, and another release of Arrow writes other bytes.
     """
     question = benchmark.question(options.question or "")
@@ -256,14 +256,14 @@ def _question(benchmark: Benchmark, options: RunOptions, workers: int, engine: s
     )
 
 
-def _distribution(options: RunOptions, workload: SyntheticSpec | TableSpec, workers: int) -> Distribution:
+def _choose_distribution(options: RunOptions, workload: SyntheticSpec | TableSpec, workers: int) -> Distribution:
     if options.distribution == distribution.SHUFFLE:
         return Distribution()
-    how, without = How(options.how), needing_a_shuffle(options)
-    return distribution.choose(options.distribution, how, workers, side_bytes(workload, how), without=without)
+    how, shuffle_option = How(options.how), option_needing_shuffle(options)
+    return distribution.choose(options.distribution, how, workers, side_bytes(workload, how), without=shuffle_option)
 
 
-def _result_folder(options: RunOptions) -> str | None:
+def _new_result_folder(options: RunOptions) -> str | None:
     if options.write_result is None:
         return None
     folder = Path(options.write_result).expanduser().absolute()

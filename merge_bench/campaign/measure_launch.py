@@ -1,9 +1,9 @@
-"""Measures one launch of a run: how parcels are written, the merge, the link limit, and the memory.
+"""Measures one launch of a run: the fastest way to write parcels, the merge, the link limit, and the memory.
 
-What a host writes parcels fastest with is measured by all workers at once, as they will work at once, and is kept in
-the user's cache by everything that it depends on: the processor and how many workers share it, the shape of the merge,
-and the code. With ``--check-link`` one ``ucx_perftest`` from every worker to the next, all at once, measures the link
-limit again.
+The fastest way to write the parcels of the partition step on a host is measured by all workers at once, because they
+will write at once. The times are kept in the user's cache, by all that they depend on: the processor and the number of
+workers that share it, the shape of the merge, and the code. With ``--check-link``, one ``ucx_perftest`` from every
+worker to the next, all at once, measures the link limit again.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from merge_bench.campaign.recording import (
     IterationAssembler,
     MergeRecord,
     Tables,
-    counted,
-    decide,
+    decide_timeline,
     make_tables,
-    most_share,
+    most_note_share,
     record_connections,
     record_lanes,
     record_timeline,
+    record_traffic,
 )
 from merge_bench.cluster import ucx_perftest, worker_programs
 from merge_bench.cluster.ucx_perftest import BANDWIDTH, WINDOW, Kind
-from merge_bench.config.allowed_transports import requested
+from merge_bench.config.allowed_transports import transport_settings
 from merge_bench.config.files import read_regular
 from merge_bench.errors import Caution, RunFailed, UsageError
 from merge_bench.host import machine
@@ -56,12 +56,12 @@ from merge_bench.records.schema import LinkLine, MemoryLine, ProbeLine, Stores, 
 from merge_bench.units import format_bytes, format_rate
 
 LINK_SECONDS, MOST_LINK_ROUNDS = 0.1, 50
-"""Short rounds of the link measurement are repeated for about so long, at most so often: the first of them are
-disturbed by Dask, which has just started them."""
+"""Short rounds of the link measurement are repeated for about this many seconds, at most this often: Dask, which has
+just started them, disturbs the first rounds."""
 
 
 def measure(session: Session) -> None:
-    """Merge as the plan says, and record all that is measured."""
+    """Merge as the plan says, and record every measurement of the launch."""
     plan = session.plan
     if not plan.data_plane.by_workers:
         from merge_bench.campaign.dask_baseline import measure_baseline
@@ -82,7 +82,7 @@ def measure(session: Session) -> None:
         check_link(session, link)
     record_timeline(session, merge.timeline, merge.skew)
     _measure_copy(session)
-    _finish(session)
+    _record_memory(session)
 
 
 class Merge:
@@ -93,7 +93,7 @@ class Merge:
         self._record = MergeRecord(session, tables)
         self._assembler = IterationAssembler(session.launch, session.plan.workers)
         self._checks: dict[int | None, dict[int, Check]] = {}  # of one iteration, by rank
-        self.timeline = decide(session.plan, [], session.launch)
+        self.timeline = decide_timeline(session.plan, [], session.launch)
         session.on_event("iteration", self._collect_iteration)
         session.on_event("verification", self._collect_check)
 
@@ -108,11 +108,11 @@ class Merge:
 
     @property
     def skew(self) -> float | None:
-        """The bound on the skew of the barriers, seconds."""
+        """The most seconds by which workers can leave a barrier one after the other."""
         return self._assembler.skew
 
     def run(self) -> None:
-        """Warm up, measure, verify."""
+        """Make the warm-up merges and the timed merges, and verify results as the plan says."""
         session, plan = self._session, self._session.plan
         every = plan.verify == "every"
         if plan.warmup:
@@ -121,7 +121,7 @@ class Merge:
             if plan.verify != "off" and not every:
                 self._verify(None)
         session.progress.phase("merging")
-        with counted(session, "iterations"):
+        with record_traffic(session, "iterations"):
             self._iterate(plan.iterations, warmup=False)
         self._wait_for_events(plan.warmup + plan.iterations)
         if plan.verify != "off" and not every:
@@ -129,21 +129,21 @@ class Merge:
         if plan.write_result is not None:
             session.progress.phase("writing the merged table")
             checks = session.workers.on_all(worker.write_result, self._tables.fields)
-            self._record.verdict(plan.iterations - 1, checks, plan.write_result)
+            self._record.write_verdict(plan.iterations - 1, checks, plan.write_result)
 
     def _iterate(self, count: int, *, warmup: bool) -> None:
-        """Merge `count` times; decides about the timeline by what it has cost."""
+        """Merge `count` times, then decide by the cost of its notes whether the timeline goes on."""
         plan = self._session.plan
-        share, every = most_share(plan, self.timeline), plan.verify == "every"
+        share, every = most_note_share(plan, self.timeline), plan.verify == "every"
         costs = self._session.workers.on_all(worker.iterate, 0, count, warmup=warmup, verify=every, timeline=share)
         if share:
             notes = [cost for cost in costs if cost is not None]
-            self.timeline = decide(plan, notes, self._session.launch)
+            self.timeline = decide_timeline(plan, notes, self._session.launch)
 
     def _collect_iteration(self, event: Mapping[str, Any]) -> None:
         line = self._assembler.add(event)
         if line is not None:
-            self._record.iteration(line)
+            self._record.write_iteration(line)
 
     def _collect_check(self, event: Mapping[str, Any]) -> None:
         after = None if event["warmup"] else event["index"]
@@ -152,10 +152,10 @@ class Merge:
         workers = self._session.plan.workers
         if len(checks) == workers:
             del self._checks[after]
-            self._record.verdict(after, [checks[rank] for rank in range(workers)])
+            self._record.write_verdict(after, [checks[rank] for rank in range(workers)])
 
     def _wait_for_events(self, count: int) -> None:
-        """Wait until the events of `count` iterations are there."""
+        """Wait until the workers' events of `count` iterations have arrived."""
         plan = self._session.plan
         checks = count if plan.verify == "every" else 0
         deadline = time.monotonic() + plan.timeout
@@ -172,11 +172,11 @@ class Merge:
 
     def _verify(self, after: int | None) -> None:
         self._session.progress.phase("verifying")
-        self._record.verdict(after, self._session.workers.on_all(worker.verify))
+        self._record.write_verdict(after, self._session.workers.on_all(worker.verify))
 
 
 def thread_shares(workers: Sequence[Worker]) -> list[int]:
-    """Every worker's share of the cores that its host's workers may run on, at most those it may run on itself."""
+    """The number of threads for each worker: its share of its host's cores, at most the cores it may run on."""
     here = Counter(each.host for each in workers)
     own = [(each.host, parse_cores(each.hardware.affinity or "")) for each in workers]
     cores: dict[str, frozenset[int]] = {}
@@ -186,14 +186,14 @@ def thread_shares(workers: Sequence[Worker]) -> list[int]:
 
 
 def _measure_link(session: Session) -> LinkLine | None:
-    """Measure the link limit with the messages of the merge."""
+    """Measure and record the link limit with messages as the merge sends them; None if the plan has no such step."""
     plan = session.plan
     if plan.workers == 1 or not plan.link_rounds or not plan.data_plane.link_limit:
         return None
     session.progress.phase("measuring the link limit")
     (first, *_) = zip(*session.workers.on_all(worker.measure_link, 1), strict=True)
-    count = link_rounds(plan.link_rounds, max(each.seconds.union for each in first))
-    with counted(session, "link"):
+    count = rounds_to_measure(plan.link_rounds, max(each.seconds.union for each in first))
+    with record_traffic(session, "link"):
         measured = session.workers.on_all(worker.measure_link, count)
     sent = [rounds[0].sent_bytes.left + rounds[0].sent_bytes.right for rounds in measured]
     seconds = [[each.seconds.union for each in of_round] for of_round in zip(*measured, strict=True)]
@@ -203,21 +203,21 @@ def _measure_link(session: Session) -> LinkLine | None:
     return line
 
 
-def link_rounds(least: int, seconds: float) -> int:
-    """How many rounds to make if one takes `seconds`, which is 0 where no worker has anything to send."""
+def rounds_to_measure(least: int, seconds: float) -> int:
+    """The number of link rounds, at least `least`, if one takes `seconds` (0: no worker has anything to send)."""
     enough = math.ceil(LINK_SECONDS / seconds) if seconds > 0 else 0
     return max(least, min(enough, MOST_LINK_ROUNDS))
 
 
 def _measure_copy(session: Session) -> None:
-    """Measure how fast memory is copied; `_finish` records it."""
+    """Have the workers measure how fast memory is copied; `_record_memory` records the rate."""
     if session.plan.link_rounds and not session.plan.device_memory:
         session.progress.phase("measuring the copy rate of memory")
         session.workers.on_all(worker.measure_copy)
 
 
-def _finish(session: Session) -> None:
-    """Record the lanes, if there are more of them now, and the memory; free the data."""
+def _record_memory(session: Session) -> None:
+    """Record each worker's memory and lanes that UCX opened during the merge, and free the workers' data."""
     ends = session.workers.on_all(worker.finish)
     record_lanes(session)
     session.writer.write(MemoryLine(launch=session.launch, workers=ends))
@@ -226,18 +226,18 @@ def _finish(session: Session) -> None:
 
 MEASURED_CODE = ("partition.py", "partition_loops.py", "jit.py")
 MOST_KEPT = 1000
-CLEAR = 1.1  # ratio of the two times: a smaller one may be noise, so the next launch measures again
+CLEAR = 1.1  # the least ratio of the two ways' times that is kept: a smaller one may be noise
 
 Nanoseconds = Mapping[str, float]
 
 
 def choose_stores(session: Session) -> None:
-    """Have every worker use the way that was asked for, or the fastest one on its host, and describe it."""
+    """Choose how each worker writes parcels: as --stores says, or the fastest way on its host; records the choice."""
     plan, calls = session.plan, session.workers
     if plan.device_memory:
         return
     if plan.stores == "auto":
-        chosen = _fastest(session)
+        chosen = _fastest_stores(session)
     else:
         chosen = [Stores(way=plan.stores, because="asked for") for _ in session.descriptions]
     ways = [each.way if each else partition.PLAIN for each in chosen]
@@ -250,18 +250,18 @@ def choose_stores(session: Session) -> None:
     ]
 
 
-def _fastest(session: Session) -> list[Stores | None]:
-    """The fastest way on each worker's host, measured if that is not known of all; None if there is no choice."""
-    keys = [_key(each, session.descriptions, session.plan) for each in session.descriptions]
+def _fastest_stores(session: Session) -> list[Stores | None]:
+    """The fastest way to write parcels on each worker's host, measured unless the cache has it; None: no choice."""
+    keys = [_cache_key(each, session.descriptions, session.plan) for each in session.descriptions]
     try:
         file = cache_folder() / "stores.json"
     except RuntimeError:
         file = None
-    times, because = read_known(file) if file else {}, "known"
+    times, because = read_cached_times(file) if file else {}, "known"
     if not times.keys() >= set(keys):
-        times, because = _by_key(keys, session.workers.on_all(worker.measure_stores)), "measured"
+        times, because = _median_times(keys, session.workers.on_all(worker.measure_stores)), "measured"
         if file is not None:
-            keep_known(
+            cache_times(
                 file, {key: each for key, each in times.items() if max(each.values()) > CLEAR * min(each.values())}
             )
     return [
@@ -270,8 +270,8 @@ def _fastest(session: Session) -> list[Stores | None]:
     ]
 
 
-def read_known(file: Path) -> dict[str, dict[str, float]]:
-    """What earlier launches found; empty if that cannot be read, and without ways that there no longer are."""
+def read_cached_times(file: Path) -> dict[str, dict[str, float]]:
+    """The times of each way to write parcels that earlier launches measured, by key; empty if unreadable."""
     try:
         times = msgspec.json.decode(read_regular(file), type=dict[str, dict[str, float]])
     except (OSError, UsageError, msgspec.MsgspecError):
@@ -279,9 +279,9 @@ def read_known(file: Path) -> dict[str, dict[str, float]]:
     return {key: each for key, each in times.items() if each.keys() == partition.WAYS.keys()}
 
 
-def keep_known(file: Path, times: Mapping[str, Nanoseconds]) -> None:
-    """Add to what is known, the oldest first to go. A cache that cannot be written costs the next launch a moment."""
-    both = {**read_known(file), **{key: dict(each) for key, each in times.items()}}
+def cache_times(file: Path, times: Mapping[str, Nanoseconds]) -> None:
+    """Add `times` to the cache, which drops its oldest. If it cannot be written, the next launch measures again."""
+    both = {**read_cached_times(file), **{key: dict(each) for key, each in times.items()}}
     kept = dict(list(both.items())[-MOST_KEPT:])
     with contextlib.suppress(OSError):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -289,8 +289,8 @@ def keep_known(file: Path, times: Mapping[str, Nanoseconds]) -> None:
             stream.write(msgspec.json.encode(kept))
 
 
-def _by_key(keys: Sequence[str], times: Sequence[Nanoseconds]) -> dict[str, dict[str, float]]:
-    """For each key the median over its workers; a worker without rows found nothing, nor did an engine of one way."""
+def _median_times(keys: Sequence[str], times: Sequence[Nanoseconds]) -> dict[str, dict[str, float]]:
+    """The median times of each key's workers, by way; workers without rows or with an engine of one way have none."""
     by_key: dict[str, list[Nanoseconds]] = {}
     for key, measured in zip(keys, times, strict=True):
         by_key.setdefault(key, []).extend([measured] if measured else [])
@@ -301,8 +301,8 @@ def _by_key(keys: Sequence[str], times: Sequence[Nanoseconds]) -> dict[str, dict
     }
 
 
-def _key(worker: Worker, workers: Sequence[Worker], plan: Plan) -> str:
-    """All that decides which way is faster, as text; rows only by their power of two."""
+def _cache_key(worker: Worker, workers: Sequence[Worker], plan: Plan) -> str:
+    """The cache key of a worker's times: all that decides which way is faster, as JSON; rows as their power of two."""
     here, hardware, tables = [each.host for each in workers].count(worker.host), worker.hardware, plan.workload
     if isinstance(tables, SyntheticSpec):
         rows, shape = 2 * tables.rows, [str(tables.payload_columns), f"{tables.zipf:g}"]
@@ -322,14 +322,14 @@ def _key(worker: Worker, workers: Sequence[Worker], plan: Plan) -> str:
         plan.distribution.name,
         (rows // plan.workers).bit_length(),
         shape,
-        _code(),
+        _code_checksum(),
     ]
     return json.dumps(facts)
 
 
 @functools.cache
-def _code() -> str:
-    """A checksum of the code that was measured."""
+def _code_checksum() -> str:
+    """A checksum of the code that writes parcels, and of numba's version."""
     checksum = hashlib.sha256(importlib.metadata.version("numba").encode())
     for name in MEASURED_CODE:
         checksum.update((Path(partition.__file__).parent / name).read_bytes())
@@ -346,10 +346,10 @@ TURNS = "with UCX's rendezvous over TCP, workers that send to each other take tu
 def check_link(session: Session, link: LinkLine) -> None:
     """Measure the link limit again with ``ucx_perftest``.
 
-    Every worker sends messages of the merge's own size to the next rank while it receives from the one before: with
-    two workers, two opposite tests at once. Rows are recorded; a difference of more than a tenth is a warning that
-    names possible causes. If a host has fewer cores than polling processes, nothing is measured: the rate would show
-    how the kernel schedules them, not what the link carries.
+    Every worker sends messages of the merge's own size to the next rank while it receives from the previous one: with
+    two workers, these are two opposite tests at once. Each worker's result is recorded; a difference of more than a
+    tenth is a warning that names possible causes. If a host has fewer cores than polling processes, nothing is
+    measured: the rate would show how the kernel schedules them, not what the link carries.
     """
     if machine.crowded((each.host, each.hardware) for each in session.descriptions):
         return  # the report says so, from the same data
@@ -360,7 +360,7 @@ def check_link(session: Session, link: LinkLine) -> None:
     test = Kind("tag", BANDWIDTH)
     ranks = range(len(session.members))
     after = {rank: (rank + 1) % len(ranks) for rank in ranks}
-    size = _message(session, link)
+    size = _message_bytes(session, link)
     memory = "cuda" if session.plan.device_memory else "host"
     count = max(8, int(limit * SECONDS / size))
     text = ucx_perftest.batch(test, [size], memory=memory, count=count, error_handling=session.plan.error_handling)
@@ -393,14 +393,14 @@ def check_link(session: Session, link: LinkLine) -> None:
                 seconds=figures.seconds,
                 bandwidth_bytes_per_second=figures.bandwidth,
                 messages_per_second=figures.messages,
-                requested=requested(session.descriptions[rank].ucx.config),
+                requested=transport_settings(session.descriptions[rank].ucx.config),
                 selected=list(log.lanes),
                 protocol=log.protocol(size),
             )
         )
     mean_rate = len(rates) / sum(1 / rate for rate in rates)
     if abs(mean_rate / limit - 1) > TOLERANCE:
-        causes = _reasons(session, lanes, protocols, size, memory)
+        causes = _causes_here(session, lanes, protocols, size, memory)
         shown = f"possible causes: {'; '.join(causes)}" if causes else "the cause is unknown"
         message = (
             f"ucx_perftest measured {format_rate(mean_rate)} per worker with messages of {format_bytes(size)}, but the"
@@ -409,8 +409,8 @@ def check_link(session: Session, link: LinkLine) -> None:
         session.warn(Caution(LINK_CHECK, message, remedy_for(causes)))
 
 
-def _message(session: Session, link: LinkLine) -> int:
-    """The length of most of the merge's messages."""
+def _message_bytes(session: Session, link: LinkLine) -> int:
+    """The bytes of most messages of the merge."""
     parcel = max(link.bytes) // (2 * max(1, len(session.members) - 1))
     longest = session.plan.message_bytes
     if session.plan.pipeline:
@@ -418,21 +418,24 @@ def _message(session: Session, link: LinkLine) -> int:
     return max(1, min(parcel, longest or parcel))
 
 
-def _reasons(session: Session, lanes: list[tuple[str, ...]], protocols: list[str], size: int, memory: str) -> list[str]:
+def _causes_here(
+    session: Session, lanes: list[tuple[str, ...]], protocols: list[str], size: int, memory: str
+) -> list[str]:
     selected = {tuple(pair.transports) for pair in session.lanes.pairs} if session.lanes is not None else None
     one_host = len({member.host for member in session.members}) == 1
     cache = session.descriptions[0].hardware.cache_bytes if memory == "host" and one_host else None
-    return reasons(set(lanes), selected, workers=len(session.members), size=size, cache=cache, protocols=set(protocols))
+    workers = len(session.members)
+    return possible_causes(set(lanes), selected, workers=workers, size=size, cache=cache, protocols=set(protocols))
 
 
 def remedy_for(causes: Sequence[str]) -> str | None:
-    """What to do about a difference with these `causes`; None if nothing is wrong, because the two differ by design."""
+    """A remedy for a difference with these `causes`; None if the two measurements differ by design."""
     if TURNS in causes:
         return "add UCX_RNDV_SCHEME=get_zcopy to the config, or use ethernet.cfg: over TCP, UCX then uses no rendezvous"
     return None if causes else "run again on a quiet machine, with --link-rounds 20"
 
 
-def reasons(
+def possible_causes(
     lanes: set[tuple[str, ...]],
     selected: set[tuple[str, ...]] | None,
     *,
@@ -441,10 +444,11 @@ def reasons(
     cache: int | None,
     protocols: set[str],
 ) -> list[str]:
-    """What makes the two differ, as far as it holds in a launch.
+    """The causes for which ``ucx_perftest`` and the link measurement can differ in a launch, a phrase each.
 
-    `lanes` are the tool's and `selected` the data plane's, None where they are not known; `cache` is the processor's
-    in bytes, None where messages do not stay in it: on GPUs, between hosts. `protocols`: the tool's, as UCX names them.
+    `lanes`: those of ``ucx_perftest``; `selected`: those of the data plane, None if unknown; `size`: bytes of a
+    message; `cache`: bytes of the processor's cache, None where messages do not stay in it (GPUs, several hosts);
+    `protocols`: those of ``ucx_perftest``, as UCX names them.
     """
     causes = []
     if all(lane.startswith("tcp/") for each in lanes for lane in each) and any(

@@ -1,4 +1,4 @@
-"""What a campaign will do: its head, one job for each launch, and the order of a `run` of several configs or sizes."""
+"""The planned launches of a campaign: its head, one job for each launch, and the order of the launches of a sweep."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Head:
-    """The part of the records' first line that says what will be done."""
+    """The configs, plans, runs and seed of a campaign, as the first record has them."""
 
     configs: Sequence[Config]
     plans: Sequence[dict[str, Any]]
@@ -30,9 +30,10 @@ class Head:
 
 @dataclass(frozen=True)
 class Job:
-    """One launch to make: of which config (by its name in the campaign) and plan (by its index), in which block.
+    """One launch to make.
 
-    `label`: what its run is called beside the others.
+    `config`: the name of its config in the campaign; `plan`: the index of its plan; `block`: the number of its block,
+    in which every run is launched once; `label`: the name that distinguishes its run from the others.
     """
 
     prepared: PlannedRun
@@ -42,8 +43,8 @@ class Job:
     label: str = ""
 
 
-def in_blocks(runs: Sequence[_T], *, blocks: int, seed: int) -> list[tuple[int, _T]]:
-    """Block by block (from 0) all `runs`, in an order that only the seed decides: the same on every machine."""
+def order_in_blocks(runs: Sequence[_T], *, blocks: int, seed: int) -> list[tuple[int, _T]]:
+    """Every run once in each block, with the block's number from 0, in a random order that only `seed` decides."""
     launches = []
     for block in range(blocks):
         order = list(runs)
@@ -53,12 +54,12 @@ def in_blocks(runs: Sequence[_T], *, blocks: int, seed: int) -> list[tuple[int, 
 
 
 def add_config(configs: list[Config], config: Config) -> None:
-    """Append a config to those of a campaign, where each has a name of its own.
+    """Append a config to those of a campaign, which all have different names.
 
     Raises
     ------
     UsageError
-        If another one has this name: two files of one name in different folders, or one file twice.
+        If another config has this name: files of one name in different folders, or one file twice.
     """
     for other in configs:
         if other.name == config.name:
@@ -71,7 +72,7 @@ def add_config(configs: list[Config], config: Config) -> None:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Configs, plans as the records name them, and what each (config, plan index) needs to begin."""
+    """The runs of a campaign: configs and plans as in the records, and the planned run of each (config, plan index)."""
 
     configs: list[Config] = field(default_factory=list)
     plans: list[dict[str, Any]] = field(default_factory=list)
@@ -83,8 +84,8 @@ class Sweep:
         Raises
         ------
         UsageError
-            If another config has its name, or other results or launches, or a running cluster would have to be launched
-            more than once.
+            If another config has this name, another results folder or another number of launches, or if a running
+            cluster would have to be launched more than once.
         """
         add_config(self.configs, config)
         for run in planned:
@@ -103,12 +104,12 @@ class Sweep:
 
     @property
     def first(self) -> PlannedRun:
-        """The baseline's first plan."""
+        """The first run, which is of the baseline config."""
         return next(iter(self.prepared.values()))
 
     @property
     def options(self) -> RunOptions:
-        """The options of the first run, for what is about the whole."""
+        """The options of the first run, which also apply to the whole campaign."""
         return self.first.options
 
     @property
@@ -116,24 +117,24 @@ class Sweep:
         """The folder that campaigns are written to."""
         return self.first.settings.results
 
-    def named(self) -> dict[tuple[str, int], str]:
-        """What each run is called beside the others."""
+    def run_labels(self) -> dict[tuple[str, int], str]:
+        """The name of each run that distinguishes it from the others."""
         runs = [(config, self.plans[plan]) for config, plan in self.prepared]
         return dict(zip(self.prepared, labels(runs), strict=True))
 
     @property
     def labels(self) -> list[str]:
-        """The names of what is compared, each once: configs, or engines and exchanges."""
-        return list(dict.fromkeys(self.named().values()))
+        """The distinct labels of the runs that are compared, such as names of configs, or of engines and exchanges."""
+        return list(dict.fromkeys(self.run_labels().values()))
 
     def head(self) -> Head:
-        """What the records begin with."""
+        """The configs, plans, runs and seed for the first record."""
         keys = [RunKey(config=config, plan=plan) for config, plan in self.prepared]
         return Head(self.configs, self.plans, keys, self.first.plan.seed)
 
     def jobs(self) -> list[Job]:
-        """In each block every config with every plan once."""
+        """The launches to make in their order: every run once in each block."""
         plan = self.first.plan
-        order = in_blocks(list(self.prepared.items()), blocks=plan.launches, seed=plan.seed)
-        named = self.named()
-        return [Job(prepared, *key, block, named[key]) for block, (key, prepared) in order]
+        order = order_in_blocks(list(self.prepared.items()), blocks=plan.launches, seed=plan.seed)
+        run_labels = self.run_labels()
+        return [Job(prepared, *key, block, run_labels[key]) for block, (key, prepared) in order]

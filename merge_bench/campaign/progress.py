@@ -4,9 +4,9 @@ from __future__ import annotations
 
 
 class Progress:
-    """What the driver reports while it works. This class shows nothing: for ``--json`` on a terminal and for tests.
+    """Receives the progress of a campaign and shows nothing; subclasses show it.
 
-    `rest`: seconds that the launches after this one take; None: unknown.
+    `rest`: the seconds that the launches after this one will take; None: unknown.
     """
 
     rest: float | None = 0.0
@@ -15,25 +15,25 @@ class Progress:
         """Show the current phase: launching, generating, connecting, warm-up, iterations, link limit."""
 
     def iteration(self, index: int, total: int, wall_seconds: float, throughput: float | None) -> None:
-        """Show that timed iteration `index` (from 0) of `total` is done; `throughput` in bytes per second."""
+        """Show that timed iteration `index` (from 0) of `total` has ended; `throughput` in bytes per second."""
 
     def close(self) -> None:
-        """Clear the display; again is harmless."""
+        """Clear the display; a second call does nothing."""
 
 
 class Labelled(Progress):
-    """What `progress` shows, with a label before each phase that names the launch; `rest` as in `Progress`."""
+    """Shows the same as `progress`, with the launch's label before each phase; `rest` as in `Progress`."""
 
     def __init__(self, progress: Progress, label: str, rest: float | None = None) -> None:
         self._progress, self._label = progress, label
         progress.rest = rest
 
     def phase(self, text: str) -> None:
-        """Show label and `text`."""
+        """Show the label and the current phase."""
         self._progress.phase(f"{self._label}: {text}")
 
     def iteration(self, index: int, total: int, wall_seconds: float, throughput: float | None) -> None:
-        """Show it without the label."""
+        """Show that a timed iteration has ended, without the label."""
         self._progress.iteration(index, total, wall_seconds, throughput)
 
     def close(self) -> None:

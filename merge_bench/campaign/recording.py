@@ -1,7 +1,7 @@
-"""What is recorded of a launch that merges.
+"""Records a launch that merges.
 
-The tables with their expected result, iterations and verdicts; settings that differ, lanes that UCX selected, bytes
-that devices counted; the timeline.
+Its tables and their expected result, iterations and verdicts; settings that differ from the requested ones, lanes that
+UCX selected, bytes that devices counted; the timeline.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from merge_bench.campaign.cluster_session import Session
 from merge_bench.config import allowed_transports
-from merge_bench.config.ucx_info import Installed, effective, find_installed
+from merge_bench.config.ucx_info import Installed, effective_settings, find_installed
 from merge_bench.errors import Caution, GateNotMet, RunFailed, WrongResult
 from merge_bench.host import machine
 from merge_bench.merge import worker
@@ -50,26 +50,26 @@ from merge_bench.records.timeline import (
 
 
 def record_connections(session: Session) -> None:
-    """Record lanes and differing settings before anything is measured.
+    """Record lanes, and settings that differ from the requested ones, before the first measurement.
 
     Raises
     ------
     GateNotMet
-        If a pair does not use a transport that was required.
+        If a pair of workers uses none of the required transports.
     """
     compare_environment(session)
     record_lanes(session)
     if session.lanes is not None:
-        check_pairs(session.plan.require_transport, session.lanes.pairs)
+        check_required_transports(session.plan.require_transport, session.lanes.pairs)
 
 
-def check_pairs(required: Sequence[str], pairs: Sequence[LanePair]) -> None:
-    """Refuse to go on where a pair uses none of `required`.
+def check_required_transports(required: Sequence[str], pairs: Sequence[LanePair]) -> None:
+    """Check that every pair of workers uses one of the `required` transports.
 
     Raises
     ------
     GateNotMet
-        Naming the first such pair and what it uses.
+        If a pair does not; names the first such pair and its transports.
     """
     if not required:
         return
@@ -86,19 +86,19 @@ def check_pairs(required: Sequence[str], pairs: Sequence[LanePair]) -> None:
 
 
 def compare_environment(session: Session) -> list[Caution]:
-    """Record a warning for each setting of config and launcher that a worker does not have; gives the warnings."""
-    canonical = Canonical(find_installed())  # the UCX that a worker here loads
+    """Record and return a warning for each setting of config or launcher that a worker's process does not have."""
+    canonical = UcxNotation(find_installed())  # the UCX that a worker here loads
     contexts = [each.ucx.config if each.ucx.version == canonical.version else {} for each in session.descriptions]
     environments = [each.environment for each in session.descriptions]
-    differing = differences(_asked(session), environments, contexts, canonical)
+    differing = setting_differences(_requested_settings(session), environments, contexts, canonical)
     cautions = [Caution(ENVIRONMENT_DIFFERS, difference.message, REMEDY) for difference in differing]
     for caution in cautions:
         session.warn(caution)
     return cautions
 
 
-def _asked(session: Session) -> list[Mapping[str, str]]:
-    """The settings that each rank should have: those that its process was started with."""
+def _requested_settings(session: Session) -> list[Mapping[str, str]]:
+    """The settings of config and launcher that each rank's process was started with."""
     commands = session.launcher.commands(session.plan, session.settings)
     started = {command.role: command.environment for command in commands}
     config = session.settings.environment
@@ -136,14 +136,14 @@ def record_lanes(session: Session) -> None:
                 )
             )
     if session.lanes is None or (pairs, protocols) != (session.lanes.pairs, session.lanes.protocols):
-        transports = allowed_transports.requested(session.descriptions[0].ucx.config)
+        transports = allowed_transports.transport_settings(session.descriptions[0].ucx.config)
         session.lanes = LanesLine(launch=session.launch, requested=transports, pairs=pairs, protocols=protocols)
         session.writer.write(session.lanes)
 
 
 @contextmanager
-def counted(session: Session, during: str) -> Iterator[None]:
-    """Record what the devices of the hosts counted during the block, if it ends well."""
+def record_traffic(session: Session, during: str) -> Iterator[None]:
+    """Record the bytes that the hosts' network devices counted during the block, if no error ends it."""
     if session.plan.workers == 1:
         yield
         return
@@ -169,8 +169,8 @@ REMEDY = (
 
 
 @dataclass(frozen=True)
-class Difference:
-    """`name` was to be `wanted`, and is `actual` (None: not set) on these ranks, under the name `as_name`."""
+class SettingDifference:
+    """Setting `name` was requested as `wanted`, but ranks have the value `actual` (None: unset) under `as_name`."""
 
     name: str
     wanted: str
@@ -180,53 +180,53 @@ class Difference:
 
     @property
     def message(self) -> str:
-        """One sentence."""
+        """The difference in one sentence."""
         ranks = ", ".join(str(rank) for rank in self.ranks)
         who = f"rank {ranks} has" if len(self.ranks) == 1 else f"ranks {ranks} have"
         has = f"no {self.as_name}" if self.actual is None else f"{self.as_name}={self.actual}"
         return f"{self.name}={self.wanted} was requested, but {who} {has}"
 
 
-class Canonical:
-    """How UCX writes settings; without an installed UCX to ask, only environments can be compared."""
+class UcxNotation:
+    """Converts settings to the names and values that UCX prints; without an installed UCX, nothing can be converted."""
 
     def __init__(self, installed: Installed | None) -> None:
         self._installed = installed
-        self._effective = functools.cache(lambda asked: effective(installed, dict(asked)) if installed else {})
+        self._effective = functools.cache(lambda asked: effective_settings(installed, dict(asked)) if installed else {})
 
     @property
     def version(self) -> str | None:
-        """Of the UCX that is asked: only a context of the same one can be compared."""
+        """The version of the UCX that converts; only contexts of the same version can be compared with its values."""
         return self._installed.version if self._installed else None
 
     def name(self, name: str) -> str:
-        """The name under which UCX itself keeps a setting."""
+        """UCX's own name of a setting, which may be given by an alias."""
         setting = self._installed.settings.get(name) if self._installed else None
         return (setting.alias_of if setting else None) or name
 
     def values(self, settings: Mapping[str, str]) -> dict[str, str]:
-        """What UCX makes of `settings`, under its own names; {} where it cannot be asked."""
+        """The values of `settings` as UCX prints them, by UCX's own names; empty without an installed UCX."""
         return self._effective(frozenset(settings.items()))
 
 
-def differences(
+def setting_differences(
     wanted_settings: Iterable[Mapping[str, str]],
     environments: Iterable[Mapping[str, str]],
     contexts: Iterable[Mapping[str, str]],
-    canonical: Canonical,
-) -> list[Difference]:
-    """What differs, in the order of `wanted_settings`.
+    canonical: UcxNotation,
+) -> list[SettingDifference]:
+    """The settings that differ from the requested ones, in the order of `wanted_settings`.
 
-    Settings of UCX's context are compared with those that the context holds, because these take effect whatever the
-    environment says. UCX writes values in its own form (``8192`` becomes ``8K``), so the same UCX is asked for it.
+    A setting that UCX's context holds is compared with the context, which takes effect whatever the environment says.
+    UCX writes values in its own form (``8192`` becomes ``8K``), so the same UCX converts the requested value.
 
     Parameters
     ----------
     wanted_settings, environments, contexts
-        Of each rank: what it was to have, the environment of its process (all of these names that are set in it),
-        and the settings that its UCX context holds (empty if there is none).
+        For each rank: the requested settings, those of these names that the environment of its process has, and the
+        settings that its UCX context holds (empty without a context).
     canonical
-        How UCX writes settings.
+        Converts settings to the form in which UCX prints them.
     """
     ranks_by_difference: dict[tuple[str, str, str | None, str], list[int]] = {}
     for rank, (wanted, environment, context) in enumerate(zip(wanted_settings, environments, contexts, strict=True)):
@@ -242,13 +242,14 @@ def differences(
                 continue
             ranks_by_difference.setdefault((name, value, has, as_name), []).append(rank)
     return [
-        Difference(name, value, has, tuple(ranks), at) for (name, value, has, at), ranks in ranks_by_difference.items()
+        SettingDifference(name, value, has, tuple(ranks), at)
+        for (name, value, has, at), ranks in ranks_by_difference.items()
     ]
 
 
 @dataclass(frozen=True)
-class Expected:
-    """The right number of rows, the right checksum, and how they were found."""
+class ExpectedResult:
+    """The right number of rows and checksum of a merge, and how they were found (`how`, in words)."""
 
     rows: int
     checksum: int
@@ -257,18 +258,18 @@ class Expected:
 
 @dataclass(frozen=True)
 class Tables:
-    """Both frames over all workers: their rows and bytes, the fields of the left and the right one, and what a merge of
-    them gives (None: not to be verified).
+    """Both input frames over all workers: the rows and bytes of the two together, the fields of the left and the right
+    frame, and the expected result of their merge (None: results are not verified).
     """
 
     rows: int
     data_bytes: int
     fields: tuple[tuple[Field, ...], tuple[Field, ...]]
-    expected: Expected | None
+    expected: ExpectedResult | None
 
 
 def make_tables(session: Session) -> Tables:
-    """Have every worker generate or read its chunks."""
+    """Have every worker generate or read its chunks of both input frames."""
     session.progress.phase("creating the tables")
     prepared = session.workers.on_all(worker.prepare, session.plan, ranked=True, after=(session.topic,))
     if session.plan.write_result is not None:
@@ -283,22 +284,22 @@ def make_tables(session: Session) -> Tables:
         rows=sum(p.rows for p in prepared),
         data_bytes=sum(p.input_bytes for p in prepared),
         fields=prepared[0].fields,
-        expected=None if session.plan.verify == "off" else _expectation(session.plan, prepared),
+        expected=None if session.plan.verify == "off" else _expected_result(session.plan, prepared),
     )
 
 
-def _expectation(plan: Plan, prepared: Sequence[worker.Prepared]) -> Expected:
+def _expected_result(plan: Plan, prepared_tables: Sequence[worker.Prepared]) -> ExpectedResult:
     """The expected result, computed without this package's partition, exchange or join.
 
-    For the synthetic workload from the generator, for real tables from DuckDB.
+    The generator of synthetic tables knows it; for other tables, DuckDB computes it.
     """
     if isinstance(plan.workload, TableSpec):
         from merge_bench.merge.verification import duckdb_reference
 
         rows, total = duckdb_reference.expected(plan.workload, plan.how)
-        return Expected(rows, total, "row count and checksum compared with DuckDB")
-    parts = [p.expected for p in prepared if p.expected is not None]
-    return Expected(
+        return ExpectedResult(rows, total, "row count and checksum compared with DuckDB")
+    parts = [p.expected for p in prepared_tables if p.expected is not None]
+    return ExpectedResult(
         sum(part.rows for part in parts),
         sum(part.checksum for part in parts) % MODULUS,
         "every row, row count and checksum",
@@ -306,27 +307,28 @@ def _expectation(plan: Plan, prepared: Sequence[worker.Prepared]) -> Expected:
 
 
 class MergeRecord:
-    """Writes the iterations and verdicts of one launch, and shows them.
+    """Records the iterations and verdicts of one launch, and shows iterations.
 
-    `verdicts`: how many were written.
+    `verdicts`: the number of verdicts written so far.
     """
 
     def __init__(self, session: Session, tables: Tables) -> None:
         self._session, self._tables = session, tables
         self.verdicts = 0
 
-    def iteration(self, line: IterationLine) -> None:
-        """Write an iteration and show it."""
+    def write_iteration(self, line: IterationLine) -> None:
+        """Write the record of an iteration and show the iteration."""
         session = self._session
         session.writer.write(line)
         if not line.warmup:
             rate = self._tables.data_bytes / line.wall_seconds
             session.progress.iteration(line.index, session.plan.iterations, line.wall_seconds, rate)
 
-    def verdict(self, after: int | None, checks: Sequence[Check], folder: str | None = None) -> None:
-        """Judge what the workers found after this iteration (None: the warm-up) and write it; raises `WrongResult`.
+    def write_verdict(self, after: int | None, checks: Sequence[Check], folder: str | None = None) -> None:
+        """Write whether the result is right, by the workers' `checks`; raises `WrongResult` if it is wrong.
 
-        `folder`: where the workers read the result that they checked; None: it was in memory.
+        `after`: the index of the iteration that made the result; None: the warm-up. `folder`: the folder from which the
+        workers read the result; None: the result was in memory.
         """
         session, expected = self._session, self._tables.expected
         assert expected is not None
@@ -358,7 +360,7 @@ class MergeRecord:
 
 
 class IterationEvent(msgspec.Struct, frozen=True):
-    """What a worker sends as soon as an iteration is done."""
+    """The event with a worker's measurements, sent as soon as the worker has ended an iteration."""
 
     rank: int
     index: int
@@ -367,9 +369,10 @@ class IterationEvent(msgspec.Struct, frozen=True):
 
 
 class IterationAssembler:
-    """Collects the workers' events of each iteration; the last one to arrive completes its line.
+    """Collects the workers' events of each iteration; the last event completes the record of the iteration.
 
-    `skew`: the bound on the barrier's skew, seconds. `complete`: iterations whose line was given out.
+    `skew`: the most seconds by which workers can leave a barrier one after the other. `complete`: the number of
+    complete iterations.
     """
 
     def __init__(self, launch: int, workers: int) -> None:
@@ -379,7 +382,7 @@ class IterationAssembler:
         self.complete = 0
 
     def add(self, event: Mapping[str, Any]) -> IterationLine | None:
-        """Take one worker's event; the iteration's line if it was the last."""
+        """Take one worker's event; returns the record of the iteration if this was its last event, else None."""
         message = msgspec.convert(event, IterationEvent)
         key = message.warmup, message.index
         parts = self._open.setdefault(key, {})
@@ -401,15 +404,15 @@ class IterationAssembler:
 
 
 MOST_SHARE = 0.01
-"""Of an iteration that notes may take, with ``--timeline auto``."""
+"""The largest share of an iteration that the timeline's notes may take with ``--timeline auto``."""
 
 
-def decide(plan: Plan, costs: Sequence[worker.NoteCost], launch: int = 0) -> TimelineLine:
-    """Whether to record a timeline, and why.
+def decide_timeline(plan: Plan, costs: Sequence[worker.NoteCost], launch: int = 0) -> TimelineLine:
+    """Decide whether to record a timeline; returns the decision with its reason.
 
-    That is decided by what notes cost the workers: notes of an iteration × seconds of one ÷ its seconds.
-    The worker for which that is most decides for all, because messages need both of their ends. `costs`: of the
-    iterations so far; none before the first one, which a timeline has unless it is ``off``.
+    The share of an iteration that notes take decides: notes of an iteration × seconds of a note ÷ seconds of the
+    iteration. The worker with the largest share decides for all, because the timeline needs both ends of a message.
+    `costs`: each worker's, from the iterations so far; empty before the first one, which is recorded unless ``off``.
     """
     dearest = max(costs, key=lambda cost: cost.share, default=None)
     cheap = dearest is None or dearest.share <= MOST_SHARE
@@ -421,19 +424,19 @@ def decide(plan: Plan, costs: Sequence[worker.NoteCost], launch: int = 0) -> Tim
     return replace(line, notes=dearest.notes, note_seconds=dearest.note_seconds, share=dearest.share)
 
 
-def most_share(plan: Plan, decision: TimelineLine) -> float | None:
-    """The share of an iteration that notes may take from now on; None: nothing is noted."""
+def most_note_share(plan: Plan, decision: TimelineLine) -> float | None:
+    """The largest share of an iteration that notes may take from now on; None: workers make no notes."""
     if not decision.recorded:
         return None
     return math.inf if plan.timeline == "on" else MOST_SHARE
 
 
 def record_timeline(session: Session, decision: TimelineLine, skew: float | None) -> None:
-    """Write what the workers kept into the file beside the records, and record the decision."""
+    """Write the workers' timelines to the file beside the records, and record the decision about the timeline."""
     if session.plan.timeline == "off":
         return
     if decision.recorded:
-        name, timeline = file_name(session.launch), gathered(session, skew)
+        name, timeline = file_name(session.launch), gather_timeline(session, skew)
         if timeline.iterations:
             session.writer.write_beside(name, encode(timeline))
             lines = [*timeline.iterations, *timeline.rounds]
@@ -445,8 +448,8 @@ def record_timeline(session: Session, decision: TimelineLine, skew: float | None
     session.writer.write(decision)
 
 
-def gathered(session: Session, skew: float | None) -> Timeline:
-    """The iterations that all workers kept, and the rounds of the link measurement."""
+def gather_timeline(session: Session, skew: float | None) -> Timeline:
+    """The timeline of the iterations that all workers noted and of the rounds of the link measurement."""
     by_rank = session.workers.on_all(worker.timelines)
     kept = sorted(set.intersection(*(set(each.iterations) for each in by_rank)))
     rounds = zip(*(each.rounds for each in by_rank), strict=True)

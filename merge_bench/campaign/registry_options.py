@@ -15,16 +15,16 @@ from merge_bench.merge import engines, exchange
 
 @functools.cache
 def options() -> tuple[Option, ...]:
-    """Every option of `run`, complete."""
+    """Every option of `run`, with the allowed values and help of its registry."""
     return tuple(map(complete, OPTIONS))
 
 
 def complete(option: Option) -> Option:
-    """`option` with its values, if they are members of a registry."""
+    """`option` with allowed values and help, if its values are members of a registry; else unchanged."""
     if option.key == "engine":
-        return option.taking(engines.choices(), engines.help_text())
+        return option.with_values(engines.choices(), engines.help_text())
     if option.key == "exchange":
-        return option.taking([plane.name for plane in exchange.data_planes()], exchange.help_text())
+        return option.with_values([plane.name for plane in exchange.data_planes()], exchange.help_text())
     if option.key == "launcher":
-        return option.taking(launchers.choices(), launchers.help_text())
+        return option.with_values(launchers.choices(), launchers.help_text())
     return option

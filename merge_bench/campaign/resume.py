@@ -30,9 +30,9 @@ from merge_bench.records.writer import CampaignWriter
 PREFIXES = (*machine.RECORDED_PREFIXES, "DASK_DISTRIBUTED__", "DASK_DATAFRAME__")
 NAMES = (*THREAD_COUNTS, "LD_LIBRARY_PATH")
 _NAMED, _SHORT = 4, 60
-"""Differences that a message names, and characters of a value that it has."""
+"""The most differing_fields that a message names, and the length in characters from which it omits their values."""
 CONTINUE_AFTER = (0, RunFailed.exit_status)
-"""Statuses of launches and campaigns after which more launches are made."""
+"""The exit statuses of a launch after which the campaign makes further launches."""
 
 
 class Resumed(NamedTuple):
@@ -45,10 +45,10 @@ class Resumed(NamedTuple):
 
 
 def run_environment(jobs: Sequence[Job]) -> dict[str, Any]:
-    """What decides beside configs and plans how `jobs` run, as plain data.
+    """The surroundings that decide beside configs and plans how `jobs` run, as plain data.
 
-    Host and cores, sources and packages, the part of the environment that reaches UCX, Dask and the libraries, and for
-    every config and plan its workers, hosts and how they are started. Options that are resolved are in the plans.
+    These are host and cores, sources and packages, the environment variables that reach UCX, Dask and the libraries,
+    and for every config and plan its workers, hosts and launcher. Resolved options are in the plans.
     """
     environment = {
         name: value
@@ -62,11 +62,11 @@ def run_environment(jobs: Sequence[Job]) -> dict[str, Any]:
         "sources": host_agent.fingerprint(host_agent.ROOT / "merge_bench"),
         "versions": machine.versions(),
         "environment": environment,
-        "clusters": {name: _cluster(job) for name, job in sorted(clusters.items())},
+        "clusters": {name: _cluster_facts(job) for name, job in sorted(clusters.items())},
     }
 
 
-def _cluster(job: Job) -> dict[str, Any]:
+def _cluster_facts(job: Job) -> dict[str, Any]:
     settings = job.prepared.settings
     left_out = ("environment", "results", "sources")  # in the configs; where records go; only how it was said
     described = {field.name: getattr(settings, field.name) for field in fields(settings) if field.name not in left_out}
@@ -74,37 +74,39 @@ def _cluster(job: Job) -> dict[str, Any]:
 
 
 def find_resumable(results: Path, line: CampaignLine, jobs: Sequence[Job]) -> Resumed | None:
-    """The newest campaign in `results` with the same first `line` in which some of `jobs`, or the end, is missing.
+    """Open the newest unfinished campaign in `results` of the same command; None if there is none.
 
-    A campaign with a wrong result, or a gate that was not met, is finished.
+    Its first record equals `line`, and it lacks some of `jobs` or its end. A campaign with a wrong result, or a gate
+    that was not met, is finished.
     """
 
     def unfinished(campaign: Campaign) -> bool:
-        return bool(_left(campaign, jobs) or campaign.end is None) and _may_continue(campaign)
+        return bool(_jobs_left(campaign, jobs) or campaign.end is None) and _may_continue(campaign)
 
     reopened = reopen_newest(results, line, unfinished)
-    return None if reopened is None else _resumed(*reopened, jobs)
+    return None if reopened is None else _prepare_resumed(*reopened, jobs)
 
 
 def reopen_to_extend(result: Path, line: CampaignLine, jobs: Sequence[Job]) -> Resumed:
-    """Open the campaign `result` to make those of `jobs` that it does not have.
+    """Open the campaign in the folder `result` to make those of `jobs` that it does not have.
 
-    Their first lines differ at most as in `reopen_newest`, and in the number of launches. Blocks depend only on the
-    seed and their number, so those that are added are the ones that would have come next.
+    Its first record may differ from `line` as in `reopen_newest`, and in the number of launches. A block's order
+    depends only on the seed and the block's number, so the added blocks are those that would have come next.
 
-    Raises UsageError if anything else differs, the campaign has as many launches, or cannot be written; nothing was
-    changed.
+    Raises UsageError, before anything is changed, if anything else differs, or the campaign has this many launches
+    already or cannot be written.
     """
     campaign = read_campaign(result)
     folder, wanted = campaign.folder, line.plans[0]["launches"]
     cannot = f"cannot extend {folder}: "
-    if differing := list(_paths(_compared(campaign.head, launches=False), _compared(line, launches=False))):
+    recorded, new = (_compared_fields(head, launches=False) for head in (campaign.head, line))
+    if differing := list(_differing_paths(recorded, new)):
         more = f" and {len(differing) - _NAMED} more" if len(differing) > _NAMED else ""
         raise UsageError(f"{cannot}{', '.join(differing[:_NAMED])}{more} differ; omit --extend to begin a new campaign")
-    if _over(campaign) or not _may_continue(campaign):
+    if _ended_for_good(campaign) or not _may_continue(campaign):
         raise UsageError(f"{cannot}it ended with a wrong result, or a gate that was not met")
     planned = campaign.runs[0].planned_launches
-    if wanted < planned or not _left(campaign, jobs):
+    if wanted < planned or not _jobs_left(campaign, jobs):
         raise UsageError(f"{folder} has {planned} launches already; name more with --launches")
     try:
         writer = CampaignWriter.resume(folder)
@@ -115,20 +117,20 @@ def reopen_to_extend(result: Path, line: CampaignLine, jobs: Sequence[Job]) -> R
         if wanted > planned:
             writer.write(ExtensionLine(launches=wanted, argv=line.argv, options=line.options))
             os.utime(folder)  # for indexes of campaigns that have ended
-        return _resumed(writer, read_campaign(folder), jobs)
+        return _prepare_resumed(writer, read_campaign(folder), jobs)
     except BaseException:
         writer.close()
         raise
 
 
-def _left(campaign: Campaign, jobs: Sequence[Job]) -> list[Job]:
-    """Those of `jobs` that a campaign has not made."""
+def _jobs_left(campaign: Campaign, jobs: Sequence[Job]) -> list[Job]:
+    """Those of `jobs` that the campaign has not launched, or only in launches that were interrupted."""
     launched = {(launch.key, launch.block) for launch in campaign.launches if not launch.interrupted}
     return [job for job in jobs if ((job.config, job.plan), job.block) not in launched]
 
 
-def _resumed(writer: CampaignWriter, campaign: Campaign, jobs: Sequence[Job]) -> Resumed:
-    missing = _left(campaign, jobs)
+def _prepare_resumed(writer: CampaignWriter, campaign: Campaign, jobs: Sequence[Job]) -> Resumed:
+    missing = _jobs_left(campaign, jobs)
     begun = {launch.block for launch in campaign.launches if not launch.interrupted}
     if missing and len(campaign.head.runs) > 1 and missing[0].block in begun:
         # What changed on the machine in between affects the comparisons of the block.
@@ -142,22 +144,23 @@ def _resumed(writer: CampaignWriter, campaign: Campaign, jobs: Sequence[Job]) ->
         writer=writer,
         left=missing,
         next_launch=max((launch.index for launch in campaign.launches), default=-1) + 1,
-        status=max((_status(launch) for launch in campaign.launches if not launch.interrupted), default=0),
+        status=max((_exit_status(launch) for launch in campaign.launches if not launch.interrupted), default=0),
     )
 
 
 def reopen_newest(
     results: Path, line: CampaignLine, unfinished: Callable[[Campaign], bool]
 ) -> tuple[CampaignWriter, Campaign] | None:
-    """The newest campaign in `results` that is the same and `unfinished`, opened for writing; None if there is none.
+    """Open the newest campaign in `results` of the same command that is `unfinished`; None if there is none.
 
-    Two campaigns are the same if their first lines differ only in name, time, arguments and paths of configs. Campaigns
-    that another process is writing are skipped, and so are those that ended with a wrong result or a gate not met.
+    Two campaigns are of the same command if their first records differ only in name, time, arguments and paths of
+    configs. Campaigns that another process is writing, and those that ended with a wrong result or a gate not met, are
+    skipped.
     """
-    for folder, _ in ResultsFolder(results).newest(lambda head: not differences(head, line)):
+    for folder, _ in ResultsFolder(results).newest(lambda head: not differing_fields(head, line)):
         try:
             campaign = read_campaign(folder)
-            if differences(campaign.head, line) or _over(campaign) or not unfinished(campaign):
+            if differing_fields(campaign.head, line) or _ended_for_good(campaign) or not unfinished(campaign):
                 continue  # it may have been extended since its first line
             writer = CampaignWriter.resume(folder)
         except MergeBenchError as error:
@@ -165,7 +168,7 @@ def reopen_newest(
             continue
         try:
             campaign = read_campaign(folder)  # its writer may have finished it since
-            if not _over(campaign) and unfinished(campaign):
+            if not _ended_for_good(campaign) and unfinished(campaign):
                 end_killed_launches(writer, campaign)
                 return writer, read_campaign(folder)
         except BaseException:
@@ -175,14 +178,14 @@ def reopen_newest(
     return None
 
 
-def differences(head: CampaignLine, wanted: CampaignLine) -> list[str]:
-    """In which fields two first lines differ that decide what is measured."""
-    recorded, other = map(_compared, (head, wanted))
+def differing_fields(head: CampaignLine, other_head: CampaignLine) -> list[str]:
+    """The fields in which the first records of two campaigns differ, of those that decide what is measured."""
+    recorded, other = map(_compared_fields, (head, other_head))
     return [name for name in recorded if recorded[name] != other[name]]
 
 
-def _compared(head: CampaignLine, *, launches: bool = True) -> dict[str, Any]:
-    """What decides what is measured, as plain data; `launches`: also how often."""
+def _compared_fields(head: CampaignLine, *, launches: bool = True) -> dict[str, Any]:
+    """The fields of a campaign's first record that decide what and, with `launches`, how often is measured."""
     line: dict[str, Any] = msgspec.json.decode(
         msgspec.json.encode(msgspec.structs.replace(head, campaign_id="", argv=[], options=None, time=0.0))
     )
@@ -194,14 +197,15 @@ def _compared(head: CampaignLine, *, launches: bool = True) -> dict[str, Any]:
     return line
 
 
-def _paths(recorded: Any, other: Any, at: str = "") -> Iterator[str]:
-    """Where two pieces of plain data differ: ``surroundings versions ucxx``."""
+def _differing_paths(recorded: Any, other: Any, at: str = "") -> Iterator[str]:
+    """The paths at which two pieces of plain data differ, such as ``versions ucxx``, with short values."""
     if isinstance(recorded, dict) and isinstance(other, dict):
         for name in sorted({*recorded, *other}):
-            yield from _paths(recorded.get(name), other.get(name), f"{at} {name}".removeprefix(" surroundings").strip())
+            path = f"{at} {name}".removeprefix(" surroundings").strip()
+            yield from _differing_paths(recorded.get(name), other.get(name), path)
     elif isinstance(recorded, list) and isinstance(other, list) and len(recorded) == len(other):
         for index, (first, second) in enumerate(zip(recorded, other, strict=True)):
-            yield from _paths(first, second, f"{at} {index}")
+            yield from _differing_paths(first, second, f"{at} {index}")
     elif recorded != other:
         short = all(
             isinstance(each, (str, int, float, type(None))) and len(str(each)) < _SHORT for each in (recorded, other)
@@ -209,15 +213,15 @@ def _paths(recorded: Any, other: Any, at: str = "") -> Iterator[str]:
         yield f"{at} ({recorded} and {other})" if short else at
 
 
-def _over(campaign: Campaign) -> bool:
+def _ended_for_good(campaign: Campaign) -> bool:
     return campaign.end is not None and campaign.end.status not in CONTINUE_AFTER
 
 
 def _may_continue(campaign: Campaign) -> bool:
-    return all(_status(launch) in CONTINUE_AFTER for launch in campaign.launches)
+    return all(_exit_status(launch) in CONTINUE_AFTER for launch in campaign.launches)
 
 
-def _status(launch: Launch) -> int:
+def _exit_status(launch: Launch) -> int:
     """The exit status of a launch; taken from its failures if its end line is missing."""
     if launch.end is not None:
         return launch.end.status
@@ -226,7 +230,7 @@ def _status(launch: Launch) -> int:
 
 
 def end_killed_launches(writer: CampaignWriter, campaign: Campaign) -> None:
-    """Write the missing ends of launches whose driver was killed."""
+    """Write the missing end records of launches during which the driver process was killed."""
     for launch in campaign.launches:
         if launch.end is not None:
             continue
@@ -238,5 +242,5 @@ def end_killed_launches(writer: CampaignWriter, campaign: Campaign) -> None:
                     launch=launch.index, config=config, plan=plan, block=launch.block, code=INTERRUPTED, message=why
                 )
             )
-        status = _status(launch) or RunFailed.exit_status
+        status = _exit_status(launch) or RunFailed.exit_status
         writer.write(LaunchEndLine(launch=launch.index, status=status, seconds=None))

@@ -1,4 +1,4 @@
-"""A whole `run`: campaign folder, launches, failures, signals, exit status; what a dry run prints of it."""
+"""Runs the command `run` from its planned sweep, or describes what it would start."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from merge_bench.analysis.compare.judging import least_blocks
 from merge_bench.campaign.calling_program import UNTOUCHED, Caller
 from merge_bench.campaign.campaign import make_campaign
-from merge_bench.campaign.expected_time import ExpectedTime, merge_seconds
+from merge_bench.campaign.expected_time import ExpectedTime, launch_seconds_by_rule
 from merge_bench.campaign.launch import make_launch
 from merge_bench.campaign.planned_launches import Job, Sweep
 from merge_bench.campaign.progress import Labelled, Progress
@@ -26,21 +26,22 @@ from merge_bench.units import format_count, plural
 
 
 def dry_run(sweep: Sweep) -> str:
-    """The exact commands that a launch would start, one a line, under the host's name; of several runs each, then
-    how long they take and the order of their launches.
+    """The text of --dry-run: the commands that each run's launch would start, one a line, under the host's name.
+
+    For several launches, also how long they will take and their order.
     """
-    lines, jobs, named = [], sweep.jobs(), sweep.named()
+    lines, jobs, run_labels = [], sweep.jobs(), sweep.run_labels()
     for (config, index), prepared in sweep.prepared.items():
         plan = prepared.plan
         if len(jobs) > 1:
-            size = f"{_size(plan)} per chunk" if plan.rows_per_chunk is not None else _size(plan)
-            names = f"{config}/{index}" + (f" ({name})" if (name := named[config, index]) != config else "")
-            lines.append(f"## {names}: {_workers(plan)}{size}, {plan.launches} launches")
+            size = f"{_size_text(plan)} per chunk" if plan.rows_per_chunk is not None else _size_text(plan)
+            names = f"{config}/{index}" + (f" ({name})" if (name := run_labels[config, index]) != config else "")
+            lines.append(f"## {names}: {_workers_text(plan)}{size}, {plan.launches} launches")
         for command in make_launcher(prepared.settings).commands(plan, prepared.settings):
             lines.append(f"# {command.role} on {command.host}")
             lines.append(command.shown())
     if len(jobs) > 1:
-        lines.append(f"## {expected_time(sweep).sentence(jobs)}")
+        lines.append(f"## {expected_time(sweep).describe(jobs)}")
         lines += [f"## {short}"] if (short := too_few_blocks(sweep)) else []
         for block, members in itertools.groupby(jobs, lambda job: job.block):
             lines.append(f"## block {block}: " + " ".join(f"{job.config}/{job.plan}" for job in members))
@@ -53,9 +54,10 @@ def run(
 ) -> tuple[Path, int]:  # fmt: skip
     """Make every launch of the sweep; returns the campaign's folder and the exit status.
 
-    What is measured is on the disk as soon as it is measured. Whatever happens, every process that was started is gone
-    when this returns. An interrupted campaign of the same sweep is resumed, unless `fresh`; `extend`: a campaign to add
-    launches to. `wait_for_quiet`: as of `make_campaign`; `say_time`: print how long several launches take.
+    Every measurement is written to the disk at once. Every process that was started has ended when this returns. An
+    interrupted campaign of the same sweep is resumed, unless `fresh`; `extend`: the folder of a campaign to which
+    launches are added. `wait_for_quiet`: the most seconds to wait until other processes leave this host's cores alone;
+    `say_time`: print how long several launches take.
     """
 
     jobs = sweep.jobs()
@@ -67,7 +69,7 @@ def run(
     def launch(job: Job, writer: CampaignWriter, index: int) -> int:
         shown = progress
         if len(jobs) > 1:
-            shown = Labelled(progress, label(job, jobs), expected.total(jobs[jobs.index(job) + 1 :]))
+            shown = Labelled(progress, launch_label(job, jobs), expected.total_seconds(jobs[jobs.index(job) + 1 :]))
         return launch_merge(job, writer, shown, index)
 
     name = "-".join(config.name for config in sweep.configs)
@@ -78,12 +80,12 @@ def run(
 
 
 def expected_time(sweep: Sweep) -> ExpectedTime:
-    """How long the launches of a sweep take."""
-    return ExpectedTime(sweep.results, sweep.plans, merge_seconds)
+    """The estimator of how long the launches of a sweep take."""
+    return ExpectedTime(sweep.results, sweep.plans, launch_seconds_by_rule)
 
 
 def too_few_blocks(sweep: Sweep) -> str | None:
-    """How many blocks it takes to show a difference between the configs of a sweep, if it has fewer."""
+    """A sentence with the number of blocks that can show a difference, if the sweep has fewer; else None."""
     head = sweep.head()
     line = CampaignLine(
         campaign_id="", argv=[], version=__version__, configs=list(head.configs), seed=head.seed,
@@ -98,29 +100,29 @@ def too_few_blocks(sweep: Sweep) -> str | None:
     return f"{plural(blocks, 'block')} cannot show a difference between {what}; use --launches {least} or more"
 
 
-def label(job: Job, jobs: Sequence[Job]) -> str:
-    """How the display names a launch of several: ``1 of 12: default, 1,000,000 rows, 2 workers``.
+def launch_label(job: Job, jobs: Sequence[Job]) -> str:
+    """The label of a launch in the display: ``1 of 12: default, 1,000,000 rows, 2 workers``.
 
-    Only the records number launches by themselves, from 0, also those that failed and are made again.
+    The records number launches otherwise: from 0, and also those that failed and are made again.
     """
     plan = job.prepared.plan
-    return f"{jobs.index(job) + 1} of {len(jobs)}: {job.label}{_size(plan)}, {_workers(plan)}"
+    return f"{jobs.index(job) + 1} of {len(jobs)}: {job.label}{_size_text(plan)}, {_workers_text(plan)}"
 
 
-def _size(plan: Plan) -> str:
-    """``, 1,000,000 rows`` or ``, h2o q1``; empty for tables of files."""
+def _size_text(plan: Plan) -> str:
+    """The size of the merge for a label: ``, 1,000,000 rows`` or ``, h2o q1``; empty for tables of files."""
     if plan.rows_per_chunk is not None:
         return f", {format_count(plan.rows_per_chunk)} rows"
     work = plan.workload
     return f", {work.benchmark} {work.question}" if isinstance(work, TableSpec) and work.benchmark else ""
 
 
-def _workers(plan: Plan) -> str:
+def _workers_text(plan: Plan) -> str:
     return plural(plan.workers, "worker")
 
 
 def launch_merge(job: Job, writer: CampaignWriter, progress: Progress, launch: int) -> int:
-    """Make one launch and merge in it, with all that belongs to it; gives the exit status."""
+    """Make one launch with its merges and other measurements; returns the exit status."""
     from merge_bench.campaign.measure_launch import measure
 
     return make_launch(job, writer, progress, launch, measure)

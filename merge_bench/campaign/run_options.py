@@ -1,4 +1,4 @@
-"""The options of each run of a sweep; what never works together is refused, whatever the machine."""
+"""Makes the options of each run of a sweep, and refuses options that work together on no machine."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from merge_bench.merge.workload.synthetic import KEY
 
 AUTO = "auto"
 SWEPT = ("chunk", "workers", "question", "engine", "exchange", "shuffle")
-"""Options of which several values make a sweep; what is merged first, so that runs of one problem stand together."""
+"""The options of which several values make a sweep, those of the tables first: runs of the same tables are in a row."""
 
 
 def runs_of(options: RunOptions, environ: Mapping[str, str]) -> list[RunOptions]:
-    """The options of each run: one for each combination of several values, and for each question of a benchmark.
+    """The options of each run; one run for each combination of swept values and each question of a benchmark.
 
     Raises
     ------
     UsageError
-        If the options of a run cannot work together on any machine, or one of them has no effect.
+        If the options of a run work together on no machine, or one of them has no effect.
     """
     if options.rows is not None and options.workload != "h2o":
         raise UsageError("--rows needs --workload h2o; the size of synthetic tables is set with --chunk")
@@ -60,12 +60,12 @@ def runs_of(options: RunOptions, environ: Mapping[str, str]) -> list[RunOptions]
             run = replace(run, how=how)
         runs.append(run)
     for run in runs:
-        _refuse(run, environ)
+        _refuse_impossible(run, environ)
     return runs
 
 
-def _refuse(options: RunOptions, environ: Mapping[str, str]) -> None:
-    """Raise `UsageError` for options of one run that never work together."""
+def _refuse_impossible(options: RunOptions, environ: Mapping[str, str]) -> None:
+    """Raise `UsageError` if the options of one run work together on no machine."""
     launcher = choose_kind(options, environ)
     if not launcher.owns_processes and options.interface and not options.source("interface").startswith("environment"):
         raise UsageError(
@@ -75,10 +75,10 @@ def _refuse(options: RunOptions, environ: Mapping[str, str]) -> None:
     if launcher.owns_processes and not launcher.starts_here:
         protocol_of(options, others_connect=True)
     if options.workload == "synthetic":
-        _refuse_keys(options)
+        _refuse_synthetic_keys(options)
     if options.engine != AUTO:
         engine_of(options, gpus=False)
-    _refuse_for_exchange(options)
+    _refuse_for_data_plane(options)
     how = How(options.how)
     if options.runtime_filter == "on" and how.keeps_left and how.keeps_right:
         raise UsageError(
@@ -87,7 +87,7 @@ def _refuse(options: RunOptions, environ: Mapping[str, str]) -> None:
         )
     if options.distribution == distribution.BROADCAST:
         distribution.check(how)
-        if without := needing_a_shuffle(options):
+        if without := option_needing_shuffle(options):
             raise UsageError(f"{without} cannot be used with --distribution broadcast; omit it, or use a shuffle")
     for word, hint in allowed_transports.unknown_words(",".join(options.require_transport)).items():
         raise UsageError(f"--require-transport {word}: no release of UCX has such a transport{hint}")
@@ -97,19 +97,19 @@ def _refuse(options: RunOptions, environ: Mapping[str, str]) -> None:
         raise UsageError("--write-result writes a table that was verified; omit --verify off")
 
 
-def _refuse_keys(options: RunOptions) -> None:
+def _refuse_synthetic_keys(options: RunOptions) -> None:
     if options.columns:
         raise UsageError("--columns cannot be used with synthetic tables; --payload-columns sets how many they have")
     keys = options.on or options.left_on
     if keys and tuple(keys) != (KEY,):
-        given = ("--on", "--on") if options.on else ("--left-on", "--left-on and --right-on")
+        names = ("--on", "--on") if options.on else ("--left-on", "--left-on and --right-on")
         raise UsageError(
-            f"{given[0]} {','.join(keys)} cannot be used with synthetic tables, whose key column is always {KEY!r};"
-            f" omit {given[1]}"
+            f"{names[0]} {','.join(keys)} cannot be used with synthetic tables, whose key column is always {KEY!r};"
+            f" omit {names[1]}"
         )
 
 
-def _refuse_for_exchange(options: RunOptions) -> None:
+def _refuse_for_data_plane(options: RunOptions) -> None:
     plane = data_plane(options.exchange)
     if not plane.supports_join(options.how):
         others = able(lambda other: other.supports_join(options.how))
@@ -133,13 +133,13 @@ def _refuse_for_exchange(options: RunOptions) -> None:
 
 
 def refuse_more_launches(launcher: str, launches: int) -> None:
-    """Raise `UsageError` if a running cluster would have to be launched again."""
+    """Raise `UsageError` if more than one launch is wanted of a cluster that is already running."""
     if launches > 1 and not launchers()[launcher].owns_processes:
         raise UsageError("with a running cluster, use one config and one size, and omit --launches")
 
 
 def refuse_no_pairs(options: RunOptions, workers: int) -> None:
-    """Raise `UsageError` if transports of pairs are required, and there is no pair."""
+    """Raise `UsageError` if transports between workers are required, but there is only one worker."""
     if options.require_transport and workers < 2:
         raise UsageError(
             "--require-transport needs at least two workers, because it checks pairs of workers; use --workers 2 or"
@@ -148,15 +148,15 @@ def refuse_no_pairs(options: RunOptions, workers: int) -> None:
 
 
 def protocol_of(options: RunOptions, *, others_connect: bool) -> str:
-    """The protocol of Dask's messages: encrypted, unless another one or --insecure is given.
+    """The protocol of Dask's messages: tls, unless another one or --insecure is given.
 
-    `others_connect`: other machines can reach the ports. On loopback a data plane that sends the rows in these messages
-    is the exception of `auto`: it would measure the encryption.
+    `others_connect`: whether other machines can reach the ports. If not, `auto` means tcp for a data plane that sends
+    the rows in Dask's messages, which would measure the encryption.
 
     Raises
     ------
     UsageError
-        If others could connect to ports that ask for no certificate.
+        If other machines could connect to ports that ask for no certificate.
     """
     if options.protocol == AUTO and dask_settings.requires_encryption():
         return "tls"
@@ -172,12 +172,12 @@ def protocol_of(options: RunOptions, *, others_connect: bool) -> str:
 
 
 def engine_of(options: RunOptions, *, gpus: bool) -> Description:
-    """The engine, which ``auto`` chooses by whether there are GPUs.
+    """The engine that the options name; ``auto`` chooses one by whether there are GPUs.
 
     Raises
     ------
     UsageError
-        If it cannot do what other options ask for.
+        If the engine does not support another option.
     """
     dask = not data_plane(options.exchange).by_workers
     engine = engines.automatic(gpus=gpus, dask=dask) if options.engine == AUTO else engines.describe(options.engine)
@@ -193,11 +193,11 @@ def engine_of(options: RunOptions, *, gpus: bool) -> Description:
     return engine
 
 
-def needing_a_shuffle(options: RunOptions) -> str | None:
-    """The option that is given and needs a shuffle.
+def option_needing_shuffle(options: RunOptions) -> str | None:
+    """The option among those given that needs the distribution `shuffle`, as on the command line; None if none does.
 
     A broadcast has hardly anything to overlap: no row can be joined before all of the small table has arrived. A
     runtime filter saves the partition and exchange of rows, and a broadcast has neither for the large table.
     """
-    given = {"--pipeline on": options.pipeline, "--runtime-filter on": options.runtime_filter}
-    return next((option for option, value in given.items() if value == "on"), None)
+    values = {"--pipeline on": options.pipeline, "--runtime-filter on": options.runtime_filter}
+    return next((option for option, value in values.items() if value == "on"), None)

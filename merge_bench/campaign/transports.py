@@ -1,4 +1,4 @@
-"""The `transports` command: a cluster launched as `run` would launch it, connected, asked, and taken down; no merge."""
+"""The `transports` command: starts and connects a cluster as `run` does, asks its workers for transports, stops it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from merge_bench.analysis.documents.setup import Pair, TransportsDocument
 from merge_bench.campaign.calling_program import Caller
-from merge_bench.campaign.cluster_session import Session, cautions
+from merge_bench.campaign.cluster_session import Session, host_cautions
 from merge_bench.campaign.launch import stop_on_exit
 from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import Job
@@ -20,36 +20,36 @@ from merge_bench.records.writer import CampaignWriter
 DEVICE_MESSAGE_BYTES = 1 << 20
 
 
-def survey(prepared: PlannedRun, name: str, progress: Progress, caller: Caller) -> TransportsDocument:
-    """Launch, connect, ask, take down; `name`: of the config.
+def survey_transports(planned: PlannedRun, name: str, progress: Progress, caller: Caller) -> TransportsDocument:
+    """Start and connect a cluster, ask its workers for their transports, and stop it; `name`: of the config.
 
     Raises
     ------
     UsageError
         If there would be only one worker.
     LaunchFailed
-        If the cluster does not come up or does not connect.
+        If the cluster does not start or its workers do not connect.
     """
-    if prepared.plan.workers < 2:
+    if planned.plan.workers < 2:
         raise UsageError("`transports` checks pairs of workers; use --workers 2 or more")
     with (
         tempfile.TemporaryDirectory(prefix="merge-bench-transports-") as scratch,
         CampaignWriter.create(Path(scratch), name) as writer,
         caller.surround(writer.logs / "driver.log"),
     ):
-        session = Session(Job(prepared, name), writer, progress)
+        session = Session(Job(planned, name), writer, progress)
         with stop_on_exit(session, writer):
             session.start()
-            return _ask(session)
+            return _ask_workers(session)
 
 
-def _ask(session: Session) -> TransportsDocument:
+def _ask_workers(session: Session) -> TransportsDocument:
     plan, workers = session.plan, session.workers
     session.progress.phase("connecting")
     session.connect(workers.on_all(worker.open_bare, plan, ranked=True, after=(session.topic,)))
     if plan.device_memory:
         workers.on_all(worker.swap_device_memory, DEVICE_MESSAGE_BYTES)
-    warnings = [*cautions(session.launcher, plan, session.settings), *compare_environment(session)]
+    warnings = [*host_cautions(session.launcher, plan, session.settings), *compare_environment(session)]
     record_lanes(session)
     answers = workers.on_all(worker.available_transports)
     workers.on_all(worker.close)

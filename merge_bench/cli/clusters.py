@@ -123,12 +123,12 @@ def check(config: str, as_json: bool, ucx: str | None, trust_config: bool, other
     from merge_bench.campaign.load import check_for_run
     from merge_bench.config.reader import read_config
     from merge_bench.config.shipped import find_config
-    from merge_bench.config.ucx_choice import Choice, choose_ucx, restored
+    from merge_bench.config.ucx_choice import Choice, choose_ucx, ucx_choice_undone
     from merge_bench.report.check import show_check
 
     found = read_config(find_config(config), os.environ)
     choice = Choice(ucx) if ucx in ("wheel", "system") else choose_ucx(ucx, os.environ)
-    with restored():
+    with ucx_choice_undone():
         choice.apply(os.environ)
         result = check_for_run(found, choice.origin, trusted=trust_config, other_hosts=other_hosts)
     show_check(result, json_output=as_json)
@@ -193,9 +193,9 @@ def transports(show_available: bool, options: RunOptions) -> None:
 
     The command launches the same cluster as `run`, but does not merge.
     """
-    from merge_bench.campaign.load import load
+    from merge_bench.campaign.load import plan_runs
     from merge_bench.campaign.machine_checks import check_installed
-    from merge_bench.campaign.transports import survey
+    from merge_bench.campaign.transports import survey_transports
     from merge_bench.cli.campaigns import this_command
     from merge_bench.report.transports import print_survey
     from merge_bench.view.document import print_document
@@ -203,14 +203,14 @@ def transports(show_available: bool, options: RunOptions) -> None:
     from merge_bench.view.progress import progress_for
 
     fixed = functools.partial(without_merge, kept=CLUSTER_OPTIONS)
-    (prepared,) = load(options.config, options, fixed, several=False)
+    (prepared,) = plan_runs(options.config, options, fixed, several=False)
     if prepared.launcher.starts_here:
         check_installed(prepared.plan)
     say_warnings(prepared.warnings)
     name = prepared.config.name if prepared.config is not None else "default"
     try:
         with contextlib.closing(progress_for(sys.stderr, quiet=options.json)) as progress:
-            found = survey(prepared, name, progress, this_command())
+            found = survey_transports(prepared, name, progress, this_command())
     except LaunchFailed as failure:
         say_log(failure.log_tail)
         raise

@@ -62,7 +62,7 @@ def add_options(name: str, kind: type[Options], table: Sequence[Option] | None =
         @functools.wraps(command)
         def gathered(*arguments: Any, **values: Any) -> Any:
             given = {option.key: values.pop(option.key) for option in options}
-            return command(*arguments, **values, **{name: kind.from_given(given)})
+            return command(*arguments, **values, **{name: kind.from_command_line(given)})
 
         return gathered
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, TypeVar
 
 from merge_bench.cluster import signals
 from merge_bench.cluster.base import Access, ClusterSettings, Launcher
-from merge_bench.config.files import no_link, read_regular
+from merge_bench.config.files import open_without_links, read_regular
 from merge_bench.errors import LaunchFailed, UsageError, say
 
 if TYPE_CHECKING:
@@ -274,7 +274,7 @@ def redirect_libraries(log: Path) -> Iterator[None]:
     named = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "distributed"]
     loggers = [logging.getLogger(name) for name in ("distributed", "tornado", "asyncio", *named)]
     before = [(logger.propagate, list(logger.handlers)) for logger in loggers]
-    file = open(log, "a", opener=no_link, encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
+    file = open(log, "a", opener=open_without_links, encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
     sys.stdout.flush()
     standard_output = os.dup(1)
     try:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from merge_bench.config.files import TOKENS, no_link, open_regular
+from merge_bench.config.files import TOKENS, open_regular, open_without_links
 from merge_bench.errors import UsageError
 
 TIDY_SECONDS = 2.0
@@ -62,7 +62,7 @@ class Child:
     ) -> None:
         with contextlib.ExitStack() as opened:
             written: int | IO[bytes] = (
-                log if isinstance(log, int) else opened.enter_context(open(log, "ab", opener=no_link))
+                log if isinstance(log, int) else opened.enter_context(open(log, "ab", opener=open_without_links))
             )
             self._process = subprocess.Popen(
                 argv,

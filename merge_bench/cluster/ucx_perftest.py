@@ -17,7 +17,7 @@ from pathlib import Path
 
 from merge_bench.cluster import ucx_log
 from merge_bench.config.old_names import UCXX_OVERRIDES
-from merge_bench.config.ucx_info import locate
+from merge_bench.config.ucx_info import find_ucx_info
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.units import MIB, parse_bytes
 
@@ -83,7 +83,7 @@ def find(environ: Mapping[str, str] = os.environ) -> tuple[Path, Path | None, st
 
     Raises UsageError if that UCX comes without the program.
     """
-    info = locate(environ.get("MERGE_BENCH_UCX", "auto"), environ)
+    info = find_ucx_info(environ.get("MERGE_BENCH_UCX", "auto"), environ)
     program: str | Path | None = info.program.with_name("ucx_perftest")
     if not Path(str(program)).is_file():
         program = shutil.which("ucx_perftest", path=environ.get("PATH")) if info.origin == "system" else None

@@ -1,4 +1,4 @@
-"""The transports that a ``UCX_TLS`` list allows.
+"""Finds the transports that a ``UCX_TLS`` list allows.
 
 Names and aliases are those of UCX 1.12 to 1.21 (``ucp_tl_aliases`` in src/ucp/core/ucp_context.c, and the FAQ,
 https://openucx.readthedocs.io/en/master/faq.html).
@@ -15,9 +15,9 @@ from merge_bench.config.parsers import did_you_mean
 REQUESTED = ("UCX_TLS", "UCX_NET_DEVICES", "UCX_MAX_RNDV_RAILS", "UCX_RNDV_SCHEME", "UCX_RNDV_THRESH")
 
 UCX_PORTS = "27000-27999"
-"""The ports of UCX's tcp between hosts: below those that Linux gives to programs that ask for any (32768 and up)."""
+"""The ports of UCX's tcp between hosts, below those (32768 and up) that Linux chooses for programs."""
 YES = frozenset({"y", "yes", "1", "on", "true"})
-"""What UCX takes for yes."""
+"""The words that UCX reads as yes."""
 
 SHARED_MEMORY = frozenset({"posix", "sysv", "xpmem", "knem", "cma"})
 CUDA = frozenset({"cuda_copy", "cuda_ipc", "gdr_copy"})
@@ -59,30 +59,30 @@ ALIASES: dict[str, frozenset[str]] = {
 
 
 def reaches_peers(transports: Iterable[str]) -> bool:
-    """Whether these have shared memory that connects two processes by itself; cma, for example, only adds copies."""
+    """Whether one of `transports` is shared memory that connects two processes by itself (cma, for one, does not)."""
     return not {"posix", "sysv", "xpmem"}.isdisjoint(transports)
 
 
 def handles_errors(settings: Mapping[str, str]) -> bool:
-    """Whether UCX uses shared memory for endpoints with error handling, too."""
+    """Whether `settings` let UCX use shared memory also for endpoints with error handling."""
     names = (f"UCX_{kind}_ERROR_HANDLING" for kind in ("POSIX", "SYSV", "MM"))
     return any(settings.get(name, "n").lower() in YES for name in names)
 
 
-def requested(settings: Mapping[str, str]) -> dict[str, str]:
-    """Those of some settings that are in `REQUESTED`."""
+def transport_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """Those of `settings` that decide which transports UCX uses and how, as listed in `REQUESTED`."""
     return {name: settings[name] for name in REQUESTED if name in settings}
 
 
-def words(value: str) -> tuple[bool, tuple[str, ...]]:
-    """Whether the list excludes names (``^``), and its words; like UCX, this takes blanks for parts of the words."""
+def split_list(value: str) -> tuple[bool, tuple[str, ...]]:
+    """Whether a list excludes its names (``^``), and the names; blanks are parts of names, as in UCX."""
     return value.startswith("^"), tuple(word for word in value.removeprefix("^").split(",") if word)
 
 
 def list_problem(name: str, value: str) -> str | None:
-    """What is wrong with the form of a list of names, with the right spelling; None if nothing is."""
+    """What is wrong with the form of the list in setting `name`, and the right form, as a sentence; None if nothing."""
     text = value.strip()
-    negated, listed = words("".join("," if char.isspace() else char for char in text))
+    negated, listed = split_list("".join("," if char.isspace() else char for char in text))
     if not listed:
         return f"the list is empty, so UCX finds nothing; leave {name} out, or list names separated by commas"
     if "all" in listed and (negated or len(listed) > 1):
@@ -93,14 +93,14 @@ def list_problem(name: str, value: str) -> str | None:
     return None
 
 
-def _bare(word: str) -> str:
+def _bare_name(word: str) -> str:
     return word.removeprefix("\\").removesuffix(":aux")
 
 
-def _of_word(word: str) -> frozenset[str]:
+def _transports_of_word(word: str) -> frozenset[str]:
     if word.endswith(":aux"):  # for setting up connections only
         return frozenset()
-    bare = _bare(word)
+    bare = _bare_name(word)
     if word.startswith("\\"):
         return frozenset({bare})
     return ALIASES.get(bare, frozenset({bare}))
@@ -108,26 +108,34 @@ def _of_word(word: str) -> frozenset[str]:
 
 def allowed(value: str) -> frozenset[str]:
     """The transports that ``UCX_TLS=value`` allows, whether this machine has them or not."""
-    negated, listed = words(value)
+    negated, listed = split_list(value)
     return frozenset(TRANSPORTS) - resolve_aliases(listed) if negated else resolve_aliases(listed)
 
 
 def resolve_aliases(names: Iterable[str]) -> frozenset[str]:
-    """The transports that `names` mean, with aliases such as ``rc`` resolved."""
-    return frozenset(transport for name in names for transport in _of_word(name))
+    """The transports that `names` stand for, which can be transports or aliases such as ``rc``."""
+    return frozenset(transport for name in names for transport in _transports_of_word(name))
 
 
 def unknown_words(value: str) -> dict[str, str]:
-    """Words of a list that are no transport or alias in any release, each with a hint at the nearest ones."""
+    """The names in a ``UCX_TLS`` list that no UCX release has, each with a hint at the nearest known names."""
     names = sorted({*TRANSPORTS, *ALIASES})
-    return {word: did_you_mean(_bare(word).lower(), names) for word in words(value)[1] if _bare(word) not in names}
+    return {
+        word: did_you_mean(_bare_name(word).lower(), names)
+        for word in split_list(value)[1]
+        if _bare_name(word) not in names
+    }
 
 
 def unavailable_words(value: str, available: Iterable[str]) -> tuple[str, ...]:
-    """Words of a list whose transports are all missing from `available`."""
-    negated, listed = words(value)
+    """The names in a ``UCX_TLS`` list all of whose transports are missing from `available`."""
+    negated, listed = split_list(value)
     if negated:
         return ()
     names = {*TRANSPORTS, *ALIASES}
     missing = names - frozenset(available)
-    return tuple(word for word in listed if _bare(word) in names and (named := _of_word(word)) and named <= missing)
+    return tuple(
+        word
+        for word in listed
+        if _bare_name(word) in names and (named := _transports_of_word(word)) and named <= missing
+    )

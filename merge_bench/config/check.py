@@ -1,4 +1,4 @@
-"""Checks a config: the state of each setting, conflicts, and the source of each effective value."""
+"""Checks a config: finds the state of each setting, conflicts, and the source of each effective value."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from merge_bench.config import allowed_transports
-from merge_bench.config.conflicts import Conflict, Situation, find_conflicts, missing_devices, no_device
+from merge_bench.config.conflicts import Conflict, Situation, find_conflicts, missing_device_message, missing_devices
 from merge_bench.config.old_names import (
     NO_EFFECT,
     OLD_NAMES,
@@ -23,8 +23,8 @@ from merge_bench.config.option import Option
 from merge_bench.config.options import BY_VARIABLE, OPTIONS, RunOptions, option_problem
 from merge_bench.config.parsers import did_you_mean
 from merge_bench.config.reader import ConfigFile, Variable
-from merge_bench.config.trust import CODE, HELPER, REMEDY, judge, process_environment
-from merge_bench.config.ucx_info import NAME_LISTS, invalid_values, locate, read_installed
+from merge_bench.config.trust import CODE, HELPER, REMEDY, judge_variable, process_environment
+from merge_bench.config.ucx_info import NAME_LISTS, find_ucx_info, invalid_values, read_installed
 from merge_bench.config.ucx_setting_names import Catalogue, build_catalogue
 from merge_bench.errors import UsageError
 
@@ -55,12 +55,12 @@ STATES = {
     "helper": "A name of your own that other lines refer to; no process gets it.",
     BRINGS_CODE: "**Error**, unless `--trust-config` is given. A name through which programs find or run code.",
 }
-"""Each state, and what it means."""
+"""What each state of a setting means."""
 
 
 @dataclass(frozen=True)
 class VariableState:
-    """One setting and its effect.
+    """The state of one setting, and its effect in words (`message`).
 
     `line`: in the config, from 1; None for other sources. `state`: one of `STATES`. `source`: ``config``,
     ``environment``, ``launcher``, ``UCXX`` or ``UCX default``.
@@ -84,13 +84,13 @@ def classify(
 ) -> list[VariableState]:
     """The state of each variable of `config`, in its order.
 
-    `translated`: the same config with present names; `trusted`: processes get all variables; `table`: the options that
-    ``MERGE_BENCH_…`` variables set.
+    `translated`: the config with old names replaced; `trusted`: whether processes get all its variables; `table`: the
+    options that ``MERGE_BENCH_…`` variables set.
     """
     states: list[VariableState] = []
     for variable in config.variables:
         used = variable.name in config.used
-        judged = judge(variable.name, variable.value, used=used)
+        judged = judge_variable(variable.name, variable.value, used=used)
         if variable.name in translated.shadowed:
             state, message = (
                 "no-effect",
@@ -101,23 +101,23 @@ def classify(
         elif variable.name.startswith(PREFIX):
             state, message = option_problem(variable, table) or ("known", f"--{BY_VARIABLE[variable.name].name}")
         elif judged.kind == HELPER and variable.name not in NO_EFFECT:
-            state, message = _helper(variable.name, catalogue, used=used, trusted=trusted)
+            state, message = _state_of_helper(variable.name, catalogue, used=used, trusted=trusted)
         else:
-            state, message = _variable(variable, catalogue)
+            state, message = _state_of_variable(variable, catalogue)
         states.append(VariableState(variable.name, variable.value, variable.line, state, message, "config"))
-    return _with_invalid_values(states, catalogue)
+    return _mark_invalid_values(states, catalogue)
 
 
-def classify_elsewhere(values: Iterable[tuple[str, str]], source: str, catalogue: Catalogue) -> list[VariableState]:
-    """The states of ``UCX…`` settings from other sources. Values from the environment are checked, too."""
+def classify_other_sources(values: Iterable[tuple[str, str]], source: str, catalogue: Catalogue) -> list[VariableState]:
+    """The states of ``UCX…`` settings from a `source` other than the config; the environment's values are checked."""
     states = [
-        VariableState(name, value, None, *_variable(Variable(name, value, 0), catalogue), source)
+        VariableState(name, value, None, *_state_of_variable(Variable(name, value, 0), catalogue), source)
         for name, value in values
     ]
-    return _with_invalid_values(states, catalogue) if source == "environment" else states
+    return _mark_invalid_values(states, catalogue) if source == "environment" else states
 
 
-def _variable(variable: Variable, catalogue: Catalogue) -> tuple[str, str]:
+def _state_of_variable(variable: Variable, catalogue: Catalogue) -> tuple[str, str]:
     translation = translate(variable)
     if translation is not None:
         meaning = f"read as {translation.name}"
@@ -130,9 +130,9 @@ def _variable(variable: Variable, catalogue: Catalogue) -> tuple[str, str]:
     if reason is not None:
         return "no-effect", reason
     if variable.name in UCXX_VARIABLES:
-        return _ucxx(variable)
+        return _state_of_ucxx_variable(variable)
     if variable.name.startswith("UCX_"):
-        meaning_of = catalogue.find(variable.name)
+        meaning_of = catalogue.find_meaning(variable.name)
         return meaning_of.kind, meaning_of.message
     if variable.name.startswith(("UCXPY_", "UCXX_")):
         hint = did_you_mean(variable.name, [*UCXX_VARIABLES, *OLD_NAMES])
@@ -140,7 +140,7 @@ def _variable(variable: Variable, catalogue: Catalogue) -> tuple[str, str]:
     return "known", "passed to the processes, not checked"
 
 
-def _ucxx(variable: Variable) -> tuple[str, str]:
+def _state_of_ucxx_variable(variable: Variable) -> tuple[str, str]:
     allowed = UCXX_VARIABLES[variable.name]
     if allowed is not None and variable.value not in allowed:
         return "invalid", f"expected one of {', '.join(allowed)}"
@@ -150,8 +150,8 @@ def _ucxx(variable: Variable) -> tuple[str, str]:
     return "known", where
 
 
-def _helper(name: str, catalogue: Catalogue, *, used: bool, trusted: bool) -> tuple[str, str]:
-    """A name that is no setting: used by later lines, misspelt, or without effect."""
+def _state_of_helper(name: str, catalogue: Catalogue, *, used: bool, trusted: bool) -> tuple[str, str]:
+    """The state and message of a name that is no setting: used by other lines, misspelt, or without effect."""
     if used or trusted:
         return (
             "helper",
@@ -165,13 +165,13 @@ def _helper(name: str, catalogue: Catalogue, *, used: bool, trusted: bool) -> tu
     return "no-effect", "no known library reads this variable; not passed to processes"
 
 
-def _with_invalid_values(states: list[VariableState], catalogue: Catalogue) -> list[VariableState]:
-    """Replace the state of settings whose value UCX refuses."""
+def _mark_invalid_values(states: list[VariableState], catalogue: Catalogue) -> list[VariableState]:
+    """The states, with ``invalid`` for each setting whose value UCX refuses."""
     checked = [
         each for each in states if each.name.startswith("UCX_") and each.state in ("known", "inherited", "alias")
     ]
     values = {each.name: each.value for each in checked}
-    syntaxes = {name: catalogue.find(name).syntax for name in values}
+    syntaxes = {name: catalogue.find_meaning(name).syntax for name in values}
     refused = invalid_values(catalogue.installed, values, syntaxes) if catalogue.installed else {}
     for word, hint in allowed_transports.unknown_words(values.get("UCX_TLS", "")).items():
         refused["UCX_TLS"] = f"no UCX release has a transport {word!r}{hint}"
@@ -192,8 +192,9 @@ class CheckResult:
 
     `ok`: the config has no unknown setting and brings no code, no setting from any source is invalid, and there are no
     `refusals`; `variables`: those of the config in its order, then effective settings from other sources; `conflicts`:
-    warnings; `warnings`: of the reader, and one if ucx_info cannot be run; `ucx`: ``1.21.0 (wheel)``, or None;
-    `trusted`: code is no error; `refusals`: why `run` refuses the options, a sentence each.
+    settings that conflict; `warnings`: the reader's, and one if ucx_info cannot be run; `ucx`: the installed UCX, such
+    as ``1.21.0 (wheel)``, or None; `trusted`: variables that bring code are no errors; `refusals`: a sentence for each
+    reason why `run` refuses the options.
     """
 
     config: ConfigFile
@@ -216,7 +217,7 @@ class CheckResult:
 
     @property
     def errors(self) -> tuple[str, ...]:
-        """Why `ok` is false: a sentence for each variable, with file and line, or the source; then `refusals`."""
+        """A sentence for each variable that is an error, with file and line or its source; then `refusals`."""
         variables = tuple(
             f"{self.config.where(each.line) if each.line else each.source}: {each.name}={each.value}: {each.message}"
             + (f"; {REMEDY}" if each.state == BRINGS_CODE else "")
@@ -226,8 +227,8 @@ class CheckResult:
         return variables + self.refusals
 
 
-def named_options(config: ConfigFile, environ: Mapping[str, str], table: Sequence[Option] = OPTIONS) -> RunOptions:
-    """The options that UCX's settings depend on, of config or else environment; wrong values count as not given.
+def options_for_ucx(config: ConfigFile, environ: Mapping[str, str], table: Sequence[Option] = OPTIONS) -> RunOptions:
+    """The options that UCX's settings depend on, from the config or else the environment; wrong values are ignored.
 
     Raises
     ------
@@ -257,10 +258,10 @@ def check_config(
 ) -> CheckResult:
     """Check each setting of `config`, and find the effective settings.
 
-    - `environ`: the environment of the launch; its ``UCX…`` settings apply unless the config sets them
+    - `environ`: the environment of the launch, whose ``UCX…`` settings apply unless the config sets them
     - `ucx`: the UCX that the workers will load: ``auto``, ``wheel`` or ``system``
     - `launcher`: settings of the launcher, which apply unless config or environment set them
-    - `options`: effective options, if known; else those of config and environment are used
+    - `options`: the resolved options, if known; else those of config and environment are used
     - `table`: the options that ``MERGE_BENCH_…`` variables set
     - `trusted`: whether the config may bring code
 
@@ -268,7 +269,7 @@ def check_config(
     """
     warnings = [*config.warnings]
     try:
-        installed = read_installed(locate(ucx, environ))
+        installed = read_installed(find_ucx_info(ucx, environ))
     except UsageError as error:
         installed = None
         warnings.append(f"{error}; only the names of settings are checked, not their values")
@@ -276,12 +277,12 @@ def check_config(
     translated = translate_config(config)
     states = classify(config, translated, catalogue, trusted=trusted, table=table)
     effective = process_environment(config, trusted=trusted)
-    for source, values in _elsewhere(environ, launcher or {}, catalogue):
+    for source, values in _other_sources(environ, launcher or {}, catalogue):
         added = {name: value for name, value in values.items() if name not in effective}
         effective |= added
-        states += classify_elsewhere(added.items(), source, catalogue)
+        states += classify_other_sources(added.items(), source, catalogue)
 
-    options = options or named_options(config, environ, table)
+    options = options or options_for_ucx(config, environ, table)
     situation = Situation(
         effective=effective,
         given=frozenset(each.name for each in states if each.source in ("config", "environment")),
@@ -292,7 +293,7 @@ def check_config(
     return CheckResult(
         config=config,
         ok=not any(_is_error(each, trusted=trusted) for each in states),
-        variables=tuple(map(_without_devices, states)),
+        variables=tuple(map(_mark_missing_devices, states)),
         conflicts=find_conflicts(situation),
         warnings=tuple(warnings),
         ucx=f"{installed.version} ({installed.info.origin})" if installed else None,
@@ -300,7 +301,7 @@ def check_config(
     )
 
 
-def _elsewhere(
+def _other_sources(
     environ: Mapping[str, str], launcher: Mapping[str, str], catalogue: Catalogue
 ) -> list[tuple[str, dict[str, str]]]:
     outside = {name: value for name, value in sorted(environ.items()) if name.startswith(("UCX_", "UCXPY_", "UCXX_"))}
@@ -315,9 +316,9 @@ def _is_error(state: VariableState, *, trusted: bool) -> bool:
     return state.state == "invalid" or (state.state == "unknown" and state.source == "config")
 
 
-def _without_devices(state: VariableState) -> VariableState:
-    """The state of ``UCX_NET_DEVICES`` that names only devices which this host has not."""
+def _mark_missing_devices(state: VariableState) -> VariableState:
+    """`state`, but ``no-effect`` if it is of ``UCX_NET_DEVICES`` and this host has none of the devices it names."""
     missing = missing_devices(state.value) if state.name == "UCX_NET_DEVICES" and state.state == "known" else []
     if not missing or len(missing) < len(list(filter(None, state.value.split(",")))):
         return state
-    return replace(state, state="no-effect", message=no_device(missing))
+    return replace(state, state="no-effect", message=missing_device_message(missing))

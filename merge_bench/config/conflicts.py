@@ -21,8 +21,8 @@ _NTHU = "Team NTHU-1, 2022 APAC HPC-AI competition, Dataframe Merging, 24 Octobe
 class Conflict:
     """A warning about several settings.
 
-    `code`: in kebab case; `settings`: their names; `message`: what happens, and why; `documented`: a reference, or
-    ``measured`` with the result.
+    `code`: an identifier in kebab case; `settings`: their names; `message`: what happens, and why; `documented`: a
+    reference, or ``measured`` with the result.
     """
 
     code: str
@@ -33,10 +33,11 @@ class Conflict:
 
 @dataclass(frozen=True)
 class Situation:
-    """The input of the rules.
+    """The settings and options in which rules look for conflicts.
 
     `effective`: the UCX and UCXX settings in effect, by name; `given`: the names that the config or the environment
-    sets; `error_handling`: of the data plane's endpoints (``none``, ``peer``); `protocol`: of Dask's messages.
+    sets; `error_handling`: the mode of the data plane's endpoints (``none``, ``peer``); `protocol`: that of Dask's
+    messages.
     """
 
     effective: Mapping[str, str]
@@ -45,7 +46,7 @@ class Situation:
     error_handling: str = "none"
     protocol: str = "auto"
 
-    def yes(self, name: str, default: str = "n") -> bool:
+    def is_on(self, name: str, default: str = "n") -> bool:
         return self.effective.get(name, default).lower() in allowed_transports.YES
 
     @property
@@ -61,7 +62,7 @@ def find_conflicts(situation: Situation) -> tuple[Conflict, ...]:
 
 
 def _unified_mode(now: Situation) -> Iterator[Conflict]:
-    if now.yes("UCX_UNIFIED_MODE") and now.effective.get("UCX_RNDV_SCHEME") == "am":
+    if now.is_on("UCX_UNIFIED_MODE") and now.effective.get("UCX_RNDV_SCHEME") == "am":
         yield Conflict(
             "unified-mode-with-am",
             ("UCX_UNIFIED_MODE", "UCX_RNDV_SCHEME"),
@@ -71,7 +72,7 @@ def _unified_mode(now: Situation) -> Iterator[Conflict]:
 
 
 def _am_scheme(now: Situation) -> Iterator[Conflict]:
-    if now.effective.get("UCX_RNDV_SCHEME") == "am" and now.yes("UCX_PROTO_ENABLE", default="y"):
+    if now.effective.get("UCX_RNDV_SCHEME") == "am" and now.is_on("UCX_PROTO_ENABLE", default="y"):
         yield Conflict(
             "am-scheme-with-protocol-v2",
             ("UCX_RNDV_SCHEME", "UCX_PROTO_ENABLE"),
@@ -107,7 +108,7 @@ def _no_shared_memory(now: Situation) -> Iterator[Conflict]:
 
 def _long_segments(now: Situation) -> Iterator[Conflict]:
     names = [f"UCX_{kind}SEG_SIZE" for kind in ("MM_", "POSIX_", "SYSV_", "XPMEM_")]
-    long = [name for name in names if _memory_units(now.effective.get(name, "")) > _LONGEST_SEGMENT]
+    long = [name for name in names if _size_bytes(now.effective.get(name, "")) > _LONGEST_SEGMENT]
     if long:
         yield Conflict(
             "segments-too-long",
@@ -118,7 +119,7 @@ def _long_segments(now: Situation) -> Iterator[Conflict]:
         )
 
 
-def _memory_units(text: str) -> int:
+def _size_bytes(text: str) -> int:
     """Bytes of a size in UCX's notation, with powers of 1024; 0 if the text is no size."""
     match = re.fullmatch(r"(\d+)([kmgt]?)b?", text.strip().lower())
     return int(match[1]) << 10 * " kmgt".index(match[2] or " ") if match else 0
@@ -159,7 +160,7 @@ def _cuda_without_copy(now: Situation) -> Iterator[Conflict]:
         )
 
 
-def _unavailable(now: Situation) -> Iterator[Conflict]:
+def _unavailable_transports(now: Situation) -> Iterator[Conflict]:
     installed = now.catalogue.installed
     if installed is None or not installed.transports:
         return
@@ -175,7 +176,7 @@ def _unavailable(now: Situation) -> Iterator[Conflict]:
         )
 
 
-def _lost_alias(now: Situation) -> Iterator[Conflict]:
+def _alias_overridden(now: Situation) -> Iterator[Conflict]:
     settings = now.catalogue.installed.settings if now.catalogue.installed else {}
     for name in sorted(now.given):
         target = settings[name].alias_of if name in settings else None
@@ -191,17 +192,17 @@ def _lost_alias(now: Situation) -> Iterator[Conflict]:
             )
 
 
-def _devices(now: Situation) -> Iterator[Conflict]:
+def _missing_or_excluded_devices(now: Situation) -> Iterator[Conflict]:
     value = now.effective.get("UCX_NET_DEVICES", "all")
     if value.startswith("^") or "UCX_NET_DEVICES" not in now.given:  # the launcher chooses devices that exist
         return
-    network, rdma = (_devices_of(kind) for kind in ("net", "infiniband"))
+    network, rdma = (_host_devices(kind) for kind in ("net", "infiniband"))
     named = [word for word in value.split(",") if word and word != "all"]
     if missing := missing_devices(value):
         yield Conflict(
             NO_DEVICE,
             ("UCX_NET_DEVICES",),
-            f"{no_device(missing)}. This host has {', '.join(sorted(network | rdma)) or 'none'}.",
+            f"{missing_device_message(missing)}. This host has {', '.join(sorted(network | rdma)) or 'none'}.",
             f"{_FAQ}, 'Which network devices does UCX use?'",
         )
     if rdma and named and not any(word.split(":")[0] in rdma for word in named):
@@ -214,23 +215,23 @@ def _devices(now: Situation) -> Iterator[Conflict]:
         )
 
 
-def _devices_of(kind: str) -> set[str]:
+def _host_devices(kind: str) -> set[str]:
     folder = SYSFS / kind
     return {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
 
 
 def missing_devices(value: str) -> list[str]:
-    """The devices that a value of ``UCX_NET_DEVICES`` names and this host has not."""
-    present = {"all", *_devices_of("net"), *_devices_of("infiniband")}
+    """The devices that a value of ``UCX_NET_DEVICES`` names but this host does not have."""
+    present = {"all", *_host_devices("net"), *_host_devices("infiniband")}
     named = [] if value.startswith("^") else filter(None, value.split(","))
     return [word for word in named if word.split(":")[0] not in present]
 
 
-def no_device(missing: Iterable[str]) -> str:
+def missing_device_message(missing: Iterable[str]) -> str:
     return f"no such device here: {', '.join(missing)}; not used"
 
 
-def _rails(now: Situation) -> Iterator[Conflict]:
+def _rails_without_adapter(now: Situation) -> Iterator[Conflict]:
     rails = now.effective.get("UCX_MAX_RNDV_RAILS", "1")
     several = "UCX_MAX_RNDV_RAILS" in now.given and rails.isdecimal() and int(rails) > 1
     if several and "UCX_NET_DEVICES" not in now.given and not any((SYSFS / "infiniband").glob("*")):
@@ -255,7 +256,7 @@ def _delayed_submission(now: Situation) -> Iterator[Conflict]:
         )
 
 
-def _too_old(now: Situation) -> Iterator[Conflict]:
+def _ucx_too_old(now: Situation) -> Iterator[Conflict]:
     installed = now.catalogue.installed
     if installed is not None and now.catalogue.minor < (1, 19):
         yield Conflict(
@@ -267,7 +268,7 @@ def _too_old(now: Situation) -> Iterator[Conflict]:
 
 
 RULES: tuple[Rule, ...] = (
-    _too_old,
+    _ucx_too_old,
     _unified_mode,
     _am_scheme,
     _rendezvous_off,
@@ -275,9 +276,9 @@ RULES: tuple[Rule, ...] = (
     _long_segments,
     _error_handling,
     _cuda_without_copy,
-    _unavailable,
-    _lost_alias,
-    _devices,
-    _rails,
+    _unavailable_transports,
+    _alias_overridden,
+    _missing_or_excluded_devices,
+    _rails_without_adapter,
     _delayed_submission,
 )

@@ -1,4 +1,4 @@
-"""Opens files that a person, a batch system or another login names or can change, and finds loaded libraries.
+"""Opens files that other people or programs name or can change, without risk, and finds loaded libraries.
 
 Only regular files are read, up to a limit, so that a pipe or a device never makes a command wait or read for ever.
 Files are written without following a link.
@@ -16,15 +16,15 @@ from typing import IO
 from merge_bench.errors import RunFailed, UsageError
 
 TEXT_BYTES = 64 << 20
-"""The largest file that is read whole, unless its reader has another limit."""
+"""The most bytes that `read_regular` reads of a file, unless its caller sets another limit."""
 TOKENS = ("MERGE_BENCH_TOKEN", "MERGE_BENCH_TOKEN_FILE")
-"""Variables with a client's token, or the file that has it: never recorded, and not inherited by any process."""
+"""Variables with a service client's secret token or its file: never recorded, and no child process inherits them."""
 
 
 def path_name(text: str) -> str:
-    """A path as it was typed, with the home of ``~`` and ``~user`` in it.
+    """Parse a path: replaces ``~`` and ``~user`` by the home folder, and leaves the rest as it was typed.
 
-    Raises ValueError if it is empty, no file can have this name, or there is no such user; the message is one sentence.
+    Raises ValueError, with one sentence, if the text is empty, no file can have this name, or there is no such user.
     """
     if not text.strip():
         raise ValueError("the value is empty")
@@ -48,7 +48,7 @@ def path_name(text: str) -> str:
 def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
     """Open a regular file for reading, without waiting for anything.
 
-    Raises UsageError if it is a pipe, a device or a socket; the message names it; OSError if it is a folder, or cannot
+    Raises UsageError, which names the path, if it is a pipe, a device or a socket; OSError if it is a folder, or cannot
     be opened.
     """
     # A socket cannot be opened at all; a pipe must not wait for a writer.
@@ -65,7 +65,7 @@ def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
 def read_regular(path: str | os.PathLike[str], limit: int = TEXT_BYTES) -> bytes:
     """The contents of a regular file of at most `limit` bytes.
 
-    Raises UsageError if it is another kind of file, or larger; the message names it; OSError if it cannot be read.
+    Raises UsageError, which names the path, if it is another kind of file, or larger; OSError if it cannot be read.
     """
     with open_regular(path) as file:
         contents = file.read(limit + 1)
@@ -75,10 +75,10 @@ def read_regular(path: str | os.PathLike[str], limit: int = TEXT_BYTES) -> bytes
     return contents
 
 
-def no_link(path: str, flags: int) -> int:
-    """The `opener` of `open` for files that are written: a link, a pipe or a device of that name is an error.
+def open_without_links(path: str, flags: int) -> int:
+    """Open a file for writing, as the `opener` of `open`; returns its descriptor.
 
-    Raises OSError as `os.open`; also if the path is not a regular file.
+    Raises OSError as `os.open` does, and also if the path is a link or not a regular file.
     """
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -88,9 +88,9 @@ def no_link(path: str, flags: int) -> int:
 
 
 def library_path(name: str) -> Path | None:
-    """The file of a loaded library, such as ``libucp``; None if it is not loaded.
+    """The file from which this process has loaded a library, such as ``libucp``; None if it is not loaded.
 
-    Wheels rename libraries like ``libucp-1a2b3c4d.so.0``, so that name counts if there is no ``libucp.so…``.
+    Wheels rename libraries to names such as ``libucp-1a2b3c4d.so.0``, which count if there is no ``libucp.so…``.
     """
     lines = Path("/proc/self/maps").read_text().splitlines()
     paths = [Path(path) for line in lines if (path := line.split(maxsplit=5)[-1]).startswith("/")]
@@ -98,7 +98,7 @@ def library_path(name: str) -> Path | None:
 
 
 def loaded_library(name: str) -> ctypes.CDLL:
-    """A library that this process has loaded, for calls of its functions.
+    """A library that this process has loaded, as an object whose functions can be called.
 
     Raises RunFailed if the process has not loaded it.
     """

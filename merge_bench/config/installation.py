@@ -1,4 +1,4 @@
-"""The version, whether this Python can run the package, and how to install what it needs.
+"""The package's version, whether this Python can run the package, and how to install what the package needs.
 
 Nothing else is imported before this check. This file, `__init__.py` and `__main__.py` use the syntax of Python 3.6,
 which some systems still call python3: a Python can only report that it is too old if it can read them. Therefore they
@@ -31,9 +31,9 @@ def checkout() -> "Path | None":
 
 
 def search_path(environ: "Mapping[str, str]") -> "dict[str, str]":
-    """The variables that a new Python process needs to find this package, in any working folder.
+    """The variables with which a new Python process finds this package, whatever its working folder.
 
-    Empty if the package is installed in its environment, else ``PYTHONPATH`` with its folder before those of `environ`.
+    Empty if the package is installed, else ``PYTHONPATH`` with its folder before those of `environ`.
     """
     folder = str(PACKAGE.parent)
     if folder in (*site.getsitepackages(), site.getusersitepackages()):
@@ -44,18 +44,18 @@ def search_path(environ: "Mapping[str, str]") -> "dict[str, str]":
 def how_to_set_up(stack: "str | None" = None, *, anew: bool = False) -> str:
     """The command that installs the packages that a run needs.
 
-    `stack`: ``cpu``, ``cu12`` or ``cu13``; by default any. `anew`: replace the environment.
+    `stack`: the set of packages, ``cpu``, ``cu12`` or ``cu13``; None: any. `anew`: replace the environment.
     """
     root = checkout()
     if root is None:
         pip = f"pip install 'merge-bench[{stack or 'cpu'}]'" + ("" if stack else " (with GPUs: cu12 or cu13)")
         return f"python -m venv NEW; NEW/bin/{pip}" if anew else pip
-    command = f"{shown(root / 'run-cluster.sh')} --setup-only" + (f" --stack {stack}" if stack else "")
-    return f"rm -r {shown(root / '.venv')}; {command}" if anew else command
+    command = f"{shown_path(root / 'run-cluster.sh')} --setup-only" + (f" --stack {stack}" if stack else "")
+    return f"rm -r {shown_path(root / '.venv')}; {command}" if anew else command
 
 
-def shown(path: Path) -> str:
-    """A path for a command line: relative if it is below the working folder."""
+def shown_path(path: Path) -> str:
+    """A path as text for a shell command: quoted, and relative if it is below the working folder."""
     try:
         short = os.path.relpath(str(path))
     except OSError:  # the working folder was deleted
@@ -66,20 +66,20 @@ def shown(path: Path) -> str:
 
 
 def refusal(words: "list[str]") -> "str | None":
-    """Why this Python cannot run the command `words`, and what to type instead; None if it can."""
+    """A sentence that says why this Python cannot run the command `words` and what to type instead; None if it can."""
     here = sys.executable or "this Python"
     if sys.version_info < LEAST:
         present, needed = (".".join(map(str, version)) for version in (sys.version_info[:2], LEAST))
-        return f"{here} is Python {present}, but merge_bench needs {needed} or newer; {_instead(words)}"
+        return f"{here} is Python {present}, but merge_bench needs {needed} or newer; {_what_to_type(words)}"
     missing = [name for name in REQUIRED if importlib.util.find_spec(name) is None]
     if missing:
         more = f" and {len(missing) - 1} more packages" if missing[1:] else ""
-        return f"{here} lacks {missing[0]}{more} that merge_bench needs; {_instead(words)}"
+        return f"{here} lacks {missing[0]}{more} that merge_bench needs; {_what_to_type(words)}"
     return None
 
 
-def _instead(words: "list[str]") -> str:
-    """What to type: the command with the Python of the checkout's environment, or the set-up of an environment."""
+def _what_to_type(words: "list[str]") -> str:
+    """The remedy in words: the same command with the checkout's Python, or the command that sets up an environment."""
     root = checkout()
     if root is None:
         return f"install merge_bench into its own environment: {how_to_set_up()}"
@@ -89,4 +89,4 @@ def _instead(words: "list[str]") -> str:
     if not python.exists():
         return f"set .venv up first: {how_to_set_up()}"
     typed = " ".join(shlex.quote(word) for word in words)
-    return f"run: {shown(python)} -m merge_bench {typed}".rstrip()
+    return f"run: {shown_path(python)} -m merge_bench {typed}".rstrip()

@@ -1,4 +1,4 @@
-"""Translates names of 2022 and of UCX-Py into names that this stack reads, and names retired ones.
+"""Translates settings' names of 2022 and of UCX-Py into present names, and lists the names that are retired.
 
 Old configs use three kinds of names: the 2022 competition's ``cluster.cfg`` described the problem with plain names
 (``CHUNK_SIZE``), UCX-Py read ``UCXPY_…`` variables, of which its successor UCXX reads only some, and Dask chose UCX's
@@ -20,7 +20,7 @@ PREFIX = "MERGE_BENCH_"
 
 @dataclass(frozen=True)
 class Translation:
-    """The translation of an old setting: `name` and `value` of the present one, and the origin of the old name."""
+    """An old setting in present terms: the present `name` and `value`, and the origin of the old name (`reason`)."""
 
     name: str
     value: str
@@ -29,10 +29,10 @@ class Translation:
 
 @dataclass(frozen=True)
 class TranslatedConfig:
-    """A config with present names.
+    """A config whose old names are replaced by present ones.
 
-    `options`: ``MERGE_BENCH_…`` settings by name; `environment`: all other variables; `shadowed`: old names that are
-    not used because the config also sets the new name, with that name.
+    `options`: ``MERGE_BENCH_…`` settings by name; `environment`: all other variables by name; `shadowed`: by old name,
+    the new name for which the old one is ignored, because the config sets both.
     """
 
     options: dict[str, Variable]
@@ -137,7 +137,7 @@ UCXX_OVERRIDES = {
 
 
 def translate(variable: Variable) -> Translation | None:
-    """The translation of an old setting; None if the name is not an old one.
+    """Translate a setting with an old name; None if the name is not old.
 
     Raises ValueError if the value cannot be translated.
     """
@@ -148,9 +148,9 @@ def translate(variable: Variable) -> Translation | None:
 
 
 def translate_config(config: ConfigFile) -> TranslatedConfig:
-    """Translate the old names of `config`. A new name overrides an old one, and a later line an earlier one.
+    """Translate the old names of `config`. A new name overrides an old one, and a later line overrides an earlier one.
 
-    Raises UsageError if the value of an old name cannot be translated; names file and line.
+    Raises UsageError, with file and line, if the value of an old name cannot be translated.
     """
     present = {variable.name for variable in config.variables}
     options: dict[str, Variable] = {}

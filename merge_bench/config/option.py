@@ -1,4 +1,4 @@
-"""Options as fields of a frozen dataclass: each field declares what command line, configs and documentation need."""
+"""Declares options as fields of a dataclass, each with all that command line, configs and documentation need."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _T = TypeVar("_T")
 class Option:
     """One option of a command.
 
-    `parse`: text → value; `default`: the value, or None if it is decided later (`help` says how); `placeholder`: the
-    value's name in the help; `flag`: takes no value on the command line; `in_config`: a config can set it as
-    ``MERGE_BENCH_<NAME>``; `swept`: several values, separated by commas, make a sweep; `aliases`: keys that mean the
-    same; `key`: the name of its field; `section`: its heading in the help.
+    `parse`: converts text to a value; `default`: the value, or None if it is decided later (`help` says how);
+    `placeholder`: the value's name in the help; `flag`: the option takes no value on the command line; `in_config`: a
+    config can set the option as ``MERGE_BENCH_<NAME>``; `swept`: several values, separated by commas, make a sweep;
+    `aliases`: other keys of the option; `key`: the name of its field; `section`: its heading in the help.
     """
 
     parse: Parser
@@ -40,7 +40,7 @@ class Option:
 
     @property
     def name(self) -> str:
-        """The name on the command line, without dashes before it: ``rmm-pool-size``."""
+        """The name on the command line, without leading dashes: ``rmm-pool-size``."""
         return self.key.replace("_", "-")
 
     @property
@@ -50,16 +50,16 @@ class Option:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """`key` and `aliases`."""
+        """The option's key and its aliases."""
         return (self.key, *self.aliases)
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """`variable`, and those of `aliases`."""
+        """The names in a config and in the environment: that of the key, then those of the aliases."""
         return tuple(PREFIX + key.upper() for key in self.keys)
 
-    def taking(self, allowed: Sequence[str], help: str) -> Option:
-        """This option with the values `allowed`."""
+    def with_values(self, allowed: Sequence[str], help: str) -> Option:
+        """This option, but accepting only the values `allowed`, and with this `help`."""
         word, names = parsers.choice(*allowed), "|".join(allowed)
         if not self.swept:
             return replace(self, parse=word, placeholder=names, help=help)
@@ -69,28 +69,28 @@ class Option:
 
 
 def option(parse: Parser, default: object, help: str, placeholder: str = "TEXT", **more: Any) -> Any:
-    """A field for an option that takes a value; `more`: other attributes of `Option`."""
+    """A dataclass field for an option that takes a value; `more`: other attributes of `Option`."""
     return field(default=default, metadata={"option": Option(parse, default, help, placeholder, **more)})
 
 
 def choice(allowed: str, default: str, help: str, *, swept: bool = False) -> Any:
-    """A field for an option that takes one of the words `allowed`, as ``on|off``."""
+    """A dataclass field for an option that takes one of the words `allowed`, which are written as ``on|off``."""
     declared = Option(parsers.word, default, "", swept=swept)
-    return field(default=default, metadata={"option": declared.taking(allowed.split("|"), help)})
+    return field(default=default, metadata={"option": declared.with_values(allowed.split("|"), help)})
 
 
 def flag(help: str, *, in_config: bool = True) -> Any:
-    """A field for an option that is given or not."""
+    """A dataclass field for an option without a value, which is given or not."""
     return option(parsers.switch, False, help, "", flag=True, in_config=in_config)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The values of options, each an attribute.
+    """The values of a command's options, each an attribute.
 
-    `sources`: where values are from, by the keys of the options that do not have their default: ``command line``,
-    ``config FILE:LINE`` or ``environment NAME``. `several`: all values of the options of which several are given, the
-    first of which is the attribute; each combination is a run.
+    `sources`: by option key, where a value that is not the default is from: ``command line``, ``config FILE:LINE`` or
+    ``environment NAME``. `several`: by option key, all values of an option that has several, of which the attribute is
+    the first; each combination of values is a run.
     """
 
     section: ClassVar[str] = ""
@@ -100,7 +100,7 @@ class Options:
     @classmethod
     @functools.cache
     def table(cls) -> tuple[Option, ...]:
-        """What the fields declare, in their order."""
+        """The options that the fields declare, in the order of the fields."""
 
         def section(name: str) -> str:
             return next(str(vars(base).get("section", "")) for base in cls.__mro__ if name in vars(base))
@@ -112,17 +112,17 @@ class Options:
         )
 
     @classmethod
-    def from_given(cls, given: Mapping[str, object]) -> Self:
-        """Parsed values of the command line, by `Option.key`; None (or no entry) stands for the default."""
-        return cls().given(**given)
+    def from_command_line(cls, values: Mapping[str, object]) -> Self:
+        """Make options from parsed values of the command line, by key; None or no entry stands for the default."""
+        return cls().given(**values)
 
     def given(self, **values: object) -> Self:
-        """The same with these values, as if the command line had them; None changes nothing."""
+        """A copy of these options with new `values`, as from the command line; None leaves an option unchanged."""
         values = {key: value for key, value in values.items() if value is not None}
         return self.updated(values, dict.fromkeys(values, COMMAND_LINE))
 
     def updated(self, values: Mapping[str, object], sources: Mapping[str, str]) -> Self:
-        """The same with these values; several of an option that is swept are a tuple."""
+        """A copy of these options with new `values` from `sources`; a tuple gives a swept option several values."""
         swept = {each.key for each in self.table() if each.swept}
         lists = {key: value for key, value in values.items() if key in swept and isinstance(value, tuple)}
         single: dict[str, Any] = {**values, **{key: value[0] for key, value in lists.items()}}
@@ -131,17 +131,17 @@ class Options:
         return replace(self, **single, sources={**self.sources, **sources}, several={**kept, **more})
 
     def source(self, key: str) -> str:
-        """Where the value of an option is from."""
+        """The source of an option's value, such as ``command line`` or ``default``."""
         return self.sources.get(key, DEFAULT)
 
     def shown(self, key: str) -> str:
-        """The option as a sentence names it: with its source, unless that is the command line."""
+        """The option's name for a sentence, with its source unless that is the command line."""
         name = f"--{key.replace('_', '-')}"
         return name if self.source(key) == COMMAND_LINE else f"{name} ({self.source(key)})"
 
 
-def by_key(table: Sequence[Option]) -> dict[str, Option]:
-    """Options by their keys and aliases."""
+def options_by_key(table: Sequence[Option]) -> dict[str, Option]:
+    """The options of `table` by key, and again by each alias."""
     return {key: option for option in table for key in option.keys}
 
 
@@ -149,36 +149,36 @@ OptionsT = TypeVar("OptionsT", bound=Options)
 
 
 def parse_text(parse: Callable[[str], _T], text: str, where: str) -> _T:
-    """The value of `text`; raises UsageError with `where` and a sentence."""
+    """Parse `text`; raises UsageError, which begins with `where`, if `parse` refuses it."""
     try:
         return parse(text)
     except ValueError as error:
         raise UsageError(f"{where}: {error}") from None
 
 
-def from_python(kind: type[OptionsT], given: Mapping[str, object], table: Sequence[Option]) -> OptionsT:
-    """Options that are given as Python values by `Option.key`.
+def from_python(kind: type[OptionsT], python_values: Mapping[str, object], table: Sequence[Option]) -> OptionsT:
+    """Make options of class `kind` from Python values by key or alias.
 
     A list or tuple means several values, and True sets a flag; None and False mean that the option is not given. Text
-    is parsed as on the command line, by the options of `table`. Raises UsageError if there is no such option, or it
-    does not accept the value.
+    is parsed as on the command line, by the options of `table`. Raises UsageError if an option does not exist, or does
+    not accept its value.
     """
-    options = by_key(table)
+    options = options_by_key(table)
     values: dict[str, object] = {}
-    for key, value in given.items():
+    for key, value in python_values.items():
         if key not in options:
             raise UsageError(f"unknown option {key!r}{did_you_mean(key, options)}")
         if options[key].key in values:
             raise UsageError(f"{' and '.join(options[key].keys)} are one option; give it once")
-        values[options[key].key] = _value(options[key], key, value)
-    return kind.from_given(values)
+        values[options[key].key] = _value_from_python(options[key], key, value)
+    return kind.from_command_line(values)
 
 
-def as_words(given: Mapping[str, object], table: Sequence[Option]) -> list[str]:
-    """The command line with the same options."""
+def as_command_line(python_values: Mapping[str, object], table: Sequence[Option]) -> list[str]:
+    """The words of the command line that gives the same options as the Python values `python_values`."""
     words: list[str] = []
-    options = by_key(table)
-    for key, value in given.items():
+    options = options_by_key(table)
+    for key, value in python_values.items():
         if options[key].flag:
             words += [f"--{options[key].name}"] if value else []
         elif value is not None:
@@ -187,7 +187,7 @@ def as_words(given: Mapping[str, object], table: Sequence[Option]) -> list[str]:
 
 
 def as_text(value: object) -> str:
-    """A value as written on the command line: ``[1e6, 2]`` → ``1000000,2``."""
+    """Write a Python value as on the command line: ``[1e6, 2]`` → ``1000000,2``."""
     if isinstance(value, list | tuple):
         return parsers.Names.join(map(as_text, value))
     if isinstance(value, float) and value.is_integer():
@@ -195,7 +195,7 @@ def as_text(value: object) -> str:
     return str(value)
 
 
-def _value(option: Option, named: str, value: object) -> object:
+def _value_from_python(option: Option, key: str, value: object) -> object:
     if option.flag:
         return True if value else None
-    return None if value is None else parse_text(option.parse, as_text(value), named)
+    return None if value is None else parse_text(option.parse, as_text(value), key)

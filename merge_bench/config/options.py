@@ -1,7 +1,7 @@
-"""The options of ``run``, declared once. Command line, configs and documentation are made from the fields.
+"""Declares the options of ``run`` as fields, from which command line, configs and documentation are made.
 
-`campaign.registry_options` adds the values of ``--engine`` and ``--launcher``, which are the files of a folder.
-Functions that read text take the completed table.
+`campaign.registry_options` adds the values of options such as ``--engine``, which are the files of a folder; functions
+that parse text take the table that is completed so.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from merge_bench.config import parsers
 from merge_bench.config.old_names import PREFIX
-from merge_bench.config.option import Option, Options, by_key, choice, flag, option
+from merge_bench.config.option import Option, Options, choice, flag, option, options_by_key
 from merge_bench.config.parsers import did_you_mean
 from merge_bench.config.reader import Variable
 
@@ -22,7 +22,7 @@ LARGE_ITERATIONS = 10
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemOptions(Options):
-    """What is merged."""
+    """Options of the tables to merge and of the kind of merge."""
 
     section = "The problem"
     chunk: int = option(
@@ -64,7 +64,7 @@ class ProblemOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class TableOptions(Options):
-    """Which tables are merged, if they are not synthetic."""
+    """Options that name the tables to merge, if they are not synthetic."""
 
     section = "Real tables"
     left: str | None = option(parsers.path, None, "Parquet file, folder or pattern of the left table.", "PATH")
@@ -101,7 +101,7 @@ class TableOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuringOptions(Options):
-    """How often it is measured, and what has to hold."""
+    """Options for how often a merge is measured, and which conditions the result has to meet."""
 
     section = "Measuring"
     iterations: int | None = option(
@@ -183,7 +183,7 @@ class MeasuringOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class DataPlaneOptions(Options):
-    """How rows reach their matches."""
+    """Options for how workers partition, exchange and join rows."""
 
     section = "Data plane"
     engine: str = option(parsers.word, "auto", "", "NAME", swept=True)
@@ -231,7 +231,7 @@ class DataPlaneOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterOptions(Options):
-    """How a cluster starts and connects."""
+    """Options for how a cluster starts and connects."""
 
     section = "Cluster"
     workers: int | None = option(
@@ -288,7 +288,7 @@ class ClusterOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class OutputOptions(Options):
-    """Configs, and where results go."""
+    """Options for configs and the output of results."""
 
     section = "Output"
     service: str | None = option(
@@ -334,11 +334,11 @@ class OutputOptions(Options):
 class RunOptions(
     OutputOptions, ClusterOptions, DataPlaneOptions, MeasuringOptions, TableOptions, ProblemOptions
 ):  # the fields of the last base come first
-    """All options of `run`, which plans of other commands are made from, too."""
+    """All options of `run`; other commands make their plans from them, too."""
 
     @property
     def timed_iterations(self) -> int:
-        """`iterations`, or what the problem suggests."""
+        """The number of timed merges: `iterations`, or by default a number that suits the size of the tables."""
         if self.iterations is not None:
             return self.iterations
         small = self.workload == "synthetic" and self.chunk <= SMALL_CHUNK_ROWS
@@ -346,24 +346,26 @@ class RunOptions(
 
 
 OPTIONS: tuple[Option, ...] = RunOptions.table()
-BY_KEY = by_key(OPTIONS)
+BY_KEY = options_by_key(OPTIONS)
 BY_VARIABLE = {variable: option for option in OPTIONS for variable in option.variables}
 _CLUSTER = tuple(option.key for option in ClusterOptions.table())
 
 
-def _some(*keys: str) -> tuple[Option, ...]:
+def _select_options(*keys: str) -> tuple[Option, ...]:
     return tuple(option for option in OPTIONS if option.key in keys)
 
 
 # The options of `transports`: how a cluster starts and connects.
-CLUSTER_OPTIONS = _some("engine", "error_handling", "config", "allow_unknown", "trust_config", "json", *_CLUSTER)
+CLUSTER_OPTIONS = _select_options(
+    "engine", "error_handling", "config", "allow_unknown", "trust_config", "json", *_CLUSTER
+)
 # The options of all network measurements, which take several configs.
 PROBE_OPTIONS = (
     replace(
         BY_KEY["launches"],
         help="Number of launches of each config, in random order. [3, or 1 on a running cluster]",
     ),
-    *_some(
+    *_select_options(
         "service",
         "seed",
         "results",
@@ -377,7 +379,7 @@ PROBE_OPTIONS = (
     ),
 )
 # The options of tuning, which decides about launches and configs itself.
-TUNE_OPTIONS = _some(
+TUNE_OPTIONS = _select_options(
     *set(BY_KEY)
     - {"config", "configs", "launches", "link_rounds", "check_link", "require_transport"}
     - {"extend", "timeline", "write_result", "against", "fail_on", "allow_no_baseline", "threshold"}
@@ -385,13 +387,13 @@ TUNE_OPTIONS = _some(
 
 
 def without_merge(options: RunOptions, kept: Sequence[Option]) -> RunOptions:
-    """For commands that start a cluster without a merge: only the options in `kept`, whatever a config says."""
+    """A copy of `options` for commands that do not merge: all options but those in `kept` get their default."""
     fixed = {option.key: option.default for option in OPTIONS if option not in kept}
     return options.updated({**fixed, "workload": "synthetic", "chunk": 1, "iterations": 1}, {})
 
 
 def option_problem(variable: Variable, table: Sequence[Option] = OPTIONS) -> tuple[str, str] | None:
-    """Why a config cannot set this ``MERGE_BENCH_…`` variable: ``unknown`` or ``invalid``, and a sentence."""
+    """Why a config cannot set this ``MERGE_BENCH_…`` variable: ``unknown`` or ``invalid``, with a sentence; or None."""
     option = next((option for option in table if variable.name in option.variables), None)
     if option is None:
         # What a variable may mean, by what follows the prefix that all have.

@@ -26,7 +26,7 @@ _INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,14}")
 
 
 def count(minimum: int, maximum: float = math.inf) -> Callable[[str], int]:
-    """A whole number from `minimum` to `maximum`, such as ``25e6``."""
+    """Make a parser of whole numbers, such as ``25e6``, from `minimum` to `maximum`."""
 
     def parse(text: str) -> int:
         value = parse_count(text)
@@ -40,22 +40,22 @@ def count(minimum: int, maximum: float = math.inf) -> Callable[[str], int]:
 
 
 def several(parser: Parser) -> Parser:
-    """A value of `parser`, or several separated by commas: a sweep, as a tuple."""
+    """Make a parser of one value of `parser`, or of several values separated by commas, which give a tuple."""
 
     def parse(text: str) -> object:
-        values = _distinct(text, map(parser, text.split(",")))
+        values = _refuse_repeats(text, map(parser, text.split(",")))
         return values[0] if len(values) == 1 else values
 
     return parse
 
 
 def counts(minimum: int) -> Parser:
-    """A whole number of at least `minimum`, or several: a sweep."""
+    """Make a parser of one or several whole numbers of at least `minimum`."""
     return several(count(minimum))
 
 
 def size(text: str) -> int:
-    """A number of bytes above 0, such as ``30GB`` or ``28GiB``."""
+    """Parse a number of bytes above 0, such as ``30GB`` or ``28GiB``."""
     value = parse_bytes(text)
     if value <= 0:
         raise ValueError(f"must be above 0, not {text}")
@@ -63,7 +63,7 @@ def size(text: str) -> int:
 
 
 def rate(text: str) -> float:
-    """Bytes per second above 0, such as ``12.5GB/s`` or ``100Gbit/s``."""
+    """Parse a rate above 0, such as ``12.5GB/s`` or ``100Gbit/s``, to bytes per second."""
     value = parse_rate(text)
     if value <= 0:
         raise ValueError(f"must be above 0, not {text}")
@@ -71,7 +71,7 @@ def rate(text: str) -> float:
 
 
 def duration(text: str) -> float:
-    """Seconds above 0, such as ``15`` or ``500ms``."""
+    """Parse a duration above 0, such as ``15`` or ``500ms``, to seconds."""
     value = parse_duration(text)
     if not 0 < value < math.inf:
         raise ValueError(f"must be above 0, not {text}")
@@ -79,7 +79,7 @@ def duration(text: str) -> float:
 
 
 def number(low: float, high: float, *, above: bool = False) -> Callable[[str], float]:
-    """A number from `low` to `high`, both included unless `above` (then more than `low`)."""
+    """Make a parser of numbers from `low` to `high`, both included; with `above`, `low` itself is excluded."""
 
     def parse(text: str) -> float:
         try:
@@ -94,7 +94,7 @@ def number(low: float, high: float, *, above: bool = False) -> Callable[[str], f
 
 
 def percent(text: str) -> float:
-    """A share below 1 written as ``2%``: 0.02."""
+    """Parse a percentage below 100 %, such as ``2%``, to a share: 0.02."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*", text)
     share = float(match[1]) / 100.0 if match else 1.0
     if share >= 1.0:
@@ -103,12 +103,12 @@ def percent(text: str) -> float:
 
 
 def word(text: str) -> str:
-    """A name in any case; later code checks which names exist."""
+    """Parse a name in any case to lower case; later code checks whether the name exists."""
     return text.strip().lower()
 
 
 def choice(*allowed: str) -> Parser:
-    """One of `allowed`, in any case."""
+    """Make a parser of one of the words `allowed`, in any case."""
 
     def parse(text: str) -> str:
         value = word(text)
@@ -121,7 +121,7 @@ def choice(*allowed: str) -> Parser:
 
 @dataclass(frozen=True)
 class Names:
-    """One or several names, separated by commas, each parsed by `parser`. An option that takes them can be repeated.
+    """A parser of one or several names, separated by commas; `parser` parses each. The option can be repeated.
 
     A name in double quotes keeps its blanks and commas, as in CSV: ``a,"b,c"``.
     """
@@ -129,7 +129,7 @@ class Names:
     parser: Parser = str
 
     def __call__(self, text: str) -> tuple[object, ...]:
-        """The names in their order; raises ValueError for an empty one and for one that is there twice."""
+        """Parse `text` to its names, in order; raises ValueError for an empty name and for one that occurs twice."""
         parts, place, more = [], 0, True
         while more:
             match = _NAME.match(text, place)
@@ -139,7 +139,7 @@ class Names:
             if not parts[-1] and quoted is None:
                 raise ValueError(f"{text!r} contains an empty name; write names like a,b")
             place, more = match.end(), bool(match["comma"])
-        return tuple(map(self.parser, _distinct(text, parts)))
+        return tuple(map(self.parser, _refuse_repeats(text, parts)))
 
     @staticmethod
     def join(values: Iterable[str]) -> str:
@@ -147,14 +147,14 @@ class Names:
 
 
 class ColumnNames(Names):
-    """Names of columns. If the option is repeated, each value is one name as it stands."""
+    """A parser of column names. If the option is repeated, each of its values is one name, with commas and blanks."""
 
 
 _NAME = re.compile(r'(?:\s*"(?P<quoted>(?:[^"]|"")*)"\s*(?=,|$)|(?P<plain>[^,]*))(?P<comma>,?)')
 
 
 def quoted(name: str) -> str:
-    """A name as `Names` takes it: in quotes if it is empty, or has a comma, a quote, or a blank at an end."""
+    """Write a name for `Names`: in quotes if it is empty, or has a comma, a quote, or a blank at an end."""
     plain = name and name == name.strip() and not set(name) & set(',"')
     return name if plain else '"{}"'.format(name.replace('"', '""'))
 
@@ -162,20 +162,20 @@ def quoted(name: str) -> str:
 names, columns, paths = Names(), ColumnNames(), Names(path_name)
 
 
-def _distinct(text: str, values: Iterable[_T]) -> tuple[_T, ...]:
-    distinct = tuple(values)
-    if len(set(distinct)) != len(distinct):
+def _refuse_repeats(text: str, values: Iterable[_T]) -> tuple[_T, ...]:
+    parsed = tuple(values)
+    if len(set(parsed)) != len(parsed):
         raise ValueError(f"{text!r} contains a value twice")
-    return distinct
+    return parsed
 
 
 def choices(*allowed: str) -> Parser:
-    """One or several of `allowed`, separated by commas."""
+    """Make a parser of one or several of the words `allowed`, separated by commas."""
     return Names(choice(*allowed))
 
 
 def text(value: str) -> str:
-    """Any text that is not empty."""
+    """Parse any text that is not blank; returns it unchanged."""
     if not value.strip():
         raise ValueError("the value is empty")
     return value
@@ -185,14 +185,14 @@ path = path_name
 
 
 def interface(value: str) -> str:
-    """The name of a network interface, such as ``eth0``."""
+    """Parse the name of a network interface, such as ``eth0``."""
     if not _INTERFACE.fullmatch(value):
         raise ValueError(f"{value!r} is not a valid name of a network interface")
     return value
 
 
 def switch(text: str) -> bool:
-    """``y``/``n``, ``1``/``0``, ``true``/``false``, ``yes``/``no``, ``on``/``off``."""
+    """Parse ``y``/``n``, ``1``/``0``, ``true``/``false``, ``yes``/``no`` or ``on``/``off`` to True or False."""
     value = word(text)
     if value in _TRUE:
         return True
@@ -202,7 +202,7 @@ def switch(text: str) -> bool:
 
 
 def skew(text: str) -> float:
-    """``zipf:1.2`` → 1.2, the exponent of the keys' Zipf distribution; ``none`` → 0.0."""
+    """Parse the skew of keys: ``zipf:1.2`` to 1.2, the exponent of their Zipf distribution; ``none`` to 0.0."""
     value = word(text)
     if value == "none":
         return 0.0
@@ -212,9 +212,9 @@ def skew(text: str) -> float:
 
 
 def did_you_mean(name: str, names: Iterable[str], *, cutoff: float = 0.6, prefix: str = "") -> str:
-    """``; did you mean A or B?`` with the names of `known` nearest to `name`; empty if none is near.
+    """The hint ``; did you mean A or B?`` with those of `names` that are nearest to `name`; empty if none is near.
 
-    `prefix`: of all names, which are compared without it.
+    `prefix`: put before the names in the hint.
     """
     near = [prefix + each for each in difflib.get_close_matches(name, list(names), n=3, cutoff=cutoff)]
     return f"; did you mean {' or '.join(near)}?" if near else ""

@@ -35,7 +35,7 @@ _BASH_OWN = frozenset(
 
 @dataclass(frozen=True)
 class Variable:
-    """One variable with its last value; `line`: the line that set the value, from 1."""
+    """A variable of a config with the last value that it is set to; `line`: the number of the line that sets it."""
 
     name: str
     value: str
@@ -69,7 +69,7 @@ class ConfigFile:
 def read_config(path: Path, environment: Mapping[str, str]) -> ConfigFile:
     """Read the config at `path`. ``${NAME}`` refers to an earlier line, or else to `environment`.
 
-    Raises UsageError if the file cannot be read, or lines are not assignments (a line ``file:line: …`` for each).
+    Raises UsageError if the file cannot be read, or with a line ``file:line: …`` for each line that is no assignment.
     """
     data = _read_bytes(path)
     scope = _Scope(environment)
@@ -90,7 +90,7 @@ def read_config(path: Path, environment: Mapping[str, str]) -> ConfigFile:
             name
             for statement in statements
             for assignment in statement.assignments
-            for name in _references(assignment.parts or ())
+            for name in _referenced_names(assignment.parts or ())
             if name != assignment.name
         ),
     )
@@ -107,16 +107,16 @@ def _read_bytes(path: Path) -> bytes:
 
 
 def _decode(path: Path, data: bytes) -> str:
-    """UTF-8 text with ``\\n`` line ends; refuses characters that no environment variable can contain."""
+    """Decode UTF-8 to text with ``\\n`` line ends; refuses characters that no environment variable can contain."""
     if b"\0" in data:
         raise UsageError(
-            f"{path}:{_line_at(data, data.index(0))}: the line contains a NUL byte; save the file as plain text"
+            f"{path}:{_line_number_at(data, data.index(0))}: the line contains a NUL byte; save the file as plain text"
         )
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise UsageError(
-            f"{path}:{_line_at(data, error.start)}: the line is not UTF-8 text; save the file as UTF-8"
+            f"{path}:{_line_number_at(data, error.start)}: the line is not UTF-8 text; save the file as UTF-8"
         ) from None
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     control = _CONTROL.search(text)
@@ -128,12 +128,12 @@ def _decode(path: Path, data: bytes) -> str:
     return text
 
 
-def _line_at(data: bytes, offset: int) -> int:
+def _line_number_at(data: bytes, offset: int) -> int:
     return data.count(b"\n", 0, offset) + 1
 
 
 class _Scope:
-    """The variables that are set so far, and the lines that set them."""
+    """The variables of a config that are set so far, and the numbers of the lines that set them."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.environment = environment
@@ -155,7 +155,7 @@ class _Scope:
         self.lines.setdefault(variable.name, []).append(variable.line)
 
     def execute_all(self, statements: Iterable[Statement]) -> tuple[ShellSyntaxError, ...]:
-        """Execute `statements`, and give the errors, at most `MAX_ERRORS`."""
+        """Set the variables of `statements`; returns the errors, at most `MAX_ERRORS`."""
         errors: list[ShellSyntaxError] = []
         for statement in statements:
             try:
@@ -169,14 +169,14 @@ class _Scope:
         return tuple(errors)
 
     def execute(self, statement: Statement) -> None:
-        """Expand and assign the words of a line, as bash does."""
+        """Set the variables of one line, in the order in which bash expands and assigns words."""
         exported: list[Variable] = []
         for assignment in statement.assignments:
             name, line = assignment.name, assignment.line
             if name in _BASH_OWN:
                 raise ShellSyntaxError(line, f"{name} is a variable of the shell itself; a config cannot set it")
             if assignment.parts is not None:
-                variable = Variable(name, _expand(assignment.parts, self, line), line)
+                variable = Variable(name, _expand_parts(assignment.parts, self, line), line)
                 if statement.exported:
                     exported.append(variable)
                 else:
@@ -195,20 +195,20 @@ class _Scope:
         ]
 
 
-def _references(parts: tuple[Part, ...]) -> Iterator[str]:
-    """The names that `parts` refer to, also in defaults."""
+def _referenced_names(parts: tuple[Part, ...]) -> Iterator[str]:
+    """The names of the variables to which `parts` and their defaults refer."""
     for part in parts:
         if isinstance(part, Reference):
             yield part.name
-            yield from _references(part.default or ())
+            yield from _referenced_names(part.default or ())
 
 
-def _expand(parts: tuple[Part, ...], scope: _Scope, line: int) -> str:
-    """The text of `parts`. A default is expanded only if it is needed; otherwise it cannot fail."""
+def _expand_parts(parts: tuple[Part, ...], scope: _Scope, line: int) -> str:
+    """The text of `parts`, with references replaced by values. Defaults that are not needed are not expanded."""
     pieces: list[str] = []
     length = 0
     for part in parts:
-        piece = part.text if isinstance(part, Literal) else _refer(part, scope)
+        piece = part.text if isinstance(part, Literal) else _expand_reference(part, scope)
         pieces.append(piece)
         length += len(piece.encode("utf-8", "surrogateescape"))
         if length > MAX_VALUE_BYTES:
@@ -216,14 +216,14 @@ def _expand(parts: tuple[Part, ...], scope: _Scope, line: int) -> str:
     return "".join(pieces)
 
 
-def _refer(part: Reference, scope: _Scope) -> str:
+def _expand_reference(part: Reference, scope: _Scope) -> str:
     if part.name in _BASH_OWN:
         raise ShellSyntaxError(part.line, f"{part.name} is a variable of the shell itself; a config cannot use it")
     value = scope.lookup(part.name)
     if value is not None and (value or not part.when_empty):
         return value
     if part.default is not None:
-        return _expand(part.default, scope, part.line)
+        return _expand_parts(part.default, scope, part.line)
     if value is not None:
         return value
     raise ShellSyntaxError(

@@ -1,4 +1,4 @@
-"""The value of every option of ``run`` and its source: command line > config > environment > default."""
+"""Finds the value of every option of ``run``: from command line, else config, else environment, else the default."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from merge_bench.errors import UsageError
 def resolve(
     given: RunOptions, config: ConfigFile | None, environ: Mapping[str, str], table: Sequence[Option] = OPTIONS
 ) -> RunOptions:
-    """Take each option from the first source that sets it. A config that brings code must be trusted.
+    """Take each option from the first source that sets it; refuses an untrusted config that brings code.
 
     Parameters
     ----------
     given
-        What the command line gave.
+        The options that the command line gave.
     config
         The config of the run, if any. Unknown ``MERGE_BENCH_…`` names in it are errors.
     environ
@@ -32,7 +32,7 @@ def resolve(
     Raises
     ------
     UsageError
-        Names the option, or file and line of the config.
+        If an option is wrong; names the option, or file and line of the config.
     """
     if config is not None and not given.trust_config:
         refuse_code(config)
@@ -46,7 +46,7 @@ def resolve(
 def read_sources(
     given: RunOptions, config: ConfigFile | None, environ: Mapping[str, str], table: Sequence[Option] = OPTIONS
 ) -> RunOptions:
-    """`resolve` without a look at what options mean together, or at what code the config brings."""
+    """Take each option from the first source that sets it, without checks of combinations or of code in the config."""
     settings = {} if config is None else translate_config(config).options
     allowed = {variable for option in table if option.in_config for variable in option.variables}
     for variable in settings.values():
@@ -63,18 +63,18 @@ def read_sources(
         if config is not None and in_config:
             setting = in_config[0]
             where = config.where(setting.line)
-            _refuse_aliases([each.name for each in in_config], where)
+            _refuse_repeated_option([each.name for each in in_config], where)
             values[option.key] = parse_text(option.parse, setting.value, f"{where}: {setting.name}")
             sources[option.key] = f"config {where}"
         elif in_environment:
             name = in_environment[0]
-            _refuse_aliases(in_environment, "the environment")
+            _refuse_repeated_option(in_environment, "the environment")
             values[option.key] = parse_text(option.parse, environ[name], f"environment variable {name}")
             sources[option.key] = f"environment {name}"
     return given.updated(values, sources)
 
 
-def _refuse_aliases(names: Sequence[str], where: str) -> None:
+def _refuse_repeated_option(names: Sequence[str], where: str) -> None:
     if len(names) > 1:
         raise UsageError(f"{where}: {' and '.join(names)} are one option; set one of them")
 

@@ -38,9 +38,9 @@ _QUOTED_RUN = re.compile(r"[A-Za-z0-9_./%+,@^:= -]+")
 
 
 class ShellSyntaxError(ValueError):
-    """Text outside the grammar.
+    """A line is outside the grammar.
 
-    `line`: number of the line, from 1. `message`: one sentence.
+    `line`: its number, from 1. `message`: one sentence.
     """
 
     def __init__(self, line: int, message: str) -> None:
@@ -50,14 +50,14 @@ class ShellSyntaxError(ValueError):
 
 @dataclass(frozen=True)
 class Literal:
-    """Text that stands for itself."""
+    """A part of a value that is taken literally."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Reference:
-    """``$NAME`` or ``${NAME:-default}``.
+    """A part of a value that refers to a variable: ``$NAME`` or ``${NAME:-default}``.
 
     `when_empty`: the default also replaces an empty value (``:-``), not only a missing one (``-``).
     """
@@ -73,7 +73,7 @@ Part = Literal | Reference
 
 @dataclass(frozen=True)
 class Assignment:
-    """One ``NAME=word``; `parts` is None for a bare name after ``export``."""
+    """One ``NAME=word``; `parts`: those of the word, None for a bare name after ``export``."""
 
     name: str
     parts: tuple[Part, ...] | None
@@ -84,7 +84,7 @@ class Assignment:
 class Statement:
     """The assignments of one line.
 
-    `exported`: bash expands all words of an ``export`` before it assigns any, but those of a plain line one by one.
+    `exported`: the line begins with ``export``; bash then expands all its words before it assigns any.
     """
 
     assignments: tuple[Assignment, ...]
@@ -92,16 +92,16 @@ class Statement:
 
 
 def parse(text: str) -> tuple[tuple[Statement, ...], tuple[ShellSyntaxError, ...]]:
-    """The statements of `text`, whose lines end in ``\\n``, and an error for each line that is none.
+    """Parse `text`, whose lines end in ``\\n``, to statements, and an error for each line that is outside the grammar.
 
-    The text after `MAX_ERRORS` errors is not parsed.
+    Parsing ends after `MAX_ERRORS` errors.
     """
     parser = _Parser(text)
     return tuple(parser.statements()), tuple(parser.errors)
 
 
 def _describe(rest: str, first: bool, before: str) -> str:
-    """One sentence about `rest`, the end of a line, which does not begin with an assignment; `before`: on its line."""
+    """Why `rest`, the end of a line, begins with no assignment, as a sentence; `before`: the line up to `rest`."""
     shown = re.split(r"[ \t]", rest, maxsplit=1)[0][:40]
     name = NAME.match(rest)
     after = rest[name.end() :] if name else ""
@@ -128,7 +128,7 @@ def _describe(rest: str, first: bool, before: str) -> str:
 
 
 class _Parser:
-    """Recursive descent over characters. ``\\`` at the end of a line joins it with the next one.
+    """A recursive-descent parser. ``\\`` at the end of a line joins it with the next one.
 
     `exported`: the line begins with ``export``, after which bash expands braces. `depth`: how deep ``${`` is nested.
     `errors`: at most one for each line; parsing continues on the next line.
@@ -146,21 +146,21 @@ class _Parser:
         return ShellSyntaxError(self.line, message)
 
     def peek(self) -> str:
-        """The next character, '' at the end; joins continued lines."""
+        """The next character without consuming it, '' at the end of the text; skips joints of continued lines."""
         while self.text.startswith("\\\n", self.at):
             self.at += 2
             self.line += 1
         return self.text[self.at : self.at + 1]
 
     def run(self, pattern: re.Pattern[str]) -> str:
-        """Consume the text that matches `pattern` here; '' if none does."""
+        """Consume and return the text at this position that matches `pattern`; '' if none does."""
         match = pattern.match(self.text, self.at)
         text = match[0] if match else ""
         self.at += len(text)
         return text
 
     def take(self) -> str:
-        """Consume the next character. Lines are not joined."""
+        """Consume and return the next character, even if it is part of a joint of lines."""
         character = self.text[self.at : self.at + 1]
         self.at += 1
         self.line += character == "\n"
@@ -209,7 +209,7 @@ class _Parser:
         raise self.error(_describe(self.text[start:].partition("\n")[0], first, before.rstrip(_BLANK)))
 
     def word(self) -> list[Part]:
-        """One unquoted word. Inside ``${NAME:-…}`` it is the default, and ends after its ``}``."""
+        """Parse one unquoted word; inside ``${NAME:-…}``, the default up to and with the ``}``."""
         inner = self.depth > 0
         parts: list[Part] = []
         tilde_here = True
@@ -269,7 +269,7 @@ class _Parser:
         return Literal(quoted[1:-1])
 
     def quoted(self, end: str) -> list[Part]:
-        """The rest of a double-quoted text up to its `end`: a quote, or the ``}`` of a default."""
+        """Parse the rest of a double-quoted text up to its `end`: a quote, or the ``}`` of a default."""
         parts: list[Part] = []
         while (character := self.peek()) != end:
             if character in ("", "\n"):
@@ -286,7 +286,7 @@ class _Parser:
         return parts
 
     def quoted_part(self, escapable: str) -> Part:
-        """One character or expansion inside double quotes."""
+        """Parse literal text or one expansion inside double quotes."""
         character = self.peek()
         if character == "$":
             return self.dollar(quoted=True)

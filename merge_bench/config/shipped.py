@@ -20,7 +20,7 @@ SUFFIX = ".cfg"
 
 @dataclass(frozen=True)
 class Shipped:
-    """A shipped file. `about`: its first comment line, without the file's name."""
+    """A config or tuning space that the package contains. `about`: its first comment line, without the file's name."""
 
     name: str
     path: Path
@@ -34,15 +34,15 @@ def config_names(folder: Path | None = None) -> list[str]:
 
 def shipped_files() -> list[Shipped]:
     """The shipped configs by name, then the tuning space."""
-    return [_describe(FOLDER / name) for name in (*config_names(), SPACE.name)]
+    return [_read_shipped(FOLDER / name) for name in (*config_names(), SPACE.name)]
 
 
-def find_shipped(name: str, also: Sequence[str] = (SPACE.name,)) -> Path:
-    """The shipped config with this name, with or without ``.cfg``, or the file in `also`. No file of the user is meant.
+def find_shipped(name: str, extra_names: Sequence[str] = (SPACE.name,)) -> Path:
+    """The path of the shipped config with this name, with or without ``.cfg``, or of a shipped file in `extra_names`.
 
-    Raises UsageError if there is none; names the shipped files.
+    Raises UsageError, with the names of the shipped files, if there is none.
     """
-    shipped = [*config_names(), *also]
+    shipped = [*config_names(), *extra_names]
     for candidate in (name, name + SUFFIX):
         if candidate in shipped:
             return FOLDER / candidate
@@ -50,33 +50,33 @@ def find_shipped(name: str, also: Sequence[str] = (SPACE.name,)) -> Path:
 
 
 def find_config(name: str, folder: Path = FOLDER) -> Path:
-    """The config with this path or bare name, with or without ``.cfg``.
+    """Find the config with this path or bare name, with or without ``.cfg``.
 
-    A bare name means a file in the working folder, or else a shipped config in `folder`. Raises UsageError if there is
-    no such file; names similar shipped configs.
+    A bare name means a file in the working folder, or else a shipped config in `folder`. Raises UsageError, with
+    similar names of shipped configs, if there is no such file.
     """
     if not name or "\0" in name:
         raise UsageError(
             f"{name!r} cannot be the name of a config; choose a file or one of the shipped configs:"
             f" {', '.join(config_names(folder))}"
         )
-    given = Path(name)
-    candidates = [given]
-    if given.name == name:
+    named_path = Path(name)
+    candidates = [named_path]
+    if named_path.name == name:
         candidates += [Path(name + SUFFIX), folder / name, folder / (name + SUFFIX)]
     try:
         for candidate in candidates:
             if candidate.is_file():
                 return candidate
-        if given.exists():
-            return given
+        if named_path.exists():
+            return named_path
     except OSError as error:
         raise UsageError(f"{name[:80]}: cannot check whether this file exists: {error.strerror}") from None
     shipped = [each.removesuffix(SUFFIX) for each in config_names(folder)]
-    hint = did_you_mean(given.name.removesuffix(SUFFIX), shipped) or f"; shipped configs: {', '.join(shipped)}"
+    hint = did_you_mean(named_path.name.removesuffix(SUFFIX), shipped) or f"; shipped configs: {', '.join(shipped)}"
     raise UsageError(f"{name} is neither a file nor a shipped config{hint}")
 
 
-def _describe(path: Path) -> Shipped:
+def _read_shipped(path: Path) -> Shipped:
     first = path.read_text(encoding="utf-8").partition("\n")[0]
     return Shipped(path.name, path, first.lstrip("# ").removeprefix(f"{path.name}: "))

@@ -21,7 +21,7 @@ REMEDY = "add --trust-config if you trust this file"
 
 @dataclass(frozen=True)
 class Judgement:
-    """The kind of a variable: ``setting``, ``code`` or ``helper``. `effect`: of code, the end of a sentence."""
+    """The kind of a variable: ``setting``, ``code`` or ``helper``. `effect`: what code does, as a phrase."""
 
     kind: str
     effect: str = ""
@@ -185,10 +185,10 @@ _OPTIONS = {
 _LOOKS = re.compile(rf"{_PLACE}|(\w*_)?(HOME|ROOT|PREFIX|MODULES|HOOKS?|STARTUP|RC|OPTS|OPTIONS|CONFIG)")
 
 
-def judge(name: str, value: str, *, used: bool = False) -> Judgement:
-    """The effect of a variable in a config.
+def judge_variable(name: str, value: str, *, used: bool = False) -> Judgement:
+    """Decide whether a variable of a config is a setting, brings code, or is a helper of other lines.
 
-    `used`: whether a later line refers to it; then an unknown name is a helper, even if it looks like a location.
+    `used`: whether a later line refers to the variable; then an unknown name is a helper even if it looks like a path.
     """
     if name in _BY_VALUE:
         harmless, what = _BY_VALUE[name]
@@ -214,18 +214,18 @@ def judge(name: str, value: str, *, used: bool = False) -> Judgement:
     return Judgement(HELPER)
 
 
-def code_in(config: ConfigFile) -> list[tuple[Variable, str]]:
-    """The variables of `config` that would bring code, each with its effect."""
-    judged = ((each, judge(each.name, each.value, used=each.name in config.used)) for each in config.variables)
+def variables_with_code(config: ConfigFile) -> list[tuple[Variable, str]]:
+    """The variables of `config` through which programs would find or run code, each with its effect."""
+    judged = ((each, judge_variable(each.name, each.value, used=each.name in config.used)) for each in config.variables)
     return [(variable, found.effect) for variable, found in judged if found.kind == CODE]
 
 
 def refuse_code(config: ConfigFile) -> None:
-    """Refuse a config that would bring code.
+    """Refuse a config through which programs would find or run code.
 
-    Raises UsageError, with file, line and effect of the first such variable.
+    Raises UsageError with file, line and effect of the first such variable.
     """
-    code = code_in(config)
+    code = variables_with_code(config)
     if code:
         variable, what = code[0]
         count = len(code) - 1
@@ -234,9 +234,9 @@ def refuse_code(config: ConfigFile) -> None:
 
 
 def process_environment(config: ConfigFile, *, trusted: bool) -> dict[str, str]:
-    """The variables that the processes of a launch get: the settings of `config`, or all variables if it is trusted."""
+    """The variables that the processes of a launch get: the settings of `config`, or all its variables if `trusted`."""
     return {
         name: variable.value
         for name, variable in translate_config(config).environment.items()
-        if trusted or judge(name, variable.value, used=name in config.used).kind == SETTING
+        if trusted or judge_variable(name, variable.value, used=name in config.used).kind == SETTING
     }

@@ -1,4 +1,4 @@
-"""Chooses which UCX is loaded: the package's, which is built without InfiniBand, or the system's.
+"""Chooses the UCX that processes load: that of the package `libucx`, built without InfiniBand, or the system's.
 
 The package `libucx` silently loads its own UCX if it cannot load the system's (which needs the unversioned
 ``libucp.so``), so another process tries each choice that matters: this module as a program prints the version of its
@@ -35,7 +35,7 @@ _SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Loaded:
-    """The UCX that a process has loaded. `infiniband`: its InfiniBand module can be loaded."""
+    """The UCX that a process has loaded. `infiniband`: whether its InfiniBand module can be loaded."""
 
     version: str
     infiniband: bool
@@ -43,21 +43,21 @@ class Loaded:
 
     @property
     def of_wheel(self) -> bool:
-        """Whether it belongs to the package `libucx`."""
+        """Whether this UCX belongs to the package `libucx`."""
         folder = wheel_folder()
         return folder is not None and self.library.resolve().is_relative_to(folder.resolve())
 
 
 @dataclass(frozen=True)
 class Choice:
-    """`origin`: ``wheel`` or ``system``. `notice`: the reason for a choice that the user did not make."""
+    """The UCX to load. `origin`: ``wheel`` or ``system``. `notice`: the reason, if the user did not make the choice."""
 
     origin: str
     notice: str | None = None
     warning: Caution | None = None
 
     def apply(self, environ: MutableMapping[str, str]) -> None:
-        """Set the variables with which a process loads this UCX."""
+        """Set the variables in `environ` with which a process loads this UCX."""
         environ[VARIABLE] = self.origin
         environ.pop(PREFER, None)
         if self.origin == SYSTEM:
@@ -65,13 +65,13 @@ class Choice:
 
 
 def choose_ucx(requested: str | None, environ: Mapping[str, str]) -> Choice:
-    """Choose for processes that start with the environment `environ`.
+    """Choose the UCX of processes that start with the environment `environ`.
 
-    `asked`: ``auto``, ``wheel`` or ``system``; None: as in `environ`, else ``auto``: the system's if this machine has
-    InfiniBand and that UCX can use it, or if there is no other. Raises UsageError if ``wheel`` or ``system`` was asked
-    for and cannot be loaded.
+    `requested`: ``auto``, ``wheel`` or ``system``; None: the choice in `environ`, else ``auto``. ``auto`` means the
+    system's UCX if this machine has InfiniBand and that UCX can use it, or if there is no other. Raises UsageError if
+    ``wheel`` or ``system`` is requested and cannot be loaded.
     """
-    requested = _wanted(requested, environ)
+    requested = _requested_origin(requested, environ)
     devices = sorted(entry.name for entry in INFINIBAND.iterdir()) if INFINIBAND.is_dir() else []
     if wheel_folder() is None and requested == WHEEL:
         raise UsageError("--ucx wheel: the package libucx is not installed in this environment")
@@ -79,7 +79,7 @@ def choose_ucx(requested: str | None, environ: Mapping[str, str]) -> Choice:
         loaded = probe_ucx(SYSTEM, environ)
         if loaded is None or loaded.of_wheel:
             raise UsageError(f"--ucx system: there is no system libucp.so that UCXX can use; {REMEDY}")
-        return Choice(SYSTEM, None, None if loaded.infiniband else _warning(devices, SYSTEM))
+        return Choice(SYSTEM, None, None if loaded.infiniband else _infiniband_warning(devices, SYSTEM))
     default = SYSTEM if wheel_folder() is None else WHEEL
     if not devices:
         return Choice(default)
@@ -88,13 +88,14 @@ def choose_ucx(requested: str | None, environ: Mapping[str, str]) -> Choice:
         if loaded is not None and loaded.infiniband and not loaded.of_wheel:
             notice = f"this machine has InfiniBand: using the system's UCX {loaded.version}, {loaded.library}"
             return Choice(SYSTEM, notice)
-        return Choice(default, None, _warning(devices, default))
+        return Choice(default, None, _infiniband_warning(devices, default))
     loaded = probe_ucx(WHEEL, environ)
-    return Choice(WHEEL, None, None if loaded is not None and loaded.infiniband else _warning(devices, WHEEL))
+    usable = loaded is not None and loaded.infiniband
+    return Choice(WHEEL, None, None if usable else _infiniband_warning(devices, WHEEL))
 
 
 def use_ucx(requested: str | None, environ: MutableMapping[str, str] = os.environ) -> Choice:
-    """Choose the UCX of this process and of those that it starts; prints a notice on standard error.
+    """Choose the UCX of this process and of its child processes; prints the choice's notice on standard error.
 
     UCXX reads the variable when it is imported, so call this before anything imports UCXX.
     """
@@ -106,8 +107,8 @@ def use_ucx(requested: str | None, environ: MutableMapping[str, str] = os.enviro
 
 
 @contextmanager
-def restored(environ: MutableMapping[str, str] = os.environ) -> Iterator[None]:
-    """Undo the effect of `use_ucx` at the end, for callers whose process goes on."""
+def ucx_choice_undone(environ: MutableMapping[str, str] = os.environ) -> Iterator[None]:
+    """Undo at the end of the block what `use_ucx` set in `environ`, for callers whose process goes on."""
     before = {name: environ.get(name) for name in (VARIABLE, PREFER)}
     try:
         yield
@@ -118,14 +119,14 @@ def restored(environ: MutableMapping[str, str] = os.environ) -> Iterator[None]:
 
 
 def probe_ucx(origin: str, environ: Mapping[str, str]) -> Loaded | None:
-    """The UCX that a process loads when it imports UCXX as a worker does; None if that fails."""
+    """Find the UCX that a process loads when it imports UCXX as a worker does; None if the import fails."""
     environment = {**environ, **search_path(environ)}
     Choice(origin).apply(environment)
-    return _probe(tuple(sorted(environment.items())))
+    return _probe_environment(tuple(sorted(environment.items())))
 
 
 @functools.cache
-def _probe(environment: tuple[tuple[str, str], ...]) -> Loaded | None:
+def _probe_environment(environment: tuple[tuple[str, str], ...]) -> Loaded | None:
     program = [sys.executable, "-P", "-m", "merge_bench.config.ucx_choice"]
     try:
         done = subprocess.run(
@@ -138,14 +139,14 @@ def _probe(environment: tuple[tuple[str, str], ...]) -> Loaded | None:
     return Loaded(version, infiniband == "yes", Path(library)) if done.returncode == 0 and library else None
 
 
-def _wanted(requested: str | None, environ: Mapping[str, str]) -> str:
+def _requested_origin(requested: str | None, environ: Mapping[str, str]) -> str:
     requested = requested or environ.get(VARIABLE) or AUTO
     if requested not in (AUTO, WHEEL, SYSTEM):
         raise UsageError(f"environment variable {VARIABLE} must be auto, wheel or system, not {requested!r}")
     return SYSTEM if requested == AUTO and prefers_system(environ) else requested
 
 
-def _warning(devices: list[str], origin: str) -> Caution | None:
+def _infiniband_warning(devices: list[str], origin: str) -> Caution | None:
     if not devices:
         return None
     return Caution(
@@ -157,7 +158,7 @@ def _warning(devices: list[str], origin: str) -> Caution | None:
 
 
 def has_infiniband(libucp: Path) -> bool:
-    """Whether the InfiniBand module of this libucp exists and can be loaded (it needs libibverbs)."""
+    """Whether UCX's InfiniBand module beside the library `libucp` exists and can be loaded (it needs libibverbs)."""
     folder = Path(os.environ.get("UCX_MODULE_DIR") or libucp.parent / "ucx")
     for module in sorted(folder.glob("libuct_ib.so*")):
         try:

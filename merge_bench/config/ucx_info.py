@@ -1,4 +1,4 @@
-"""Runs ``ucx_info`` of the UCX that workers will load, to get its settings and to check values.
+"""Runs the program ``ucx_info`` of the UCX that workers will load, to get UCX's settings and to check values.
 
 Only the library itself gives reliable answers: its parsers differ between releases and accept more than the printed
 syntax (``inf``, ``auto``, units, ``^`` lists). Of a config, only the values of typed settings are passed on, so that
@@ -21,9 +21,9 @@ from pathlib import Path
 from merge_bench.errors import UsageError
 
 PREFER = "RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY"
-"""`libucx` reads it whenever a process imports UCXX."""
+"""The variable that makes the package `libucx` load the system's UCX when a process imports UCXX."""
 NAME_LISTS = ("UCX_TLS", "UCX_NET_DEVICES", "UCX_SHM_DEVICES", "UCX_ACC_DEVICES", "UCX_SELF_DEVICES")
-"""Lists of the names of transports and devices, which select what a process opens."""
+"""The settings that list the transports and devices that a process opens."""
 _SECONDS = 30.0
 # Memory allocator hooks take nearly all of ucx_info's time (0.4 s of 0.42) and are not needed here. Either of these
 # variables turns them off; the second one is used to get the default of the first.
@@ -40,7 +40,9 @@ _NOT_PASSED = re.compile(
 
 @dataclass(frozen=True)
 class UcxInfo:
-    """One installed UCX. `origin`: ``wheel`` or ``system``; `library_folder`: None if the linker finds it."""
+    """The ``ucx_info`` of one installed UCX. `origin`: ``wheel`` or ``system``; `library_folder`: the folder of UCX's
+    libraries, None if the linker finds them.
+    """
 
     program: Path
     origin: str
@@ -49,9 +51,9 @@ class UcxInfo:
 
 @dataclass(frozen=True)
 class Setting:
-    """One configuration variable as ``ucx_info -c -f -a`` prints it.
+    """One setting of UCX as ``ucx_info -c -f -a`` prints it.
 
-    `inherits`: names that also set this one if it is not set itself; `alias_of`: the other name of this setting;
+    `inherits`: the names of settings whose values this one takes if it is unset; `alias_of`: its other name;
     `syntax` and `doc`: as printed; `default`: the value if no ``UCX_`` variable is set (``ucx.conf`` is included).
     """
 
@@ -66,7 +68,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Installed:
-    """An installed UCX. `transports`: devices by transport name."""
+    """An installed UCX with its settings by name. `transports`: the devices of each transport."""
 
     info: UcxInfo
     version: str
@@ -74,11 +76,11 @@ class Installed:
     transports: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-def locate(origin: str = "auto", environ: Mapping[str, str] = os.environ) -> UcxInfo:
-    """Find the ``ucx_info`` of the UCX that the workers will load.
+def find_ucx_info(origin: str = "auto", environ: Mapping[str, str] = os.environ) -> UcxInfo:
+    """Find the program ``ucx_info`` of the UCX that the workers will load.
 
-    `origin`: ``wheel`` (the libucx package), ``system`` (on PATH), or ``auto``: the system's if `prefers_system` or
-    there is no wheel, like UCXX's own loader. Raises UsageError if there is none.
+    `origin`: ``wheel`` (the libucx package), ``system`` (on PATH), or ``auto``: like UCXX's own loader, the system's if
+    `prefers_system` or there is no wheel. Raises UsageError if there is no ``ucx_info``.
     """
     folder = wheel_folder() if origin == "wheel" or (origin == "auto" and not prefers_system(environ)) else None
     if folder is not None and (folder / "bin" / "ucx_info").is_file():
@@ -95,7 +97,7 @@ def locate(origin: str = "auto", environ: Mapping[str, str] = os.environ) -> Ucx
 
 
 def wheel_folder() -> Path | None:
-    """The folder of the package `libucx`; None if it is not installed."""
+    """The folder of the package `libucx`; None if that package is not installed."""
     spec = importlib.util.find_spec("libucx")
     return None if spec is None or spec.origin is None else Path(spec.origin).parent
 
@@ -107,48 +109,48 @@ def prefers_system(environ: Mapping[str, str]) -> bool:
 
 @functools.cache
 def read_installed(info: UcxInfo) -> Installed:
-    """The version, settings and transports of a UCX without the environment's ``UCX_`` variables; runs once.
+    """Read version, settings and transports of a UCX, ignoring ``UCX_`` variables of the environment; cached.
 
     Raises UsageError if the program cannot be run or its output cannot be read.
     """
-    status, text = _run(info, ("-v", "-d", "-c", "-f", "-a"), {})
+    status, text = _run_ucx_info(info, ("-v", "-d", "-c", "-f", "-a"), {})
     version = re.search(r"^# (?:Library version|Version):? +(\S+)", text, re.MULTILINE)
     settings = parse_settings(text)
     if status != 0 or version is None or not settings:
         raise UsageError(f"{info.program} did not print its settings (exit status {status})")
-    hooks = parse_settings(_run(info, ("-c", "-f", "-a"), {}, _NO_HOOKS_EITHER)[1])
+    hooks = parse_settings(_run_ucx_info(info, ("-c", "-f", "-a"), {}, _NO_HOOKS_EITHER)[1])
     settings |= {name: hooks[name] for name in _NO_HOOKS if name in hooks}
-    return Installed(info, version[1], settings, _transports(text))
+    return Installed(info, version[1], settings, _parse_transports(text))
 
 
 def find_installed(origin: str = "auto", environ: Mapping[str, str] = os.environ) -> Installed | None:
-    """`read_installed` of the UCX that `locate` finds; None if that fails."""
+    """Read version, settings and transports of the UCX that workers will load; None if that fails."""
     try:
-        return read_installed(locate(origin, environ))
+        return read_installed(find_ucx_info(origin, environ))
     except UsageError:
         return None
 
 
-def effective(installed: Installed, values: Mapping[str, str]) -> dict[str, str]:
-    """Every setting of `installed` if only `values` are set, as UCX prints it (``8192`` as ``8K``).
+def effective_settings(installed: Installed, values: Mapping[str, str]) -> dict[str, str]:
+    """The value of every setting of `installed` if only `values` are set, as UCX prints it (``8192`` as ``8K``).
 
-    Settings that would affect the ucx_info process are not set.
+    Those of `values` that would affect the process of ucx_info are left out.
     """
     passed = {name: value for name, value in values.items() if not _NOT_PASSED.fullmatch(name)}
-    settings = parse_settings(_run(installed.info, ("-c", "-f", "-a"), passed)[1])
+    settings = parse_settings(_run_ucx_info(installed.info, ("-c", "-f", "-a"), passed)[1])
     return {name: setting.default for name, setting in settings.items()}
 
 
 def usable_transports(installed: Installed, values: Mapping[str, str]) -> frozenset[str]:
-    """The transports on which a process of this machine can send if `values` are set.
+    """The transports on which a process on this machine can send if the settings `values` are set.
 
-    UCX itself opens them with those lists of `values` that name transports and devices.
+    UCX itself opens them, with those of `values` that list transports or devices.
     """
     lists = {name: values[name] for name in NAME_LISTS if name in values}
     if not lists:
         return frozenset(installed.transports)
     try:
-        text = _run(installed.info, ("-p", "-u", "t"), lists)[1]
+        text = _run_ucx_info(installed.info, ("-p", "-u", "t"), lists)[1]
     except UsageError:
         text = ""
     transports = frozenset(re.findall(r"^#\s+resource \d+ .* flags -\S* +(\w+)/", text, re.MULTILINE))
@@ -158,12 +160,12 @@ def usable_transports(installed: Installed, values: Mapping[str, str]) -> frozen
 
 
 def parse_settings(text: str) -> dict[str, Setting]:
-    """Read the output of ``ucx_info -c -f -a``."""
+    """Parse the output of ``ucx_info -c -f -a`` to settings by name."""
     settings: dict[str, Setting] = {}
     notes: list[str] = []  # comment lines above a setting
     for line in text.splitlines():
         if match := _SETTING.fullmatch(line):
-            settings[match[1]] = _setting(match[1], match[2] or "", bool(match[3]), notes)
+            settings[match[1]] = _make_setting(match[1], match[2] or "", bool(match[3]), notes)
             notes = []
         elif line.startswith("#"):
             notes.append(line[1:].strip())
@@ -172,14 +174,14 @@ def parse_settings(text: str) -> dict[str, Setting]:
     return settings
 
 
-def _setting(name: str, default: str, deprecated: bool, notes: Sequence[str]) -> Setting:
+def _make_setting(name: str, default: str, deprecated: bool, notes: Sequence[str]) -> Setting:
     keyed = {match[1]: match[2] for line in notes if (match := _KEYED_NOTE.match(line))}
     doc = " ".join(line for line in notes if line and not _KEYED_NOTE.match(line))
     inherits = tuple(re.findall(r"[^,\s]+", keyed.get("inherits", "")))
     return Setting(name, default, keyed.get("syntax", ""), inherits, keyed.get("alias of"), deprecated, doc)
 
 
-def _transports(text: str) -> dict[str, tuple[str, ...]]:
+def _parse_transports(text: str) -> dict[str, tuple[str, ...]]:
     devices: dict[str, tuple[str, ...]] = {}
     transport = ""
     for kind, name in re.findall(r"^#[ \t]+(Transport|Device): +(\S+)", text, re.MULTILINE):
@@ -191,7 +193,7 @@ def _transports(text: str) -> dict[str, tuple[str, ...]]:
 
 
 def invalid_values(installed: Installed, values: Mapping[str, str], syntaxes: Mapping[str, str]) -> dict[str, str]:
-    """The names whose values UCX refuses, each with the accepted values.
+    """The names of those `values` that UCX refuses, each with a phrase that tells the accepted values.
 
     `syntaxes`: the syntax of each name, as UCX printed it. All values are tried in one process; only if that reports an
     error or crashes (some releases do, on a bad value of an alias), each is tried on its own.
@@ -201,29 +203,29 @@ def invalid_values(installed: Installed, values: Mapping[str, str], syntaxes: Ma
     for name, value in values.items():
         syntax = syntaxes[name]
         if _NOT_PASSED.fullmatch(name):
-            if sentence := _compare(value, syntax):
+            if sentence := _problem_by_syntax(value, syntax):
                 problems[name] = sentence
         elif syntax not in ("", "N/A") and not syntax.endswith("string"):
             passed[name] = value
-    if passed and _refusal(installed.info, passed, syntaxes) is not None:
+    if passed and _problem_by_ucx(installed.info, passed, syntaxes) is not None:
         with ThreadPoolExecutor(4) as pool:
-            answers = pool.map(lambda name: _refusal(installed.info, {name: passed[name]}, syntaxes), passed)
+            answers = pool.map(lambda name: _problem_by_ucx(installed.info, {name: passed[name]}, syntaxes), passed)
             problems |= {name: sentence for name, sentence in zip(passed, answers, strict=True) if sentence is not None}
     return problems
 
 
-def _compare(value: str, syntax: str) -> str | None:
-    """A sentence if `syntax` lists words and `value` is none of them; for settings that are not passed to ucx_info."""
+def _problem_by_syntax(value: str, syntax: str) -> str | None:
+    """A phrase if `syntax` lists words and `value` is none of them, else None; for settings not passed to ucx_info."""
     words = _SYNTAX_IN_BRACKETS.fullmatch(syntax)
     if words is None:
         return None
     allowed = words[1].lower().split("|")
-    given = [word for word in value.lower().split(",") if word] if syntax.startswith("comma") else [value.lower()]
-    return None if all(word in allowed for word in given) else f"expected {syntax}"
+    listed = [word for word in value.lower().split(",") if word] if syntax.startswith("comma") else [value.lower()]
+    return None if all(word in allowed for word in listed) else f"expected {syntax}"
 
 
-def _refusal(info: UcxInfo, values: Mapping[str, str], syntaxes: Mapping[str, str]) -> str | None:
-    status, text = _run(info, ("-c",), values)
+def _problem_by_ucx(info: UcxInfo, values: Mapping[str, str], syntaxes: Mapping[str, str]) -> str | None:
+    status, text = _run_ucx_info(info, ("-c",), values)
     refused = re.search(r"Invalid value for [^:]*: '.*?'\. Expected: (.*)", text, re.DOTALL)
     if refused:
         return f"expected {refused[1].splitlines()[0]}"
@@ -232,10 +234,10 @@ def _refusal(info: UcxInfo, values: Mapping[str, str], syntaxes: Mapping[str, st
     return None
 
 
-def _run(
+def _run_ucx_info(
     info: UcxInfo, arguments: tuple[str, ...], values: Mapping[str, str], hooks: Mapping[str, str] = _NO_HOOKS
 ) -> tuple[int, str]:
-    """Run the program with `values` as its only ``UCX_`` variables; returns the exit status and the output."""
+    """Run ucx_info with `values` as its only ``UCX_`` variables; returns the exit status and the output."""
     environment = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
     paths = [str(path) for path in (info.library_folder, os.environ.get("LD_LIBRARY_PATH")) if path]
     if paths:

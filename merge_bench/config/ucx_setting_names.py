@@ -1,4 +1,4 @@
-"""The names of UCX's settings: those of the installed library, and those of other releases and modules."""
+"""Finds what the name of a UCX setting means, in the installed library and in other releases and modules."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OUTSIDE_TABLES = {"UCX_CONFIG_DIR"}
 
 @dataclass(frozen=True)
 class ShippedName:
-    """A name of a public release. `since`, `until`: the first and last minor release with it, of those examined."""
+    """A setting's name in UCX's public releases. `since`, `until`: the first and last examined release that has it."""
 
     name: str
     module: str
@@ -39,10 +39,10 @@ class ShippedName:
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a name means to the installed library.
+    """What the name of a setting means to the installed UCX.
 
     `kind`: ``known``, ``inherited``, ``alias``, ``deprecated``, ``module-absent``, ``no-effect`` or ``unknown``;
-    `syntax`: of its value, if the installed library has it.
+    `message`: the meaning in words; `syntax`: that of the value, if the installed UCX has the setting.
     """
 
     kind: str
@@ -52,9 +52,10 @@ class Meaning:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """Every name of a UCX setting. `installed`: None if ucx_info cannot be run.
+    """All names of UCX settings: of the installed UCX (None if ucx_info cannot be run) and of public releases.
 
-    `heirs`, `shipped_heirs`: the settings that an inherited name sets.
+    `shipped`: the names in the list of public `versions`. `heirs`, `shipped_heirs`: by inherited name, the settings
+    that the name sets, in the installed UCX and in that list.
     """
 
     installed: Installed | None
@@ -65,12 +66,12 @@ class Catalogue:
 
     @property
     def minor(self) -> tuple[int, ...]:
-        """Major and minor number of `version`."""
-        return _minor(self.version)
+        """The major and minor number of `version`."""
+        return _minor_version(self.version)
 
     @property
     def version(self) -> str:
-        """The installed release, or else the newest one in the shipped list."""
+        """The release of the installed UCX, or else the newest examined release."""
         return self.installed.version if self.installed else self.versions[-1]
 
     def names(self) -> set[str]:
@@ -78,22 +79,22 @@ class Catalogue:
         installed = set(self.installed.settings) if self.installed else set()
         return installed | set(self.heirs) | set(self.shipped) | set(self.shipped_heirs) | _OUTSIDE_TABLES
 
-    def find(self, name: str) -> Meaning:
-        """The meaning of `name` to the installed library."""
+    def find_meaning(self, name: str) -> Meaning:
+        """Find what the setting `name` means to the installed UCX."""
         if name in _OUTSIDE_TABLES:
             return Meaning("known", "folder that contains ucx.conf")
         if self.installed is not None:
             if name in self.installed.settings:
-                return _installed(self.installed.settings[name])
+                return _meaning_here(self.installed.settings[name])
             if name in self.heirs:
                 heirs = [self.installed.settings[heir] for heir in self.heirs[name]]
                 current = [heir for heir in heirs if not heir.deprecated]
                 if not current:
-                    return _installed(heirs[0])
-                return Meaning("inherited", _sets([heir.name for heir in current]), current[0].syntax)
-        return self._shipped(name)
+                    return _meaning_here(heirs[0])
+                return Meaning("inherited", _sets_text([heir.name for heir in current]), current[0].syntax)
+        return self._meaning_elsewhere(name)
 
-    def _shipped(self, name: str) -> Meaning:
+    def _meaning_elsewhere(self, name: str) -> Meaning:
         names = [name] if name in self.shipped else self.shipped_heirs.get(name, [])
         if not names:
             hint = did_you_mean(name, self.names(), cutoff=0.8) or "; no UCX setting has a similar name"
@@ -102,7 +103,7 @@ class Catalogue:
             )
         entries = [self.shipped[each] for each in names]
         now = [entry for entry in entries if self._exists_now(entry)]
-        sets = "" if names == [name] else f"{_sets(names)}; "
+        sets = "" if names == [name] else f"{_sets_text(names)}; "
         if now and self.installed is None:
             return Meaning("known", f"{sets}value not checked, because ucx_info cannot be run")
         if now and now[0].module == "core":
@@ -110,18 +111,18 @@ class Catalogue:
         if now:
             module = _MODULES.get(now[0].module, f"the module {now[0].module}")
             return Meaning("module-absent", f"{sets}belongs to {module}, which is not loaded on this machine")
-        first = min(entries, key=lambda entry: _minor(entry.since))
-        if _minor(first.since) > self.minor:
+        first = min(entries, key=lambda entry: _minor_version(entry.since))
+        if _minor_version(first.since) > self.minor:
             return Meaning("no-effect", f"needs UCX {first.since} or newer; this UCX is {self.version}")
-        last = max(entries, key=lambda entry: _minor(entry.until))
+        last = max(entries, key=lambda entry: _minor_version(entry.until))
         return Meaning("no-effect", f"UCX removed this setting after {last.until}; UCX {self.version} does not have it")
 
     def _exists_now(self, entry: ShippedName) -> bool:
         newest = entry.until == self.versions[-1]
-        return _minor(entry.since) <= self.minor and (newest or self.minor <= _minor(entry.until))
+        return _minor_version(entry.since) <= self.minor and (newest or self.minor <= _minor_version(entry.until))
 
 
-def _installed(setting: Setting) -> Meaning:
+def _meaning_here(setting: Setting) -> Meaning:
     if setting.deprecated:
         return Meaning(
             "deprecated", setting.doc.removeprefix("The configuration parameter ") or "UCX ignores this setting"
@@ -131,17 +132,17 @@ def _installed(setting: Setting) -> Meaning:
     return Meaning("known", "", setting.syntax)
 
 
-def _minor(version: str) -> tuple[int, ...]:
+def _minor_version(version: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", version)[:2]))
 
 
-def _sets(names: Sequence[str]) -> str:
+def _sets_text(names: Sequence[str]) -> str:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return f"sets {', '.join(names[:3])}{more}"
 
 
-def _heirs(settings: Iterable[Setting | ShippedName]) -> dict[str, list[str]]:
-    """The settings that each inherited name sets."""
+def _heirs_by_name(settings: Iterable[Setting | ShippedName]) -> dict[str, list[str]]:
+    """By inherited name, the names of the settings that it sets."""
     heirs: dict[str, list[str]] = {}
     for setting in settings:
         for parent in setting.inherits:
@@ -151,7 +152,7 @@ def _heirs(settings: Iterable[Setting | ShippedName]) -> dict[str, list[str]]:
 
 @functools.cache
 def shipped_names() -> tuple[tuple[str, ...], dict[str, ShippedName]]:
-    """The examined releases and their names, from ``ucx_names.json``."""
+    """The examined UCX releases and their settings' names, from ``ucx_names.json``."""
     data = json.loads(resources.files("merge_bench.config").joinpath("ucx_names.json").read_text(encoding="utf-8"))
     versions = tuple(data["versions"])
     names = {
@@ -169,7 +170,7 @@ def shipped_names() -> tuple[tuple[str, ...], dict[str, ShippedName]]:
 
 
 def build_catalogue(installed: Installed | None) -> Catalogue:
-    """The catalogue of `installed` and the shipped list, or of the shipped list alone."""
+    """Make the catalogue of names of the `installed` UCX, if there is one, and of public releases."""
     versions, shipped = shipped_names()
     own = installed.settings.values() if installed else ()
-    return Catalogue(installed, shipped, versions, _heirs(own), _heirs(shipped.values()))
+    return Catalogue(installed, shipped, versions, _heirs_by_name(own), _heirs_by_name(shipped.values()))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from merge_bench.config import parsers
-from merge_bench.config.allowed_transports import requested
+from merge_bench.config.allowed_transports import transport_settings
 from merge_bench.config.option import option
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import Caution, UsageError, WrongResult
@@ -240,7 +240,7 @@ class OverUcx(InWorkers):
             UCX,
             lambda frames: workers.on_all(exchanging.prepare, frames, device=self.device_memory),
             lambda test: f"tagged messages of UCX {first.ucx.version}, as in a merge",
-            requested=requested(first.ucx.config),
+            requested=transport_settings(first.ucx.config),
             selected=lanes,
             as_requested=as_requested(first.environment.get("UCX_TLS"), lanes),
         )

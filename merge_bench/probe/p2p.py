@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from merge_bench.config import parsers
-from merge_bench.config.allowed_transports import requested
+from merge_bench.config.allowed_transports import transport_settings
 from merge_bench.config.old_names import UCXX_OVERRIDES
 from merge_bench.config.option import choice, option
 from merge_bench.config.options import RunOptions
@@ -142,7 +142,7 @@ class P2P(Probe):
                     seconds=figures.seconds,
                     bandwidth_bytes_per_second=figures.bandwidth,
                     messages_per_second=figures.messages,
-                    requested=requested(environment),
+                    requested=transport_settings(environment),
                     selected=list(log.lanes),
                     protocol=log.protocol(figures.size),
                     as_requested=fits and not log.missing,

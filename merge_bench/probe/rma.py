@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from merge_bench.config.allowed_transports import requested
+from merge_bench.config.allowed_transports import transport_settings
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import LaunchFailed, WrongResult
 from merge_bench.probe.shared.base import TIME, Probe, ProbeKind
@@ -111,7 +111,7 @@ class Rma(Probe):
                 bandwidth_bytes_per_second=each.size * each.count / each.seconds,
                 messages_per_second=each.count / each.seconds,
                 wrong=bad,
-                requested=requested(fact.ucx.config),
+                requested=transport_settings(fact.ucx.config),
                 selected=lanes,
                 as_requested=as_requested(fact.environment.get("UCX_TLS"), lanes),
             )

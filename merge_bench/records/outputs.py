@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from merge_bench.config.files import no_link
+from merge_bench.config.files import open_without_links
 from merge_bench.errors import UsageError
 
 
@@ -56,7 +56,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         return
     draft = path.with_name(f".merge-bench-{secrets.token_hex(8)}")
     try:
-        with open(draft, "xb", opener=no_link) as stream:
+        with open(draft, "xb", opener=open_without_links) as stream:
             _keep_from_others(path, stream.fileno())
             yield stream
         os.replace(draft, path)

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
-from merge_bench.config.files import no_link
+from merge_bench.config.files import open_without_links
 from merge_bench.errors import NotRecorded, RunFailed, UsageError
 from merge_bench.records.codec import encode
 from merge_bench.records.outputs import replacing
@@ -86,7 +86,7 @@ class CampaignWriter:
         """
         descriptor = None
         try:
-            descriptor = no_link(str(folder / RECORDS), os.O_RDWR | os.O_APPEND)
+            descriptor = open_without_links(str(folder / RECORDS), os.O_RDWR | os.O_APPEND)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _cut_half_line(descriptor)
             (folder / LOGS).mkdir(exist_ok=True)

@@ -18,12 +18,12 @@ from pathlib import Path
 from merge_bench.campaign.registry_options import complete
 from merge_bench.config import parsers
 from merge_bench.config.old_names import translate_config
-from merge_bench.config.option import Option, as_text, by_key, parse_text
+from merge_bench.config.option import Option, as_text, options_by_key, parse_text
 from merge_bench.config.options import BY_VARIABLE, OPTIONS, PROBE_OPTIONS, TUNE_OPTIONS
 from merge_bench.config.parsers import did_you_mean
 from merge_bench.config.reader import read_config
 from merge_bench.config.shipped import FOLDER, SUFFIX, config_names, find_shipped
-from merge_bench.config.trust import SETTING, judge, refuse_code
+from merge_bench.config.trust import SETTING, judge_variable, refuse_code
 from merge_bench.config.ucx_setting_names import shipped_names
 from merge_bench.errors import UsageError
 from merge_bench.history.gates import HISTORY
@@ -113,7 +113,7 @@ class Rules:
         own = bool(request.settings) or request.name is not None
         if request.configs and own:
             raise UsageError("a job takes either configs or settings, not both")
-        shipped = [find_shipped(name, also=()) for name in request.configs]
+        shipped = [find_shipped(name, extra_names=()) for name in request.configs]
         for path in shipped:  # one of this site may bring code
             refuse_code(read_config(path, os.environ))
         paths = list(map(str, shipped))
@@ -139,7 +139,7 @@ def check_settings(settings: Mapping[str, str]) -> None:
         if option is not None and option.in_config and option.key not in TABLES:
             _check_value(_allowed_option("run", _options_of_command("run"), option.key, name), value, name)
         # Judged with a path: some names are harmless with other values, and a job needs none of them.
-        elif name not in shipped_names()[1] or judge(name, "/").kind != SETTING or name == "UCX_POSIX_DIR":
+        elif name not in shipped_names()[1] or judge_variable(name, "/").kind != SETTING or name == "UCX_POSIX_DIR":
             raise UsageError(
                 f"a job cannot set {name!r}, but only UCX_… and MERGE_BENCH_… settings that name no path or command"
             )
@@ -191,7 +191,7 @@ def commands() -> Mapping[str, Mapping[str, Option]]:
     """The commands that a job can run, each with its options by key."""
     tables = {"run": OPTIONS, "tune": (*TUNE_OPTIONS, *TuneOptions.table())}
     tables |= {f"probe {name}": (*PROBE_OPTIONS, *kind.options.table()) for name, kind in probes().items()}
-    return {command: by_key(options) for command, options in tables.items()}
+    return {command: options_by_key(options) for command, options in tables.items()}
 
 
 def _options_of_command(command: str) -> Mapping[str, Option]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from merge_bench.analysis.statistics import median
-from merge_bench.campaign.expected_time import ExpectedTime, merge_seconds, rule_of_thumb
+from merge_bench.campaign.expected_time import ExpectedTime, launch_seconds_by_rule, rule_of_thumb_seconds
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.config.shipped import SPACE
 from merge_bench.errors import UsageError, say
@@ -110,7 +110,7 @@ class Timing:
     def of(cls, task: Task) -> Timing:
         jobs = [Job(each, task.baseline, plan) for plan, each in enumerate(task.prepared)]
         results = task.prepared[0].settings.results
-        return cls(task, ExpectedTime(results, task.head.plans, merge_seconds), jobs)
+        return cls(task, ExpectedTime(results, task.head.plans, launch_seconds_by_rule), jobs)
 
     @property
     def weights(self) -> tuple[float, ...]:
@@ -118,7 +118,7 @@ class Timing:
 
         So it stays the same when the tuning is resumed.
         """
-        usual = [merge_seconds(job) for job in self.jobs]
+        usual = [launch_seconds_by_rule(job) for job in self.jobs]
         ruled = ((each or 1.0) / (usual[0] or each or 1.0) for each in usual)
         measured = [seconds / self.measured[0] for seconds in self.measured]
         return (*measured, *tuple(ruled)[len(measured) :])
@@ -137,7 +137,7 @@ class Timing:
     def note(self, job: Job, seconds: float) -> None:
         """A launch took so long; the first one corrects what was printed, unless there is a budget to correct first."""
         baseline_job = Job(self.jobs[job.plan].prepared, self.task.baseline, job.plan)
-        self.expected.note(baseline_job, seconds)
+        self.expected.note_launch(baseline_job, seconds)
         if not self.noted:
             self.noted = True
             if self.task.options.budget is None:
@@ -148,7 +148,7 @@ class Timing:
         if fitting != self.said:
             for sentence in self.sentences(fitting):
                 say(sentence)
-        self.said = None if self.expected.of(self.jobs[0]) is None else fitting
+        self.said = None if self.expected.launch_seconds(self.jobs[0]) is None else fitting
 
     def sentences(self, fitting: AffordableSearch) -> list[str]:
         costs, budget = self._costs(), self.task.options.budget
@@ -160,7 +160,7 @@ class Timing:
         quick, confirming = Options.least * first, 2 * costs.confirm * fitting.sizes
         most = self.task.options.most_blocks * first
         slow = most / quick * costs.search(fitting.values) + costs.confirmation(fitting.sizes)
-        source = "as the first launches took" if self.noted else self.expected.source(self.jobs)
+        source = "as the first launches took" if self.noted else self.expected.describe_source(self.jobs)
         count = len(fitting.values)
         candidates = f"{plural(count, 'candidate')} {'has' if count == 1 else 'have'}"
         sentences = [
@@ -186,7 +186,7 @@ class Timing:
         return sentences
 
     def _costs(self, margin: float = 1.0, launch: float | None = None) -> Costs | None:
-        seconds: list[float | None] = [self.expected.of(job) for job in self.jobs]
+        seconds: list[float | None] = [self.expected.launch_seconds(job) for job in self.jobs]
         if launch is not None:
             seconds = [launch * weight for weight in self.weights]
         launches = [margin * each for each in seconds if each is not None]
@@ -243,4 +243,4 @@ def _usual(plan: RecordedPlan) -> float | None:
     """Seconds of a launch by the rule of thumb, for the ratio of two sizes; None for tables."""
     if plan.rows_per_chunk is None or plan.iterations is None or not recorded_plane(plan.exchange).by_workers:
         return None
-    return rule_of_thumb(plan.rows_per_chunk * max((plan.workers or 1) / usable_cores(), 1.0), plan.iterations)
+    return rule_of_thumb_seconds(plan.rows_per_chunk * max((plan.workers or 1) / usable_cores(), 1.0), plan.iterations)

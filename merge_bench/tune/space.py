@@ -16,7 +16,7 @@ from merge_bench.campaign.registry_options import complete
 from merge_bench.config.files import read_regular
 from merge_bench.config.old_names import PREFIX
 from merge_bench.config.options import BY_KEY, BY_VARIABLE
-from merge_bench.config.trust import REMEDY, SETTING, judge
+from merge_bench.config.trust import REMEDY, SETTING, judge_variable
 from merge_bench.errors import UsageError
 
 Condition = Literal[
@@ -196,7 +196,7 @@ def _check_variables(value: Value, trusted: bool) -> None:
                 raise ValueError(f"{value.id}: {name}={text}: {error}") from error
         elif name.startswith(PREFIX):
             raise ValueError(f"{value.id}: a tuning space cannot set {name}; it can set {', '.join(sorted(OPTIONS))}")
-        judged = judge(name, text)
+        judged = judge_variable(name, text)
         if judged.kind != SETTING and not trusted:
             raise ValueError(f"{value.id}: {name} {judged.effect or 'is not a known setting'}; {REMEDY}")
 

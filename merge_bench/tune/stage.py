@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from merge_bench.campaign.expected_time import rule_of_thumb
+from merge_bench.campaign.expected_time import rule_of_thumb_seconds
 from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.records.recorded_plan import Tuning
 from merge_bench.records.schema import TuneLine
@@ -219,8 +219,8 @@ class _Reading:
         if None in (small.rows_per_chunk, large.rows_per_chunk):
             return self._seconds(0)
         return self._seconds(0) * (
-            rule_of_thumb(large.rows_per_chunk or 0, large.iterations or 0)
-            / rule_of_thumb(small.rows_per_chunk or 0, small.iterations or 0)
+            rule_of_thumb_seconds(large.rows_per_chunk or 0, large.iterations or 0)
+            / rule_of_thumb_seconds(small.rows_per_chunk or 0, small.iterations or 0)
         )
 
     def _left(self, quick: float, slow: float | None, of_quick: str = "", of_slow: str = "") -> str:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path, PurePath
 
 from merge_bench.campaign.calling_program import Caller
-from merge_bench.campaign.campaign import begin, first_line, write_interruption
+from merge_bench.campaign.campaign import first_line, write_first_lines, write_interruption
 from merge_bench.campaign.host_load import check_host
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.progress import Labelled, Progress
@@ -56,7 +56,7 @@ def run(task: Task, output: Path, progress: Progress, caller: Caller) -> tuple[C
             launches = len(unfinished[1].launches)
             say(f"resuming {writer.folder}: {launches} launches are already recorded")
         else:
-            begin(writer, line, jobs)
+            write_first_lines(writer, line, jobs)
         if fitting is not None:
             timing.say(fitting)
         with caller.surround(writer.logs / "driver.log"):

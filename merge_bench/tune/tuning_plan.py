@@ -225,7 +225,7 @@ def load(name: str | Path | None, run: RunOptions) -> list[PlannedRun]:
     tables = run.left is not None or run.workload not in ("auto", "synthetic")
     given = run if tables or "chunk" in run.sources else run.given(chunk=SIZES)
     ready: list[PlannedRun] = []
-    for variant in loading.load(None if name is None else str(name), given):
+    for variant in loading.plan_runs(None if name is None else str(name), given):
         plan = replace(variant.plan, launches=1, link_rounds=0, check_link=False, timeline="off")
         if run.iterations is None:
             rows = plan.rows_per_chunk or SMALL_ROWS

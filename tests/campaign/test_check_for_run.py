@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.campaign.load import check_for_run, load
+from merge_bench.campaign.load import check_for_run, plan_runs
 from merge_bench.config.check import CheckResult
 from merge_bench.config.reader import read_config
-from merge_bench.config.ucx_choice import restored
+from merge_bench.config.ucx_choice import ucx_choice_undone
 from merge_bench.errors import UsageError
 from tests.conftest import gpu_present
 from tests.helpers.plans import given
@@ -20,8 +20,8 @@ def both(path: Path, text: str, *, trusted: bool = False, other_hosts: bool = Fa
     """What `check` finds, and why `run` refuses the config."""
     path.write_text(text)
     checked = check_for_run(read_config(path, {}), "wheel", trusted=trusted, other_hosts=other_hosts)
-    with restored(), pytest.raises(UsageError) as refused:
-        load(str(path), given(trust_config=trusted or None))
+    with ucx_choice_undone(), pytest.raises(UsageError) as refused:
+        plan_runs(str(path), given(trust_config=trusted or None))
     return checked, str(refused.value)
 
 
@@ -129,8 +129,8 @@ def test_a_run_warns_of_conflicts_by_the_codes_of_check(tmp_path: Path) -> None:
     path = tmp_path / "tcp.cfg"
     path.write_text("UCX_TLS=tcp,self\n")
     checked = check_for_run(read_config(path, {}), "wheel")
-    with restored():
-        (prepared,) = load(str(path), given(ucx="wheel"))
+    with ucx_choice_undone():
+        (prepared,) = plan_runs(str(path), given(ucx="wheel"))
     codes = [each.code for each in checked.conflicts]
     assert "no-shared-memory" in codes
     assert [each.code for each in prepared.warnings if each.code in codes] == codes

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from merge_bench.campaign import measure_launch
-from merge_bench.campaign.measure_launch import keep_known, read_known
+from merge_bench.campaign.measure_launch import cache_times, read_cached_times
 from merge_bench.host.description import Hardware
 from merge_bench.merge import worker
 from merge_bench.merge.partition import PlainStores, WholeLines
@@ -139,7 +139,7 @@ def test_another_problem_is_measured_anew(changed: dict[str, int]) -> None:
 def test_other_code_is_measured_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     workers = Workers(FAST_LINES, FAST_LINES, FAST_LINES)
     choose(workers, "a", "a", "a")
-    monkeypatch.setattr(measure_launch, "_code", lambda: "newer")
+    monkeypatch.setattr(measure_launch, "_code_checksum", lambda: "newer")
     choose(workers, "a", "a", "a")
     assert workers.asked == 2
 
@@ -165,10 +165,10 @@ def test_a_worker_without_rows_takes_the_way_of_the_others() -> None:
 def test_a_damaged_cache_is_measured_anew(damage: str, cache: Path) -> None:
     cache.parent.mkdir()
     cache.write_text(damage)
-    assert read_known(cache) == {}
+    assert read_cached_times(cache) == {}
     workers = Workers(FAST_LINES, FAST_LINES, FAST_LINES)
     assert ways(choose(workers, "a", "a", "a")) == [("lines", "measured")] * 3
-    assert len(read_known(cache)) == 1
+    assert len(read_cached_times(cache)) == 1
 
 
 def test_a_user_without_a_home_measures_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,12 +185,12 @@ def test_a_user_without_a_home_measures_every_time(monkeypatch: pytest.MonkeyPat
 
 def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    keep_known(tmp_path / "file" / "stores.json", {"a": FAST_LINES})
+    cache_times(tmp_path / "file" / "stores.json", {"a": FAST_LINES})
 
 
 def test_the_oldest_go_when_the_cache_is_full(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure_launch, "MOST_KEPT", 2)
     for key in "abc":
-        keep_known(cache, {key: FAST_LINES})
-    assert list(read_known(cache)) == ["b", "c"]
+        cache_times(cache, {key: FAST_LINES})
+    assert list(read_cached_times(cache)) == ["b", "c"]
     assert [file.name for file in cache.parent.iterdir()] == [cache.name]

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from merge_bench.campaign.load import load
+from merge_bench.campaign.load import plan_runs
 from merge_bench.campaign.machine_checks import count_tables
 from merge_bench.merge.verification import duckdb_reference
 from tests.helpers.plans import given
@@ -51,6 +51,6 @@ def test_a_sweep_over_engines_reads_the_keys_once(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(duckdb_reference, "count_rows", counting)
     options = given(left=str(left), right=str(right), on=("k",), workers=2, engine=("native", "polars"))
-    found = load(None, options)
+    found = plan_runs(None, options)
     assert [[each.code for each in prepared.warnings].count("null-keys") for prepared in found] == [1, 1]
     assert len(counted) == 1

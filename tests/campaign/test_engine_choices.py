@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 import merge_bench
-from merge_bench.campaign.load import load
+from merge_bench.campaign.load import plan_runs
 from merge_bench.cli import cli
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import UsageError
@@ -21,14 +21,14 @@ def test_in_a_config(tmp_path: Path) -> None:
     file = tmp_path / "a.cfg"
     file.write_text("\nMERGE_BENCH_ENGINE=spark\n")
     with pytest.raises(UsageError) as caught:
-        load(str(file), RunOptions())
+        plan_runs(str(file), RunOptions())
     assert str(caught.value) == f"{file}:2: MERGE_BENCH_ENGINE: {SENTENCE}"
 
 
 def test_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MERGE_BENCH_ENGINE", "spark")
     with pytest.raises(UsageError) as caught:
-        load(None, RunOptions())
+        plan_runs(None, RunOptions())
     assert str(caught.value) == f"environment variable MERGE_BENCH_ENGINE: {SENTENCE}"
 
 

@@ -33,5 +33,5 @@ def test_the_environment_is_looked_at_too_and_harmless_values_pass(surroundings:
 
 
 def test_nothing_is_started_without_such_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library_check, "_problem", lambda environment: pytest.fail("it was started"))
+    monkeypatch.setattr(library_check, "_worker_start_problem", lambda environment: pytest.fail("it was started"))
     check_libraries({"UCX_TLS": "tcp", "OMP_NUM_THREADS": "2"}, {"PYTHONPATH": "x", "PATH": "/bin"})

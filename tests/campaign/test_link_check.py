@@ -1,4 +1,4 @@
-"""The check of the link limit: when nothing is measured, what the report says then, and a warning's reasons."""
+"""The check of the link limit: when nothing is measured, what the report says then, and a warning's possible_causes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.summary import summarize_run
-from merge_bench.campaign.measure_launch import TURNS, check_link, reasons, remedy_for
+from merge_bench.campaign.measure_launch import TURNS, check_link, possible_causes, remedy_for
 from merge_bench.host.description import Hardware
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
@@ -24,15 +24,15 @@ MIB = 1 << 20
 
 def test_a_reason_is_given_only_where_it_holds() -> None:
     eager, rendezvous = {"multi-frag eager copy-in copy-out [tcp/lo]"}, {"rendezvous zero-copy read from remote"}
-    assert reasons({SM}, {SM}, workers=2, size=MIB, cache=None, protocols=rendezvous) == []
-    assert reasons({TCP}, {TCP}, workers=2, size=MIB, cache=None, protocols=eager) == []
-    assert reasons({TCP}, {TCP}, workers=2, size=MIB, cache=None, protocols=rendezvous) == [TURNS]
-    assert reasons({SM}, None, workers=2, size=64 * MIB, cache=32 * MIB, protocols=eager) == []
-    (lanes,) = reasons({TCP}, {SM}, workers=2, size=64 * MIB, cache=32 * MIB, protocols=eager)
+    assert possible_causes({SM}, {SM}, workers=2, size=MIB, cache=None, protocols=rendezvous) == []
+    assert possible_causes({TCP}, {TCP}, workers=2, size=MIB, cache=None, protocols=eager) == []
+    assert possible_causes({TCP}, {TCP}, workers=2, size=MIB, cache=None, protocols=rendezvous) == [TURNS]
+    assert possible_causes({SM}, None, workers=2, size=64 * MIB, cache=32 * MIB, protocols=eager) == []
+    (lanes,) = possible_causes({TCP}, {SM}, workers=2, size=64 * MIB, cache=32 * MIB, protocols=eager)
     assert "other transports" in lanes
-    (peers,) = reasons({SM}, {SM}, workers=3, size=64 * MIB, cache=32 * MIB, protocols=rendezvous)
+    (peers,) = possible_causes({SM}, {SM}, workers=3, size=64 * MIB, cache=32 * MIB, protocols=rendezvous)
     assert "one peer" in peers
-    (buffer,) = reasons({SM}, {SM}, workers=2, size=MIB, cache=32 * MIB, protocols=rendezvous)
+    (buffer,) = possible_causes({SM}, {SM}, workers=2, size=MIB, cache=32 * MIB, protocols=rendezvous)
     assert buffer.startswith(
         "ucx_perftest sends the same buffer of 1.00 MiB repeatedly, which fits into the processor cache (32.0"
     )

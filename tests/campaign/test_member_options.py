@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 import merge_bench
-from merge_bench.campaign.load import load
+from merge_bench.campaign.load import plan_runs
 from merge_bench.campaign.registry_options import options
 from merge_bench.cli import cli
 from merge_bench.cluster.launchers import choices
@@ -24,7 +24,7 @@ def test_in_a_config(tmp_path: Path) -> None:
     file = tmp_path / "a.cfg"
     file.write_text("MERGE_BENCH_LAUNCHER=nothing\n")
     with pytest.raises(UsageError) as caught:
-        load(str(file), RunOptions())
+        plan_runs(str(file), RunOptions())
     assert str(caught.value) == f"{file}:1: MERGE_BENCH_LAUNCHER: {LAUNCHERS}"
     checked = check_config(read_config(file, {}), {}, ucx="wheel", table=options())
     assert [(each.state, each.message) for each in checked.variables if each.line] == [("invalid", LAUNCHERS)]
@@ -33,7 +33,7 @@ def test_in_a_config(tmp_path: Path) -> None:
 def test_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MERGE_BENCH_LAUNCHER", "nothing")
     with pytest.raises(UsageError) as caught:
-        load(None, RunOptions())
+        plan_runs(None, RunOptions())
     assert str(caught.value) == f"environment variable MERGE_BENCH_LAUNCHER: {LAUNCHERS}"
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from merge_bench.campaign import machine_checks
 from merge_bench.campaign.machine_checks import check_transports
-from merge_bench.campaign.recording import check_pairs
+from merge_bench.campaign.recording import check_required_transports
 from merge_bench.campaign.run_options import runs_of
 from merge_bench.config.ucx_info import Installed, UcxInfo
 from merge_bench.errors import GateNotMet, UsageError
@@ -136,22 +136,22 @@ def test_a_ucx_that_tells_nothing_stops_nothing(
 
 def test_every_pair_needs_one_of_them() -> None:
     pairs = [pair(0, 1, "sysv/memory", "cma/memory"), pair(1, 0, "tcp/lo")]
-    check_pairs([], pairs)
-    check_pairs(["sysv", "tcp"], pairs)
-    check_pairs(["sm", "tcp"], pairs)
+    check_required_transports([], pairs)
+    check_required_transports(["sysv", "tcp"], pairs)
+    check_required_transports(["sm", "tcp"], pairs)
     with pytest.raises(
         GateNotMet,
         match=r"sm is not met: the connection from rank 1 to rank 0 \(same host\) uses tcp/lo \(1 of 2 pairs fail\)",
     ):
-        check_pairs(["sm"], pairs)
+        check_required_transports(["sm"], pairs)
 
 
 def test_a_transport_is_its_whole_name() -> None:
     with pytest.raises(GateNotMet, match=r"rank 0 to rank 1 \(placement unknown\) uses tcp/sysv0"):
-        check_pairs(["sysv"], [pair(0, 1, "tcp/sysv0", placement=None)])
-    check_pairs(["rc"], [pair(0, 1, "rc_mlx5/mlx5_0:1")])
+        check_required_transports(["sysv"], [pair(0, 1, "tcp/sysv0", placement=None)])
+    check_required_transports(["rc"], [pair(0, 1, "rc_mlx5/mlx5_0:1")])
 
 
 def test_a_pair_that_tells_nothing_does_not_pass() -> None:
     with pytest.raises(GateNotMet, match="no transport that UCX reports"):
-        check_pairs(["tcp"], [pair(0, 1)])
+        check_required_transports(["tcp"], [pair(0, 1)])

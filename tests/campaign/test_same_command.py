@@ -54,14 +54,14 @@ def changed(made: Sweep, **settings: Any) -> list[Job]:
 def test_another_cluster_is_another_campaign(settings: dict[str, Any]) -> None:
     made = sweep()
     line = first_line(made.head(), made.jobs())
-    assert resume.differences(line, first_line(made.head(), made.jobs())) == []
-    assert resume.differences(line, first_line(made.head(), changed(made, **settings))) == ["surroundings"]
+    assert resume.differing_fields(line, first_line(made.head(), made.jobs())) == []
+    assert resume.differing_fields(line, first_line(made.head(), changed(made, **settings))) == ["surroundings"]
 
 
 def test_where_records_go_makes_no_difference() -> None:
     made = sweep()
     other = changed(made, results=Path("elsewhere"), sources={"chunk": "default"})
-    assert resume.differences(first_line(made.head(), made.jobs()), first_line(made.head(), other)) == []
+    assert resume.differing_fields(first_line(made.head(), made.jobs()), first_line(made.head(), other)) == []
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_another_environment_is_another_campaign(monkeypatch: pytest.MonkeyPatch
     made = sweep()
     line = first_line(made.head(), made.jobs())
     monkeypatch.setenv(name, value)
-    assert resume.differences(line, first_line(made.head(), made.jobs())) == ["surroundings"]
+    assert resume.differing_fields(line, first_line(made.head(), made.jobs())) == ["surroundings"]
 
 
 def test_options_in_the_environment_are_in_the_plans_already(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,34 +87,34 @@ def test_options_in_the_environment_are_in_the_plans_already(monkeypatch: pytest
     monkeypatch.setenv("MERGE_BENCH_RESULTS", "elsewhere")
     monkeypatch.setenv("TERM_PROGRAM", "x")
     monkeypatch.setenv("DASK_COILED__TOKEN", "a secret")
-    assert resume.differences(line, first_line(made.head(), made.jobs())) == []
+    assert resume.differing_fields(line, first_line(made.head(), made.jobs())) == []
 
 
 def test_other_code_or_another_commit_is_another_campaign(monkeypatch: pytest.MonkeyPatch) -> None:
     made = sweep()
     line = first_line(made.head(), made.jobs())
     monkeypatch.setattr(campaigns, "git_state", lambda: {"commit": "c", "dirty": True, "host": "h"})
-    assert resume.differences(line, first_line(made.head(), made.jobs())) == ["git"]
+    assert resume.differing_fields(line, first_line(made.head(), made.jobs())) == ["git"]
     monkeypatch.setattr(resume.host_agent, "fingerprint", lambda package: "0123")
-    assert resume.differences(line, first_line(made.head(), made.jobs())) == ["git", "surroundings"]
+    assert resume.differing_fields(line, first_line(made.head(), made.jobs())) == ["git", "surroundings"]
 
 
 def test_other_sizes_seeds_and_settings_are_other_campaigns() -> None:
     made = sweep()
     line = first_line(made.head(), made.jobs())
     for other in (sweep(chunk=2000), sweep(blocks=3), sweep(iterations=2), sweep(seed=1), sweep(configs="ba")):
-        assert resume.differences(line, first_line(other.head(), other.jobs()))
+        assert resume.differing_fields(line, first_line(other.head(), other.jobs()))
     head = made.head()
     variables = [s.Config(name=each.name, path=each.path, variables={"UCX_TLS": "tcp"}) for each in head.configs]
     other_head = Head(variables, head.plans, head.runs, head.seed)
-    assert resume.differences(line, first_line(other_head, made.jobs())) == ["configs"]
+    assert resume.differing_fields(line, first_line(other_head, made.jobs())) == ["configs"]
 
 
 def test_a_config_may_lie_elsewhere_now() -> None:
     made = sweep()
     head = made.head()
     moved = Head([s.Config(name=each.name, path="/else/where.cfg") for each in head.configs], head.plans, head.runs, 0)
-    assert resume.differences(first_line(head, made.jobs()), first_line(moved, made.jobs())) == []
+    assert resume.differing_fields(first_line(head, made.jobs()), first_line(moved, made.jobs())) == []
 
 
 def test_a_campaign_that_is_being_written_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -205,6 +205,6 @@ def test_other_spellings_of_the_same_tables_are_the_same_command() -> None:
         workload = {"name": "tables", "keys": ["id"], "left": table, "right": table, "warnings": [{"message": path}]}
         return msgspec.structs.replace(line, plans=[{**each, "workload": workload} for each in line.plans])
 
-    assert resume.differences(of_tables("/data/a", "f1"), of_tables("../a", "f1")) == []
-    assert resume.differences(of_tables("/data/a", "f1"), of_tables("/data/a", "f2")) == ["plans"]
-    assert resume.differences(of_tables("/data/a", None), of_tables("/data/b", None)) == ["plans"]
+    assert resume.differing_fields(of_tables("/data/a", "f1"), of_tables("../a", "f1")) == []
+    assert resume.differing_fields(of_tables("/data/a", "f1"), of_tables("/data/a", "f2")) == ["plans"]
+    assert resume.differing_fields(of_tables("/data/a", None), of_tables("/data/b", None)) == ["plans"]

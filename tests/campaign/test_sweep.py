@@ -10,11 +10,11 @@ import pytest
 from merge_bench.analysis.compare.document import compare
 from merge_bench.analysis.compare.judging import least_blocks
 from merge_bench.campaign import run as run_module
-from merge_bench.campaign.load import load
+from merge_bench.campaign.load import plan_runs
 from merge_bench.campaign.make_plan import PlannedRun
-from merge_bench.campaign.planned_launches import Sweep, add_config, in_blocks
+from merge_bench.campaign.planned_launches import Sweep, add_config, order_in_blocks
 from merge_bench.campaign.progress import Progress
-from merge_bench.campaign.run import dry_run, label, too_few_blocks
+from merge_bench.campaign.run import dry_run, launch_label, too_few_blocks
 from merge_bench.campaign.run_options import runs_of
 from merge_bench.config.reader import read_config
 from merge_bench.errors import UsageError
@@ -69,15 +69,15 @@ def test_the_order_is_random_from_block_to_block_and_the_same_for_a_seed() -> No
 
 def test_the_order_never_changes_between_versions() -> None:
     """A campaign that another version of Python began has to be gone on with in its own order."""
-    assert "".join(one for _, one in in_blocks("abcd", blocks=3, seed=7)) == "badcbdcaadbc"
+    assert "".join(one for _, one in order_in_blocks("abcd", blocks=3, seed=7)) == "badcbdcaadbc"
 
 
 def test_a_later_block_has_the_same_order_however_many_blocks_there_are() -> None:
-    assert in_blocks("abcd", blocks=9, seed=1)[:8] == in_blocks("abcd", blocks=2, seed=1)
+    assert order_in_blocks("abcd", blocks=9, seed=1)[:8] == order_in_blocks("abcd", blocks=2, seed=1)
 
 
 def test_every_first_place_is_taken_about_equally_often() -> None:
-    firsts = [order for at, (_, order) in enumerate(in_blocks("ab", blocks=400, seed=0)) if at % 2 == 0]
+    firsts = [order for at, (_, order) in enumerate(order_in_blocks("ab", blocks=400, seed=0)) if at % 2 == 0]
     assert 150 < firsts.count("a") < 250
 
 
@@ -162,7 +162,7 @@ def test_each_question_of_a_benchmark_is_a_problem_of_its_own(tmp_path: Path, mo
     assert [each["keys"] for each in workloads[:3]] == [["id3"], ["id1"], ["id5"]]
     assert not any(each.warnings for each in made.prepared.values())
     assert [len(made.jobs()), {job.block for job in made.jobs()}] == [12, {0, 1}]
-    shown = [label(job, made.jobs()) for job in made.jobs()]
+    shown = [launch_label(job, made.jobs()) for job in made.jobs()]
     assert shown[0].startswith("1 of 12: a, h2o ")
     labels = {each.partition(": ")[2] for each in shown}
     assert {"a, h2o q5, 1 worker", "a, h2o q1, 2 workers"} <= labels
@@ -270,7 +270,7 @@ def test_engines_are_one_campaign_and_give_names(tmp_path: Path) -> None:
     plans = [(plan["rows_per_chunk"], plan["engine"]) for plan in made.head().plans]
     assert plans == [(1000, "native"), (1000, "polars"), (2000, "native"), (2000, "polars")]
     assert made.labels == ["native", "polars"]
-    assert {label(job, made.jobs()).split(": ")[1].split(",")[0] for job in made.jobs()} == {"native", "polars"}
+    assert {launch_label(job, made.jobs()).split(": ")[1].split(",")[0] for job in made.jobs()} == {"native", "polars"}
     assert "## a/1 (polars): 1 worker, 1,000 rows per chunk, 6 launches" in dry_run(made)
     assert too_few_blocks(sweep("a", engine=("native", "polars"), launches=1)) is not None
     assert sweep("a", "b", engine=("native", "polars")).labels == [
@@ -289,4 +289,4 @@ def test_exchanges_and_shuffles_that_mean_something_are_swept() -> None:
 
 def test_two_values_that_mean_the_same_are_refused() -> None:
     with pytest.raises(UsageError, match=r"--engine auto and native mean the same here \(native\)"):
-        load(None, given(engine=("auto", "native"), chunk=1000))
+        plan_runs(None, given(engine=("auto", "native"), chunk=1000))

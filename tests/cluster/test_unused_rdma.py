@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from merge_bench.campaign.cluster_session import cautions
+from merge_bench.campaign.cluster_session import host_cautions
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.host_check import unused_rdma
 from merge_bench.cluster.launchers.ssh import ssh
@@ -87,7 +87,7 @@ def test_it_becomes_a_warning_in_the_records_where_something_goes_over_ucx(
     launcher = RemoteLauncher("ssh", ssh)
     launcher._hosts = dict.fromkeys(("n1", "n2"), host(sys, "eth0"))
     plan: Any = SimpleNamespace(data_plane=data_plane(exchange), protocol=protocol)
-    found = cautions(launcher, plan, ClusterSettings({}, Path("results")))
+    found = host_cautions(launcher, plan, ClusterSettings({}, Path("results")))
     assert [(each.code, each.remedy) for each in found] == told * [("rdma-unused", "use --interface ib0")]
     assert all(each.message.startswith("UCX on n1, n2 cannot use ") for each in found)
 

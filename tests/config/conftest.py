@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from merge_bench.config.reader import ConfigFile, read_config
-from merge_bench.config.ucx_info import Installed, locate, read_installed
+from merge_bench.config.ucx_info import Installed, find_ucx_info, read_installed
 from merge_bench.errors import UsageError
 
 
@@ -16,7 +16,7 @@ from merge_bench.errors import UsageError
 def wheel() -> Installed:
     """The libucx wheel."""
     try:
-        return read_installed(locate("wheel"))
+        return read_installed(find_ucx_info("wheel"))
     except UsageError as error:
         pytest.skip(f"needs the libucx wheel: {error}")
 
@@ -25,7 +25,7 @@ def wheel() -> Installed:
 def system() -> Installed:
     """A distribution's UCX with InfiniBand modules, such as Debian 12's ucx-utils (1.13)."""
     try:
-        return read_installed(locate("system"))
+        return read_installed(find_ucx_info("system"))
     except UsageError as error:
         pytest.skip(f"needs a system UCX (Debian: ucx-utils): {error}")
 

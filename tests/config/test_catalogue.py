@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from merge_bench.config import ucx_info
-from merge_bench.config.ucx_info import Installed, invalid_values, locate, parse_settings
+from merge_bench.config.ucx_info import Installed, find_ucx_info, invalid_values, parse_settings
 from merge_bench.config.ucx_setting_names import Catalogue, build_catalogue
 from merge_bench.errors import UsageError
 
@@ -85,7 +85,7 @@ def test_no_module_that_is_loaded_is_called_absent(which: str, request: pytest.F
     catalogue = build_catalogue(request.getfixturevalue(which))
     assert catalogue.installed is not None
     for name in {*catalogue.installed.settings, *catalogue.heirs}:
-        assert catalogue.find(name).kind in ("known", "inherited", "alias", "deprecated")
+        assert catalogue.find_meaning(name).kind in ("known", "inherited", "alias", "deprecated")
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_no_module_that_is_loaded_is_called_absent(which: str, request: pytest.F
 def test_names_to_the_wheel(wheel: Installed, name: str, kind: str, words: str) -> None:
     if wheel.transports.keys() & {"rc_mlx5", "rc_verbs"}:
         pytest.skip("this wheel has InfiniBand")
-    finding = build_catalogue(wheel).find(name)
+    finding = build_catalogue(wheel).find_meaning(name)
     assert finding.kind == kind
     assert words in finding.message
 
@@ -123,7 +123,7 @@ def test_names_to_the_wheel(wheel: Installed, name: str, kind: str, words: str) 
 def test_names_to_debians_1_13(system: Installed, name: str, kind: str, words: str) -> None:
     if not system.version.startswith("1.13."):
         pytest.skip(f"the system's UCX is {system.version}")
-    finding = build_catalogue(system).find(name)
+    finding = build_catalogue(system).find_meaning(name)
     assert finding.kind == kind
     assert words in finding.message
 
@@ -131,15 +131,15 @@ def test_names_to_debians_1_13(system: Installed, name: str, kind: str, words: s
 def test_names_that_a_release_dropped_have_no_effect(wheel: Installed) -> None:
     catalogue = build_catalogue(wheel)
     for name, last in [("UCX_RCACHE_ADDR_ALIGN", "1.16"), ("UCX_IB_REG_METHODS", "1.15")]:
-        finding = catalogue.find(name)
+        finding = catalogue.find_meaning(name)
         assert finding.kind == "no-effect"
         assert f"UCX removed this setting after {last}" in finding.message
 
 
 def test_without_a_library_names_are_still_known() -> None:
     catalogue: Catalogue = build_catalogue(None)
-    assert catalogue.find("UCX_RC_TM_ENABLE").kind == "known"
-    assert catalogue.find("UCX_RNDV_SCHMEE").kind == "unknown"
+    assert catalogue.find_meaning("UCX_RC_TM_ENABLE").kind == "known"
+    assert catalogue.find_meaning("UCX_RNDV_SCHMEE").kind == "unknown"
 
 
 # What UCX takes, in forms that what it prints does not show, and what it refuses.
@@ -173,7 +173,7 @@ BAD = {
 def test_values_are_judged_by_the_library_itself(which: str, request: pytest.FixtureRequest) -> None:
     installed: Installed = request.getfixturevalue(which)
     catalogue = build_catalogue(installed)
-    syntaxes = {name: catalogue.find(name).syntax for name in (*GOOD, *BAD)}
+    syntaxes = {name: catalogue.find_meaning(name).syntax for name in (*GOOD, *BAD)}
     assert invalid_values(installed, GOOD, syntaxes) == {}
     mixed = GOOD | {name: value for name, (value, _) in BAD.items()}
     refused = invalid_values(installed, mixed, syntaxes)
@@ -184,9 +184,9 @@ def test_values_are_judged_by_the_library_itself(which: str, request: pytest.Fix
 
 def test_of_a_config_only_typed_values_reach_the_process(wheel: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
     passed: list[dict[str, str]] = []
-    real = ucx_info._run
+    real = ucx_info._run_ucx_info
     monkeypatch.setattr(
-        ucx_info, "_run", lambda info, args, values: passed.append(dict(values)) or real(info, args, values)
+        ucx_info, "_run_ucx_info", lambda info, args, values: passed.append(dict(values)) or real(info, args, values)
     )
     values = {
         "UCX_LOG_FILE": "/tmp/written",
@@ -198,7 +198,7 @@ def test_of_a_config_only_typed_values_reach_the_process(wheel: Installed, monke
         "UCX_RNDV_SCHEME": "am",
     }
     catalogue = build_catalogue(wheel)
-    assert invalid_values(wheel, values, {name: catalogue.find(name).syntax for name in values}) == {}
+    assert invalid_values(wheel, values, {name: catalogue.find_meaning(name).syntax for name in values}) == {}
     assert passed == [{"UCX_RNDV_SCHEME": "am"}]
 
 
@@ -207,4 +207,4 @@ def test_a_program_that_is_no_ucx_info_is_one_sentence() -> None:
         with pytest.raises(UsageError, match=r"did not print its settings|cannot be run"):
             ucx_info.read_installed(ucx_info.UcxInfo(Path(program), "system"))
     with pytest.raises(UsageError, match=r"ucx_info is missing: the system's ucx_info is not on PATH; .* --ucx wheel"):
-        locate("system", {"PATH": "/nowhere"})
+        find_ucx_info("system", {"PATH": "/nowhere"})

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from merge_bench.campaign import campaign
-from merge_bench.campaign.load import load
+from merge_bench.campaign.load import plan_runs
 from merge_bench.cli import cli
 from merge_bench.config import installation
 from merge_bench.config.installation import checkout, how_to_set_up, search_path
@@ -72,8 +72,8 @@ def test_without_ucxx_a_run_is_refused_before_it_starts(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(importlib.util, "find_spec", find_spec)
     with pytest.raises(UsageError, match=r"package ucxx, which is not installed .*run-cluster\.sh --setup-only"):
-        load(None, RunOptions())
-    load(None, RunOptions().given(exchange="dask"))
+        plan_runs(None, RunOptions())
+    plan_runs(None, RunOptions().given(exchange="dask"))
 
 
 def test_within_dask_a_mistake_is_a_sentence_and_status_2() -> None:

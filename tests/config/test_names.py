@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from merge_bench.cli.parameters import add_options
 from merge_bench.config import parsers
-from merge_bench.config.option import as_text, as_words, from_python
+from merge_bench.config.option import as_command_line, as_text, from_python
 from merge_bench.config.options import BY_KEY, OPTIONS, RunOptions
 
 
@@ -40,7 +40,7 @@ def test_empty_names_and_names_that_are_there_twice_are_refused(text: str) -> No
 def test_a_list_of_a_program_means_its_names_as_they_are() -> None:
     found = from_python(RunOptions, {"on": ["a,b", " id"], "columns": ["x"], "left_on": "a,b"}, OPTIONS)
     assert (found.on, found.columns, found.left_on) == (("a,b", " id"), ("x",), ("a", "b"))
-    assert as_words({"on": ["a,b", " id"]}, OPTIONS) == ["--on", '"a,b"," id"']
+    assert as_command_line({"on": ["a,b", " id"]}, OPTIONS) == ["--on", '"a,b"," id"']
 
 
 @pytest.mark.parametrize(

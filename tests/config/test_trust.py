@@ -14,7 +14,7 @@ from merge_bench.cluster.dask_commands import DASK_VARIABLES, THREAD_COUNTS
 from merge_bench.config.options import OPTIONS, RunOptions
 from merge_bench.config.reader import ConfigFile, read_config
 from merge_bench.config.resolve import resolve
-from merge_bench.config.trust import code_in, judge, process_environment
+from merge_bench.config.trust import judge_variable, process_environment, variables_with_code
 from merge_bench.config.ucx_info import Installed
 from merge_bench.config.ucx_setting_names import shipped_names
 from merge_bench.errors import UsageError
@@ -25,7 +25,7 @@ TRUSTED = RunOptions().given(trust_config=True)
 
 def kind(line: str) -> str:
     name, _, value = line.partition("=")
-    return judge(name, value or "/somewhere").kind
+    return judge_variable(name, value or "/somewhere").kind
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,9 @@ def test_everything_else_helps_later_lines_alone(name: str) -> None:
 
 
 def test_a_name_that_a_later_line_uses_is_a_helper_however_it_reads() -> None:
-    assert judge("DATA_DIR", "/x").kind == "code"
-    assert judge("DATA_DIR", "/x", used=True).kind == "helper"
-    assert judge("LD_LIBRARY_PATH", "/x", used=True).kind == "code"
+    assert judge_variable("DATA_DIR", "/x").kind == "code"
+    assert judge_variable("DATA_DIR", "/x", used=True).kind == "helper"
+    assert judge_variable("LD_LIBRARY_PATH", "/x", used=True).kind == "code"
 
 
 def test_what_the_launcher_sets_itself_is_a_setting() -> None:
@@ -272,7 +272,7 @@ def test_of_allowed_configs_just_the_settings_reach_processes(count: int, tmp_pa
 
     for config in _generated(count, tmp_path, names):
         resolve(RunOptions(), config, {})
-        assert code_in(config) == []
+        assert variables_with_code(config) == []
         expected = {name: config.environment[name] for name in given[-1] if name in SETTINGS}
         assert process_environment(config, trusted=False) == expected
         assert process_environment(config, trusted=True) == config.environment
@@ -304,5 +304,5 @@ def test_the_shipped_configs_bring_no_code() -> None:
     assert len(paths) >= 8
     for path in paths:
         config = read_config(path, {})
-        assert code_in(config) == []
+        assert variables_with_code(config) == []
         resolve(RunOptions(), config, {})

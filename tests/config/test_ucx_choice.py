@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.campaign.load import load
+from merge_bench.campaign.load import plan_runs
 from merge_bench.config import ucx_choice
 from merge_bench.config.ucx_choice import CODE, PREFER, VARIABLE, Choice, Loaded, probe_ucx, use_ucx
 from merge_bench.config.ucx_info import wheel_folder
@@ -138,7 +138,7 @@ def test_a_process_that_starts_afterwards_loads_what_was_chosen(
 
 def test_a_choice_is_undone_for_callers_whose_process_goes_on(wheel: Path) -> None:
     surroundings = {PREFER: "true", "OTHER": "1"}
-    with ucx_choice.restored(surroundings):
+    with ucx_choice.ucx_choice_undone(surroundings):
         use_ucx("wheel", surroundings)
         assert surroundings == {VARIABLE: "wheel", "OTHER": "1"}
     assert surroundings == {PREFER: "true", "OTHER": "1"}
@@ -146,4 +146,4 @@ def test_a_choice_is_undone_for_callers_whose_process_goes_on(wheel: Path) -> No
 
 def test_a_running_cluster_has_chosen_already() -> None:
     with pytest.raises(UsageError, match="--ucx cannot be used with a running cluster"):
-        load(None, given(ucx="wheel", scheduler_address="tcp://127.0.0.1:9"))
+        plan_runs(None, given(ucx="wheel", scheduler_address="tcp://127.0.0.1:9"))

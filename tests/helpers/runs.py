@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from merge_bench import cli
-from merge_bench.config.ucx_choice import restored
+from merge_bench.config.ucx_choice import ucx_choice_undone
 from merge_bench.records.codec import validate
 from merge_bench.records.schema import EndLine, FailureLine, IterationLine, Record
 from tests.conftest import QUICK_HOOKS
@@ -246,7 +246,7 @@ def command(
     before, started = leftovers.Before(temp), time.monotonic()
     output, errors = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
     surroundings = environment(temp, environ)
-    with pytest.MonkeyPatch.context() as patch, restored():
+    with pytest.MonkeyPatch.context() as patch, ucx_choice_undone():
         for name in os.environ.keys() - surroundings.keys():
             patch.delenv(name)
         for name, value in surroundings.items():

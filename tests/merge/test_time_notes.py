@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from merge_bench.campaign import recording
-from merge_bench.campaign.recording import MOST_SHARE, decide, most_share
+from merge_bench.campaign.recording import MOST_SHARE, decide_timeline, most_note_share
 from merge_bench.errors import UsageError
 from merge_bench.merge import time_notes, worker
 from merge_bench.merge.time_notes import KeptTimelines, TimeNotes, note_seconds
@@ -83,12 +83,12 @@ def test_rounds_of_the_link_measurement_count_as_events() -> None:
 def test_no_timeline_is_recorded_where_no_iteration_was_kept(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
     iterations = [TimelineIteration(index=index, workers=[spans(3)]) for index in range(kept)]
     found = Timeline(head=TimelineHead(launch=0, clocks=[]), iterations=iterations, rounds=[])
-    monkeypatch.setattr(recording, "gathered", lambda *_: found)
+    monkeypatch.setattr(recording, "gather_timeline", lambda *_: found)
     lines: list[TimelineLine] = []
     files: list[str] = []
     writer = SimpleNamespace(write=lines.append, write_beside=lambda name, _: files.append(name))
     session: Any = SimpleNamespace(launch=0, plan=plan(timeline="on"), writer=writer)
-    recording.record_timeline(session, decide(session.plan, []), None)
+    recording.record_timeline(session, decide_timeline(session.plan, []), None)
     (line,) = lines
     assert (line.recorded, line.because) == ((True, "asked for") if kept else (False, "too many events"))
     assert files == [line.file] * kept
@@ -109,14 +109,15 @@ def cost(share: float) -> NoteCost:
     ],
 )
 def test_what_notes_cost_decides(asked: str, share: float, recorded: bool, because: str) -> None:
-    found = decide(plan(timeline=asked), [cost(share / 9), cost(share)])
+    found = decide_timeline(plan(timeline=asked), [cost(share / 9), cost(share)])
     assert (found.recorded, found.because, found.notes) == (recorded, because, 100)
     assert found.share == pytest.approx(share)  # that of the worker for which it is most
 
 
 def test_before_the_first_iteration_auto_records() -> None:
-    assert [decide(plan(timeline=asked), []).recorded for asked in ("auto", "on", "off")] == [True, True, False]
-    shares = [most_share(plan(timeline=asked), decide(plan(timeline=asked), [])) for asked in ("auto", "on", "off")]
+    plans = [plan(timeline=asked) for asked in ("auto", "on", "off")]
+    assert [decide_timeline(each, []).recorded for each in plans] == [True, True, False]
+    shares = [most_note_share(each, decide_timeline(each, [])) for each in plans]
     assert shares == [MOST_SHARE, math.inf, None]
 
 

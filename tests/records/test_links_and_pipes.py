@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.config.files import no_link, open_regular, read_regular
+from merge_bench.config.files import open_regular, open_without_links, read_regular
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.records import reader
 from merge_bench.records.outputs import replacing
@@ -56,9 +56,9 @@ def test_logs_and_records_are_not_appended_through_a_link(tmp_path: Path) -> Non
     other.write_text("mine")
     (tmp_path / "log").symlink_to(other)
     with pytest.raises(OSError, match="symbolic links"):
-        no_link(str(tmp_path / "log"), os.O_WRONLY | os.O_APPEND)
+        open_without_links(str(tmp_path / "log"), os.O_WRONLY | os.O_APPEND)
     with pytest.raises(OSError, match="not a regular file"):
-        no_link("/dev/null", os.O_WRONLY | os.O_APPEND)
+        open_without_links("/dev/null", os.O_WRONLY | os.O_APPEND)
     shutil.copytree(CAMPAIGNS / "interrupted", tmp_path / "records")
     (tmp_path / "records" / RECORDS).rename(tmp_path / "elsewhere")
     (tmp_path / "records" / RECORDS).symlink_to(tmp_path / "elsewhere")

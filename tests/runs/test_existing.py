@@ -99,11 +99,11 @@ def test_a_worker_can_begin_the_merge_of_dask(
     """As with cuDF, whose empty frames need a GPU; here with pandas."""
     begun: list[object] = []
 
-    def start_there(merge: dask_baseline._DaskMerge) -> object:
+    def submit_on_worker(merge: dask_baseline._DaskMerge) -> object:
         begun.append(merge)
-        return merge._start_there()
+        return merge._submit_on_worker()
 
-    monkeypatch.setattr(dask_baseline._DaskMerge, "_start_here", start_there)
+    monkeypatch.setattr(dask_baseline._DaskMerge, "_submit_merge", submit_on_worker)
     options = ("--exchange", "dask", "--shuffle", shuffle, "--chunk", "2e4", "--iterations", "1", "--verify", "every")
     finished = run_here(tmp_path, scheduler_file, *options, "--workers", "2").check_ended(0)
     assert finished.document["verified"] is True

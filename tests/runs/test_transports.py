@@ -11,7 +11,7 @@ import pytest
 
 from merge_bench.config import allowed_transports
 from merge_bench.config.shipped import find_shipped
-from merge_bench.config.ucx_info import locate, read_installed
+from merge_bench.config.ucx_info import find_ucx_info, read_installed
 from merge_bench.records.schema import IterationLine, LanesLine, LaunchLine, TrafficLine, WarningLine
 from tests.helpers.runs import SMALL, Finished, command
 
@@ -164,6 +164,6 @@ def test_the_command_says_what_a_run_would_and_leaves_nothing_behind(shown: Fini
     assert all(pair["transports"] == ["tcp/lo"] for pair in document["pairs"])
     assert all(pair["placement"] == "same host" for pair in document["pairs"])
     (found,) = document["available"].values()
-    assert found == {name: list(devices) for name, devices in read_installed(locate()).transports.items()}
+    assert found == {name: list(devices) for name, devices in read_installed(find_ucx_info()).transports.items()}
     assert sorted(path.name for path in shown.results.parent.iterdir()) == ["mine.cfg", "tmp"]
     shown.check_clean()

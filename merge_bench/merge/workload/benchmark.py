@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from merge_bench.config.files import no_link
+from merge_bench.config.files import open_without_links
 from merge_bench.config.options import TableOptions
 from merge_bench.config.parsers import did_you_mean
 from merge_bench.errors import UsageError
@@ -98,7 +98,7 @@ def make_once(
         if not _missing(paths):
             return tuple(paths.values())
         folder.mkdir(parents=True, exist_ok=True)
-        with open(folder / f".{target.name}.lock", "w", opener=no_link) as lock:
+        with open(folder / f".{target.name}.lock", "w", opener=open_without_links) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # released when the process ends, however it ends
             if missing := _missing(paths):
                 for stale in folder.glob(f".{target.name}.tmp-*"):

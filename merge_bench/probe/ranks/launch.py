@@ -17,7 +17,7 @@ from merge_bench.cluster.host_check import unused_rdma
 from merge_bench.cluster.launchers import launchers
 from merge_bench.cluster.start_on_hosts import main_argv
 from merge_bench.cluster.supervisor import tail
-from merge_bench.config.allowed_transports import requested
+from merge_bench.config.allowed_transports import transport_settings
 from merge_bench.errors import Caution, LaunchFailed
 from merge_bench.probe.ranks import messages, mpirun
 from merge_bench.probe.ranks.messages import ExchangeRow, Message, RankDescription, Row
@@ -172,7 +172,7 @@ class RankSession:
 
         `selected`: UCX's lanes; `also`: settings besides those of the environment; `figures`: other fields of the row.
         """
-        settings = requested(self.workers[0].environment)
+        settings = transport_settings(self.workers[0].environment)
         fields = {
             "placement": placement(self.workers),
             "ranks": [worker.rank for worker in self.workers],
@@ -190,7 +190,7 @@ class RankSession:
 
     def _settings(self) -> str:
         """The settings that choose transports, as the end of a sentence."""
-        listed = requested({**os.environ, **self.settings.environment})
+        listed = transport_settings({**os.environ, **self.settings.environment})
         return ", with " + ", ".join(f"{name}={value}" for name, value in listed.items()) if listed else ""
 
     def _up(self, reports: Sequence[RankDescription], hosts: mpirun.Hosts) -> None:

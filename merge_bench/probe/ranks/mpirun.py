@@ -31,7 +31,7 @@ from merge_bench.cluster.hosts import place
 from merge_bench.cluster.launchers import launchers
 from merge_bench.cluster.launchers.ssh import ssh_client
 from merge_bench.cluster.supervisor import Child, tail
-from merge_bench.config.files import no_link
+from merge_bench.config.files import open_without_links
 from merge_bench.errors import LaunchFailed, UsageError
 from merge_bench.host import network
 from merge_bench.merge.plan import Plan
@@ -415,7 +415,7 @@ class Ranks:
 
     def note(self, line: str) -> None:
         """Write a line that is not a message into the log, where mpirun's own output is."""
-        with contextlib.suppress(OSError), open(self.log, "a", opener=no_link) as log:
+        with contextlib.suppress(OSError), open(self.log, "a", opener=open_without_links) as log:
             log.write(line + "\n")
 
     def _read(self) -> None:

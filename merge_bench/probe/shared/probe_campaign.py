@@ -11,9 +11,9 @@ from typing import Any
 from merge_bench.campaign.calling_program import UNTOUCHED, Caller
 from merge_bench.campaign.campaign import config_line, make_campaign
 from merge_bench.campaign.expected_time import ExpectedTime
-from merge_bench.campaign.load import load
+from merge_bench.campaign.load import plan_runs
 from merge_bench.campaign.make_plan import PlannedRun
-from merge_bench.campaign.planned_launches import Head, Job, add_config, in_blocks
+from merge_bench.campaign.planned_launches import Head, Job, add_config, order_in_blocks
 from merge_bench.campaign.progress import Labelled, Progress
 from merge_bench.campaign.run_options import refuse_more_launches
 from merge_bench.config.option import COMMAND_LINE
@@ -43,7 +43,7 @@ def prepare(probe: Probe, configs: Sequence[str | None], given: RunOptions) -> t
     lines: list[Config] = []
     ready: list[tuple[PlannedRun, Config, dict[str, Any]]] = []
     for name in configs:
-        variants = load(name, given, fixed, several=probe.sweeps)
+        variants = plan_runs(name, given, fixed, several=probe.sweeps)
         add_config(lines, config_line(variants[0]))
         for sized, part in itertools.product(variants, probe.parts):
             planned = part.prepare(replace(sized, warnings=(*sized.warnings, *probe.cautions())))
@@ -58,7 +58,7 @@ def prepare(probe: Probe, configs: Sequence[str | None], given: RunOptions) -> t
     plans += (plan for _, _, plan in ready if plan not in plans)
     jobs = [
         Job(prepared, line.name, plans.index(plan), block)
-        for block, (prepared, line, plan) in in_blocks(ready, blocks=blocks, seed=first.plan.seed)
+        for block, (prepared, line, plan) in order_in_blocks(ready, blocks=blocks, seed=first.plan.seed)
     ]
     keys = [RunKey(config=line.name, plan=plans.index(plan)) for _, line, plan in ready]
     return Head(lines, [{"launches": blocks, **plan} for plan in plans], keys, first.plan.seed), jobs
@@ -95,7 +95,7 @@ def dry_run(probe: Probe, head: Head, jobs: Sequence[Job]) -> str:
         alike = [job for job in jobs if (job.config, job.plan) == (run.config, run.plan)]
         lines.append(f"## {_named(head, alike[0])}: {plural(len(alike), 'launch')}")
         lines += _part(probe, head, alike[0]).commands(alike[0].prepared)
-    lines.append(f"## {expected_time(probe, head, jobs).sentence(jobs)}")
+    lines.append(f"## {expected_time(probe, head, jobs).describe(jobs)}")
     return "\n".join([*lines, "## order: " + " ".join(_named(head, job) for job in jobs)])
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from merge_bench.config.files import no_link, read_regular
+from merge_bench.config.files import open_without_links, read_regular
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.probe.shared.base import ALL_TO_ALL, kind_of
 from merge_bench.records.campaign import Campaign
@@ -105,7 +105,7 @@ def append_to_csv(folder: Path, where: str, line: ProbeLine) -> None:
         row = f"{name},{line.size},{micros * 2 * line.iterations:.6f},{rate:.6f}"
     path = folder / f"{kind}-{name}-{where}-launch-{line.launch:03d}.csv"
     try:
-        with open(path, "a", opener=no_link, encoding="ascii") as file:
+        with open(path, "a", opener=open_without_links, encoding="ascii") as file:
             file.write(f"{row}\n" if file.tell() else f"{heading}\n{row}\n")
     except OSError as error:
         raise RunFailed(f"cannot write a CSV file in {folder}: {error.strerror}") from error

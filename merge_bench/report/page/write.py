@@ -82,14 +82,14 @@ def check_outputs(outputs: Outputs, campaigns: Sequence[Campaign]) -> None:
 
 def ucx_defaults(campaigns: Sequence[Campaign]) -> Mapping[str, str] | None:
     """What every setting of UCX is where nothing is set, if the UCX of this machine is the one that all ran with."""
-    from merge_bench.config.ucx_info import effective, find_installed
+    from merge_bench.config.ucx_info import effective_settings, find_installed
 
     lines = [launch.line for campaign in campaigns for launch in campaign.launches if launch.line is not None]
     versions = {worker.ucx.version for line in lines for worker in line.workers if worker.ucx.config}
     if not versions:
         return None
     installed = find_installed()
-    return effective(installed, {}) if installed and versions == {installed.version} else None
+    return effective_settings(installed, {}) if installed and versions == {installed.version} else None
 
 
 def write(report: Report, outputs: Outputs) -> int:
