@@ -38,7 +38,7 @@ def check_host(
     Interrupted
         If a signal comes while it waits, and the caller handles signals.
     """
-    look = look or other_load.look
+    look = look or other_load.measure
     if not launchers()[settings.launcher].starts_here:
         return
     load = (first or look)()
@@ -67,7 +67,7 @@ def begin_look(settings: ClusterSettings) -> Callable[[], HostLoad | None]:
     """Begin a look at this host beside the start of a launch; what is returned ends it, for the launch's records."""
     if not launchers()[settings.launcher].starts_here:
         return lambda: None
-    end = other_load.begin()
+    end = other_load.begin_measuring()
 
     def ended() -> HostLoad:
         load = end()

@@ -31,7 +31,7 @@ from merge_bench.cluster import scratch, signals
 from merge_bench.config.files import open_regular
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.host.files import make_cache_folder
-from merge_bench.host.network import free_port, in_url, is_loopback, origins
+from merge_bench.host.network import free_port, host_in_url, is_loopback, page_origins
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.service.api import Limits, Service
 from merge_bench.service.pages import HOLD_SECONDS, JOB_SECONDS, Gate, PageMaker, Queue, QuietResults
@@ -113,7 +113,7 @@ def serve(settings: Settings, make_pages: PageMaker) -> int:
         )  # fmt: skip
         pages = BaseServer(loop, gate.pages, server)
         server.listen(port, settings.address)
-        url, folder = f"{scheme}://{in_url(settings.address)}:{port}/", settings.results.resolve() / FOLDER
+        url, folder = f"{scheme}://{host_in_url(settings.address)}:{port}/", settings.results.resolve() / FOLDER
         if context is None and not service.only_pages:
             # For programs that cannot ask for a proof, such as curl; no other user can open the folder.
             with contextlib.suppress(OSError):  # its path is too long
@@ -171,7 +171,7 @@ def begin(stack: contextlib.ExitStack, settings: Settings, *, hosts: Collection[
     shown = settings.results
     found = (
         QuietResults(results, runner) if person is None
-        else ResultsFolder(shown, also=beside(shown), hold_seconds=HOLD_SECONDS)
+        else ResultsFolder(shown, other_folders=beside(shown), hold_seconds=HOLD_SECONDS)
     )  # fmt: skip
     tables = settings.tables if person is None else (Path.cwd(), Path("/"))
     service = Service(
@@ -220,8 +220,8 @@ def _sentences(settings: Settings, service: Service, url: str) -> list[str]:
 
 def _way_to(url: str, stack: contextlib.ExitStack) -> str:
     """A file that leads to `url`, which only this user can read; every user can read the command line of a browser."""
-    folder = scratch.make("dashboard")
-    stack.callback(scratch.remove, folder)
+    folder = scratch.make_folder("dashboard")
+    stack.callback(scratch.remove_folder, folder)
     file = folder / "open.html"
     file.touch(mode=0o600)
     file.write_text(f'<!DOCTYPE html><meta http-equiv="refresh" content="0; url={url}">', encoding="ascii")
@@ -270,7 +270,7 @@ def _checked(settings: Settings) -> ssl.SSLContext | None:
 def _hosts(settings: Settings, port: int) -> frozenset[str]:
     """The values of ``Host`` in requests to this service; others come from pages that renamed this machine."""
     named = [name if re.search(r":\d+$", name) else f"{name}:{port}" for name in settings.host_names]
-    found = {each.lower() for each in (*origins(settings.address, port), *named)}
+    found = {each.lower() for each in (*page_origins(settings.address, port), *named)}
     return frozenset(found | {each.removesuffix(usual) for each in found for usual in (":80", ":443")})
 
 
