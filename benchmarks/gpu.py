@@ -88,7 +88,7 @@ def look() -> Machine:
         raise UsageError("this machine has a GPU, but the package cudf is missing; set up the cu12 or cu13 environment")
     known = gpu.gpu_facts()
     free = gpu.free_bytes()
-    mine = [index for name in names if (index := gpu.index_of(name)) is not None] or list(range(len(known)))
+    mine = [index for name in names if (index := gpu.gpu_index(name)) is not None] or list(range(len(known)))
     bandwidths = [bandwidth for index in mine if (bandwidth := known[index].memory_bandwidth) is not None]
     return Machine(
         len(names), min(free[index] for index in mine), min(bandwidths) if len(bandwidths) == len(mine) else None,

@@ -67,7 +67,7 @@ def peers(
     store = Store(results)
     head = command.head(
         SCHEMA, job=job, data_bytes=job.data_bytes, blocks=blocks, seed=seed, gpus=gpu_facts(),
-        contenders=[contender.name for contender in contenders], environment=machine.environment(),
+        contenders=[contender.name for contender in contenders], environment=machine.recorded_environment(),
     )  # fmt: skip
     store.write("comparison", **head)
     comparison = Comparison(job, contenders, store, time_limit, settle, indent="")

@@ -68,7 +68,7 @@ def fake_cluster(failures: Failures | None = None) -> Iterator[None]:
 
 @functools.cache
 def _describe(variables: tuple[str, ...]) -> ProcessFacts:
-    return machine.describe(variables, ucx=Ucx())
+    return machine.describe_process(variables, ucx=Ucx())
 
 
 def _current_process() -> Any:

@@ -88,8 +88,8 @@ def _quiet_host() -> Iterator[None]:
     from merge_bench.host import other_load
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(other_load, "look", other_load.OtherLoad)
-        patched.setattr(other_load, "begin", lambda: other_load.OtherLoad)
+        patched.setattr(other_load, "measure", other_load.OtherLoad)
+        patched.setattr(other_load, "begin_measuring", lambda: other_load.OtherLoad)
         yield
 
 

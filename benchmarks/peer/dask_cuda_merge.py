@@ -124,7 +124,7 @@ def run(job: Job) -> Outcome:
         results = Path(scratch) / "results"
         printed_by(PROGRAM, command(job, file, results))
         walls = parse(results.with_suffix(".json"), job)
-        peak = sum(files.kib_fields(Path(f"/proc/{pid}/status")).get("VmHWM", 0) for pid in pids)
+        peak = sum(files.read_sizes(Path(f"/proc/{pid}/status")).get("VmHWM", 0) for pid in pids)
     return Outcome("dask-cuda", importlib.metadata.version("dask-cuda"), walls, None, None, peak or None)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.peer.protocol import Job, Outcome, PeerError, printed_by, serve
 from merge_bench.campaign.cudf_merge_report import read_report
 from merge_bench.errors import UsageError
-from merge_bench.host.gpu import IN_ORDER, gpu_facts, index_of, visible_gpus
+from merge_bench.host.gpu import IN_ORDER, gpu_facts, gpu_index, visible_gpus
 
 PROGRAM = "ucxx.benchmarks.cudf_merge"
 MODULE = "benchmarks.peer.ucxx_program"
@@ -33,7 +33,7 @@ def chosen_gpus() -> list[int]:
     """
     numbers = []
     for name in visible_gpus():
-        if (number := index_of(name)) is None:
+        if (number := gpu_index(name)) is None:
             raise PeerError(f"{PROGRAM} needs GPU numbers, but {name} in CUDA_VISIBLE_DEVICES has no number")
         numbers.append(number)
     return numbers

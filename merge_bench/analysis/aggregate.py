@@ -205,7 +205,7 @@ def link_not_checked(run: Run, launches: Sequence[Launch]) -> str | None:
 
 
 def _crowded(launch: Launch) -> str | None:
-    return machine.crowded((each.host, each.hardware) for each in launch.line.workers) if launch.line else None
+    return machine.crowding((each.host, each.hardware) for each in launch.line.workers) if launch.line else None
 
 
 def worker_figures(launches: Sequence[Launch]) -> tuple[WorkerFigures, ...]:

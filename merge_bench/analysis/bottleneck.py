@@ -52,7 +52,7 @@ def find(
         return None
     crowd = diagnostics.short_of_cores(launches)
     if crowd is not None:
-        return Bottleneck(what="cores", share=None, because=f"{crowd.processes} workers share {crowd.named}")
+        return Bottleneck(what="cores", share=None, because=f"{crowd.processes} workers share {crowd.named_cores}")
     limit = max(_ranks(launches, workers, shares, wall), key=lambda limit: limit.share or 0.0, default=None)
     if limit is not None:
         cost = f"that costs {limit.share or 0.0:.0%} of the wall-clock time"

@@ -157,7 +157,7 @@ def straggling(workers: Sequence[WorkerFigures]) -> metrics.Straggler | None:
 def short_of_cores(launches: Sequence[Launch]) -> machine.Shortage | None:
     """The host whose workers take turns, because it has fewer cores than workers."""
     lines = (launch.line for launch in launches if launch.line is not None)
-    shortages = (machine.shortage((each.host, each.hardware) for each in line.workers) for line in lines)
+    shortages = (machine.core_shortage((each.host, each.hardware) for each in line.workers) for line in lines)
     return next(filter(None, shortages), None)
 
 
@@ -253,10 +253,11 @@ def _ranks(
     if crowd is not None:
         yield Caution(
             "oversubscribed",
-            f"{crowd.processes} workers share {crowd.named}: they take turns, so no time of a single worker is its own",
+            f"{crowd.processes} workers share {crowd.named_cores}: they take turns, so no time of a single worker is"
+            " its own",
             "bind each worker to cores of its own"
             if crowd.bound
-            else f"use at most {plural(crowd.fits, 'worker')} on this host",
+            else f"use at most {plural(crowd.workers_that_fit, 'worker')} on this host",
         )
         return  # who comes last in taking turns is no straggler
     slow = straggling(workers)

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from merge_bench.errors import UsageError
-from merge_bench.records.probe_rows import Row, over
+from merge_bench.records.probe_rows import Row, median_and_range
 from merge_bench.records.results_folder import ResultsFolder
 
 FOLDER = Path(__file__).with_name("published_data").resolve()
@@ -217,8 +217,8 @@ def _row(data: Dataset, series: str, lines: Sequence[Mapping[str, str]]) -> Row:
         texts = (line[column] for line in lines if line["statistic"] == statistic)
         return next((float(text) for text in texts if text), None)
 
-    seconds, seconds_range = over([value("seconds", "mean")])
-    bandwidth, bandwidth_range = over([value("bytes_per_second", "mean")])
+    seconds, seconds_range = median_and_range([value("seconds", "mean")])
+    bandwidth, bandwidth_range = median_and_range([value("bytes_per_second", "mean")])
     return Row(
         probe=data.probe or "",
         test=same.test,

@@ -18,8 +18,8 @@ from merge_bench.records.timeline import (
     Timeline,
     TimelineIteration,
     WorkerTimeline,
-    file_name,
     read_timeline,
+    timeline_file_name,
 )
 
 
@@ -52,7 +52,7 @@ def read_aligned(campaign: Campaign) -> Iterator[Aligned]:
     """
     for launch in campaign.standing:
         if launch.timeline is not None and launch.timeline.recorded:
-            timeline = read_timeline(campaign.folder / file_name(launch.index))
+            timeline = read_timeline(campaign.folder / timeline_file_name(launch.index))
             if timeline is not None and timeline.iterations:
                 yield align(launch, timeline)
 

@@ -18,7 +18,13 @@ from merge_bench.cluster import dask_scheduler_functions
 from merge_bench.cluster.base import ClusterSettings, Launcher
 from merge_bench.cluster.host_check import check_environment, check_ucx
 from merge_bench.cluster.launchers import make_launcher
-from merge_bench.cluster.scheduler_client import close, connect, dashboard_link, raise_for_exited, wait_for_workers
+from merge_bench.cluster.scheduler_client import (
+    close_client,
+    connect,
+    dashboard_link,
+    raise_for_exited,
+    wait_for_workers,
+)
 from merge_bench.cluster.watch import Member
 from merge_bench.cluster.worker_calls import WorkerCalls
 from merge_bench.errors import Caution, LaunchFailed, MergeBenchError, warn
@@ -77,7 +83,7 @@ class Session:
         self.progress.phase("launching")
         look = begin_look(self.settings)
         access = self.launcher.start(self.plan, self.settings, self.writer.logs, f"launch-{self.launch:03d}-")
-        for host, load in self.launcher.busy.items():
+        for host, load in self.launcher.busy_hosts.items():
             caution = Caution(BUSY_HOST, f"{host}: {BUSY.format(load)}", "run again while this host is quiet")
             warn(caution)
             self.warn(caution)
@@ -120,10 +126,10 @@ class Session:
             if not well and not self.launcher.owns_processes:
                 self._workers.abort("the run is ending")
         if well and self._client is not None:
-            close(self._client)
+            close_client(self._client)
         self.launcher.stop()
         if not well and self._client is not None:
-            close(self._client)
+            close_client(self._client)
 
     # -- between start and end
 
@@ -192,7 +198,7 @@ class Session:
         # Workers that we start are numbered host by host; those of a running cluster are grouped by host.
         owned = self.launcher.owns_processes
         chosen = sorted(places, key=lambda at: ("" if owned else places[at][0], _natural_order(places[at][1])))
-        placed = self.launcher.placed()
+        placed = self.launcher.hosts_by_role()
         calls.members = [
             Member(rank, address, places[address][1], placed.get(places[address][1], places[address][0]), 0)
             for rank, address in enumerate(chosen[: self.plan.workers])

@@ -29,7 +29,7 @@ def measure_baseline(session: Session) -> None:
     """Merge with `dask.dataframe` as the plan says, and record the times, verdicts and memory of the merges."""
     plan, client = session.plan, session.workers.client
     tables = make_tables(session)
-    session.workers.call(client._run_on_scheduler(dask_scheduler_functions.load_dataframes))
+    session.workers.call(client._run_on_scheduler(dask_scheduler_functions.import_in_background))
     with client.as_current(), dask.config.set(dask_steps.NO_DISK):
         merge = _DaskMerge(session, tables)
         session.workers.on_all(dask_steps.baseline_loaded)
@@ -133,7 +133,7 @@ def wait_until_forgotten(session: Session, keys: Sequence[Any]) -> None:
     workers, timeout = session.workers, session.plan.timeout
     deadline = time.monotonic() + timeout
     gc.collect()
-    while workers.call(workers.client._run_on_scheduler(dask_scheduler_functions.count_held, keys)):
+    while workers.call(workers.client._run_on_scheduler(dask_scheduler_functions.count_held_results, keys)):
         if time.monotonic() > deadline:
             raise RunFailed(f"Dask did not release the result of a merge within {timeout:g} s")
         time.sleep(0.01)

@@ -17,7 +17,7 @@ from merge_bench.host.memory import usable_cores
 from merge_bench.merge.engines import describe
 from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.records.reader import read_campaign
-from merge_bench.records.recorded_plan import without_names
+from merge_bench.records.recorded_plan import without_table_names
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.units import format_duration, plural
 
@@ -107,7 +107,7 @@ def _scaled_seconds(launch: Launch, iterations: object) -> float:
 
 def _timing_fields(plan: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a plan that decide how long one merge takes."""
-    kept = {name: value for name, value in without_names(plan).items() if name not in _LENGTHS}
+    kept = {name: value for name, value in without_table_names(plan).items() if name not in _LENGTHS}
     if "probe" in kept:
         return {**kept, "iterations": plan.get("iterations")}
     kept.setdefault("how", "inner")  # older records have no other

@@ -38,7 +38,7 @@ def check_host(
     Interrupted
         If a signal comes during the wait, and the calling program handles signals.
     """
-    look = look or other_load.look
+    look = look or other_load.measure
     if not launchers()[settings.launcher].starts_here:
         return
     load = (first or look)()
@@ -67,7 +67,7 @@ def begin_look(settings: ClusterSettings) -> Callable[[], HostLoad | None]:
     """Begin to measure this host's load; returns a function that ends this and returns the load for the records."""
     if not launchers()[settings.launcher].starts_here:
         return lambda: None
-    end = other_load.begin()
+    end = other_load.begin_measuring()
 
     def ended() -> HostLoad:
         load = end()

@@ -56,7 +56,7 @@ def make_launch(
     from merge_bench.campaign.cluster_session import Session
 
     session = Session(job, writer, progress, launch)
-    session.launcher.looks = launch == 0
+    session.launcher.checks_host_load = launch == 0
     with record_outcome(job, writer, launch, session) as outcome:
         session.start(merges=merges, exchange=exchange)
         use(session)

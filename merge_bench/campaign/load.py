@@ -15,8 +15,8 @@ from merge_bench.campaign.machine_checks import Machine, check_installed, count_
 from merge_bench.campaign.make_plan import PlannedRun, launcher_ucx_settings, plan_run
 from merge_bench.campaign.planned_launches import Sweep
 from merge_bench.campaign.run_options import SWEPT, runs_of
-from merge_bench.cluster.dask_commands import LOOPBACK, open_port
-from merge_bench.cluster.launchers import choose, choose_kind, leftovers
+from merge_bench.cluster.dask_commands import LOOPBACK, open_port_warning
+from merge_bench.cluster.launchers import choose_kind, choose_launcher, leftover_job_warning
 from merge_bench.config.check import BRINGS_CODE, CheckResult, check_config, options_for_ucx
 from merge_bench.config.conflicts import NO_DEVICE, Conflict
 from merge_bench.config.options import RunOptions
@@ -98,7 +98,7 @@ def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False, other_
     own = launcher_ucx_settings(ucx_options, variables, hosts=2 if other_hosts else 1)
     launcher = {"UCX_NET_DEVICES": network.net_devices(interface), **own}
     result = check_config(config, os.environ, ucx=ucx, launcher=launcher, table=table, trusted=trusted)
-    if not other_hosts and (port := open_port({**own, **variables}, interface)):
+    if not other_hosts and (port := open_port_warning({**own, **variables}, interface)):
         opened = Conflict(port.code, ("UCX_TLS",), f"{port.message}; {port.remedy}.", "uct/tcp of UCX")
         result = replace(result, conflicts=(opened, *result.conflicts))
     if not result.options_are_valid:
@@ -109,7 +109,7 @@ def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False, other_
         runs = runs_of(options, os.environ)
     except UsageError as error:
         return replace(result, ok=False, refusals=(str(error),))
-    if left := leftovers(options, os.environ):
+    if left := leftover_job_warning(options, os.environ):
         result = replace(result, warnings=(*result.warnings, f"{left.message}; {left.remedy}"))
     machine = Machine(looks=False)
     try:
@@ -191,7 +191,7 @@ def _check_settings(config: ConfigFile | None, options: RunOptions) -> list[Caut
 
 def _launcher_settings(options: RunOptions, variables: Mapping[str, str]) -> dict[str, str]:
     """The UCX settings that the launcher will set, as far as they are known before hosts are asked."""
-    launcher, hosts = choose(options, os.environ)
+    launcher, hosts = choose_launcher(options, os.environ)
     interface = options.interface or ""
     if not hosts:
         devices = {"UCX_NET_DEVICES": network.net_devices(interface or LOOPBACK)} if launcher.starts_here else {}

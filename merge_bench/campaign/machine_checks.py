@@ -86,7 +86,7 @@ def check_installed(plan: Plan) -> None:
     if plan.check_link:
         from merge_bench.cluster import ucx_perftest
 
-        ucx_perftest.find()
+        ucx_perftest.find_perftest()
 
 
 def check_transports(required: Sequence[str], environment: Mapping[str, str], workers: int = 2) -> None:

@@ -13,10 +13,10 @@ from merge_bench.campaign.machine_checks import Machine, check_engine, check_gpu
 from merge_bench.campaign.run_options import AUTO, engine_of, option_needing_shuffle, protocol_of, refuse_no_pairs
 from merge_bench.cluster import dask_settings
 from merge_bench.cluster.base import ClusterSettings, LauncherKind
-from merge_bench.cluster.dask_commands import open_port, ucx_settings
-from merge_bench.cluster.hosts import HostSpec, count_workers, place
-from merge_bench.cluster.launchers import choose, launchers, leftovers
-from merge_bench.cluster.scheduler_client import count_running
+from merge_bench.cluster.dask_commands import open_port_warning, ucx_settings
+from merge_bench.cluster.hosts import HostSpec, count_workers, place_workers
+from merge_bench.cluster.launchers import choose_launcher, launchers, leftover_job_warning
+from merge_bench.cluster.scheduler_client import count_running_workers
 from merge_bench.config.files import open_regular
 from merge_bench.config.options import RunOptions
 from merge_bench.config.reader import ConfigFile
@@ -68,7 +68,7 @@ def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine) -
     GateNotMet
         If no required transport can be used on this machine.
     """
-    launcher, hosts = choose(options, machine.environ)
+    launcher, hosts = choose_launcher(options, machine.environ)
     _refuse_other_users(options, hosts)
     existing = not launcher.owns_processes
     environment = {} if config is None else process_environment(config, trusted=options.trust_config)
@@ -86,8 +86,8 @@ def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine) -
     if not (existing and options.protocol == AUTO):
         protocol = protocol_of(options, others_connect=others_connect)
     if not existing:
-        dask_settings.check(protocol=protocol, dask_frames=not plane.by_workers)
-    most_on_host = max((len(each.workers) for each in place(hosts, workers, per_gpu)), default=workers)
+        dask_settings.check_allowed(protocol=protocol, dask_frames=not plane.by_workers)
+    most_on_host = max((len(each.workers) for each in place_workers(hosts, workers, per_gpu)), default=workers)
     workload = _make_workload(options, workers, engine.name, generate=machine.looks)
     plan = Plan(
         workload=workload,
@@ -151,7 +151,7 @@ def _plan_warnings(planned: PlannedRun, machine: Machine) -> tuple[Caution, ...]
     """The warnings about the tables, the launcher and a pipeline on one host."""
     workload = planned.plan.workload
     warnings = list(workload.warnings) if isinstance(workload, TableSpec) else []
-    if left := leftovers(planned.options, machine.environ):
+    if left := leftover_job_warning(planned.options, machine.environ):
         warnings.append(left)
     if planned.plan.pipeline and planned.launcher.starts_here:
         warnings.append(SLOW_PIPELINE)
@@ -165,7 +165,7 @@ def _port_warnings(planned: PlannedRun, variables: Mapping[str, str], *, others_
         warnings.append(dask_port_warning(plan.protocol, everyone=not others_connect))
     if len(settings.hosts) < 2 and (plan.data_plane.endpoints or plan.protocol == "ucx"):
         bound = planned.options.interface or ("its host" if settings.hosts else None)
-        port = open_port({**settings.ucx, **variables}, bound)
+        port = open_port_warning({**settings.ucx, **variables}, bound)
         warnings += [port] if port else []
     return tuple(warnings)
 
@@ -204,7 +204,7 @@ def _reachable_from_others(interface: str | None) -> bool:
     if interface is None:
         return False
     try:
-        return not network.is_loopback(network.address(interface))
+        return not network.is_loopback(network.interface_address(interface))
     except LookupError as error:
         raise UsageError(f"--interface: {error}") from error
 
@@ -216,7 +216,7 @@ def _default_workers(
     if not launcher.owns_processes:
         if not machine.looks:
             return 2
-        return count_running(options.scheduler_address, options.scheduler_file, options.start_timeout)
+        return count_running_workers(options.scheduler_address, options.scheduler_file, options.start_timeout)
     if hosts:
         return count_workers(hosts, options.workers_per_gpu)
     return gpus * options.workers_per_gpu or min(2, machine.cores)

@@ -39,7 +39,7 @@ from merge_bench.campaign.recording import (
     record_traffic,
 )
 from merge_bench.cluster import ucx_perftest, worker_programs
-from merge_bench.cluster.ucx_perftest import BANDWIDTH, WINDOW, Kind
+from merge_bench.cluster.ucx_perftest import BANDWIDTH, WINDOW, Perftest
 from merge_bench.config.allowed_transports import transport_settings
 from merge_bench.config.files import read_regular
 from merge_bench.errors import Caution, RunFailed, UsageError
@@ -69,7 +69,7 @@ def measure(session: Session) -> None:
         measure_baseline(session)
         return
     if plan.check_link:
-        session.workers.on_all(worker_programs.ready)  # finds a missing tool before the merge
+        session.workers.on_all(worker_programs.prepare_worker)  # finds a missing tool before the merge
     tables = make_tables(session)
     merge = Merge(session, tables)
     merge.connect()
@@ -351,29 +351,29 @@ def check_link(session: Session, link: LinkLine) -> None:
     tenth is a warning that names possible causes. If a host has fewer cores than polling processes, nothing is
     measured: the rate would show how the kernel schedules them, not what the link carries.
     """
-    if machine.crowded((each.host, each.hardware) for each in session.descriptions):
+    if machine.crowding((each.host, each.hardware) for each in session.descriptions):
         return  # the report says so, from the same data
     limit = link.limit_bytes_per_second
     if limit is None:
         session.warn(Caution(LINK_CHECK, "--check-link was skipped, because the link measurement sent no data"))
         return
-    test = Kind("tag", BANDWIDTH)
+    test = Perftest("tag", BANDWIDTH)
     ranks = range(len(session.members))
     after = {rank: (rank + 1) % len(ranks) for rank in ranks}
     size = _message_bytes(session, link)
     memory = "cuda" if session.plan.device_memory else "host"
     count = max(8, int(limit * SECONDS / size))
-    text = ucx_perftest.batch(test, [size], memory=memory, count=count, error_handling=session.plan.error_handling)
+    text = ucx_perftest.batch_file(test, [size], memory=memory, count=count, error_handling=session.plan.error_handling)
     limits = [2 * session.plan.timeout + 20 * SECONDS]
-    servers = session.workers.on_all(worker_programs.listen, text)
+    servers = session.workers.on_all(worker_programs.start_server, text)
     outputs = session.workers.on_some(
-        {rank: (worker_programs.ask, servers[after[rank]], text, limits) for rank in ranks}
+        {rank: (worker_programs.run_client, servers[after[rank]], text, limits) for rank in ranks}
     )
-    session.workers.on_some({rank: (worker_programs.serve, servers[rank]) for rank in ranks})
+    session.workers.on_some({rank: (worker_programs.wait_for_server, servers[rank]) for rank in ranks})
     rates, lanes, protocols = [], [], []
     for rank, output in enumerate(outputs):
         log = ucx_perftest.parse_log(output.log, test)
-        (figures,) = ucx_perftest.parse_all(output.text, [size])
+        (figures,) = ucx_perftest.median_figures(output.text, [size])
         rates.append(figures.bandwidth)
         lanes.append(log.lanes)
         protocols.append(log.protocol(size) or "")

@@ -44,8 +44,8 @@ from merge_bench.records.timeline import (
     TimelineIteration,
     TimelineRound,
     WorkerClock,
-    encode,
-    file_name,
+    encode_timeline,
+    timeline_file_name,
 )
 
 
@@ -153,7 +153,7 @@ def record_traffic(session: Session, during: str) -> Iterator[None]:
     hosts: dict[str, HostTraffic] = {}  # by the first worker of each
     for member in session.members:
         if member.host not in hosts:
-            devices = machine.difference(before[member.rank], after[member.rank])
+            devices = machine.counter_difference(before[member.rank], after[member.rank])
             traffic = [
                 DeviceTraffic(device=name, sent_bytes=sent, received_bytes=received)
                 for name, (sent, received) in devices.items()
@@ -436,9 +436,9 @@ def record_timeline(session: Session, decision: TimelineLine, skew: float | None
     if session.plan.timeline == "off":
         return
     if decision.recorded:
-        name, timeline = file_name(session.launch), gather_timeline(session, skew)
+        name, timeline = timeline_file_name(session.launch), gather_timeline(session, skew)
         if timeline.iterations:
-            session.writer.write_beside(name, encode(timeline))
+            session.writer.write_beside(name, encode_timeline(timeline))
             lines = [*timeline.iterations, *timeline.rounds]
             events = sum(worker.events for line in lines for worker in line.workers)
             kept = [iteration.index for iteration in timeline.iterations]

@@ -18,10 +18,10 @@ from merge_bench.config.files import TOKENS
 from merge_bench.config.options import BY_VARIABLE
 from merge_bench.errors import Caution, MergeBenchError, RunFailed, UsageError, say
 from merge_bench.host import machine
-from merge_bench.host.memory import show_cores
+from merge_bench.host.memory import format_cores
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch
 from merge_bench.records.reader import read_campaign
-from merge_bench.records.recorded_plan import without_names
+from merge_bench.records.recorded_plan import without_table_names
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.records.schema import CampaignLine, ExtensionLine, FailureLine, LaunchEndLine, WarningLine
 from merge_bench.records.writer import CampaignWriter
@@ -58,7 +58,7 @@ def run_environment(jobs: Sequence[Job]) -> dict[str, Any]:
     clusters = {f"{job.config}/{job.plan}": job for job in jobs}
     return {
         "host": socket.gethostname(),
-        "cores": show_cores(os.sched_getaffinity(0)),
+        "cores": format_cores(os.sched_getaffinity(0)),
         "sources": host_agent.fingerprint(host_agent.ROOT / "merge_bench"),
         "versions": machine.versions(),
         "environment": environment,
@@ -191,7 +191,7 @@ def _compared_fields(head: CampaignLine, *, launches: bool = True) -> dict[str, 
     )
     for config in line["configs"]:  # the folder of a config does not matter, nor how tables are called
         config["path"] = None
-    line["plans"] = [without_names(plan) for plan in line["plans"]]
+    line["plans"] = [without_table_names(plan) for plan in line["plans"]]
     for plan in () if launches else line["plans"]:
         plan.pop("launches", None)
     return line

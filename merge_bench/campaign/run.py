@@ -39,7 +39,7 @@ def dry_run(sweep: Sweep) -> str:
             lines.append(f"## {names}: {_workers_text(plan)}{size}, {plan.launches} launches")
         for command in make_launcher(prepared.settings).commands(plan, prepared.settings):
             lines.append(f"# {command.role} on {command.host}")
-            lines.append(command.shown())
+            lines.append(command.shell_line())
     if len(jobs) > 1:
         lines.append(f"## {expected_time(sweep).describe(jobs)}")
         lines += [f"## {short}"] if (short := too_few_blocks(sweep)) else []

@@ -32,7 +32,7 @@ def this_command() -> Caller:
     """
     from merge_bench.cluster import signals
 
-    return Caller(tuple(sys.argv), given_options(), signals.raising, _surround, other_load.begin())
+    return Caller(tuple(sys.argv), given_options(), signals.raising, _surround, other_load.begin_measuring())
 
 
 def given_options() -> GivenOptions:

@@ -15,7 +15,7 @@ import click
 
 from merge_bench.cli.jobs import gate_at_home, on_service, service_of
 from merge_bench.cli.parameters import CONTEXT, PATH, AsTyped, SectionedCommand, add_options, count_option, json_option
-from merge_bench.cluster.launchers import batches, with_storage
+from merge_bench.cluster.launchers import batch_systems, storage_titles
 from merge_bench.config.options import CLUSTER_OPTIONS, RunOptions, without_merge
 from merge_bench.errors import GateNotMet, LaunchFailed, UsageError, printed_above, say
 
@@ -137,7 +137,7 @@ def check(config: str, as_json: bool, ucx: str | None, trust_config: bool, other
 
 @click.command(cls=AsTyped, context_settings={**CONTEXT, "ignore_unknown_options": True})
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[CONFIG] [OPTION]...")
-@click.option("--launcher", type=click.Choice(list(batches())), help="Batch system to use.")
+@click.option("--launcher", type=click.Choice(list(batch_systems())), help="Batch system to use.")
 @count_option("--nodes", "N", "Number of nodes of the job.")
 @count_option("--gpus-per-node", "G", "Number of GPUs, and of workers, on each node.", least=0, default=0)
 @count_option("--cores-per-node", "C", "Number of cores on each node; by default 12 per GPU.")
@@ -148,7 +148,7 @@ def check(config: str, as_json: bool, ucx: str | None, trust_config: bool, other
     "--storage",
     metavar="WORD",
     help="File systems that the job needs, written as the batch system expects; valid only with"
-    f" {', '.join(with_storage())}.",
+    f" {', '.join(storage_titles())}.",
 )
 @click.option("--module", "modules", multiple=True, metavar="NAME", help="Environment module to load; may be repeated.")
 @click.option("--now", is_flag=True, help="Submit the job instead of printing it.")
@@ -171,7 +171,7 @@ def submit(
     """
     from merge_bench.cluster import batch_script
 
-    examples = {"--launcher": "|".join(batches()), "--nodes": "N", "--time": "MM:SS"}
+    examples = {"--launcher": "|".join(batch_systems()), "--nodes": "N", "--time": "MM:SS"}
     given = {"--launcher": launcher, "--nodes": nodes, "--time": time}
     missing = [f"{option} {examples[option]}" for option, value in given.items() if value is None]
     if launcher is None or nodes is None or time is None:
@@ -235,22 +235,22 @@ def doctor(as_json: bool, strict: bool, scheduler_address: str | None, scheduler
     """Find problems on this host, or on each host of a running cluster, and show how to fix them."""
     from merge_bench.analysis.documents.setup import DoctorDocument
     from merge_bench.config.ucx_choice import use_ucx
-    from merge_bench.host.doctor import BAD, agreement, examine_here, worst
+    from merge_bench.host.doctor import BAD, compare_hosts, examine_here, worst_state
     from merge_bench.view.document import print_document
 
     if scheduler_address or scheduler_file:
-        from merge_bench.cluster.scheduler_client import on_each_host
+        from merge_bench.cluster.scheduler_client import ask_each_host
 
-        hosts = on_each_host(scheduler_address, scheduler_file, examine_here)
+        hosts = ask_each_host(scheduler_address, scheduler_file, examine_here)
     else:
         with contextlib.suppress(UsageError):  # a UCX that cannot be loaded is among the findings
             use_ucx(None)
         hosts = [examine_here()]
-    findings = [finding for host in hosts for finding in host.findings] + agreement(hosts)
+    findings = [finding for host in hosts for finding in host.findings] + compare_hosts(hosts)
     if as_json:
-        print_document(DoctorDocument(worst=worst(findings), findings=findings))
+        print_document(DoctorDocument(worst=worst_state(findings), findings=findings))
     else:
         from merge_bench.report.doctor import print_findings
 
         print_findings(findings)
-    return GateNotMet.exit_status if strict and worst(findings) == BAD else 0
+    return GateNotMet.exit_status if strict and worst_state(findings) == BAD else 0

@@ -32,7 +32,8 @@ class Command(NamedTuple):
     environment: Mapping[str, str] = MappingProxyType({})
     cores: Sequence[int] = ()
 
-    def shown(self) -> str:
+    def shell_line(self) -> str:
+        """The command as one line for a shell, after the variables that it sets."""
         assignments = " ".join(f"{name}={shlex.quote(value)}" for name, value in sorted(self.environment.items()))
         return f"{assignments} {shlex.join(self.argv)}".strip()
 
@@ -51,12 +52,12 @@ class Exited(NamedTuple):
 
     @property
     def how(self) -> str:
-        """How it ended, to follow its name in a sentence."""
+        """How the process ended, as words that follow its name in a sentence."""
         return "cannot be reached: the connection to its host closed" if self.status is None else how_ended(self.status)
 
 
 def how_ended(status: int) -> str:
-    """How a process with this exit status, or negative signal number, ended; to follow its name in a sentence."""
+    """How a process with this exit status, or negative signal number, ended, as words that follow its name."""
     return f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
 
 
@@ -66,7 +67,8 @@ class ClusterSettings:
 
     `environment`: the config's variables, for scheduler and workers. `gpus`: number of GPUs of this host. `hosts`:
     where workers run, for launchers that reach other hosts. `counted`: number of workers of a running cluster, if the
-    plan took its number of workers from there. `ucx`: the launcher's own settings, of `dask_commands.ucx_settings`.
+    plan took its number of workers from there. `ucx`: UCX's settings that the launcher itself chooses
+    (`dask_commands.ucx_settings`).
     """
 
     environment: Mapping[str, str]
@@ -99,29 +101,30 @@ class Launcher:
     """Starts one cluster, reports processes that ended, and ends what it started.
 
     `owns_processes`: whether it starts processes; they share the folder `scratch`, which also holds the run's
-    certificate. `looks`: whether `start` looks at the load of other hosts first; `busy`: what it found, by host.
+    certificate. `checks_host_load`: whether `start` first measures the load of other hosts; `busy_hosts`: a description
+    of that load for each host that is busy.
     """
 
     name = ""
     owns_processes = True
     scratch: Path | None = None
-    looks = False
-    busy: Mapping[str, str] = MappingProxyType({})
+    checks_host_load = False
+    busy_hosts: Mapping[str, str] = MappingProxyType({})
 
     def commands(self, plan: Plan, settings: ClusterSettings) -> list[Command]:
-        """Exactly what `start` would start."""
+        """The commands of exactly those processes that `start` would start."""
         return []
 
     def start(self, plan: Plan, settings: ClusterSettings, logs: Path, prefix: str) -> Access:
-        """Start everything without waiting; logs go to `logs` under names beginning with `prefix`."""
+        """Start all processes without waiting for them; their logs go to `logs`, by names that begin with `prefix`."""
         raise NotImplementedError
 
-    def placed(self) -> Mapping[str, str]:
+    def hosts_by_role(self) -> Mapping[str, str]:
         """The host of each process that was started, by role (``scheduler``, ``worker-0``…)."""
         return {}
 
     def cautions(self, settings: ClusterSettings) -> list[Caution]:
-        """What was found about the hosts at `start` that will distort the figures."""
+        """Warnings about what `start` found on the hosts that will distort the figures."""
         return []
 
     def exited(self) -> list[Exited]:
@@ -137,7 +140,7 @@ class Launcher:
         from merge_bench.cluster import scratch
 
         if self.scratch:
-            scratch.remove(self.scratch)
+            scratch.remove_folder(self.scratch)
             self.scratch = None
 
     def make_scratch(self, plan: Plan) -> Access:
@@ -145,13 +148,13 @@ class Launcher:
         from merge_bench.cluster import certificate, scratch, signals
 
         with signals.deferred():
-            self.scratch = scratch.make()
-        tls = certificate.write(self.scratch) if plan.protocol == "tls" else {}
+            self.scratch = scratch.make_folder()
+        tls = certificate.write_files(self.scratch) if plan.protocol == "tls" else {}
         return Access(scheduler_file=self.scratch / SCHEDULER_FILE, tls=tls)
 
 
 Reach: TypeAlias = Callable[[HostSpec, Sequence[str], ClusterSettings], tuple[str, ...]]
-"""Gives the command line that runs a command on a host, with this process's standard input and output."""
+"""A function that gives the command line to run a command on a host, with this process's input and output."""
 
 
 @dataclass(frozen=True)

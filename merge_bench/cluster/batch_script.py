@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from merge_bench.cluster.launchers import batches, with_storage
+from merge_bench.cluster.launchers import batch_systems, storage_titles
 from merge_bench.config.installation import checkout, search_path
 from merge_bench.errors import RunFailed, UsageError
 
@@ -38,7 +38,7 @@ module load {{ module }}
 
 @dataclass
 class Job:
-    """What the user asks for. `time`: given as ``MM:SS`` or ``HH:MM:SS``, kept as the latter.
+    """A batch job as the user asks for it. `time`: given as ``MM:SS`` or ``HH:MM:SS``, kept as the latter.
 
     Raises UsageError, naming the option that is wrong.
     """
@@ -67,21 +67,22 @@ class Job:
 
     @property
     def workers_per_node(self) -> int:
-        """One per GPU; one if there is none."""
+        """The number of workers on a node: one per GPU, or one if it has no GPU."""
         return self.gpus_per_node or 1
 
 
 def render(launcher: str, job: Job, config: str | None, options: Sequence[str], typed: Sequence[str]) -> str:
-    """The script. `options` go to the merge unchanged; `typed`: what the user typed after ``submit``.
+    """The text of a batch script. `options`: those of the merge; `typed`: what the user typed after ``submit``.
 
     Raises UsageError if the batch system does not have an option, or a word would begin a line of its own in the
     script.
     """
     import jinja2
 
-    batch = batches()[launcher]
+    batch = batch_systems()[launcher]
     if job.storage and not batch.storage:
-        raise UsageError(f"--storage works only with {' and '.join(with_storage())}; {batch.title} has no such option")
+        able = " and ".join(storage_titles())
+        raise UsageError(f"--storage works only with {able}; {batch.title} has no such option")
     for word in typed:
         if not word.isprintable():
             raise UsageError(f"{word!r} contains a line break or another control character; remove it")
@@ -97,13 +98,13 @@ def render(launcher: str, job: Job, config: str | None, options: Sequence[str], 
         job=job,
         batch=batch,
         folder=HERE if checkout() is None else REPOSITORY,
-        command=shlex.join([*_program(config), "--launcher", launcher, *options]),
+        command=shlex.join([*_merge_command(config), "--launcher", launcher, *options]),
         made_by=shlex.join(["merge-bench", "submit", *typed]),
     )
 
 
-def _program(config: str | None) -> list[str]:
-    """What runs a merge under `config`, from the folder that the job was submitted from."""
+def _merge_command(config: str | None) -> list[str]:
+    """The command that runs a merge under `config`, in the folder that the job was submitted from."""
     if checkout() is not None:
         return ["./run-cluster.sh", *([config] if config else [])]
     # -P: Python must not import modules from that folder.
@@ -113,13 +114,13 @@ def _program(config: str | None) -> list[str]:
 
 
 def submit(launcher: str, script: str) -> str:
-    """Give the script to the batch system, from the folder it is made for; gives its answer, with the job's number.
+    """Submit the script, from the folder it is made for; gives the batch system's answer, with the job's number.
 
     Raises UsageError if this machine does not have the batch system; RunFailed if it refuses the job.
     """
     import subprocess
 
-    command = batches()[launcher].command
+    command = batch_systems()[launcher].command
     try:
         done = subprocess.run([command], input=script, capture_output=True, text=True, cwd=checkout(), timeout=60)
     except FileNotFoundError as error:

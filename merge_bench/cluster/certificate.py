@@ -11,11 +11,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-# Hosts must accept it even if their clocks differ.
+# Hosts must accept the certificate even if their clocks differ.
 VALID = datetime.timedelta(days=30)
 
 
-def write(folder: Path) -> dict[str, str]:
+def write_files(folder: Path) -> dict[str, str]:
     """Write a self-signed certificate, which only this run's processes trust; gives the paths of its files.
 
     They are ``ca``, ``cert`` and ``key``, as PEM. Only this user can read them.

@@ -74,7 +74,7 @@ class Place:
     address: str
     rdma: tuple[str, ...] = ()
 
-    def common(self, plan: Plan, *, dashboard: bool = False) -> tuple[str, ...]:
+    def common_options(self, plan: Plan, *, dashboard: bool = False) -> tuple[str, ...]:
         """Options of every process: how it finds the scheduler, and what it binds to.
 
         Dask serves HTTP even with --no-dashboard; it must do so on the same interface only.
@@ -97,7 +97,7 @@ class Place:
         )
 
 
-def processes(
+def commands(
     plan: Plan,
     settings: ClusterSettings,
     place: Place,
@@ -106,9 +106,9 @@ def processes(
     surroundings: Mapping[str, str],
     threads: int | str,
 ) -> list[Command]:
-    """The workers with the numbers in `pins`, after the scheduler if worker 0 is among them.
+    """The commands of the workers whose numbers are in `pins`, after the scheduler's if worker 0 is among them.
 
-    `config`, `surroundings`, `threads`: as of `process_environment`.
+    `config`, `surroundings`, `threads`: given to `process_environment`.
     """
 
     def environment(rdma: Sequence[str]) -> dict[str, str]:
@@ -117,28 +117,30 @@ def processes(
         # Without this variable Dask's scheduler leaves a folder in the temporary directory; it has no option for that.
         return {**variables, "DASK_TEMPORARY_DIRECTORY": place.scratch}
 
-    workers = [worker(plan, settings, place, number, environment(pin.devices), pin) for number, pin in pins.items()]
-    return [scheduler(plan, settings, place, environment(place.rdma)), *workers] if 0 in pins else workers
+    workers = [
+        worker_command(plan, settings, place, number, environment(pin.devices), pin) for number, pin in pins.items()
+    ]
+    return [scheduler_command(plan, settings, place, environment(place.rdma)), *workers] if 0 in pins else workers
 
 
-def scheduler(plan: Plan, settings: ClusterSettings, place: Place, environment: Mapping[str, str]) -> Command:
-    argv = (*SCHEDULER, "--port", "0", *place.common(plan, dashboard=settings.dask_dashboard))
+def scheduler_command(plan: Plan, settings: ClusterSettings, place: Place, environment: Mapping[str, str]) -> Command:
+    argv = (*SCHEDULER, "--port", "0", *place.common_options(plan, dashboard=settings.dask_dashboard))
     if settings.dask_dashboard:
         environment = {**environment, SCHEDULER_ROUTES: str(DASHBOARD_ROUTES)}
     return Command("scheduler", place.host, argv, environment)
 
 
-def worker(
+def worker_command(
     plan: Plan, settings: ClusterSettings, place: Place, number: int, environment: Mapping[str, str], pin: Pin
 ) -> Command:
-    """Dask's worker, or `dask cuda worker` of one process if `pin` names a GPU.
+    """The command of Dask's worker, or of `dask cuda worker` with one process if `pin` names a GPU.
 
     `dask cuda worker` makes no pool of device memory: the run's first step on a worker does, however the worker was
-    started. It also moves no data to the host when device memory is short. A limit of 0 turns that off. dask-cuda
-    refuses a limit on a GPU without memory of its own, where its default is to move none.
+    started. A device memory limit of 0 keeps dask-cuda from moving data to the host when device memory is short; on a
+    GPU without memory of its own dask-cuda refuses a limit, and moves no data by default.
     """
     argv = (
-        *place.common(plan),
+        *place.common_options(plan),
         "--name",
         f"worker-{number}",
         "--nthreads",
@@ -160,8 +162,8 @@ def worker(
     return Command(f"worker-{number}", place.host, argv, environment, pin.cores)
 
 
-def forwarded(environ: Mapping[str, str]) -> dict[str, str]:
-    """The part of the driver's environment that processes on other hosts get."""
+def forwarded_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables of the driver's environment that processes on other hosts get."""
     return {name: v for name, v in environ.items() if name.startswith(FORWARDED_PREFIXES) or name in FORWARDED}
 
 
@@ -182,7 +184,7 @@ def ucx_settings(
     return {"UCX_TLS": "^tcp"} if installed is not None and reaches_peers(installed.transports) else {}
 
 
-def open_port(variables: Mapping[str, str], interface: str | None) -> Caution | None:
+def open_port_warning(variables: Mapping[str, str], interface: str | None) -> Caution | None:
     """A warning if workers on one host, which get these `variables`, listen with UCX's tcp on `interface`."""
     if "tcp" not in allowed(variables.get("UCX_TLS", "all")):
         return None

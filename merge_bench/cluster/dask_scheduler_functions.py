@@ -12,7 +12,7 @@ _ENDED = frozenset({"memory", "erred", "released", "forgotten"})
 
 
 def worker_names(dask_scheduler: Any) -> dict[str, tuple[str, str]]:
-    """Host and name of each worker, by address."""
+    """The host and the name of each worker, by the worker's address."""
     return {address: (state.host, str(state.name)) for address, state in dask_scheduler.workers.items()}
 
 
@@ -30,11 +30,11 @@ def worker_states(client: str, dask_scheduler: Any) -> dict[str, dict[str, Any]]
     other clients it executes; `waiting`: None, or if it has tasks of the client and executes none: a number that stays
     the same as long as the tasks do.
     """
-    now, ours = time.time(), _unfinished(dask_scheduler.clients.get(client))
+    now, ours = time.time(), _unfinished_tasks(dask_scheduler.clients.get(client))
     states = {}
     for address, state in dask_scheduler.workers.items():
         running = state.status.name == "running"
-        tasks = {task.key for task in ours if _may_run(task, state, running=running)}
+        tasks = {task.key for task in ours if _can_execute(task, state, running=running)}
         idle = tasks and not any(task in ours for task in state.executing)
         states[address] = {
             "silence": now - state.last_seen,
@@ -47,8 +47,8 @@ def worker_states(client: str, dask_scheduler: Any) -> dict[str, dict[str, Any]]
     return states
 
 
-def _unfinished(client: Any) -> set[Any]:
-    """The tasks of a client, with those that they wait for, that have not ended."""
+def _unfinished_tasks(client: Any) -> set[Any]:
+    """The tasks of a client that have not ended, and the tasks that these wait for."""
     left = [task for task in client.wants_what if task.state not in _ENDED] if client else []
     unfinished = set(left)
     while left:
@@ -58,8 +58,8 @@ def _unfinished(client: Any) -> set[Any]:
     return unfinished
 
 
-def _may_run(task: Any, worker: Any, *, running: bool) -> bool:
-    """Whether a worker has all that it needs to execute a task, or would if it were `running`."""
+def _can_execute(task: Any, worker: Any, *, running: bool) -> bool:
+    """Whether a worker has all that it needs to execute a task, or could get it if it were `running`."""
     if task.processing_on is worker:
         # A running worker may be fetching what the task depends on; another one fetches nothing.
         return not running or all(worker in (needed.who_has or ()) for needed in task.dependencies)
@@ -67,7 +67,7 @@ def _may_run(task: Any, worker: Any, *, running: bool) -> bool:
     return task.state in ("no-worker", "queued") and (not restricted or worker.address in restricted)
 
 
-async def load_dataframes() -> None:
+async def import_in_background() -> None:
     await asyncio.get_running_loop().run_in_executor(None, import_dataframes)
 
 
@@ -79,8 +79,8 @@ def import_dataframes() -> None:
         import distributed.shuffle  # noqa: F401
 
 
-def count_held(keys: list[Any], dask_scheduler: Any) -> int:
-    """How many of these results the scheduler still holds."""
+def count_held_results(keys: list[Any], dask_scheduler: Any) -> int:
+    """How many of the results with these keys the scheduler still holds."""
     return sum(key in dask_scheduler.tasks for key in keys)
 
 
@@ -89,5 +89,5 @@ def run_step(step: bytes) -> Any:
 
     The scheduler unpickles every task. Of this one it sees bytes, and imports nothing that only workers need.
     """
-    function, arguments, named = pickle.loads(step)
-    return function(*arguments, **named)
+    function, arguments, kwargs = pickle.loads(step)
+    return function(*arguments, **kwargs)

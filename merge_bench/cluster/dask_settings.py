@@ -33,7 +33,7 @@ def requires_encryption() -> bool:
     return bool(dask.config.get(_ENCRYPTION, False))
 
 
-def check(*, protocol: str, dask_frames: bool) -> None:
+def check_allowed(*, protocol: str, dask_frames: bool) -> None:
     """Refuse a run whose Dask connections (`protocol`) or dataframes Dask's configuration does not allow.
 
     Raises UsageError (one sentence with the file or the variable).
@@ -42,27 +42,28 @@ def check(*, protocol: str, dask_frames: bool) -> None:
 
     if protocol != "tls" and requires_encryption():
         raise UsageError(
-            f"{_origin(_ENCRYPTION)} sets {_ENCRYPTION}, so Dask refuses --protocol {protocol}; use --protocol tls"
+            f"{_source_of_setting(_ENCRYPTION)} sets {_ENCRYPTION}, so Dask refuses --protocol {protocol}; use"
+            " --protocol tls"
         )
     if dask_frames and dask.config.get(_PLANNING, None) is False:
         raise UsageError(
-            f"{_origin(_PLANNING)} sets {_PLANNING} to False, but the dataframes of --exchange dask have query planning"
-            " only; remove the setting"
+            f"{_source_of_setting(_PLANNING)} sets {_PLANNING} to False, but the dataframes of --exchange dask have"
+            " query planning only; remove the setting"
         )
 
 
-def _origin(key: str) -> str:
-    """Where Dask's configuration has `key` from: a variable or a file."""
+def _source_of_setting(key: str) -> str:
+    """The variable or the file that gives Dask's configuration its value of `key`."""
     import dask.config
 
     variable = "DASK_" + key.replace(".", "__").replace("-", "_").upper()
     if variable in os.environ:
         return variable
     files = dask.config.collect_yaml(dask.config.paths, return_paths=True)
-    return next((str(file) for file, values in reversed([*files]) if _has(values, key)), "Dask's configuration")
+    return next((str(file) for file, values in reversed([*files]) if _sets(values, key)), "Dask's configuration")
 
 
-def _has(values: object, key: str) -> bool:
+def _sets(values: object, key: str) -> bool:
     import dask.config
 
     return isinstance(values, dict) and dask.config.get(key, None, config=values) is not None

@@ -29,7 +29,7 @@ from merge_bench.cluster.supervisor import Child, end_all, last_bytes, tail
 from merge_bench.config.installation import PACKAGE, search_path
 
 ROOT = PACKAGE.parent  # the folder that this package is imported from
-LOG_BYTES = 4 << 20  # of a log that are kept: its end
+LOG_BYTES = 4 << 20  # of a longer log, only its end is sent
 # The last lines of logs are sent without a request, so that the driver has them when the host is cut off.
 TAILS_BYTES = 32 << 10
 TAILS_SECONDS = 1.0
@@ -41,7 +41,7 @@ LEAVE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE)
 
 
 @dataclass
-class _Started:
+class _StartedProcess:
     child: Child
     log: Path
     reported: bool = False  # whether its end was reported to the driver
@@ -55,9 +55,9 @@ class HostAgent:
     """
 
     def __init__(self) -> None:
-        self.scratch = scratch.make("node")
+        self.scratch = scratch.make_folder("node")
         self.silence = 60.0
-        self._started: dict[str, _Started] = {}
+        self._started: dict[str, _StartedProcess] = {}
         self._last_request = time.monotonic()
         self._announced = False
         self._tails_sent = self._last_request
@@ -79,12 +79,12 @@ class HostAgent:
                 self._last_request = time.monotonic()
                 *lines, rest = (rest + data).split(b"\n")
                 for line in lines:
-                    self._answer(line)
+                    self._answer_request(line)
             self._send_events()
 
     def close(self) -> None:
         self.stop()
-        scratch.remove(self.scratch)
+        scratch.remove_folder(self.scratch)
 
     # -- requests
 
@@ -94,7 +94,7 @@ class HostAgent:
         """What the driver compares between hosts, and what it needs to place workers here.
 
         `interface`: by default the one that leads to `peer`, and without `peer` the one that leads to the driver.
-        `driver`: the driver's `network.stack`.
+        `driver`: the driver's `network.network_stack`.
         """
         import msgspec
 
@@ -102,10 +102,10 @@ class HostAgent:
         from merge_bench.host import machine, network
 
         self.silence = silence
-        stack = network.stack()
+        stack = network.network_stack()
         if not peer and (stack is None or stack != driver):
-            peer = network.started_from(os.environ)
-        name = interface or (network.towards(peer) if peer else "lo")
+            peer = network.starting_host_address(os.environ)
+        name = interface or (network.interface_towards(peer) if peer else "lo")
         if name is None:
             raise LookupError(
                 f"{socket.gethostname()} has no route to {peer}; name a network interface with --interface"
@@ -114,17 +114,17 @@ class HostAgent:
             "host": socket.gethostname(),
             "project": {"version": __version__, "sources": fingerprint(ROOT / "merge_bench")},
             "versions": machine.versions(),
-            "address": network.address(name),
+            "address": network.interface_address(name),
             "stack": stack,
             "scratch": str(self.scratch),
             **msgspec.to_builtins(network.describe_host(name)),
         }
 
     def load(self) -> dict[str, Any]:
-        """What other processes use of this host's cores, looked at for half a second; None if that is little."""
+        """How busy other processes keep this host's cores, measured for half a second; None if that is little."""
         from merge_bench.host import other_load
 
-        other = other_load.look()
+        other = other_load.measure()
         return {"busy": None if other.quiet else str(other)}
 
     def write(self, name: str, text: str) -> None:
@@ -141,11 +141,11 @@ class HostAgent:
         inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         environment = {**inherited, "MERGE_BENCH_PARENT": str(os.getpid()), **search_path({}), **environment}
         child = Child(argv, environment=environment, log=log, cwd=self.scratch, cores=cores)
-        self._started[role] = _Started(child, log)
+        self._started[role] = _StartedProcess(child, log)
         return {"pid": child.pid}
 
     def ping(self) -> None:
-        """Show that the driver is there."""
+        """Do nothing: the request itself shows that the driver still runs."""
 
     def tail(self, role: str) -> dict[str, Any]:
         return {"text": tail(self._started[role].log)}
@@ -162,7 +162,7 @@ class HostAgent:
 
     # -- lines in, lines out
 
-    def _answer(self, line: bytes) -> None:
+    def _answer_request(self, line: bytes) -> None:
         number = None
         try:
             request = json.loads(line)
@@ -174,7 +174,7 @@ class HostAgent:
             explained = isinstance(error, LookupError | OSError)
             reply = {"error": str(error) if explained else f"{type(error).__name__}: {error}"}
         if number is not None:
-            _send({"id": number, **reply})
+            _send_message({"id": number, **reply})
 
     def _send_events(self) -> None:
         for role, started in self._started.items():
@@ -182,13 +182,13 @@ class HostAgent:
             if status is not None:
                 started.reported = True
                 pid, text = started.child.pid, tail(started.log)
-                _send({"event": "exited", "role": role, "pid": pid, "status": status, "tail": text})
+                _send_message({"event": "exited", "role": role, "pid": pid, "status": status, "tail": text})
         if self._waits_for_scheduler():
             with contextlib.suppress(OSError, ValueError):
                 text = (self.scratch / SCHEDULER_FILE).read_text()
                 json.loads(text)  # it may be half written
                 self._announced = True
-                _send({"event": "scheduler", "text": text})
+                _send_message({"event": "scheduler", "text": text})
         self._send_tails()
 
     def _send_tails(self) -> None:
@@ -202,7 +202,7 @@ class HostAgent:
                 size = started.log.stat().st_size
                 if size != started.sent_size:
                     started.sent_size = size
-                    _send({"event": "log", "role": role, "tail": tail(started.log, size=share)})
+                    _send_message({"event": "log", "role": role, "tail": tail(started.log, size=share)})
 
     def _waits_for_scheduler(self) -> bool:
         return "scheduler" in self._started and not self._announced
@@ -216,7 +216,7 @@ def fingerprint(package: Path) -> str:
     return digest.hexdigest()[:12]
 
 
-def _send(message: dict[str, Any]) -> None:
+def _send_message(message: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
 

@@ -23,10 +23,10 @@ from merge_bench.units import plural
 CODE = "rdma-unused"
 
 
-def node_of(name: str, answer: Mapping[str, Any]) -> Node:
+def parse_node(name: str, answer: Mapping[str, Any]) -> Node:
     """The description of a host from its agent's answer.
 
-    Raises UsageError if it is not that of this release.
+    Raises UsageError if another release of merge_bench wrote the answer.
     """
     try:
         return msgspec.convert(answer, Node)
@@ -59,7 +59,7 @@ def check_alike(hosts: Mapping[str, Node]) -> None:
 
 
 def check_reachable(hosts: Mapping[str, Node], driver: str | None) -> None:
-    """Refuse hosts other than the driver's that would listen on loopback; `driver`: its `network.stack`."""
+    """Refuse hosts other than the driver's that would listen on loopback; `driver`: its `network.network_stack`."""
     for name, host in hosts.items():
         own = driver is None or host.stack is None or host.stack == driver
         if not own and network.is_loopback(host.address):
@@ -132,7 +132,7 @@ def check_gpus(placements: Sequence[Placement], gpus: Mapping[str, int], workers
         )
 
 
-def unused_rdma(hosts: Mapping[str, Network], config: Mapping[str, str]) -> list[Caution]:
+def rdma_warnings(hosts: Mapping[str, Network], config: Mapping[str, str]) -> list[Caution]:
     """Warnings about hosts that have RDMA devices, but none that belongs to the interface that UCX gets.
 
     `config`: the variables that workers get. There is no warning if these name devices or exclude RDMA, or if there is
@@ -149,14 +149,14 @@ def unused_rdma(hosts: Mapping[str, Network], config: Mapping[str, str]) -> list
         if host.rdma_ports and not host.rdma:
             ports = (f"{port} ({', '.join(owners) or 'no interface'})" for port, owners in host.rdma_ports.items())
             what = f"{', '.join(ports)}, because it is limited to interface {host.interface}"
-            alike.setdefault((f"{what}, which has no RDMA device", _remedy(host)), []).append(name)
+            alike.setdefault((f"{what}, which has no RDMA device", _rdma_remedy(host)), []).append(name)
     return [
         Caution(CODE, f"UCX on {', '.join(names)} cannot use {what}", remedy) for (what, remedy), names in alike.items()
     ]
 
 
-def _remedy(host: Network) -> str:
-    """Name an interface of these devices if one has an address, else the devices themselves."""
+def _rdma_remedy(host: Network) -> str:
+    """How UCX can use these devices: by an interface of theirs that has an address, or else by their own names."""
     owners = dict.fromkeys(owner for names in host.rdma_ports.values() for owner in names)
     usable = [owner for owner in owners if owner in host.addressed]
     if usable:

@@ -17,7 +17,7 @@ MOST_HOSTS = 4096
 MOST_NAMES = 65_536
 """How often hosts may be listed; each time is a slot."""
 _DIGITS = 9
-"""The most of a number, of which Python reads a few thousand."""
+"""The most digits of a number; Python reads a few thousand."""
 FORM = "write one host per line: NAME [slots=N] [gpus=N]"
 _SSH_CONFIG = "name the user, port or address of a host in the ssh configuration (--ssh-config)"
 # A name that begins with a dash would be an option of ssh or srun.
@@ -51,15 +51,15 @@ class Placement(NamedTuple):
 
 def count_workers(hosts: Sequence[HostSpec], workers_per_gpu: int = 1) -> int:
     """The default number of workers on these hosts: one per slot, else one per GPU, else one per host."""
-    return sum(_capacity(host, workers_per_gpu) for host in hosts)
+    return sum(_default_workers(host, workers_per_gpu) for host in hosts)
 
 
-def place(hosts: Sequence[HostSpec], workers: int, workers_per_gpu: int = 1) -> tuple[Placement, ...]:
+def place_workers(hosts: Sequence[HostSpec], workers: int, workers_per_gpu: int = 1) -> tuple[Placement, ...]:
     """Distribute workers over hosts: each host gets its default number if these add up to `workers`, else equal shares.
 
     A host without a worker is left out. Raises UsageError if a host would get more than its largest number.
     """
-    shares = [_capacity(host, workers_per_gpu) for host in hosts]
+    shares = [_default_workers(host, workers_per_gpu) for host in hosts]
     if hosts and sum(shares) != workers:
         share, more = divmod(workers, len(hosts))
         shares = [share + (number < more) for number in range(len(hosts))]
@@ -75,7 +75,7 @@ def place(hosts: Sequence[HostSpec], workers: int, workers_per_gpu: int = 1) -> 
     return tuple(placed)
 
 
-def _capacity(host: HostSpec, workers_per_gpu: int) -> int:
+def _default_workers(host: HostSpec, workers_per_gpu: int) -> int:
     if host.slots is not None:
         return host.slots
     return host.gpus * workers_per_gpu if host.gpus else 1
@@ -93,16 +93,16 @@ def read_hosts(path: Path) -> tuple[HostSpec, ...]:
         reason = error.strerror if isinstance(error, OSError) else "the file is not text in UTF-8"
         raise UsageError(f"--hosts {path}: {reason}; it takes the path of a file: {FORM}") from error
     hosts: dict[str, HostSpec] = {}
-    keys: dict[str, str] = {}  # the name by which each host was listed first
-    shorts: dict[str, str] = {}  # of those with a domain, by their first part
-    listed = 0
+    names_by_key: dict[str, str] = {}  # the name by which each host was listed first
+    names_by_short: dict[str, str] = {}  # of those with a domain, by their first part
+    times_listed = 0
     for number, line in enumerate(text.splitlines(), 1):
         try:
-            for host in parse_line(line):
-                _refuse_second_name(host.name, keys, shorts)
-                listed += 1
-                hosts[host.name] = _again(hosts[host.name], host) if host.name in hosts else host
-                if len(hosts) > MOST_HOSTS or listed > MOST_NAMES:
+            for host in parse_hosts_line(line):
+                _refuse_second_name(host.name, names_by_key, names_by_short)
+                times_listed += 1
+                hosts[host.name] = _add_slots(hosts[host.name], host) if host.name in hosts else host
+                if len(hosts) > MOST_HOSTS or times_listed > MOST_NAMES:
                     raise ValueError(f"the file lists more than {MOST_HOSTS:,} hosts, or {MOST_NAMES:,} names")
         except ValueError as error:
             raise UsageError(f"{path}:{number}: {error}") from error
@@ -116,7 +116,7 @@ def is_host_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-def parse_line(line: str) -> Iterator[HostSpec]:
+def parse_hosts_line(line: str) -> Iterator[HostSpec]:
     """The hosts of one line, in its order.
 
     Raises ValueError, with a sentence, if the line is not in the form that `read_hosts` describes.
@@ -125,9 +125,9 @@ def parse_line(line: str) -> Iterator[HostSpec]:
     if not words:
         return
     _refuse_other_formats(words)
-    numbers = _settings(words[1:])
+    numbers = _read_host_numbers(words[1:])
     for word in split_list(words[0]):
-        listed, slots = _slots_of(word)
+        names, slots = _split_slots(word)
         if slots is not None and "slots" in numbers:
             raise ValueError(f"{word!r} and slots={numbers['slots']} both give a number of slots; leave one out")
         mine = numbers if slots is None else {**numbers, "slots": slots}
@@ -135,8 +135,8 @@ def parse_line(line: str) -> Iterator[HostSpec]:
         if mine.get("slots", 0) > (MOST_HOSTS if most is None else most):
             limit = f"{MOST_HOSTS:,}, the most of a host" if most is None else f"max_slots={most}"
             raise ValueError(f"slots={mine['slots']} is more than {limit}")
-        for name in expand(listed):
-            yield HostSpec(_checked(name), slots=mine.get("slots"), gpus=mine.get("gpus"), most=mine.get("max_slots"))
+        for name in expand_host_list(names):
+            yield HostSpec(_host_name(name), slots=mine.get("slots"), gpus=mine.get("gpus"), most=most)
 
 
 def split_list(text: str) -> list[str]:
@@ -147,12 +147,12 @@ def split_list(text: str) -> list[str]:
     return parts
 
 
-def expand(text: str) -> Iterator[str]:
+def expand_host_list(text: str) -> Iterator[str]:
     """The names of a host list without commas outside brackets: ``n[08-10]`` → ``n08``, ``n09``, ``n10``.
 
     Several brackets are combined, the last one running fastest, as ``scontrol show hostnames`` does.
     """
-    if _address(text.partition("@")[2] or text) is not None or "[" not in text:
+    if _ip_address(text.partition("@")[2] or text) is not None or "[" not in text:
         yield text
         return
     if text.count("[") > 8:
@@ -161,12 +161,12 @@ def expand(text: str) -> Iterator[str]:
     inside, closed, after = rest.partition("]")
     if not closed:
         raise ValueError(f"{text!r} has no closing bracket")
-    for number in _numbers(inside, text):
-        for end in expand(after) if "[" in after else (after,):
+    for number in _numbers_in_brackets(inside, text):
+        for end in expand_host_list(after) if "[" in after else (after,):
             yield before + number + end
 
 
-def _numbers(inside: str, text: str) -> Iterator[str]:
+def _numbers_in_brackets(inside: str, text: str) -> Iterator[str]:
     for part in inside.split(","):
         match = _RANGES.fullmatch(part)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
@@ -178,14 +178,14 @@ def _numbers(inside: str, text: str) -> Iterator[str]:
             yield f"{number:0{len(match[1])}d}"
 
 
-def _slots_of(word: str) -> tuple[str, int | None]:
-    """``node1:4`` → ``node1``, 4, as MPICH and ``mpirun -H`` write the slots of a host."""
+def _split_slots(word: str) -> tuple[str, int | None]:
+    """Split ``node1:4`` into ``node1`` and 4, as MPICH and ``mpirun -H`` write the slots of a host."""
     name, colon, number = word.rpartition(":")
-    if not colon or _address(word.rpartition("@")[2]) is not None:
+    if not colon or _ip_address(word.rpartition("@")[2]) is not None:
         return word, None
     if not _is_number(number) or int(number) < 1:
         raise ValueError(f"{word!r} is not a host name; {FORM}")
-    if "@" in word or _address(name) is not None:
+    if "@" in word or _ip_address(name) is not None:
         raise ValueError(
             f"{word!r} may mean a port or a number of slots; write {name.strip('[]')} slots={number}, or, for a port,"
             f" {_SSH_CONFIG}"
@@ -193,16 +193,16 @@ def _slots_of(word: str) -> tuple[str, int | None]:
     return name, int(number)
 
 
-def _checked(text: str) -> str:
-    """A host with or without its user, as ssh takes it: addresses of IPv6 without brackets."""
+def _host_name(text: str) -> str:
+    """The host, with its user if there is one, as ssh takes it: an IPv6 address without brackets."""
     user, at, name = text.rpartition("@")
-    address = _address(name)
+    address = _ip_address(name)
     if (at and not re.fullmatch(_USER, user)) or (address is None and not _NAME.fullmatch(name)):
         raise ValueError(f"{text!r} is not a host name; {FORM}")
     return user + at + (name if address is None else str(address))
 
 
-def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def _ip_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text
     if not re.fullmatch(r"[0-9A-Fa-f.:]+(%[A-Za-z0-9_.-]+)?", bare):
         return None
@@ -212,7 +212,7 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return None
 
 
-def _settings(words: Iterable[str]) -> dict[str, int]:
+def _read_host_numbers(words: Iterable[str]) -> dict[str, int]:
     numbers: dict[str, int] = {}
     for word in words:
         name, _, value = word.partition("=")
@@ -225,18 +225,18 @@ def _settings(words: Iterable[str]) -> dict[str, int]:
 
 def _refuse_other_formats(words: list[str]) -> None:
     first, rest = words[0], words[1:]
-    if (re.fullmatch(r"\[[A-Za-z_][^\]]*\]", first) and _address(first) is None) or any(
+    if (re.fullmatch(r"\[[A-Za-z_][^\]]*\]", first) and _ip_address(first) is None) or any(
         word.lower().startswith("ansible_") for word in rest
     ):
         raise ValueError(f"{' '.join(words)!r} is in the form of Ansible's inventory; {FORM}, and {_SSH_CONFIG}")
     names = [word for word in rest if "=" not in word]
-    if names and _address(first) is not None:
+    if names and _ip_address(first) is not None:
         raise ValueError(f"{' '.join(words)!r} is in the form of /etc/hosts; write {first} or {names[0]} alone")
     if names and _NAME.fullmatch(names[0]) and names[0].lower() not in ("slots", "max_slots", "gpus"):
         raise ValueError(f"{' '.join(words)!r} has more than one name; {FORM}, or a list such as {first},{names[0]}")
 
 
-def _again(before: HostSpec, now: HostSpec) -> HostSpec:
+def _add_slots(before: HostSpec, now: HostSpec) -> HostSpec:
     if before.gpus is not None or now.gpus is not None:
         raise ValueError(f"{now.name} is listed twice with gpus=; list it once, with the number of all its GPUs")
     return replace(before, slots=(before.slots or 1) + (now.slots or 1), most=before.most or now.most)
@@ -246,18 +246,18 @@ def _is_number(text: str) -> bool:
     return text.isdecimal() and len(text) <= _DIGITS
 
 
-def _refuse_second_name(name: str, keys: dict[str, str], shorts: dict[str, str]) -> None:
-    """Refuse a host that was listed by another name, as far as names show it; adds this name to `keys` and `shorts`."""
+def _refuse_second_name(name: str, names_by_key: dict[str, str], names_by_short: dict[str, str]) -> None:
+    """Refuse a host that was listed by another name, as far as names show it; else note its name in both mappings."""
     host = name.rpartition("@")[2].rstrip(".").lower()
-    address = _address(host)
+    address = _ip_address(host)
     local = host in _LOOPBACK or (address is not None and address.is_loopback) or host == socket.gethostname().lower()
     key = "localhost" if local else str(address or host)
     short = key.partition(".")[0]
-    other = keys.get(key, name)
+    other = names_by_key.get(key, name)
     if other == name and address is None:
-        other = (keys if short != key else shorts).get(short, name)
+        other = (names_by_key if short != key else names_by_short).get(short, name)
     if other != name:
         raise ValueError(f"{other} and {name} are names of one host; list it by one name (a slot for each time)")
-    keys[key] = name
+    names_by_key[key] = name
     if short != key and address is None:
-        shorts.setdefault(short, name)
+        names_by_short.setdefault(short, name)

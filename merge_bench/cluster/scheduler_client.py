@@ -82,7 +82,7 @@ def open_client(
     from distributed import Client  # may take longer than a scheduler needs to answer
 
     deadline = time.monotonic() + seconds
-    while address is None and (address := _named(scheduler_file)) is None:
+    while address is None and (address := _address_in_file(scheduler_file)) is None:
         look()
         signals.check()
         if time.monotonic() > deadline:
@@ -93,33 +93,33 @@ def open_client(
     def make() -> Client:
         return Client(address=address, security=security, timeout=left, set_as_default=False)
 
-    return _bounded(make, left + 1.0, look)
+    return _call_within(make, left + 1.0, look)
 
 
-def _named(scheduler_file: str | Path | None) -> str | None:
+def _address_in_file(scheduler_file: str | Path | None) -> str | None:
     """The address in a scheduler's file; None if the file is missing or half written."""
     with contextlib.suppress(FileNotFoundError, ValueError, KeyError, TypeError):
         return str(json.loads(read_regular(str(scheduler_file)))["address"])
     return None
 
 
-def close(client: Client) -> None:
+def close_client(client: Client) -> None:
     """Close a client; give up after `CLOSE_SECONDS` if its scheduler is gone or silent.
 
     Then its event loop is stopped, which Dask leaves running: its errors would be printed after the result.
     """
     with contextlib.suppress(Exception):
         try:
-            _bounded(lambda: client.close(timeout=CLOSE_SECONDS), 2 * CLOSE_SECONDS)
+            _call_within(lambda: client.close(timeout=CLOSE_SECONDS), 2 * CLOSE_SECONDS)
         except Exception:
-            _bounded(lambda: client._loop_runner.stop(timeout=CLOSE_SECONDS), 2 * CLOSE_SECONDS)
+            _call_within(lambda: client._loop_runner.stop(timeout=CLOSE_SECONDS), 2 * CLOSE_SECONDS)
             client.status = "closed"  # else it closes itself again, without a loop, when it is freed
 
 
-def _bounded(call: Callable[[], T], seconds: float, look: Callable[[], None] = lambda: None) -> T:
-    """The result of one of Dask's calls that have no limit, or no limit for a part of what they wait for.
+def _call_within(call: Callable[[], T], seconds: float, look: Callable[[], None] = lambda: None) -> T:
+    """The result of a call into Dask, which has no time limit of its own, or none for a part of what it waits for.
 
-    It runs in a thread, which is abandoned when the time is up.
+    The call runs in a thread. After `seconds` the thread is abandoned, and TimeoutError raised.
     """
     outcome: Future[T] = Future()
 
@@ -142,13 +142,14 @@ def _bounded(call: Callable[[], T], seconds: float, look: Callable[[], None] = l
 
 
 def raise_for_exited(launcher: Launcher) -> None:
+    """Raise LaunchFailed if a process of the launcher has ended on its own."""
     for ended in launcher.exited():
         raise _start_failed(launcher, ended.role, f"{ended.how} before it was ready", ended.log_tail)
 
 
 def _start_failed(launcher: Launcher, role: str, how: str, log_tail: str | None = None) -> LaunchFailed:
     """The error that a process did not start: `how` it failed, with its rank, host, and the last lines of its log."""
-    host, number = launcher.placed().get(role), role.removeprefix("worker-")
+    host, number = launcher.hosts_by_role().get(role), role.removeprefix("worker-")
     rank = int(number) if number.isdecimal() else None
     name = f"the {role}" if rank is None else f"rank {rank} ({role})"
     tail = launcher.tail(role) if log_tail is None else log_tail
@@ -175,7 +176,7 @@ def wait_for_workers(
             if not launcher.owns_processes:
                 raise UsageError(came)
             present = {"scheduler", *(name for _, name in workers.values())}
-            missing = next(role for role in launcher.placed() if role not in present)
+            missing = next(role for role in launcher.hosts_by_role() if role not in present)
             raise _start_failed(launcher, missing, f"did not start: {came}")
         signals.check()
         time.sleep(LOOK_SECONDS)
@@ -211,10 +212,10 @@ def dashboard_link(scheduler: str | None, port: int | None) -> str | None:
 
 
 @contextlib.contextmanager
-def _connected(
+def _open_running_cluster(
     address: str | None, scheduler_file: str | None, seconds: float, advice: str = ""
 ) -> Iterator[tuple[Client, dict[str, Any]]]:
-    """A client of the cluster, and what its scheduler reports about each worker, by address.
+    """A client of a running cluster, and what its scheduler reports about each worker, by address.
 
     `advice`: the end of the message for a cluster without workers.
     """
@@ -224,7 +225,7 @@ def _connected(
     with contextlib.ExitStack() as stack:
         try:
             client = open_client(address, scheduler_file, seconds=seconds)
-            stack.callback(close, client)
+            stack.callback(close_client, client)
             workers = client.sync(client.scheduler.identity, callback_timeout=seconds)["workers"]
         except (OSError, TimeoutError, ValueError) as error:
             raise UsageError(f"no scheduler answers at {where}: {error}") from error
@@ -233,23 +234,23 @@ def _connected(
         yield client, workers
 
 
-def count_running(address: str | None, scheduler_file: str | None, seconds: float = CONNECT_SECONDS) -> int:
+def count_running_workers(address: str | None, scheduler_file: str | None, seconds: float = CONNECT_SECONDS) -> int:
     """How many workers a running cluster has; its scheduler has `seconds` to answer, but at most 10.
 
     Raises UsageError if it cannot be reached, or has none.
     """
     advice = "; use --workers N to wait for N workers, at most for --start-timeout"
-    with _connected(address, scheduler_file, min(seconds, CONNECT_SECONDS), advice) as (_, workers):
+    with _open_running_cluster(address, scheduler_file, min(seconds, CONNECT_SECONDS), advice) as (_, workers):
         return len(workers)
 
 
-def on_each_host(address: str | None, scheduler_file: str | None, question: Callable[[], T]) -> list[T]:
-    """The answers of one worker of each host, in the order of the hosts' addresses.
+def ask_each_host(address: str | None, scheduler_file: str | None, question: Callable[[], T]) -> list[T]:
+    """The answers to `question` of one worker on each host, in the order of the hosts' addresses.
 
     Raises UsageError if the cluster cannot be reached, or has no workers, or they do not answer (without merge_bench
     they cannot).
     """
-    with _connected(address, scheduler_file, CONNECT_SECONDS) as (client, workers):
+    with _open_running_cluster(address, scheduler_file, CONNECT_SECONDS) as (client, workers):
         hosts = {str(about["host"]): worker for worker, about in reversed(workers.items())}
         futures = [client.submit(question, workers=[hosts[host]], pure=False) for host in sorted(hosts)]
         try:
@@ -271,8 +272,8 @@ def redirect_libraries(log: Path) -> Iterator[None]:
     """
     import distributed  # noqa: F401  (it sets up its loggers when it is first imported)
 
-    named = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "distributed"]
-    loggers = [logging.getLogger(name) for name in ("distributed", "tornado", "asyncio", *named)]
+    dask_loggers = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "distributed"]
+    loggers = [logging.getLogger(name) for name in ("distributed", "tornado", "asyncio", *dask_loggers)]
     before = [(logger.propagate, list(logger.handlers)) for logger in loggers]
     file = open(log, "a", opener=open_without_links, encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
     sys.stdout.flush()

@@ -14,11 +14,11 @@ PREFIX = "merge-bench-"
 _locks: dict[Path, int] = {}
 
 
-def make(kind: str = "") -> Path:
-    """A new folder that only this user can read; this process holds its lock until `remove`, or until it ends."""
-    _remove_left()
+def make_folder(kind: str = "") -> Path:
+    """A new folder that only this user can read; this process holds its lock until `remove_folder`, or its own end."""
+    _remove_unlocked_folders()
     folder = Path(tempfile.mkdtemp(prefix=PREFIX + (f"{kind}-" if kind else "")))
-    with contextlib.suppress(OSError):  # a file system without locks: then only `remove` removes it
+    with contextlib.suppress(OSError):  # a file system without locks: then only `remove_folder` removes it
         draft = folder / ".draft"
         _locks[folder] = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         fcntl.flock(_locks[folder], fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -26,7 +26,7 @@ def make(kind: str = "") -> Path:
     return folder
 
 
-def remove(folder: Path) -> None:
+def remove_folder(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     descriptor = _locks.pop(folder, None)
     if descriptor is not None:
@@ -34,11 +34,11 @@ def remove(folder: Path) -> None:
 
 
 def _lock_name() -> str:
-    """Contains the host's name: hosts may share the folder without seeing each other's locks."""
+    """The name of a lock file, with the host's name: hosts may share the folder without seeing each other's locks."""
     return f".in-use-{socket.gethostname()}"
 
 
-def _remove_left() -> None:
+def _remove_unlocked_folders() -> None:
     """Delete the folders of this user's killed runs on this host: no process holds their locks."""
     for lock in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{_lock_name()}"):
         if lock.parent in _locks:

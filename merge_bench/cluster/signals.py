@@ -26,6 +26,7 @@ def ending_signals() -> tuple[signal.Signals, ...]:
 
 
 def received() -> bool:
+    """Whether one of `ending_signals` came since `raising` was entered."""
     return bool(_received)
 
 
@@ -51,7 +52,7 @@ def interruption() -> Interrupted | None:
 
 @contextlib.contextmanager
 def raising() -> Iterator[None]:
-    """Turn the first of these signals into `Interrupted` in the main thread, and ignore later ones.
+    """Turn the first of `ending_signals` that comes into `Interrupted` in the main thread, and ignore later ones.
 
     Inside another such block, this does nothing.
     """
@@ -87,7 +88,7 @@ def deferred() -> Iterator[None]:
 def ignored(value: bool = True) -> Iterator[None]:
     """Raise no `Interrupted` inside the block: a second signal must not stop the ending of processes.
 
-    `received` still reports it. `value`: False ends this inside the block.
+    `received` still reports the signal. `value`: False lets a signal raise again (see `interruptible`).
     """
     global _deferring
     outer, _deferring = _deferring, value
@@ -99,7 +100,7 @@ def ignored(value: bool = True) -> Iterator[None]:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Inside `ignored`: the part that a signal may end, also one that arrived before it.
+    """Let a signal end this part of a block of `ignored`, also a signal that came before this part.
 
     Code that enters `ignored` first is thus never interrupted before it reaches what it must do at the end.
     """

@@ -17,9 +17,9 @@ from typing import Any
 
 from merge_bench.cluster import dask_commands, host_agent, host_check, signals
 from merge_bench.cluster.base import SCHEDULER_FILE, Access, ClusterSettings, Command, Exited, Launcher, Reach
-from merge_bench.cluster.dask_commands import forwarded
+from merge_bench.cluster.dask_commands import forwarded_variables
 from merge_bench.cluster.host_agent import ROOT
-from merge_bench.cluster.hosts import Placement, place
+from merge_bench.cluster.hosts import Placement, place_workers
 from merge_bench.cluster.supervisor import Child, tail
 from merge_bench.config.option import DEFAULT
 from merge_bench.errors import Caution, LaunchFailed
@@ -59,7 +59,8 @@ class RemoteLauncher(Launcher):
         for placement in _placements(plan, settings):
             name = placement.host.name
             commands.append(Command("agent", name, self._reach(placement.host, agent_argv(), settings)))
-            commands += _processes(plan, settings, placement, self._hosts.get(name) or _unknown(settings, plan))
+            host = self._hosts.get(name) or _unknown_node(settings, plan)
+            commands += _host_commands(plan, settings, placement, host)
         return commands
 
     def start(self, plan: Plan, settings: ClusterSettings, logs: Path, prefix: str) -> Access:
@@ -77,19 +78,19 @@ class RemoteLauncher(Launcher):
             self._agents[host.name] = HostAgentClient(
                 host.name, argv, logs / f"{prefix}agent-{host.name}.log", self._on_event
             )
-        threading.Thread(target=self._ping, name="ping-agents", daemon=True).start()
+        threading.Thread(target=self._keep_pinging, name="ping-agents", daemon=True).start()
         try:
-            hosts = self._hosts = self._describe(placements, settings, plan, deadline)
+            hosts = self._hosts = self._describe_hosts(placements, settings, plan, deadline)
             if settings.sources.get("hosts", DEFAULT) != DEFAULT:
                 host_check.check_distinct(hosts)
             host_check.check_alike(hosts)
-            host_check.check_reachable(hosts, network.stack())
+            host_check.check_reachable(hosts, network.network_stack())
             if plan.device_memory:
                 gpus = {name: host.gpus for name, host in hosts.items()}
                 chosen = settings.sources.get("workers", DEFAULT) != DEFAULT
                 host_check.check_gpus(placements, gpus, settings.workers_per_gpu, chosen=chosen)
-            if self.looks:
-                self.busy = self._look(deadline)
+            if self.checks_host_load:
+                self.busy_hosts = self._find_busy_hosts(deadline)
             self._start_processes(plan, settings, placements, access, deadline)
         except LaunchFailed as error:
             for placement in placements:
@@ -99,12 +100,12 @@ class RemoteLauncher(Launcher):
             raise
         return access
 
-    def placed(self) -> Mapping[str, str]:
+    def hosts_by_role(self) -> Mapping[str, str]:
         return self._placed
 
     def cautions(self, settings: ClusterSettings) -> list[Caution]:
         """RDMA devices that UCX cannot use because of the chosen interfaces."""
-        return host_check.unused_rdma(self._hosts, _variables(settings))
+        return host_check.rdma_warnings(self._hosts, _worker_variables(settings))
 
     def exited(self) -> list[Exited]:
         """Processes that ended on their own, the scheduler first: without it workers end too."""
@@ -141,7 +142,7 @@ class RemoteLauncher(Launcher):
 
     # -- the steps of a start
 
-    def _describe(
+    def _describe_hosts(
         self, placements: Sequence[Placement], settings: ClusterSettings, plan: Plan, deadline: float
     ) -> dict[str, Node]:
         names = [placement.host.name for placement in placements]
@@ -151,12 +152,14 @@ class RemoteLauncher(Launcher):
             # Without --interface: the one that leads to the other hosts, or from a single host to the driver.
             peer = next((other.rpartition("@")[2] for other in names if other != name), None)
             answers[name] = self._agents[name].send(
-                "describe", interface=settings.interface, peer=peer, silence=silence, driver=network.stack()
+                "describe", interface=settings.interface, peer=peer, silence=silence, driver=network.network_stack()
             )
-        return {name: host_check.node_of(name, answer(deadline - time.monotonic())) for name, answer in answers.items()}
+        return {
+            name: host_check.parse_node(name, answer(deadline - time.monotonic())) for name, answer in answers.items()
+        }
 
-    def _look(self, deadline: float) -> dict[str, str]:
-        """What other processes use of the cores of hosts that are busy; all agents look at once, and wait."""
+    def _find_busy_hosts(self, deadline: float) -> dict[str, str]:
+        """How busy other processes keep the cores of each busy host; all agents measure that at the same time."""
         answers = {name: agent.send("load") for name, agent in self._agents.items()}
         loads = {name: answer(deadline - time.monotonic())["busy"] for name, answer in answers.items()}
         return {name: load for name, load in loads.items() if load}
@@ -170,7 +173,7 @@ class RemoteLauncher(Launcher):
             name = placement.host.name
             agent = self._agents[name]
             written += [agent.send("write", name=file.name, text=file.read_text()) for file in files]
-            for command in _processes(plan, settings, placement, self._hosts[name]):
+            for command in _host_commands(plan, settings, placement, self._hosts[name]):
                 self._placed[command.role] = name
                 answer = agent.send(
                     "start",
@@ -198,7 +201,7 @@ class RemoteLauncher(Launcher):
             if other is not agent:
                 other.send("write", name=SCHEDULER_FILE, text=event["text"])
 
-    def _ping(self) -> None:
+    def _keep_pinging(self) -> None:
         while not self._stopping.wait(PING_SECONDS):
             for agent in list(self._agents.values()):
                 agent.notify("ping")
@@ -217,26 +220,26 @@ class RemoteLauncher(Launcher):
 
 
 def _placements(plan: Plan, settings: ClusterSettings) -> tuple[Placement, ...]:
-    return place(settings.hosts, plan.workers, settings.workers_per_gpu)
+    return place_workers(settings.hosts, plan.workers, settings.workers_per_gpu)
 
 
-def _processes(plan: Plan, settings: ClusterSettings, placement: Placement, host: Node) -> list[Command]:
+def _host_commands(plan: Plan, settings: ClusterSettings, placement: Placement, host: Node) -> list[Command]:
     where = dask_commands.Place(placement.host.name, host.scratch, host.interface, host.address, tuple(host.rdma))
     count = len(placement.workers)
-    host_pins = network.pins(host, count, gpus=plan.device_memory, workers_per_gpu=settings.workers_per_gpu)
+    host_pins = network.worker_pins(host, count, gpus=plan.device_memory, workers_per_gpu=settings.workers_per_gpu)
     pins = dict(zip(placement.workers, host_pins, strict=True))
     threads = max(1, len(host.cores) // count) if host.cores else "THREADS"
-    return dask_commands.processes(plan, settings, where, pins, _variables(settings), {}, threads)
+    return dask_commands.commands(plan, settings, where, pins, _worker_variables(settings), {}, threads)
 
 
-def _variables(settings: ClusterSettings) -> dict[str, str]:
-    variables = {**forwarded(os.environ), **settings.environment}
+def _worker_variables(settings: ClusterSettings) -> dict[str, str]:
+    variables = {**forwarded_variables(os.environ), **settings.environment}
     if "PYTHONPATH" in variables:  # of a config that is trusted; this package must still be found
         variables["PYTHONPATH"] = os.pathsep.join((str(ROOT), variables["PYTHONPATH"]))
     return variables
 
 
-def _unknown(settings: ClusterSettings, plan: Plan) -> Node:
+def _unknown_node(settings: ClusterSettings, plan: Plan) -> Node:
     """The description of a host that was not asked yet: no cores, and words in capitals for what only it can report."""
     interface = settings.interface or "INTERFACE"
     return Node(
@@ -259,7 +262,7 @@ def agent_argv() -> tuple[str, ...]:
 
 
 class HostAgentClient:
-    """An agent on `host`, started by `argv` (the agent's command behind ssh or srun).
+    """The connection to an agent on `host`, which is started by `argv` (the agent's command behind ssh or srun).
 
     `log`: the file for the standard error of ssh or srun. `on_event` is called from the reading thread with every event
     of the agent. Raises LaunchFailed if there is no such command.
@@ -312,10 +315,10 @@ class HostAgentClient:
             try:
                 message = answer.result(max(seconds, 0.001))
             except CancelledError:
-                raise self._unreachable(self.lost or "") from None
+                raise self._unreachable_error(self.lost or "") from None
             except TimeoutError:
                 silent = f"{self.host} did not answer within {seconds:.0f} s"
-                raise self._unreachable(f"{silent}{self._complaint()}") from None
+                raise self._unreachable_error(f"{silent}{self._printed_complaint()}") from None
             finally:
                 self._answers.pop(number, None)
             if "error" in message:
@@ -362,19 +365,19 @@ class HostAgentClient:
                 self.tails[message["role"]] = message["tail"]
             self._on_event(self, message)
         status = self._process.wait(math.inf)
-        self.lost = f"{self.host} cannot be reached{self._complaint() or f' (status {status})'}"
+        self.lost = f"{self.host} cannot be reached{self._printed_complaint() or f' (status {status})'}"
         if not self._closing:
-            gone = {ended.role for ended in self.exits}
+            ended_roles = {ended.role for ended in self.exits}
             for role, pid in self.started.items():
-                if role not in gone:
+                if role not in ended_roles:
                     self.exits.append(Exited(role, self.host, pid, None, self.tails.get(role) or tail(self._log)))
         for answer in list(self._answers.values()):
             answer.cancel()
 
-    def _unreachable(self, sentence: str) -> LaunchFailed:
+    def _unreachable_error(self, sentence: str) -> LaunchFailed:
         return LaunchFailed(sentence, host=self.host, log_tail=tail(self._log) or None, code="host-unreachable")
 
-    def _complaint(self) -> str:
+    def _printed_complaint(self) -> str:
         """What ssh or srun printed about the failure, after a colon; empty if nothing."""
         lines = [line.strip() for line in tail(self._log, STDERR_LINES + 20).splitlines() if line.strip()]
         lines = [line for line in lines if not line.startswith(("@", "Warning: Permanently"))]

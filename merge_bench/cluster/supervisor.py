@@ -30,9 +30,9 @@ _PR_SET_PDEATHSIG = 1
 _prctl = ctypes.CDLL(None).prctl  # looked up before a fork: between fork and exec only the call itself is safe
 
 
-def die_with_parent(sent: int = signal.SIGKILL) -> None:
-    """Have the kernel send `sent` to this process when the thread that started it ends, as it does with its process."""
-    _prctl(_PR_SET_PDEATHSIG, sent)
+def die_with_parent(death_signal: int = signal.SIGKILL) -> None:
+    """Have the kernel send this process a signal when the thread that started it ends, or that thread's process."""
+    _prctl(_PR_SET_PDEATHSIG, death_signal)
 
 
 class Child:
@@ -72,7 +72,7 @@ class Child:
                 stdout=written if stdout is None else stdout,
                 stderr=written,
                 start_new_session=True,
-                preexec_fn=_before_exec(death_signal, cores),
+                preexec_fn=_prepare_function(death_signal, cores),
             )
         self.pid = self._process.pid
 
@@ -151,7 +151,7 @@ def end_all(children: Collection[Child], seconds: float | None = None) -> list[C
 
 
 def kill_sessions(leaders: Collection[int]) -> None:
-    """Kill every process of the sessions that these lead, in all process groups.
+    """Kill every process of the sessions that `leaders` lead, in all process groups.
 
     The leaders must be children of this process that were not reaped yet.
 
@@ -161,11 +161,11 @@ def kill_sessions(leaders: Collection[int]) -> None:
     if not leaders:
         return
     for _ in range(2):  # the second time for processes that were started meanwhile
-        for pid in _members(leaders, trackers=False):
+        for pid in _processes_of_sessions(leaders, trackers=False):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
     deadline = time.monotonic() + TIDY_SECONDS
-    while time.monotonic() < deadline and any(_members(leaders, trackers=True)):
+    while time.monotonic() < deadline and any(_processes_of_sessions(leaders, trackers=True)):
         time.sleep(_POLL_SECONDS)
     for leader in leaders:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -188,8 +188,8 @@ def last_bytes(log: Path, size: int) -> str:
         return ""
 
 
-def _before_exec(death_signal: int | None, cores: Collection[int]) -> Callable[[], None] | None:
-    """What the new process does before it becomes another program."""
+def _prepare_function(death_signal: int | None, cores: Collection[int]) -> Callable[[], None] | None:
+    """The function that a new process calls before it becomes another program; None if nothing is to be done."""
     if death_signal is None and not cores:
         return None
     parent = os.getpid()
@@ -205,8 +205,8 @@ def _before_exec(death_signal: int | None, cores: Collection[int]) -> Callable[[
     return prepare
 
 
-def _members(leaders: Collection[int], *, trackers: bool) -> Iterator[int]:
-    """Processes of these sessions: only the resource trackers, or all others."""
+def _processes_of_sessions(leaders: Collection[int], *, trackers: bool) -> Iterator[int]:
+    """The numbers of the processes of these sessions: only the resource trackers, or all others."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):

@@ -23,25 +23,25 @@ _VERSION = re.compile(r"UCX\s+INFO\s+Version (\S+) \(loaded")
 
 def lanes(text: str) -> dict[str, tuple[str, ...]]:
     """The lanes of the last configuration for each place, as ``tcp/eth0``, in UCX's order; {} if none was logged."""
-    by_place = {place: _lanes_of(rest) for place, rest in _NEW.findall(text)}
+    by_place = {place: _parse_lanes(rest) for place, rest in _NEW.findall(text)}
     if not by_place:
         for rest in _OLD.findall(text):
-            selected = _lanes_of(rest)
+            selected = _parse_lanes(rest)
             if not all(lane.startswith("self/") for lane in selected):
                 by_place[UNKNOWN] = selected
     return by_place
 
 
-def to_others(text: str) -> tuple[str, ...]:
-    """The lanes to all other processes, on this host and on others."""
+def lanes_to_others(text: str) -> tuple[str, ...]:
+    """The lanes to all other processes, on this host and on others, each once."""
     others = (lane for place, selected in lanes(text).items() if place != SELF for lane in selected)
     return tuple(dict.fromkeys(others))
 
 
-def version(text: str) -> str | None:
+def logged_version(text: str) -> str | None:
     match = _VERSION.search(text)
     return match[1] if match else None
 
 
-def _lanes_of(rest: str) -> tuple[str, ...]:
+def _parse_lanes(rest: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(lane for words in _LANES.findall(rest) for lane in words.split()))

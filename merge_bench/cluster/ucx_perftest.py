@@ -37,8 +37,8 @@ _RANGE = re.compile(
 
 
 @dataclass(frozen=True)
-class Kind:
-    """One test: `kind` is ``tag``, ``am`` or ``stream``; it `measures` ``lat`` or ``bw``."""
+class Perftest:
+    """A test of ucx_perftest: `kind` is ``tag``, ``am`` or ``stream``; it `measures` ``lat`` or ``bw``."""
 
     kind: str
     measures: str
@@ -51,7 +51,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Figures:
-    """One line of output: seconds of an operation (latency: one way), bytes and messages per second."""
+    """The figures of one line of output: seconds of an operation (latency: one way), bytes and messages per second."""
 
     size: int
     iterations: int
@@ -61,7 +61,7 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class Log:
+class UcxLog:
     """What UCX logged: its version, lanes (``tcp/lo``), transports that ``UCX_TLS`` names and that are missing.
 
     `protocols`: first size, last size (None: no limit) and name of each protocol.
@@ -78,7 +78,7 @@ class Log:
         return next(fits, None)
 
 
-def find(environ: Mapping[str, str] = os.environ) -> tuple[Path, Path | None, str]:
+def find_perftest(environ: Mapping[str, str] = os.environ) -> tuple[Path, Path | None, str]:
     """The ``ucx_perftest`` of the workers' UCX, its library folder (None: the linker finds it), and its origin.
 
     Raises UsageError if that UCX comes without the program.
@@ -94,19 +94,19 @@ def find(environ: Mapping[str, str] = os.environ) -> tuple[Path, Path | None, st
     return Path(program), info.library_folder, info.origin
 
 
-def iterations(size: int, measures: str) -> tuple[int, int]:
-    """Timed and warm-up iterations of a run: 20,000 and 2,000 up to 8 KiB, then fewer, at least 50 and 5."""
+def iteration_counts(size: int, measures: str) -> tuple[int, int]:
+    """The counts of timed and warm-up iterations: 20,000 and 2,000 up to 8 KiB, then fewer, at least 50 and 5."""
     timed = 20_000 if size <= 8192 else max(50, min(4_000, (128 << 20) // size))
     if measures == LATENCY and size > 8192:
         timed = max(50, timed // 2)
     return timed, max(5, timed // 10)
 
 
-def batch(test: Kind, sizes: Sequence[int], *, memory: str, count: int | None, error_handling: bool) -> str:
-    """The batch file of both sides: for each size `RUNS` lines, which are named by the size."""
+def batch_file(test: Perftest, sizes: Sequence[int], *, memory: str, count: int | None, error_handling: bool) -> str:
+    """The text of the batch file of both sides: for each size `RUNS` lines, which are named by the size."""
     lines = []
     for size in sizes:
-        timed, warm = iterations(size, test.measures)
+        timed, warm = iteration_counts(size, test.measures)
         timed = count or timed
         words = [str(size), "-t", test.name, "-s", str(size), "-n", str(timed), "-w", str(min(warm, timed))]
         if test.measures == BANDWIDTH:
@@ -119,7 +119,7 @@ def batch(test: Kind, sizes: Sequence[int], *, memory: str, count: int | None, e
     return "\n".join(lines) + "\n"
 
 
-def environment(base: Mapping[str, str], library: Path | None, log: Path) -> dict[str, str]:
+def perftest_environment(base: Mapping[str, str], library: Path | None, log: Path) -> dict[str, str]:
     """The environment of a ``ucx_perftest``: `base`, UCXX's defaults, and a log of what UCX selects."""
     variables = {**UCXX_OVERRIDES, **base, "UCX_LOG_LEVEL": "info", "UCX_PROTO_INFO": "y", "UCX_LOG_FILE": str(log)}
     if library is not None:
@@ -132,7 +132,7 @@ def has_heading(text: str) -> bool:
     return any(_is_heading(line) for line in text.splitlines())
 
 
-def parse(text: str) -> list[Figures]:
+def parse_output(text: str) -> list[Figures]:
     """The figures in a client's output (``-b … -f -v``), in its order. The heading says what each column is.
 
     Raises RunFailed if the heading is missing, or a line after it is damaged or incomplete.
@@ -140,17 +140,17 @@ def parse(text: str) -> list[Figures]:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     start = next((at for at, line in enumerate(lines) if _is_heading(line)), None)
     if start is None:
-        raise RunFailed(f"ucx_perftest printed an unknown heading: {_quoted(text)}")
+        raise RunFailed(f"ucx_perftest printed an unknown heading: {_excerpt(text)}")
     names = lines[start].split(",")
-    return [_figures(line, names) for line in lines[start + 1 :]]
+    return [_parse_figures(line, names) for line in lines[start + 1 :]]
 
 
-def parse_all(text: str, sizes: Sequence[int]) -> list[Figures]:
-    """The figures of a batch with these `sizes`: the median run of each size, by time.
+def median_figures(text: str, sizes: Sequence[int]) -> list[Figures]:
+    """The figures of the median run, by time, of each of the `sizes` of a batch.
 
-    Raises RunFailed as `parse`, or if runs are missing: the tool may end early and still have status 0.
+    Raises RunFailed as `parse_output`, or if runs are missing: the tool may end early and still have status 0.
     """
-    figures = parse(text)
+    figures = parse_output(text)
     measured = [each.size for each in figures]
     wanted = [size for size in sizes for _ in range(RUNS)]
     if measured != wanted:
@@ -167,29 +167,29 @@ def _is_heading(line: str) -> bool:
     return set(COLUMNS) <= set(line.strip().split(","))
 
 
-def _figures(line: str, names: Sequence[str]) -> Figures:
+def _parse_figures(line: str, names: Sequence[str]) -> Figures:
     cells = [cell.strip() for cell in line.split(",")]
     try:
         by_name = dict(zip(names, cells, strict=True))
         size, count = int(cells[0]), int(by_name["iterations"])
         microseconds, mebibytes, messages = (float(by_name[name]) for name in COLUMNS[1:])
     except ValueError:
-        raise RunFailed(f"ucx_perftest printed {_quoted(line)}; expected a line of numbers") from None
+        raise RunFailed(f"ucx_perftest printed {_excerpt(line)}; expected a line of numbers") from None
     if count < 1 or not all(0 < value < math.inf for value in (microseconds, messages)):
         raise RunFailed(
-            f"ucx_perftest printed {_quoted(line)}; expected a count, a time and a message rate, each greater than 0"
+            f"ucx_perftest printed {_excerpt(line)}; expected a count, a time and a message rate, each greater than 0"
         )
     # It prints µs with three decimals and messages per second with none: take the one with more digits.
     seconds = microseconds * 1e-6 if microseconds * 1000 > messages else 1 / messages
     rate = size / seconds
     if not abs(rate - mebibytes * MIB) <= 0.01 * MIB + 0.02 * rate:
         raise RunFailed(
-            f"ucx_perftest printed {_quoted(line)}, which is inconsistent: its rate in MiB/s is not size ÷ time"
+            f"ucx_perftest printed {_excerpt(line)}, which is inconsistent: its rate in MiB/s is not size ÷ time"
         )
     return Figures(size, count, seconds, rate, messages)
 
 
-def parse_log(text: str, test: Kind) -> Log:
+def parse_log(text: str, test: Perftest) -> UcxLog:
     """Lanes and protocols from UCX's log.
 
     UCX has a table of protocols for each kind of send: bandwidth tests send with the hint ``multi``, latency tests
@@ -209,15 +209,16 @@ def parse_log(text: str, test: Kind) -> Log:
                 (parse_bytes(row["first"]), last, f"{row['protocol'].removeprefix('(?) ')} [{row['lanes']}]")
             )
     chosen = tables.get("(multi)" if test.measures == BANDWIDTH else "") or tables.get("", [])
-    return Log(ucx_log.version(text), ucx_log.to_others(text), tuple(dict.fromkeys(missing)), tuple(chosen))
+    lanes = ucx_log.lanes_to_others(text)
+    return UcxLog(ucx_log.logged_version(text), lanes, tuple(dict.fromkeys(missing)), tuple(chosen))
 
 
-def complaint(text: str) -> str:
+def last_error(text: str) -> str:
     """The last error that UCX printed, without its time stamp; empty if it printed none."""
     errors = re.findall(r"(?:UCX\s+ERROR|Failed|error:)\s*(.+)", text)
     return str(errors[-1]).strip()[:300] if errors else ""
 
 
-def _quoted(text: str) -> str:
+def _excerpt(text: str) -> str:
     shown = " ".join(text.split())
     return f"'{shown[:120]}…'" if len(shown) > 120 else f"'{shown}'"

@@ -42,6 +42,8 @@ _NANNY = re.compile(r"Worker process (\d+) (?:was killed by signal (\d+)|exited 
 
 @dataclass(frozen=True)
 class Member:
+    """A worker of a launch. `address`, `name`: Dask's; `pid`: 0 until the worker has reported it."""
+
     rank: int
     address: str
     name: str
@@ -50,6 +52,7 @@ class Member:
 
     @property
     def shown(self) -> str:
+        """The worker as messages name it."""
         process = f", process {self.pid}" if self.pid else ""
         return f"rank {self.rank} (worker {self.name}{process} on {self.host})"
 
@@ -75,7 +78,7 @@ class Loss:
         return self.status is not None and self.status < 0 and self.status != -signal.SIGABRT
 
 
-def losses(
+def find_losses(
     exited: Iterable[Exited], left: Iterable[Member], members: Sequence[Member], tail: Callable[[str], str]
 ) -> list[Loss]:
     """Every process that is gone, once each.
@@ -94,10 +97,10 @@ def losses(
     for member in left:
         if member.name not in lost:
             log = tail(member.name)
-            status = _status_by_nanny(member.pid, log)
+            status = _status_in_nanny_log(member.pid, log)
             how = "left the cluster" if status is None else f"{how_ended(status)} during the run"
             lost[member.name] = Loss(member.shown, member.host, how, status, log, member)
-    reported = _reported(lost.values())
+    reported = _peers_reported_lost(lost.values())
     for member in members:
         if member.name not in lost and (member.host, member.pid) in reported:
             how = "has ended: other workers can no longer read its memory"
@@ -112,7 +115,7 @@ def first_cause(lost: Sequence[Loss]) -> tuple[Loss, bool]:
     then those that ended in an unknown way or with a status, and aborted ones last. Only the first two kinds can be
     certain.
     """
-    reported = _reported(lost)
+    reported = _peers_reported_lost(lost)
 
     def order(loss: Loss) -> int:
         if loss.certain:
@@ -125,11 +128,12 @@ def first_cause(lost: Sequence[Loss]) -> tuple[Loss, bool]:
     return first, order(first) == 0 or (order(first) == 1 and first.status is not None)
 
 
-def _reported(lost: Iterable[Loss]) -> set[tuple[str, int]]:
+def _peers_reported_lost(lost: Iterable[Loss]) -> set[tuple[str, int]]:
+    """Host and number of each process whose memory a lost process could no longer read, by UCX's message."""
     return {(loss.host, int(pid)) for loss in lost for pid in _LOST_PEER.findall(loss.log_tail)}
 
 
-def _status_by_nanny(pid: int, log: str) -> int | None:
+def _status_in_nanny_log(pid: int, log: str) -> int | None:
     for number, killed, ended in _NANNY.findall(log):
         if int(number) == pid:
             return -int(killed) if killed else int(ended)
@@ -164,7 +168,7 @@ class Watch:
         self._fatal: str | None = None
         self._noticed: float | None = None  # when the first loss was seen
         self._checked = time.monotonic()
-        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        self._thread = threading.Thread(target=self._ask_repeatedly, name="watch", daemon=True)
 
     def start(self, members: list[Member]) -> None:
         self._members = {member.address: member for member in members}
@@ -187,7 +191,7 @@ class Watch:
         self._allow_for_suspension()
         answer = self._states
         left = [member for address, member in self._members.items() if answer is not None and address not in answer]
-        lost = losses(self._launcher.exited(), left, list(self._members.values()), self._launcher.tail)
+        lost = find_losses(self._launcher.exited(), left, list(self._members.values()), self._launcher.tail)
         if lost:
             first, certain = first_cause(lost)
             self._noticed = self._noticed or time.monotonic()
@@ -197,7 +201,7 @@ class Watch:
             code, reason = "worker-died" if first.member else "process-died", fatal and f" ({fatal})"
         else:
             self._noticed = None
-            stuck = self._silent(answer or {}) or self._idle(answer or {})
+            stuck = self._find_silent(answer or {}) or self._find_idle(answer or {})
             if stuck is None:
                 return
             (first, code), reason = stuck, None
@@ -209,20 +213,20 @@ class Watch:
             code=code,
         )
 
-    def _silent(self, states: Mapping[str, Mapping[str, Any]]) -> tuple[Loss, str] | None:
+    def _find_silent(self, states: Mapping[str, Mapping[str, Any]]) -> tuple[Loss, str] | None:
         """The worker that has been silent for too long, or else the scheduler, with a code; or None."""
         silences = {address: states[address]["silence"] for address in self._members if address in states}
         address = max(silences, key=silences.__getitem__, default="")
         if silences.get(address, 0.0) > self._limit:
-            return self._stuck(address, f"sent no heartbeat for {silences[address]:.0f} s"), "worker-silent"
+            return self._loss_of_stuck(address, f"sent no heartbeat for {silences[address]:.0f} s"), "worker-silent"
         if time.monotonic() - self._answered > self._limit:
-            host = self._launcher.placed().get("scheduler", "")
+            host = self._launcher.hosts_by_role().get("scheduler", "")
             how = f"did not answer for {self._limit:.0f} s"
             shown = f"the scheduler on {host}" if host else "the scheduler"
             return Loss(shown, host, how, None, self._launcher.tail("scheduler")), "scheduler-silent"
         return None
 
-    def _idle(self, states: Mapping[str, Mapping[str, Any]]) -> tuple[Loss, str] | None:
+    def _find_idle(self, states: Mapping[str, Mapping[str, Any]]) -> tuple[Loss, str] | None:
         """The worker that has had tasks of this run for too long and executes none of them, with a code; or None."""
         for address in self._members:
             if address not in states or address not in self._waits:
@@ -231,10 +235,10 @@ class Watch:
             waited = until - since
             # Only a heartbeat that came since then shows that it executes nothing.
             if waited > self._limit and states[address]["silence"] < waited - POLL_SECONDS:
-                return self._stuck(address, _why_idle(states[address], waited)), "worker-idle"
+                return self._loss_of_stuck(address, _why_idle(states[address], waited)), "worker-idle"
         return None
 
-    def _stuck(self, address: str, how: str) -> Loss:
+    def _loss_of_stuck(self, address: str, how: str) -> Loss:
         member = self._members[address]
         return Loss(member.shown, member.host, how, None, self._launcher.tail(member.name), member)
 
@@ -258,7 +262,7 @@ class Watch:
         if now - before > self._limit / 2:
             self._answered = now
 
-    def _run(self) -> None:
+    def _ask_repeatedly(self) -> None:
         while not self._stop.wait(POLL_SECONDS):
             try:
                 generation = self._generation
@@ -272,7 +276,7 @@ class Watch:
                 continue
 
     def _note_waits(self, states: Mapping[str, Mapping[str, Any]]) -> None:
-        """A wait begins anew whenever a worker's tasks change."""
+        """Note since when each idle worker has had its tasks; the time begins anew whenever they change."""
         waiting = {address: state["waiting"] for address, state in states.items() if state["waiting"] is not None}
         before, now = self._waits, time.monotonic()
         self._waits = {
@@ -283,16 +287,16 @@ class Watch:
 
 def _why_idle(state: Mapping[str, Any], seconds: float) -> str:
     """What keeps a worker from executing its tasks, and the remedy, to follow its name in a sentence."""
-    begun = f"has executed no task of this run for {seconds:.0f} s"
+    opening = f"has executed no task of this run for {seconds:.0f} s"
     if state["status"] == "paused":
         of = f" of its limit of {format_bytes(state['limit'])}" if state["limit"] else ""
         return (
-            f"{begun}: Dask paused it because it uses {format_bytes(state['memory'])}{of}; restart the workers with a"
+            f"{opening}: Dask paused it because it uses {format_bytes(state['memory'])}{of}; restart the workers with a"
             " higher --memory-limit (0: none), or use smaller chunks"
         )
     if state["others"]:
-        return f"{begun}: it executes {state['others']} of another client; run again when the cluster is free"
-    return f"{begun}: its status is {state['status']}; restart the workers"
+        return f"{opening}: it executes {state['others']} of another client; run again when the cluster is free"
+    return f"{opening}: its status is {state['status']}; restart the workers"
 
 
 def _lack_of_shared_memory(loss: Loss) -> str:

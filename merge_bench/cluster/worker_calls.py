@@ -33,17 +33,17 @@ class WorkerCalls:
         self._problem: MergeBenchError | None = None  # that was noticed
 
     def on_all(
-        self, step: Callable[..., Any], *arguments: Any, ranked: bool = False, after: tuple[Any, ...] = (), **named: Any
+        self, step: Callable[..., Any], *values: Any, ranked: bool = False, after: tuple[Any, ...] = (), **kwargs: Any
     ) -> list[Any]:
         """Run a step on every worker at once; gives the results by rank, and raises what failed first.
 
-        `ranked`: whether the step gets the worker's rank, between `arguments` and `after`.
+        `ranked`: whether the step gets the worker's rank, between `values` and `after`.
         """
-        arguments_by_rank = [(*arguments, member.rank, *after) if ranked else arguments for member in self.members]
-        return self.results(self.submit(step, arguments_by_rank, **named))
+        arguments_by_rank = [(*values, member.rank, *after) if ranked else values for member in self.members]
+        return self.results(self.submit(step, arguments_by_rank, **kwargs))
 
     def call(self, answer: Coroutine[Any, Any, Any]) -> Any:
-        """Wait for a coroutine of the client, and watch meanwhile."""
+        """The result of a coroutine of the client; the processes are watched meanwhile."""
         future = asyncio.run_coroutine_threadsafe(answer, self.client.loop.asyncio_loop)
         future.add_done_callback(lambda _: self._wake.set())
         try:
@@ -62,18 +62,18 @@ class WorkerCalls:
         return self.results([self._submit(member, *call) for member, call in calls], members)
 
     def submit(
-        self, step: Callable[..., Any], arguments_by_rank: Sequence[tuple[Any, ...]], **named: Any
+        self, step: Callable[..., Any], arguments_by_rank: Sequence[tuple[Any, ...]], **kwargs: Any
     ) -> list[Future]:
-        """One call of `step` per worker, with its own arguments, in rank order."""
+        """Begin one call of `step` on each worker, with arguments of its own; gives the futures, in rank order."""
         return [
-            self._submit(member, step, *values, **named)
+            self._submit(member, step, *values, **kwargs)
             for member, values in zip(self.members, arguments_by_rank, strict=True)
         ]
 
-    def _submit(self, member: Member, step: Callable[..., Any], *arguments: Any, **named: Any) -> Future:
+    def _submit(self, member: Member, step: Callable[..., Any], *arguments: Any, **kwargs: Any) -> Future:
         return self.client.submit(
             run_step,
-            pickle.dumps((step, arguments, named)),
+            pickle.dumps((step, arguments, kwargs)),
             key=f"{step.__name__}-{uuid.uuid4()}",
             workers=[member.address],
             allow_other_workers=False,
@@ -92,17 +92,17 @@ class WorkerCalls:
                     future.release()
 
     def wait_for(self, futures: list[Future], members: Sequence[Member] | None = None) -> None:
-        """Wait until all futures are done, and watch meanwhile; raises for the first that failed.
+        """Wait until all futures are done, and watch the processes meanwhile; raises for the first that failed.
 
         `members`: their workers, by default one future per rank; empty for tasks that Dask assigns to workers itself.
         """
         for future in futures:
             future.add_done_callback(lambda _: self._wake.set())
-        self.until(lambda: all(f.done() for f in futures) or self._failed(futures) is not None)
-        failed = self._failed(futures)
+        self.until(lambda: all(f.done() for f in futures) or self._first_failed(futures) is not None)
+        failed = self._first_failed(futures)
         if failed is not None:
             whose = self.members if members is None else members
-            self._fail(futures[failed], whose[failed] if whose else None)
+            self._raise_first_failure(futures[failed], whose[failed] if whose else None)
 
     def notice(self, problem: MergeBenchError | None = None) -> None:
         """Called when an event of a worker arrived: the wait checks again, and ends if there is a `problem`."""
@@ -116,7 +116,7 @@ class WorkerCalls:
         self.notice(LaunchFailed(f"{member.shown} {how}", host=member.host or None, rank=rank, code="worker-silent"))
 
     def until(self, done: Callable[[], bool]) -> None:
-        """Wait until `done`, and watch meanwhile; raises a problem that was noticed."""
+        """Wait until `done` gives True, and watch the processes meanwhile; raises a problem that was noticed."""
 
         def ended() -> bool:
             return done() or self._problem is not None
@@ -131,10 +131,10 @@ class WorkerCalls:
             self.abort("the run is ending")
             raise self._problem
 
-    def _failed(self, futures: list[Future]) -> int | None:
+    def _first_failed(self, futures: list[Future]) -> int | None:
         return next((rank for rank, future in enumerate(futures) if future.status in ("error", "cancelled")), None)
 
-    def _fail(self, future: Future, member: Member | None) -> None:
+    def _raise_first_failure(self, future: Future, member: Member | None) -> None:
         """Stop the other workers, and raise what failed first, with the worker named."""
         error = future.exception(timeout=ERROR_SECONDS) if future.status == "error" else None
         if not isinstance(error, UsageError):

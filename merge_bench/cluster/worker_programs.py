@@ -34,7 +34,7 @@ PORT_TRIES = 5
 PORT_TAKEN = "Address already in use"
 PRINTED, LOG = "printed", "ucx.log"
 SLOWEST_BYTES_PER_SECOND = 2e6
-"""A line of a test may take the allowed silence, and the time of its bytes at this rate."""
+"""A line of a test may take the time that silence is allowed, and the time of its bytes at this rate."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,8 @@ class Server:
 
 @dataclass(frozen=True)
 class Output:
+    """What a program left: its exit status, the text that it printed, and UCX's log."""
+
     status: int
     text: str
     log: str
@@ -72,19 +74,19 @@ class Tool:
         return output
 
 
-def ready() -> str:
+def prepare_worker() -> str:
     """Release what an earlier run left on this worker; gives the origin of the UCX of its ``ucx_perftest``.
 
-    Raises UsageError if it has none; names the host.
+    Raises UsageError, which names the host, if that UCX has no such program.
     """
     worker.release(worker.current_plugin())
     try:
-        return ucx_perftest.find()[2]
+        return ucx_perftest.find_perftest()[2]
     except UsageError as error:
         raise UsageError(f"{socket.gethostname()}: {error}") from error
 
 
-def listen(batch: str, core: int | None = None) -> Server:
+def start_server(batch: str, core: int | None = None) -> Server:
     """Start a server for `batch`; returns when it listens. Nothing may connect to test its port: it takes one client.
 
     `core`: the one it is bound to; None: all of the worker's. If another program takes the free port first, the server
@@ -94,19 +96,19 @@ def listen(batch: str, core: int | None = None) -> Server:
     address = str(get_worker().address).partition("://")[2].rpartition(":")[0].strip("[]")
     for left in reversed(range(PORT_TRIES)):
         port = _free_port(address)
-        process = _start(batch, _options(address, port, core))
+        process = _start_program(batch, _port_options(address, port, core))
         deadline = time.monotonic() + START_SECONDS
-        while not _listens(process.pid, port) and process.poll() is None and time.monotonic() < deadline:
+        while not _listens_on(process.pid, port) and process.poll() is None and time.monotonic() < deadline:
             time.sleep(START_POLL_SECONDS)
         if process.poll() is None:
             break
-        output = _take(process.pid).end()
+        output = _take_program(process.pid).end()
         if not left or PORT_TAKEN not in output.text + output.log:
-            raise _failed("server", output)
+            raise _failure_of("server", output)
     return Server(address, port, process.pid)
 
 
-def _options(address: str, port: int, core: int | None) -> tuple[str, ...]:
+def _port_options(address: str, port: int, core: int | None) -> tuple[str, ...]:
     bound = () if core is None else ("-c", str(core))
     return ("-p", str(port), *bound, *(("-6",) if ":" in address else ()))
 
@@ -117,31 +119,32 @@ def _free_port(address: str) -> int:
         return int(free.getsockname()[1])
 
 
-def serve(server: Server) -> Output:
-    output = _finished(server.pid)
+def wait_for_server(server: Server) -> Output:
+    """What a server printed, as soon as it has ended; raises RunFailed if it failed."""
+    output = _wait_for_output(server.pid)
     if output.status != 0:
-        raise _failed("server", output)
+        raise _failure_of("server", output)
     return output
 
 
-def ask(server: Server, batch: str, limits: Sequence[float], core: int | None = None) -> Output:
-    """Run the client of `server`. `limits`: seconds that each line of the batch may take. `core`: as in `listen`.
+def run_client(server: Server, batch: str, limits: Sequence[float], core: int | None = None) -> Output:
+    """Run a client of `server`, on `core` if one is given. `limits`: seconds that each line of the batch may take.
 
     Raises RunFailed if the client fails, or prints no line within its limit: the client of a killed server waits
     without end.
     """
     for _ in range(CONNECT_TRIES):
-        options = _options(server.address, server.port, core)
-        output = _finished(_start(batch, (server.address, "-f", "-v", *options)).pid, limits)
+        options = _port_options(server.address, server.port, core)
+        output = _wait_for_output(_start_program(batch, (server.address, "-f", "-v", *options)).pid, limits)
         if output.status == 0:
             return output
         if ucx_perftest.has_heading(output.text) or "onnect" not in output.text + output.log:
             break  # not refused by a server that does not listen yet
         time.sleep(0.1)
-    raise _failed("client", output)
+    raise _failure_of("client", output)
 
 
-def _listens(pid: int, port: int) -> bool:
+def _listens_on(pid: int, port: int) -> bool:
     """Whether this process listens on the port, by the kernel's list: its own output is buffered until it ends."""
     with contextlib.suppress(psutil.Error):
         connections = psutil.Process(pid).net_connections("tcp")
@@ -149,9 +152,9 @@ def _listens(pid: int, port: int) -> bool:
     return False
 
 
-def _finished(pid: int, limits: Sequence[float] = ()) -> Output:
-    """Wait for the end of a program; `limits`: as of `ask`, empty for a program that prints nothing meanwhile."""
-    tool = _take(pid)
+def _wait_for_output(pid: int, limits: Sequence[float] = ()) -> Output:
+    """Wait for the end of a program; `limits`: seconds for each line of its batch, empty if it prints no lines."""
+    tool = _take_program(pid)
     abort = worker.current_plugin().abort
     done, since = 0, time.monotonic()
     try:
@@ -169,38 +172,38 @@ def _finished(pid: int, limits: Sequence[float] = ()) -> Output:
     return output
 
 
-def _start(batch: str, arguments: Sequence[str]) -> Child:
+def _start_program(batch: str, arguments: Sequence[str]) -> Child:
     """Start a program on a batch; the plugin keeps it until a step takes it."""
     plugin = worker.current_plugin()
-    program, library, _ = ucx_perftest.find()
+    program, library, _ = ucx_perftest.find_perftest()
     folder = Path(tempfile.mkdtemp(prefix="perftest-", dir=get_worker().local_directory))
     script = folder / "batch"
     script.write_text(batch)
-    environment = ucx_perftest.environment(os.environ, library, folder / LOG)
+    environment = ucx_perftest.perftest_environment(os.environ, library, folder / LOG)
     argv = (str(program), *arguments, "-b", str(script))
     tool = Tool(Child(argv, environment=environment, log=folder / PRINTED), folder)
-    plugin.children[_key(tool.process.pid)] = tool
-    threading.Thread(target=_watch, args=(plugin, tool), name="perftest-watch", daemon=True).start()
+    plugin.children[_child_name(tool.process.pid)] = tool
+    threading.Thread(target=_end_when_orphaned, args=(plugin, tool), name="perftest-watch", daemon=True).start()
     return tool.process
 
 
-def _watch(plugin: worker.MergeWorker, tool: Tool) -> None:
+def _end_when_orphaned(plugin: worker.MergeWorker, tool: Tool) -> None:
     """End a program whose run is over; it would stay with the workers of a running cluster."""
     while tool.process.poll() is None:
         if plugin.abort.left_alone(ORPHANED_SECONDS):
             tool.process.kill()
-            if plugin.children.pop(_key(tool.process.pid), None):
+            if plugin.children.pop(_child_name(tool.process.pid), None):
                 tool.end()  # no step waits for it
             return
         time.sleep(POLL_SECONDS)
 
 
-def _key(pid: int) -> str:
-    """The plugin's name of a program. Ports are no names: two servers may be offered the same one at first."""
+def _child_name(pid: int) -> str:
+    """The name by which the plugin keeps a program. A port is no name: two servers may be offered the same one."""
     return f"ucx_perftest {pid}"
 
 
-def _failed(side: str, output: Output) -> RunFailed:
+def _failure_of(side: str, output: Output) -> RunFailed:
     """The failure of one side; if the side ended because its peer did, the peer's failure is raised."""
     abort = worker.current_plugin().abort
     after_peer = output.status > 0 or output.status == -signal.SIGPIPE
@@ -209,12 +212,12 @@ def _failed(side: str, output: Output) -> RunFailed:
     while time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
         abort.check()
-    complaint = ucx_perftest.complaint(output.log + output.text)
+    complaint = ucx_perftest.last_error(output.log + output.text)
     return RunFailed(f"the ucx_perftest {side} {how_ended(output.status)}" + (f": {complaint}" if complaint else ""))
 
 
-def _take(pid: int) -> Tool:
-    tool = worker.current_plugin().children.pop(_key(pid), None)
+def _take_program(pid: int) -> Tool:
+    tool = worker.current_plugin().children.pop(_child_name(pid), None)
     if not isinstance(tool, Tool):
         worker.current_plugin().abort.check()
         raise RunFailed("the ucx_perftest server ended before its client connected")

@@ -60,7 +60,7 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         cache: CampaignCache | None = None, queue: Queue | None = None, pace: Callable[[], float] = lambda: 0.0,
     ) -> None:  # fmt: skip
         super().__init__()
-        self._index = index or ResultsFolder(results, also=beside(Path(results)))
+        self._index = index or ResultsFolder(results, other_folders=beside(Path(results)))
         self._session = Session(pace)
         self._entries: tuple[Entry, ...] = ()
         self._cache = cache or CampaignCache()
@@ -131,12 +131,12 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
 
     def _compare(self, names: Sequence[str]) -> None:
         """Show the results in these folders in the Results tab."""
-        self._entries = self._index.look_at(names)  # they can be newer than the last listing
+        self._entries = self._index.refresh(names)  # they can be newer than the last listing
         self.results.choose(names)
         self.tabs.value = "Results"
 
     def _follow(self, name: str) -> None:
         """Show the campaign in this folder, which was started here and has its first record, while it runs."""
-        self._entries = self._index.look_at([name])
+        self._entries = self._index.refresh([name])
         self.live.choose_newest()
         self.tabs.value = "Live"

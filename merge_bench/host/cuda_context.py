@@ -25,14 +25,14 @@ def bind() -> None:
     UsageError if there is no GPU, no driver, or a driver too old for the installed packages; RunFailed if there is a
     GPU, but CUDA refuses a context.
     """
-    driver = _driver()
+    driver = _load_driver()
     _check_version(driver)
     device = _checked("cuDeviceGet", *driver.cuDeviceGet(DEVICE))
     context = _checked("cuDevicePrimaryCtxRetain", *driver.cuDevicePrimaryCtxRetain(device))
     _checked("cuCtxSetCurrent", *driver.cuCtxSetCurrent(context))
 
 
-def _driver() -> Any:
+def _load_driver() -> Any:
     try:
         from cuda.bindings import driver
     except ImportError as error:
@@ -40,9 +40,9 @@ def _driver() -> Any:
     try:
         (status,) = driver.cuInit(0)
     except Exception as error:  # cuda-bindings raises classes of its own where there is no driver
-        raise UsageError(_no_gpu("there is no NVIDIA driver")) from error
+        raise UsageError(_no_gpu_message("there is no NVIDIA driver")) from error
     if int(status) != 0:
-        raise UsageError(_no_gpu(f"cuInit returned {status.name} ({int(status)})"))
+        raise UsageError(_no_gpu_message(f"cuInit returned {status.name} ({int(status)})"))
     return driver
 
 
@@ -72,5 +72,5 @@ def _checked(call: str, status: Any, value: Any = None) -> Any:
     )
 
 
-def _no_gpu(reason: str) -> str:
+def _no_gpu_message(reason: str) -> str:
     return f"engine cudf needs an NVIDIA GPU, but CUDA finds none: {reason}"

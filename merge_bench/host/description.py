@@ -103,8 +103,8 @@ class ProcessFacts(msgspec.Struct, frozen=True, kw_only=True):
 class Network(msgspec.Struct, kw_only=True):
     """A host's network.
 
-    `interface`: UCX's; `rdma`: its RDMA devices, with UCX's names; `rdma_ports`: all RDMA ports that are up, with their
-    interfaces; `addressed`: the interfaces that have an address.
+    `interface`: the one that UCX uses; `rdma`: RDMA devices of that interface, with UCX's names; `rdma_ports`: all RDMA
+    ports that are up, with their interfaces; `addressed`: the interfaces that have an address.
     """
 
     interface: str = ""
@@ -116,7 +116,7 @@ class Network(msgspec.Struct, kw_only=True):
 class Host(Network, kw_only=True):
     """The facts about a host that determine where workers run.
 
-    `cores`: in the order of `network.neighbours`; `node_cores`: the cores of each NUMA node. `gpu_names`: names for
+    `cores`: in the order of `network.order_cores`; `node_cores`: the cores of each NUMA node. `gpu_names`: names for
     `CUDA_VISIBLE_DEVICES`; `gpu_nodes`, `rdma_nodes`: the NUMA node of each device, None if unknown.
     """
 
@@ -137,7 +137,7 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
 class Node(Host, kw_only=True):
     """The report of a host agent (`host_agent.HostAgent.describe`); other versions may omit fields.
 
-    `address`: of UCX's interface. `stack`: the result of `network.stack`. `scratch`: the agent's folder.
+    `address`: of UCX's interface. `stack`: the result of `network.network_stack`. `scratch`: the agent's folder.
     """
 
     host: str = ""

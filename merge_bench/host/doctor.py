@@ -120,7 +120,7 @@ Check: TypeAlias = Callable[[Machine], Finding]
 ok, warn, bad = (functools.partial(Finding, "", state) for state in STATES)
 
 
-def worst(findings: Iterable[Finding]) -> str:
+def worst_state(findings: Iterable[Finding]) -> str:
     return max((finding.state for finding in findings), key=STATES.index, default=OK)
 
 
@@ -146,12 +146,13 @@ def shared_memory(machine: Machine) -> Finding:
 
 def sysv_limits(machine: Machine) -> Finding:
     """The kernel's limits of System V shared memory, which UCX prefers to /dev/shm."""
-    limits = (files.number(machine.root / "proc/sys/kernel" / name) for name in ("shmmax", "shmall", "shmmni"))
+    limits = (files.read_number(machine.root / "proc/sys/kernel" / name) for name in ("shmmax", "shmall", "shmmni"))
     segment, pages, segments = limits
     if segment is None or pages is None:
         return warn("limits unknown", "UCX uses /dev/shm if it has no sysv transport")
     total = pages * PAGE
-    fact = f"largest segment {_size(segment)}, total size {_size(total)}, at most {segments or '?'} segments"
+    sizes = f"largest segment {_format_limit(segment)}, total size {_format_limit(total)}"
+    fact = f"{sizes}, at most {segments or '?'} segments"
     remedy = "run sysctl -w kernel.shmmax=68719476736 kernel.shmall=16777216"
     if min(segment, total) < LEAST_SEGMENT:
         return bad(fact, "UCX cannot create its segments, so it does not use the sysv transport", remedy)
@@ -160,7 +161,7 @@ def sysv_limits(machine: Machine) -> Finding:
     return ok(fact)
 
 
-def _size(count: int) -> str:
+def _format_limit(count: int) -> str:
     return "unlimited" if count >= 1 << 60 else format_bytes(count)
 
 
@@ -170,7 +171,7 @@ def locked_memory(machine: Machine) -> Finding:
     if limit is None:
         return ok("unlimited")
     fact = f"up to {format_bytes(limit)}"
-    adapters = files.names(machine.root / "sys/class/infiniband")
+    adapters = files.list_names(machine.root / "sys/class/infiniband")
     if not adapters:
         return ok(f"{fact}; enough without an RDMA adapter")
     return bad(
@@ -181,7 +182,7 @@ def locked_memory(machine: Machine) -> Finding:
     )
 
 
-def available(machine: Machine) -> Finding:
+def available_memory(machine: Machine) -> Finding:
     """Memory that a run can allocate, under a container's limit."""
     fact = f"{format_bytes(machine.available_bytes)} of {format_bytes(machine.total_bytes)}"
     if machine.available_bytes >= ENOUGH_MEMORY:
@@ -193,7 +194,7 @@ def available(machine: Machine) -> Finding:
 def transparent_huge_pages(machine: Machine) -> Finding:
     """Whether large buffers can get large pages."""
     path = machine.root / "sys/kernel/mm/transparent_hugepage/enabled"
-    chosen = files.chosen(path) or "not supported by this kernel"
+    chosen = files.chosen_word(path) or "not supported by this kernel"
     if chosen != "never":
         return ok(chosen)
     remedy = "run echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"
@@ -202,7 +203,7 @@ def transparent_huge_pages(machine: Machine) -> Finding:
 
 def reserved_huge_pages(machine: Machine) -> Finding:
     """Memory reserved for huge pages, which a run cannot use."""
-    numbers = files.kib_fields(machine.root / "proc/meminfo")
+    numbers = files.read_sizes(machine.root / "proc/meminfo")
     reserved = numbers.get("HugePages_Free", 0) * numbers.get("Hugepagesize", 0)
     fact = format_bytes(reserved) if reserved else "none"
     if reserved > RESERVED_SHARE * machine.total_bytes:
@@ -210,8 +211,8 @@ def reserved_huge_pages(machine: Machine) -> Finding:
     return ok(fact)
 
 
-def swap(machine: Machine) -> Finding:
-    numbers = files.kib_fields(machine.root / "proc/meminfo")
+def swap_in_use(machine: Machine) -> Finding:
+    numbers = files.read_sizes(machine.root / "proc/meminfo")
     used = numbers.get("SwapTotal", 0) - numbers.get("SwapFree", 0)
     fact = f"{format_bytes(used)} in use" if used else "not in use"
     if used > SWAPPED_SHARE * machine.total_bytes:
@@ -221,10 +222,10 @@ def swap(machine: Machine) -> Finding:
 
 def ptrace_scope(machine: Machine) -> Finding:
     """Whether a worker may read another's memory (cma), by UCX's rule: scope 2 needs a capability, 3 forbids it."""
-    scope = files.number(machine.root / "proc/sys/kernel/yama/ptrace_scope")
+    scope = files.read_number(machine.root / "proc/sys/kernel/yama/ptrace_scope")
     if scope is None or scope <= 1:  # with 1, UCX allows its peers by prctl
         return ok("not restricted" if scope is None else str(scope))
-    capabilities = files.fields(machine.root / "proc/self/status").get("CapEff", "0")
+    capabilities = files.read_fields(machine.root / "proc/self/status").get("CapEff", "0")
     if scope == 2 and int(capabilities, 16) >> _CAP_SYS_PTRACE & 1:
         return ok("2, and this process has CAP_SYS_PTRACE")
     remedy = "run sysctl -w kernel.yama.ptrace_scope=1" if scope == 2 else "boot with kernel.yama.ptrace_scope=1"
@@ -272,10 +273,10 @@ def disk_space(machine: Machine) -> Finding:
     return result(fact, "a run ends when the disk is full, with only what it measured until then", remedy)
 
 
-def governor(machine: Machine) -> Finding:
+def cpu_governor(machine: Machine) -> Finding:
     """Whether the cores always run at full speed."""
     cpus = machine.root / "sys/devices/system/cpu"
-    governors = (files.text(each / "cpufreq/scaling_governor") for each in sorted(cpus.glob("cpu[0-9]*")))
+    governors = (files.read_text(each / "cpufreq/scaling_governor") for each in sorted(cpus.glob("cpu[0-9]*")))
     chosen = Counter(filter(None, governors))
     if not chosen:
         return ok("unknown (a virtual machine, or a fixed frequency)")
@@ -288,7 +289,8 @@ def governor(machine: Machine) -> Finding:
 
 def clock_source(machine: Machine) -> Finding:
     """The kernel's time source, which every measurement reads."""
-    source = files.text(machine.root / "sys/devices/system/clocksource/clocksource0/current_clocksource") or "unknown"
+    folder = machine.root / "sys/devices/system/clocksource/clocksource0"
+    source = files.read_text(folder / "current_clocksource") or "unknown"
     if source not in SLOW_CLOCKS:
         return ok(source)
     remedy = "boot with clocksource=tsc if the hardware allows it"
@@ -300,15 +302,15 @@ def numa_balancing(machine: Machine) -> Finding:
     nodes = len(network.numa_nodes(machine.root / "sys"))
     if nodes <= 1:
         return ok("one NUMA node")
-    if not files.number(machine.root / "proc/sys/kernel/numa_balancing"):
+    if not files.read_number(machine.root / "proc/sys/kernel/numa_balancing"):
         return ok("off")
     spoils = "the kernel moves pages during iterations, so times vary"
     return warn(f"on, with {nodes} NUMA nodes", spoils, "run sysctl -w kernel.numa_balancing=0")
 
 
 def congestion_control(machine: Machine) -> Finding:
-    """TCP's algorithm: one that paces slows down a sender that always has data to send."""
-    chosen = files.text(machine.root / "proc/sys/net/ipv4/tcp_congestion_control") or "unknown"
+    """TCP's congestion control: an algorithm that paces slows down a sender that always has data to send."""
+    chosen = files.read_text(machine.root / "proc/sys/net/ipv4/tcp_congestion_control") or "unknown"
     if not chosen.startswith(PACING):
         return ok(chosen)
     return warn(
@@ -318,7 +320,7 @@ def congestion_control(machine: Machine) -> Finding:
     )
 
 
-def load(machine: Machine) -> Finding:
+def load_of_others(machine: Machine) -> Finding:
     fact = str(machine.load)
     remedy = "end these processes, use another machine, or run with --wait-for-quiet 5m"
     if machine.load.share >= OVERRUN:
@@ -339,11 +341,11 @@ def cpu_quota(machine: Machine) -> Finding:
     )
 
 
-def ucx(machine: Machine) -> Finding:
+def loaded_ucx(machine: Machine) -> Finding:
     """Which UCX a worker loads."""
     if machine.ucx is None:
         return bad(machine.ucx_error or "none", "workers cannot exchange data", how_to_set_up())
-    if _numbers(machine.ucx.version) < LEAST_UCX:
+    if _version_numbers(machine.ucx.version) < LEAST_UCX:
         return bad(
             str(machine.ucx), "UCXX needs UCX 1.19 or newer", "use --ucx wheel to load the UCX of the package libucx"
         )
@@ -351,7 +353,7 @@ def ucx(machine: Machine) -> Finding:
 
 
 def infiniband(machine: Machine) -> Finding:
-    if not files.names(machine.root / "sys/class/infiniband"):
+    if not files.list_names(machine.root / "sys/class/infiniband"):
         return ok("no adapter")
     states = network.port_states(machine.root / "sys")
     fact = ", ".join(f"{port} {state}" for port, state in states.items()) or "ports unknown"
@@ -367,9 +369,9 @@ def infiniband(machine: Machine) -> Finding:
 
 def peer_memory(machine: Machine) -> Finding:
     """Whether an adapter can access GPU memory without a copy in host memory."""
-    if not machine.gpus or not files.names(machine.root / "sys/class/infiniband"):
+    if not machine.gpus or not files.list_names(machine.root / "sys/class/infiniband"):
         return ok("not needed without both a GPU and an RDMA adapter")
-    loaded = {line.split()[0] for line in (files.text(machine.root / "proc/modules") or "").splitlines() if line}
+    loaded = {line.split()[0] for line in (files.read_text(machine.root / "proc/modules") or "").splitlines() if line}
     for module in ("nvidia_peermem", "nv_peer_mem"):
         if module in loaded:
             return ok(f"{module} is loaded")
@@ -401,7 +403,7 @@ def gpu_driver(machine: Machine) -> Finding:
         return ok("unknown" if machine.gpus else "no GPU")
     needed = max((least for stack, least in LEAST_DRIVER.items() if f"cudf-{stack}" in machine.packages), default=0)
     fact = ", ".join(sorted(versions))
-    if any(_numbers(version)[:1] < (needed,) for version in versions):
+    if any(_version_numbers(version)[:1] < (needed,) for version in versions):
         remedy = f"install a newer driver, or packages for an older one: {how_to_set_up('cu12')}"
         return bad(fact, f"the installed CUDA packages need driver {needed} or newer", remedy)
     return ok(fact)
@@ -416,7 +418,7 @@ def ucx_ports(machine: Machine) -> Finding:
     )
 
 
-def packages(machine: Machine) -> Finding:
+def python_packages(machine: Machine) -> Finding:
     """Whether the Python packages belong together."""
     have = {package: version for package, version in machine.packages.items() if version}
     remedy = f"set the environment up again: {how_to_set_up(anew=True)}"
@@ -431,7 +433,7 @@ def packages(machine: Machine) -> Finding:
         wrong.append(f"packages for both {' and '.join(stacks)}")
     for stack in stacks:
         ours, comms = have.get(f"ucxx-{stack}"), have.get(f"distributed-ucxx-{stack}")
-        if ours and comms and _numbers(ours)[:2] != _numbers(comms)[:2]:
+        if ours and comms and _version_numbers(ours)[:2] != _version_numbers(comms)[:2]:
             wrong.append(f"ucxx {ours} with distributed-ucxx {comms}")
     if wrong:
         return bad("; ".join(wrong), "these versions do not work together", remedy)
@@ -441,7 +443,7 @@ def packages(machine: Machine) -> Finding:
     return ok(f"dask {have['dask']}, ucxx {have.get(f'ucxx-{stacks[0]}', 'none')}{cuda}")
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def _version_numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
@@ -449,27 +451,27 @@ CHECKS: dict[str, Check] = {
     "/dev/shm": shared_memory,
     "SysV shared memory": sysv_limits,
     "locked memory": locked_memory,
-    "available memory": available,
+    "available memory": available_memory,
     "transparent huge pages": transparent_huge_pages,
     "reserved huge pages": reserved_huge_pages,
-    "swap": swap,
+    "swap": swap_in_use,
     "ptrace scope": ptrace_scope,
     "cma": cross_memory_attach,
     "open files": open_files,
     "disk space": disk_space,
-    "CPU governor": governor,
+    "CPU governor": cpu_governor,
     "clock source": clock_source,
     "NUMA balancing": numa_balancing,
     "TCP congestion control": congestion_control,
-    "other load": load,
+    "other load": load_of_others,
     "CPU quota": cpu_quota,
-    "UCX": ucx,
+    "UCX": loaded_ucx,
     "InfiniBand": infiniband,
     "GPU peer memory": peer_memory,
     "other GPU users": gpu_users,
     "GPU driver": gpu_driver,
     "UCX ports": ucx_ports,
-    "Python packages": packages,
+    "Python packages": python_packages,
 }
 
 
@@ -484,17 +486,17 @@ class Examination:
 
 def describe_this_host() -> Machine:
     """This host, as a worker started here would see it."""
-    loaded, error = _ucx()
+    loaded, error = _find_ucx()
     return Machine(
         root=Path("/"),
         cores=usable_cores(),
-        load=other_load.look(),
+        load=other_load.measure(),
         available_bytes=available_bytes(),
         total_bytes=memory_bytes(),
-        limits={"memlock": _limit(resource.RLIMIT_MEMLOCK), "nofile": _limit(resource.RLIMIT_NOFILE)},
-        shared_memory=_shared_memory(SHARED_MEMORY),
+        limits={"memlock": _soft_limit(resource.RLIMIT_MEMLOCK), "nofile": _soft_limit(resource.RLIMIT_NOFILE)},
+        shared_memory=_size_and_free_bytes(SHARED_MEMORY),
         segment_problem=segment_problem(SHARED_MEMORY),
-        disks=_disks(),
+        disks=_folders_written_to(),
         gpus=gpu.gpu_facts(),
         ucx=loaded,
         ucx_error=error,
@@ -504,17 +506,18 @@ def describe_this_host() -> Machine:
 
 def examine(machine: Machine, host: str) -> Examination:
     findings = tuple(replace(check(machine), check=name, host=host) for name, check in CHECKS.items())
-    others = {"UCX": machine.ucx and str(machine.ucx), "kernel": files.text(machine.root / "proc/sys/kernel/osrelease")}
+    kernel = files.read_text(machine.root / "proc/sys/kernel/osrelease")
+    others = {"UCX": machine.ucx and str(machine.ucx), "kernel": kernel}
     return Examination(host, findings, {**machine.packages, **{name: text for name, text in others.items() if text}})
 
 
 def examine_here() -> Examination:
-    """Every check on this host; workers run this too."""
+    """The findings of every check on this host; workers of a running cluster call this, too."""
     return examine(describe_this_host(), socket.gethostname())
 
 
-def agreement(hosts: Iterable[Examination]) -> list[Finding]:
-    """How the hosts of one cluster differ; [] for one host."""
+def compare_hosts(hosts: Iterable[Examination]) -> list[Finding]:
+    """Findings about software that differs between the hosts of one cluster; [] for one host."""
     examined = list(hosts)
     if len(examined) < 2:
         return []
@@ -536,7 +539,7 @@ def agreement(hosts: Iterable[Examination]) -> list[Finding]:
     return findings or [Finding(SAME, OK, f"{len(examined)} hosts have the same software")]
 
 
-def _ucx() -> tuple[Ucx | None, str]:
+def _find_ucx() -> tuple[Ucx | None, str]:
     try:
         import ucxx  # noqa: F401  (loads the UCX that a worker would load, and refuses one that does not fit)
     except Exception as error:
@@ -546,13 +549,13 @@ def _ucx() -> tuple[Ucx | None, str]:
     return Ucx(str(library.version), str(library.origin), frozenset(installed.transports if installed else ())), ""
 
 
-def _limit(which: int) -> int | None:
+def _soft_limit(which: int) -> int | None:
     soft = resource.getrlimit(which)[0]
     return None if soft == resource.RLIM_INFINITY else soft
 
 
-def _disks() -> tuple[Disk, Disk]:
-    """The results folder, as `run` without options takes it, and the folder for temporary files."""
+def _folders_written_to() -> tuple[Disk, Disk]:
+    """The results folder of a `run` without options, and the folder for temporary files."""
     option = BY_KEY["results"]
     results = Path(os.environ.get(option.variable) or str(option.default)).absolute()
     temporary = Path(tempfile.gettempdir())
@@ -575,7 +578,7 @@ def free_bytes(folder: Path) -> int | None:
     return None
 
 
-def _shared_memory(path: Path) -> tuple[int, int] | None:
+def _size_and_free_bytes(path: Path) -> tuple[int, int] | None:
     try:
         usage = os.statvfs(path)
     except OSError:

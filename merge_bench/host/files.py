@@ -18,7 +18,7 @@ def cache_folder() -> Path:
 
 
 def make_cache_folder() -> Path:
-    """The same folder, made if need be: for its user only, because it has names of tables, hosts and paths.
+    """The folder `cache_folder`, made if it is missing: for its user only, as it has names of tables, hosts and paths.
 
     Raises OSError, RuntimeError if it cannot be made, or the user has no home.
     """
@@ -27,21 +27,21 @@ def make_cache_folder() -> Path:
     return folder
 
 
-def text(path: Path) -> str | None:
-    """The stripped text of a file, or None."""
+def read_text(path: Path) -> str | None:
+    """The stripped text of a file; None if it cannot be read."""
     try:
         return path.read_text().strip()
     except OSError:
         return None
 
 
-def number(path: Path) -> int | None:
-    """The number that a file consists of, or None."""
-    content = text(path)
+def read_number(path: Path) -> int | None:
+    """The whole number that a file consists of; None if it has other content or cannot be read."""
+    content = read_text(path)
     return int(content) if content is not None and content.lstrip("-").isdigit() else None
 
 
-def names(folder: Path) -> list[str]:
+def list_names(folder: Path) -> list[str]:
     """The sorted names in a folder; [] if there is no such folder."""
     try:
         return sorted(entry.name for entry in folder.iterdir())
@@ -49,23 +49,23 @@ def names(folder: Path) -> list[str]:
         return []
 
 
-def fields(path: Path) -> dict[str, str]:
+def read_fields(path: Path) -> dict[str, str]:
     """The values of a file of ``name: value`` lines; of a name that occurs twice, the last value."""
-    pairs = (line.partition(":") for line in (text(path) or "").splitlines())
+    pairs = (line.partition(":") for line in (read_text(path) or "").splitlines())
     return {name.strip(): value.strip() for name, colon, value in pairs if colon}
 
 
-def kib_fields(path: Path) -> dict[str, int]:
+def read_sizes(path: Path) -> dict[str, int]:
     """The values of ``name: NUMBER kB`` lines, in bytes; numbers without a unit as they are."""
     sizes = {}
-    for name, value in fields(path).items():
+    for name, value in read_fields(path).items():
         number, _, unit = value.partition(" ")
         if number.isdigit():
             sizes[name] = int(number) * (1024 if unit == "kB" else 1)
     return sizes
 
 
-def chosen(path: Path) -> str | None:
+def chosen_word(path: Path) -> str | None:
     """The selected word of a file like ``always [madvise] never``; without brackets, the whole text."""
-    content = text(path)
+    content = read_text(path)
     return content if content is None or "[" not in content else content[content.find("[") + 1 : content.find("]")]

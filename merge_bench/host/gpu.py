@@ -30,7 +30,7 @@ def visible_gpus() -> tuple[str, ...]:
     workers must be given these names and not "0" and "1". In a job without GPUs, SLURM sets it to "NoDevFiles".
     """
     with _nvml() as nvml:
-        count = _count(nvml)
+        count = _count_gpus(nvml)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None or count == 0:
         return tuple(map(str, range(count)))
@@ -46,32 +46,33 @@ def gpu_count() -> int:
     return len(visible_gpus())
 
 
-def index_of(name: str) -> int | None:
+def gpu_index(name: str) -> int | None:
     """The index in `gpu_facts` of the GPU that `CUDA_VISIBLE_DEVICES` calls `name`: a number, or the start of a UUID.
 
     None for a part of a GPU (MIG), and for what is not there.
     """
     with _nvml() as nvml:
         if name.isdigit():
-            return int(name) if int(name) < _count(nvml) else None
+            return int(name) if int(name) < _count_gpus(nvml) else None
         for index, handle in enumerate(_handles(nvml)):
-            if handle is not None and name and (_text(_ask(nvml.nvmlDeviceGetUUID, handle)) or "").startswith(name):
+            uuid = None if handle is None else _as_text(_try(nvml.nvmlDeviceGetUUID, handle))
+            if name and (uuid or "").startswith(name):
                 return index
     return None
 
 
 def has_own_memory(name: str) -> bool:
     """Whether the GPU of this name has memory of its own; False only where the driver says so, as of GB10."""
-    index = index_of(name)
+    index = gpu_index(name)
     with _nvml() as nvml:
-        handle = None if index is None else _ask(nvml.nvmlDeviceGetHandleByIndex, index)
+        handle = None if index is None else _try(nvml.nvmlDeviceGetHandleByIndex, index)
         if handle is None:
             return True
         try:
             nvml.nvmlDeviceGetMemoryInfo(handle)
         except nvml.NVMLError_NotSupported:
             return False
-        except Exception:  # as in `_ask`
+        except Exception:  # as in `_try`
             return True
     return True
 
@@ -82,18 +83,18 @@ def gpu_facts() -> list[BusyGpu]:
     A fact that the driver does not tell is None.
     """
     with _nvml() as nvml:
-        return [_device(nvml, handle, index) for index, handle in enumerate(_handles(nvml)) if handle is not None]
+        return [_read_gpu(nvml, handle, index) for index, handle in enumerate(_handles(nvml)) if handle is not None]
 
 
 def fixed_facts() -> list[Gpu]:
-    """`gpu_facts` without what changes from one moment to the next."""
+    """The facts about the machine's GPUs that do not change from one moment to the next."""
     return [Gpu(**{name: getattr(each, name) for name in Gpu.__struct_fields__}) for each in gpu_facts()]
 
 
 def free_bytes() -> list[int]:
     """Device memory that is free now, of each GPU in the order of `gpu_facts`; 0 where the driver does not tell."""
     with _nvml() as nvml:
-        memories = [None if each is None else _ask(nvml.nvmlDeviceGetMemoryInfo, each) for each in _handles(nvml)]
+        memories = [None if each is None else _try(nvml.nvmlDeviceGetMemoryInfo, each) for each in _handles(nvml)]
     return [0 if memory is None else int(memory.free) for memory in memories]
 
 
@@ -102,42 +103,42 @@ def nvlink_bytes() -> dict[str, tuple[int, int]]:
     counts = {}
     with _nvml() as nvml:
         for handle in _handles(nvml):
-            pci = None if handle is None else _ask(nvml.nvmlDeviceGetPciInfo, handle)
+            pci = None if handle is None else _try(nvml.nvmlDeviceGetPciInfo, handle)
             if pci is None:
                 continue
             fields = nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX
-            values = _ask(nvml.nvmlDeviceGetFieldValues, handle, [(field, _ALL_LINKS) for field in fields])
+            values = _try(nvml.nvmlDeviceGetFieldValues, handle, [(field, _ALL_LINKS) for field in fields])
             if values and all(value.nvmlReturn == 0 for value in values):
                 sent, received = (int(value.value.ullVal) * _NVLINK_UNIT for value in values)
-                counts[f"nvlink {_text(pci.busId)}"] = (sent, received)
+                counts[f"nvlink {_as_text(pci.busId)}"] = (sent, received)
     return counts
 
 
-def _count(nvml: Any) -> int:
+def _count_gpus(nvml: Any) -> int:
     """How many GPUs the machine has; 0 without the library."""
-    return _ask(nvml.nvmlDeviceGetCount) or 0 if nvml else 0
+    return _try(nvml.nvmlDeviceGetCount) or 0 if nvml else 0
 
 
 def _handles(nvml: Any) -> Iterator[Any]:
     """The handle of each GPU, in the order of `gpu_facts`; None where the driver gives none."""
-    for index in range(_count(nvml)):
-        yield _ask(nvml.nvmlDeviceGetHandleByIndex, index)
+    for index in range(_count_gpus(nvml)):
+        yield _try(nvml.nvmlDeviceGetHandleByIndex, index)
 
 
-def _device(nvml: Any, handle: Any, index: int) -> BusyGpu:
-    memory = _ask(nvml.nvmlDeviceGetMemoryInfo, handle)
-    capability = _ask(nvml.nvmlDeviceGetCudaComputeCapability, handle)
-    pci = _ask(nvml.nvmlDeviceGetPciInfo, handle)
-    processes = _ask(nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
+def _read_gpu(nvml: Any, handle: Any, index: int) -> BusyGpu:
+    memory = _try(nvml.nvmlDeviceGetMemoryInfo, handle)
+    capability = _try(nvml.nvmlDeviceGetCudaComputeCapability, handle)
+    pci = _try(nvml.nvmlDeviceGetPciInfo, handle)
+    processes = _try(nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
     return BusyGpu(
         index=index,
-        driver_version=_text(_ask(nvml.nvmlSystemGetDriverVersion)),
-        name=_text(_ask(nvml.nvmlDeviceGetName, handle)),
+        driver_version=_as_text(_try(nvml.nvmlSystemGetDriverVersion)),
+        name=_as_text(_try(nvml.nvmlDeviceGetName, handle)),
         memory_bytes=None if memory is None else int(memory.total),
         memory_bandwidth=_memory_bandwidth(nvml, handle),
         compute_capability=None if capability is None else f"{capability[0]}.{capability[1]}",
-        pci_bus_id=None if pci is None else _text(pci.busId),
-        nvlink=_links(nvml, handle),
+        pci_bus_id=None if pci is None else _as_text(pci.busId),
+        nvlink=_count_nvlinks(nvml, handle),
         processes=[
             GpuProcess(pid=int(process.pid), memory_bytes=process.usedGpuMemory)
             for process in processes
@@ -147,23 +148,23 @@ def _device(nvml: Any, handle: Any, index: int) -> BusyGpu:
 
 
 def _memory_bandwidth(nvml: Any, handle: Any) -> int | None:
-    """Transfers on both edges of the memory clock, over the whole width of the bus: what data sheets give."""
+    """Bytes per second on both edges of the memory clock, over the whole width of the bus: what data sheets give."""
     try:
         megahertz = nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_MEM)
         return int(megahertz) * 1_000_000 * 2 * int(nvml.nvmlDeviceGetMemoryBusWidth(handle)) // 8 or None
-    except Exception:  # as in `_ask`: not every driver tells the width
+    except Exception:  # as in `_try`: not every driver tells the width
         return None
 
 
-def _links(nvml: Any, handle: Any) -> dict[str, int]:
+def _count_nvlinks(nvml: Any, handle: Any) -> dict[str, int]:
     ends: Counter[str] = Counter()
     for link in range(nvml.NVML_NVLINK_MAX_LINKS):
-        state = _ask(nvml.nvmlDeviceGetNvLinkState, handle, link)
+        state = _try(nvml.nvmlDeviceGetNvLinkState, handle, link)
         if state is None:  # no more links, or none at all
             break
-        remote = _ask(nvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link) if state else None
+        remote = _try(nvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link) if state else None
         if remote is not None:
-            ends[_text(remote.busId) or ""] += 1
+            ends[_as_text(remote.busId) or ""] += 1
     return dict(ends)
 
 
@@ -180,15 +181,15 @@ def _nvml() -> Iterator[Any]:
     try:
         yield pynvml
     finally:
-        _ask(pynvml.nvmlShutdown)
+        _try(pynvml.nvmlShutdown)
 
 
-def _ask(question: Callable[..., Any], *about: Any) -> Any:
+def _try(question: Callable[..., Any], *about: Any) -> Any:
     try:
         return question(*about)
     except Exception:  # NVMLError has a subclass for every status, and old drivers lack some functions
         return None
 
 
-def _text(value: Any) -> str | None:
+def _as_text(value: Any) -> str | None:
     return value.decode() if isinstance(value, bytes) else value

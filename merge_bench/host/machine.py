@@ -20,7 +20,7 @@ import psutil
 from merge_bench.config.files import TOKENS, library_path
 from merge_bench.host import files, gpu, network
 from merge_bench.host.description import Hardware, Interface, ProcessFacts, Ucx
-from merge_bench.host.memory import available_bytes, parse_cores, quota_cores, show_cores, usable_cores
+from merge_bench.host.memory import available_bytes, format_cores, parse_cores, quota_cores, usable_cores
 
 PACKAGES = tuple(
     """
@@ -56,24 +56,25 @@ def versions() -> dict[str, str]:
     return releases
 
 
-def environment(also: Collection[str] = ()) -> dict[str, str]:
-    """The variables that affect a run, and those named in `also`; other variables are not recorded."""
+def recorded_environment(extra_names: Collection[str] = ()) -> dict[str, str]:
+    """The variables that affect a run, and those named in `extra_names`; other variables are not recorded."""
     return {
         name: value
         for name, value in sorted(os.environ.items())
-        if (name.startswith(RECORDED_PREFIXES) or name in also) and name not in TOKENS
+        if (name.startswith(RECORDED_PREFIXES) or name in extra_names) and name not in TOKENS
     }
 
 
-def describe(also: Collection[str] = (), *, ucx: Ucx | None = None) -> ProcessFacts:
+def describe_process(extra_names: Collection[str] = (), *, ucx: Ucx | None = None) -> ProcessFacts:
     """This process and its machine.
 
-    `also`: names of other environment variables to record. `ucx`: if it is known already; by default UCXX reports it.
+    `extra_names`: names of other environment variables to record. `ucx`: the UCX that it has loaded; by default what
+    UCXX reports.
     """
     return ProcessFacts(
         host=socket.gethostname(),
         pid=os.getpid(),
-        environment=environment(also),
+        environment=recorded_environment(extra_names),
         versions=dict(versions()),
         ucx=ucx_library() if ucx is None else ucx,
         hardware=hardware(),
@@ -82,12 +83,12 @@ def describe(also: Collection[str] = (), *, ucx: Ucx | None = None) -> ProcessFa
 
 def hardware() -> Hardware:
     """The machine: processor, cores, memory, kernel, network interfaces, NUMA nodes, InfiniBand devices, GPUs."""
-    processor, caches = files.fields(Path("/proc/cpuinfo")), cache_sizes()
+    processor, caches = files.read_fields(Path("/proc/cpuinfo")), cache_sizes()
     return Hardware(
         cpu_model=processor.get("model name") or platform.processor() or platform.machine(),
         cpu_id=cpu_id(processor),
         cores=usable_cores(),
-        affinity=show_cores(os.sched_getaffinity(0)),
+        affinity=format_cores(os.sched_getaffinity(0)),
         cores_online=os.cpu_count(),
         cpu_quota=quota_cores(),
         cache_bytes=max(caches.values(), default=None),
@@ -101,9 +102,9 @@ def hardware() -> Hardware:
             name: Interface(up=stats.isup, megabits_per_second=stats.speed or None, mtu=stats.mtu)
             for name, stats in psutil.net_if_stats().items()
         },
-        infiniband=files.names(Path("/sys/class/infiniband")),
-        huge_pages=files.chosen(Path("/sys/kernel/mm/transparent_hugepage/enabled")),
-        tcp_congestion_control=files.text(Path("/proc/sys/net/ipv4/tcp_congestion_control")),
+        infiniband=files.list_names(Path("/sys/class/infiniband")),
+        huge_pages=files.chosen_word(Path("/sys/kernel/mm/transparent_hugepage/enabled")),
+        tcp_congestion_control=files.read_text(Path("/proc/sys/net/ipv4/tcp_congestion_control")),
         gpus=gpu.fixed_facts(),
     )
 
@@ -134,7 +135,7 @@ def cache_sizes(cpu: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> dict[
     """Bytes of the first core's largest cache of each level (the kernel writes ``32768K``)."""
     sizes: dict[int, int] = {}
     for index in cpu.glob("index*"):
-        level, size = ((files.text(index / name) or "").removesuffix("K") for name in ("level", "size"))
+        level, size = ((files.read_text(index / name) or "").removesuffix("K") for name in ("level", "size"))
         if level.isdigit() and size.isdigit():
             sizes[int(level)] = max(sizes.get(int(level), 0), int(size) * 1024)
     return sizes
@@ -154,18 +155,18 @@ class Shortage:
     bound: str = ""
 
     @property
-    def named(self) -> str:
-        """``2 cores of node1``, or ``cores 0-1 of node1``."""
+    def named_cores(self) -> str:
+        """The cores as messages name them: ``2 cores of node1``, or ``cores 0-1 of node1``."""
         cores = "core" if self.cores == 1 else "cores"
         return f"{cores} {self.bound} of {self.host}" if self.bound else f"{self.cores:g} {cores} of {self.host}"
 
     @property
-    def fits(self) -> int:
-        """How many workers have a core each; at least one."""
+    def workers_that_fit(self) -> int:
+        """How many workers can have a core each; at least one."""
         return max(1, int(self.cores))
 
 
-def shortage(workers: Iterable[tuple[str, Hardware]], per_worker: int = 1) -> Shortage | None:
+def core_shortage(workers: Iterable[tuple[str, Hardware]], per_worker: int = 1) -> Shortage | None:
     """The first host whose cores do not suffice for `per_worker` processes a worker; None if all do, or it is unknown.
 
     `workers`: host and recorded hardware of each. The processes run on the workers' own cores, so each set of cores
@@ -185,17 +186,17 @@ def shortage(workers: Iterable[tuple[str, Hardware]], per_worker: int = 1) -> Sh
         for cores in dict.fromkeys(cores for cores, _ in limits if cores):
             here = per_worker * sum(own <= cores for own, _ in limits)
             if here > len(cores):
-                return Shortage(host, here, len(cores), show_cores(cores))
+                return Shortage(host, here, len(cores), format_cores(cores))
     return None
 
 
-def crowded(workers: Iterable[tuple[str, Hardware]]) -> str | None:
+def crowding(workers: Iterable[tuple[str, Hardware]]) -> str | None:
     """Why ucx_perftest cannot test both directions at once: ``4 polling processes on 2 cores of node1``; or None."""
-    short = shortage(workers, PERFTESTS_PER_WORKER)
-    return None if short is None else f"{short.processes} polling processes on {short.named}"
+    short = core_shortage(workers, PERFTESTS_PER_WORKER)
+    return None if short is None else f"{short.processes} polling processes on {short.named_cores}"
 
 
-def keep_cores() -> None:
+def restore_launcher_cores() -> None:
     """Return to the launcher's cores: a plugin of dask-cuda binds a worker to all cores near its GPU."""
     now = os.sched_getaffinity(0)
     if now <= CORES_AT_START:
@@ -207,14 +208,14 @@ def keep_cores() -> None:
 
 
 def read_counters(root: Path = Path("/")) -> Counts:
-    """All counters of this host; `root`: where its file systems are mounted."""
+    """The byte counters of all network devices of this host; `root`: where its file systems are mounted."""
     return {**interface_counters(root), **infiniband_counters(root), **gpu.nvlink_bytes()}
 
 
 def interface_counters(root: Path = Path("/")) -> Counts:
     """Counters of the network interfaces in this process's network namespace."""
     counts: Counts = {}
-    for line in (files.text(root / "proc/self/net/dev") or "").splitlines():
+    for line in (files.read_text(root / "proc/self/net/dev") or "").splitlines():
         name, colon, numbers = line.rpartition(":")
         fields = numbers.split()
         if colon and len(fields) > _SENT and fields[_SENT].isdigit():
@@ -226,14 +227,14 @@ def infiniband_counters(root: Path = Path("/")) -> Counts:
     """Counters of the ports of InfiniBand and RoCE adapters, with UCX's names (``mlx5_0:1``)."""
     counts: Counts = {}
     for folder in sorted((root / "sys/class/infiniband").glob("*/ports/*/counters")):
-        sent, received = files.number(folder / "port_xmit_data"), files.number(folder / "port_rcv_data")
+        sent, received = files.read_number(folder / "port_xmit_data"), files.read_number(folder / "port_rcv_data")
         if sent is not None and received is not None:
             counts[f"{folder.parts[-4]}:{folder.parts[-2]}"] = (sent * INFINIBAND_WORD, received * INFINIBAND_WORD)
     return counts
 
 
-def difference(before: Mapping[str, tuple[int, int]], after: Mapping[str, tuple[int, int]]) -> Counts:
-    """Bytes counted in between: 0 if a counter was reset, nothing for a device that was added or removed."""
+def counter_difference(before: Mapping[str, tuple[int, int]], after: Mapping[str, tuple[int, int]]) -> Counts:
+    """Bytes that each device counted between two readings: 0 if it was reset; without devices that came or went."""
     return {
         device: (max(sent - before[device][0], 0), max(received - before[device][1], 0))
         for device, (sent, received) in after.items()

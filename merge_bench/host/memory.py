@@ -55,7 +55,7 @@ def shared_memory_problem(folder: Path, workers: int) -> str:
 class PeakMeter:
     """Peak resident memory of the process in bytes, without the memory that verification used.
 
-    The kernel keeps the peak (`VmHWM`); writing to `clear_refs` resets it. If that is not allowed, `peak` is that since
+    The kernel keeps the peak (`VmHWM`); writing to `clear_refs` resets it. If that is not allowed, `peak` counts from
     the start of the process. `at_start`: resident memory when the meter was made.
     """
 
@@ -83,7 +83,7 @@ class PeakMeter:
 
 
 def _status_bytes(name: str) -> int:
-    return files.kib_fields(Path("/proc/self/status")).get(name, 0)
+    return files.read_sizes(Path("/proc/self/status")).get(name, 0)
 
 
 def available_bytes() -> int:
@@ -91,7 +91,7 @@ def available_bytes() -> int:
     available = int(psutil.virtual_memory().available)
     for folder in _cgroup_folders():
         for limit, usage in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
-            allowed, used = files.number(folder / limit), files.number(folder / usage)
+            allowed, used = files.read_number(folder / limit), files.read_number(folder / usage)
             if allowed is not None and used is not None:
                 available = min(available, allowed - used)
     return max(available, 0)
@@ -101,7 +101,7 @@ def _cgroup_folders() -> list[Path]:
     """The folders of this process's control groups, of both versions, with their parents."""
     root = Path("/sys/fs/cgroup")
     folders = [root, root / "memory"]
-    for line in (files.text(Path("/proc/self/cgroup")) or "").splitlines():
+    for line in (files.read_text(Path("/proc/self/cgroup")) or "").splitlines():
         number, controllers, path = line.split(":", 2)
         if number == "0" or "memory" in controllers.split(","):
             base = (root if number == "0" else root / "memory") / path.lstrip("/")
@@ -116,8 +116,8 @@ def usable_cores() -> int:
 def quota_cores(root: Path = Path("/")) -> float | None:
     """CPU time that a container may use, in cores; None without a limit. `root`: where the file systems are mounted."""
     cgroup = root / "sys/fs/cgroup"
-    words = (files.text(cgroup / "cpu.max") or "").split() or [
-        files.text(cgroup / f"cpu/cpu.cfs_{part}_us") or "" for part in ("quota", "period")
+    words = (files.read_text(cgroup / "cpu.max") or "").split() or [
+        files.read_text(cgroup / f"cpu/cpu.cfs_{part}_us") or "" for part in ("quota", "period")
     ]
     if len(words) != 2 or not all(word.isdigit() for word in words) or not int(words[1]):
         return None
@@ -134,7 +134,7 @@ def parse_cores(text: str) -> frozenset[int]:
     return frozenset(cores)
 
 
-def show_cores(cores: Iterable[int]) -> str:
+def format_cores(cores: Iterable[int]) -> str:
     """Write the kernel's notation of cores: {0, 1, 2, 3, 8} → ``0-3,8``."""
     # In a run of neighbours, number and position differ by the same amount.
     groups = itertools.groupby(enumerate(sorted(cores)), key=lambda pair: pair[1] - pair[0])

@@ -28,7 +28,7 @@ class BusyProcess:
 
 @dataclass(frozen=True)
 class OtherLoad:
-    """`busy`: cores that other processes kept busy, of the `cores` that this process may use; the busiest of them."""
+    """How many cores other processes kept `busy`, of the `cores` that this process may use; the busiest `processes`."""
 
     busy: float = 0.0
     cores: int = 1
@@ -54,21 +54,21 @@ class OtherLoad:
 Look: TypeAlias = Callable[[], OtherLoad]
 
 
-def begin(seconds: float = LOOK_SECONDS) -> Look:
+def begin_measuring(seconds: float = LOOK_SECONDS) -> Look:
     """Begin to measure what other processes than this one use of the cores that this one may use.
 
-    What is returned gives the result, of at least so many seconds: it waits for what is left of them. What this process
-    and the processes that it starts meanwhile use does not count. A process of another container counts, because the
+    The function that is returned waits until so many seconds have passed, and gives the result. What this process and
+    the processes that it starts meanwhile use does not count. A process of another container counts, because the
     kernel's counters of the cores include it, but cannot be named.
     """
     cores, own = sorted(os.sched_getaffinity(0)), os.getpid()
     earlier = _descendants()
-    began, before, mine, each_before = time.monotonic(), _busy_seconds(cores), _own_seconds(earlier), _by_process()
+    began, before, mine, each_before = time.monotonic(), _busy_seconds(cores), _own_seconds(earlier), _process_seconds()
 
-    def end() -> OtherLoad:
+    def finish() -> OtherLoad:
         time.sleep(max(0.0, began + seconds - time.monotonic()))
         elapsed = max(time.monotonic() - began, 1e-3)
-        after, my_after, each_after = _busy_seconds(cores), _own_seconds(earlier), _by_process()
+        after, my_after, each_after = _busy_seconds(cores), _own_seconds(earlier), _process_seconds()
         busy = min(max((after - before - (my_after - mine)) / elapsed, 0.0), float(len(cores)))
         processes = [
             BusyProcess(pid, name, (used - each_before[pid, name]) / elapsed)
@@ -78,7 +78,7 @@ def begin(seconds: float = LOOK_SECONDS) -> Look:
         busiest = sorted((each for each in processes if each.cores >= _LEAST), key=lambda each: -each.cores)
         return OtherLoad(busy, len(cores), tuple(replace(each, name=_shown_name(each)) for each in busiest[:_SHOWN]))
 
-    return end
+    return finish
 
 
 def _shown_name(process: BusyProcess) -> str:
@@ -90,25 +90,25 @@ def _shown_name(process: BusyProcess) -> str:
     return process.name
 
 
-def look(seconds: float = LOOK_SECONDS) -> OtherLoad:
-    """The same in one call, which takes so many seconds."""
-    return begin(seconds)()
+def measure(seconds: float = LOOK_SECONDS) -> OtherLoad:
+    """Measure for so many seconds what other processes than this one use of the cores that this one may use."""
+    return begin_measuring(seconds)()
 
 
 def _busy_seconds(cores: list[int]) -> float:
     """Seconds that these cores have worked since the start of the machine."""
     times = psutil.cpu_times(percpu=True)
     return sum(
-        sum(times[core]) - times[core].idle - times[core].iowait - _twice(times[core])
+        sum(times[core]) - times[core].idle - times[core].iowait - _uncounted_seconds(times[core])
         for core in cores
         if core < len(times)
     )
 
 
 def _own_seconds(earlier: frozenset[int] = frozenset()) -> float:
-    """Seconds that this process and its descendants, but `earlier`, have worked.
+    """Seconds that this process and its descendants, without those in `earlier`, have worked.
 
-    What those used that have ended counts with the process that waited for them.
+    The time of a descendant that has ended counts for the process that waited for it.
     """
     ended, seconds = os.times(), 0.0
     for process in psutil.Process().children(recursive=True):
@@ -123,12 +123,12 @@ def _descendants() -> frozenset[int]:
     return frozenset(each.pid for each in psutil.Process().children(recursive=True))
 
 
-def _twice(times: object) -> float:
-    """Seconds that are no work of this machine's, or that the kernel counts in two columns."""
+def _uncounted_seconds(times: object) -> float:
+    """Seconds of a core that are no work of this machine's, or that the kernel counts in two columns."""
     return sum(float(getattr(times, name, 0.0)) for name in ("guest", "guest_nice", "steal"))
 
 
-def _by_process() -> dict[tuple[int, str], float]:
+def _process_seconds() -> dict[tuple[int, str], float]:
     """Seconds that each visible process has worked, by its id and name."""
     seconds = {}
     for process in psutil.process_iter():

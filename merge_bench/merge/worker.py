@@ -114,7 +114,7 @@ class MergeWorker(WorkerPlugin):  # type: ignore[misc]
         self.state: State | None = None
         self.children: dict[str, Child] = {}
         self.uses_gpu = False
-        machine.keep_cores()
+        machine.restore_launcher_cores()
 
     def teardown(self, worker: Worker) -> None:
         """Stop whatever waits; Dask calls this when the worker closes."""
@@ -302,7 +302,7 @@ def describe(engine: str | None, exchange: str | None, variables: Sequence[str] 
         engines.engine_class(engine)
     if exchange is not None:
         exchange_class(exchange)
-    return machine.describe(variables)
+    return machine.describe_process(variables)
 
 
 def open_device() -> None:

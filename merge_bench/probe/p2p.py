@@ -23,7 +23,7 @@ from merge_bench.records.placements import ONE_HOST
 if TYPE_CHECKING:
     from merge_bench.campaign.cluster_session import Session
     from merge_bench.campaign.make_plan import PlannedRun
-    from merge_bench.cluster.ucx_perftest import Kind
+    from merge_bench.cluster.ucx_perftest import Perftest
 
 SIZES = "1..4M"
 
@@ -42,10 +42,10 @@ class P2POptions(PairOptions):
 
 
 def make(options: P2POptions, run: RunOptions) -> P2P:
-    from merge_bench.cluster.ucx_perftest import BANDWIDTH, KINDS, LATENCY, Kind
+    from merge_bench.cluster.ucx_perftest import BANDWIDTH, KINDS, LATENCY, Perftest
 
     kinds = parse_names("--tests", options.tests, KINDS)
-    tests = tuple(Kind(kind, measures) for kind in kinds for measures in (LATENCY, BANDWIDTH))
+    tests = tuple(Perftest(kind, measures) for kind in kinds for measures in (LATENCY, BANDWIDTH))
     return P2P(
         tests,
         parse_sizes(options.sizes or SIZES),
@@ -59,7 +59,7 @@ def make(options: P2POptions, run: RunOptions) -> P2P:
 class P2P(Probe):
     """`placements`: None for two-hosts where there are two, else one-host; `count`: iterations, None: the defaults."""
 
-    tests: tuple[Kind, ...]
+    tests: tuple[Perftest, ...]
     sizes: tuple[int, ...]
     placements: tuple[str, ...] | None
     memory: str = "host"
@@ -87,7 +87,7 @@ class P2P(Probe):
         from merge_bench.cluster import ucx_perftest
 
         if prepared.launcher.starts_here:
-            ucx_perftest.find()
+            ucx_perftest.find_perftest()
         return places(prepared, self.placements)
 
     def usual_seconds(self, prepared: PlannedRun) -> float | None:
@@ -100,32 +100,35 @@ class P2P(Probe):
         from merge_bench.cluster import worker_programs
 
         session.record_launch()
-        origin = session.workers.on_all(worker_programs.ready)[0]
+        origin = session.workers.on_all(worker_programs.prepare_worker)[0]
         hosts = [member.host for member in session.members]
         for pair, placement in pairs(session.job.prepared, self.placements, hosts):
             for test in self.tests:
                 session.progress.phase(f"{test.name}, {placement}, ranks {pair[0]} and {pair[1]}")
                 self._test(session, test, pair, placement, origin)
 
-    def _test(self, session: Session, test: Kind, ranks: tuple[int, int], placement: str, origin: str) -> None:
+    def _test(self, session: Session, test: Perftest, ranks: tuple[int, int], placement: str, origin: str) -> None:
         """Run and record one test; the first rank sends."""
         from merge_bench.cluster import ucx_perftest, worker_programs
         from merge_bench.records.schema import ProbeLine
 
         client, server = ranks
-        text = ucx_perftest.batch(test, self.sizes, memory=self.memory, count=self.count, error_handling=False)
+        text = ucx_perftest.batch_file(test, self.sizes, memory=self.memory, count=self.count, error_handling=False)
         limits = self._limits(test, session.plan.timeout)
         affinity = [session.descriptions[rank].hardware.affinity or "" for rank in ranks]
         cores = cores_of(*affinity, placement=placement)
-        opened = session.workers.on_one(server, worker_programs.listen, text, cores[1])
+        opened = session.workers.on_one(server, worker_programs.start_server, text, cores[1])
         output, _ = session.workers.on_some(
-            {client: (worker_programs.ask, opened, text, limits, cores[0]), server: (worker_programs.serve, opened)}
+            {
+                client: (worker_programs.run_client, opened, text, limits, cores[0]),
+                server: (worker_programs.wait_for_server, opened),
+            }
         )
         log = ucx_perftest.parse_log(output.log, test)
         environment = {**UCXX_OVERRIDES, **session.descriptions[client].environment}
         fits = as_requested(environment.get("UCX_TLS"), log.lanes)
         how = f"window {ucx_perftest.WINDOW}" if test.measures == ucx_perftest.BANDWIDTH else "half the round trip"
-        for figures in ucx_perftest.parse_all(output.text, self.sizes):
+        for figures in ucx_perftest.median_figures(output.text, self.sizes):
             session.writer.write(
                 ProbeLine(
                     launch=session.launch,
@@ -149,13 +152,13 @@ class P2P(Probe):
                 )
             )
 
-    def _limits(self, test: Kind, timeout: float) -> list[float]:
+    def _limits(self, test: Perftest, timeout: float) -> list[float]:
         """Seconds that each line of the batch may take."""
         from merge_bench.cluster import ucx_perftest
         from merge_bench.cluster.worker_programs import SLOWEST_BYTES_PER_SECOND
 
         def seconds(size: int) -> float:
-            timed, warm = ucx_perftest.iterations(size, test.measures)
+            timed, warm = ucx_perftest.iteration_counts(size, test.measures)
             round_trips = 2 if test.measures == ucx_perftest.LATENCY else 1
             return 2 * timeout + ((self.count or timed) + warm) * size * round_trips / SLOWEST_BYTES_PER_SECOND
 

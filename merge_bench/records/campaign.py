@@ -10,7 +10,7 @@ from typing import Any
 
 from merge_bench.errors import Caution
 from merge_bench.records import schema as s
-from merge_bench.records.recorded_plan import RecordedPlan, unreadable
+from merge_bench.records.recorded_plan import RecordedPlan, unreadable_options
 
 INTERRUPTED = "interrupted"
 """The code of a failure that a signal or the end of the driver caused."""
@@ -75,38 +75,38 @@ class Launch:
         return self.end is None
 
     @property
-    def _named_by(self) -> tuple[s.LaunchLine | s.FailureLine, ...]:
-        """The lines that may name its run and its block."""
+    def _identifying_lines(self) -> tuple[s.LaunchLine | s.FailureLine, ...]:
+        """The lines of the launch that may name its run and its block."""
         return self.failures if self.line is None else (self.line,)
 
     @property
     def block(self) -> int | None:
         """Its block; None if no line names it."""
-        return next((line.block for line in self._named_by if line.block is not None), None)
+        return next((line.block for line in self._identifying_lines if line.block is not None), None)
 
     @property
     def key(self) -> tuple[str, int] | None:
         """The config and the index of the plan that it ran; None if no line names them."""
-        keys = ((x.config, x.plan) for x in self._named_by if x.config is not None and x.plan is not None)
+        keys = ((x.config, x.plan) for x in self._identifying_lines if x.config is not None and x.plan is not None)
         return next(keys, None)
 
 
 WAYS = ("engine", "exchange", "shuffle")
-"""Options of a plan that may differ between runs of one config and problem, the first ones first in `labels`."""
+"""Options of a plan that may differ between runs of one config; `labels` names them in this order."""
 
 
 def labels(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
-    """What tells each of `runs`, the name of a config with the options of a plan, from the others.
+    """A label of each of `runs` that tells it from the others; a run: the name of a config, and the options of a plan.
 
-    That is its config and, where runs of the config differ in `WAYS` (in the shuffle: those of one exchange), these:
-    ``tcp with polars``. They suffice if there is only one config: ``polars``, ``pandas over dask``.
+    The label names the config and, where runs of the config differ in `WAYS` (in the shuffle: those of one exchange),
+    these options: ``tcp with polars``. With only one config it names the options alone: ``pandas over dask``.
     """
     alone = len({config for config, _ in runs}) < 2
     names = []
     for config, options in runs:
         alike = [each for name, each in runs if name == config]
         same = [each for each in alike if each.get("exchange") == options.get("exchange")]
-        apart = [way for way in WAYS if _differs(way, same if way == "shuffle" else alike)]
+        apart = [way for way in WAYS if _option_differs(way, same if way == "shuffle" else alike)]
         ways = {way: str(options[way]) for way in apart if options.get(way) is not None}
         shuffle = ways.pop("shuffle", "")
         way = " ".join(filter(None, (" over ".join(ways.values()), shuffle)))
@@ -114,12 +114,12 @@ def labels(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
     return names
 
 
-def _differs(way: str, options: Sequence[Mapping[str, Any]]) -> bool:
+def _option_differs(way: str, options: Sequence[Mapping[str, Any]]) -> bool:
     return len({each[way] for each in options if each.get(way) is not None}) > 1
 
 
 def planned_labels(head: s.CampaignLine) -> dict[tuple[str, int], str]:
-    """What each planned run, a config with the index of a plan, is called: `labels`."""
+    """The label (`labels`) of each planned run, by its config and the index of its plan."""
     names = labels([(run.config, head.plans[run.plan]) for run in head.runs])
     return {(run.config, run.plan): name for run, name in zip(head.runs, names, strict=True)}
 
@@ -141,7 +141,7 @@ class Run:
     @functools.cached_property
     def unreadable_options(self) -> Mapping[str, str]:
         """The options whose values have an unexpected type, as text."""
-        return unreadable(self.options)
+        return unreadable_options(self.options)
 
     @property
     def planned_launches(self) -> int:
@@ -195,7 +195,7 @@ class Campaign:
 
     @property
     def of_a_job(self) -> bool:
-        """Whether a job of a service or dashboard made it."""
+        """Whether a job of a service or dashboard made the campaign."""
         return self.head.variable(JOB) is not None
 
     @property
@@ -227,7 +227,7 @@ class Campaign:
 
     @property
     def labels(self) -> list[str]:
-        """What each of its `runs` is called: `labels`."""
+        """The label of each of its `runs`, in their order."""
         return labels([(run.config.name, run.options) for run in self.runs])
 
     @property

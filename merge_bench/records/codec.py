@@ -58,11 +58,11 @@ def _without_descriptions(line: Any) -> Any:
     """A line without the descriptions of a repository and of workers' UCX and hardware, whose forms have changed."""
     match line:
         case {"kind": "launch", "workers": list(workers)}:
-            return {**line, "workers": [_without(worker, "ucx", "hardware") for worker in workers]}
-    return _without(line, "git")
+            return {**line, "workers": [_without_fields(worker, "ucx", "hardware") for worker in workers]}
+    return _without_fields(line, "git")
 
 
-def _without(line: Any, *names: str) -> Any:
+def _without_fields(line: Any, *names: str) -> Any:
     return {name: line[name] for name in line if name not in names} if isinstance(line, dict) else line
 
 
@@ -97,13 +97,13 @@ def validate(line: bytes | str) -> Record:
 
 def unknown_fields(raw: Any, read: msgspec.Struct) -> list[str]:
     """Paths of the fields of `raw`, the plain data that `read` was made of, that `read` does not have."""
-    return _unknown(raw, msgspec.to_builtins(read), "")
+    return _unknown_paths(raw, msgspec.to_builtins(read), "")
 
 
-def _unknown(raw: Any, read: Any, path: str) -> list[str]:
+def _unknown_paths(raw: Any, read: Any, path: str) -> list[str]:
     if isinstance(raw, list) and isinstance(read, list):
         raw, read = dict(enumerate(raw)), dict(enumerate(read))
     if not (isinstance(raw, dict) and isinstance(read, dict)):
         return []
     missing = [f"{path}{key}" for key in raw if key not in read]
-    return missing + [p for key in raw if key in read for p in _unknown(raw[key], read[key], f"{path}{key}.")]
+    return missing + [p for key in raw if key in read for p in _unknown_paths(raw[key], read[key], f"{path}{key}.")]

@@ -42,9 +42,9 @@ class Follower:
         self._unreadable: str | None = None
         self._more = False
         self.generation = 0
-        self._begin()
+        self._start_anew()
 
-    def _begin(self) -> None:
+    def _start_anew(self) -> None:
         self.generation += 1
         self._stopped: str | None = None
         self.offset = self.size = 0
@@ -55,7 +55,7 @@ class Follower:
 
     @property
     def problem(self) -> str | None:
-        """A sentence that says why nothing, or nothing more, can be read."""
+        """A sentence that says why nothing, or nothing more, can be read; None if there is no problem."""
         return self._unreadable or self._stopped
 
     @property
@@ -79,21 +79,21 @@ class Follower:
         try:
             descriptor = os.open(self.records, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
-                return self._read(descriptor)
+                return self._read_block(descriptor)
             finally:
                 os.close(descriptor)
         except OSError as error:
             self._unreadable = f"cannot read {self.records}: {error.strerror}"
             return []
 
-    def _read(self, descriptor: int) -> list[Record]:
+    def _read_block(self, descriptor: int) -> list[Record]:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             self._unreadable = f"{self.records} is not a regular file"
             return []
         identity = status.st_dev, status.st_ino
         if self._identity is not None and (identity != self._identity or status.st_size < self.offset):
-            self._begin()
+            self._start_anew()
         self._identity = identity
         self.size = status.st_size
         if self._stopped is not None or self.offset >= self.size:
@@ -105,10 +105,10 @@ class Follower:
             self._stop_or_lengthen(len(data))
             return []
         self._blocks = 1
-        return self._add(data[:end])
+        return self._add_lines(data[:end])
 
     def _stop_or_lengthen(self, length: int) -> None:
-        """After `length` bytes without the end of a line: it is not finished yet, or longer than a block."""
+        """After `length` bytes without the end of a line, read more at once next time; stop if the line is too long."""
         if length > LONGEST_LINE:
             self._stopped = (
                 f"line {self._assembly.number + 1} of {self.records} is longer than {LONGEST_LINE >> 20} MiB"
@@ -116,7 +116,7 @@ class Follower:
         elif self._more:
             self._blocks *= 2
 
-    def _add(self, lines: bytes) -> list[Record]:
+    def _add_lines(self, lines: bytes) -> list[Record]:
         records: list[Record] = []
         for line in lines.split(b"\n")[:-1]:
             if self._kept > self._limit:

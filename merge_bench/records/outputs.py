@@ -72,11 +72,11 @@ def _keep_from_others(path: Path, descriptor: int) -> None:
 
 
 def _names_standard_output(path: Path) -> bool:
-    """Whether it stands for standard output, whose descriptor this program has moved (`view.streams`)."""
+    """Whether `path` stands for standard output, whose descriptor this program has moved (`view.streams`)."""
     return str(path) in ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 
 def _is_special(path: Path) -> bool:
     """Whether `path` is a device, a pipe or a socket, and not by a link that anybody can have made."""
-    given = path.is_symlink() and path.parts[:2] not in (("/", "dev"), ("/", "proc"))
-    return path.exists() and not path.is_file() and not given
+    anybodys_link = path.is_symlink() and path.parts[:2] not in (("/", "dev"), ("/", "proc"))
+    return path.exists() and not path.is_file() and not anybodys_link

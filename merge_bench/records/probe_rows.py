@@ -73,13 +73,13 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def seconds(self) -> Range | None:
-        """Over launches; None if no time was measured."""
-        return _spread(self.seconds_median, self.seconds_range)
+        """The time of an operation over launches; None if no time was measured."""
+        return _make_range(self.seconds_median, self.seconds_range)
 
     @property
     def bandwidth(self) -> Range | None:
-        """Over launches; None if no rate was measured."""
-        return _spread(self.bandwidth_median, self.bandwidth_range)
+        """Bytes per second over launches; None if no rate was measured."""
+        return _make_range(self.bandwidth_median, self.bandwidth_range)
 
     @property
     def series(self) -> tuple[str, str, str, tuple[int, ...], str]:
@@ -101,20 +101,20 @@ def rows_of(campaign: Campaign) -> list[Row]:
             key = (config, line.test, line.placement, tuple(line.ranks), line.memory)
             groups.setdefault(key, []).append(line)
     return [
-        _row(key[0], list(alike))
+        _make_row(key[0], list(alike))
         for key, lines in groups.items()
-        for _, alike in itertools.groupby(sorted(lines, key=_size), _size)
+        for _, alike in itertools.groupby(sorted(lines, key=_size_and_count), _size_and_count)
     ]
 
 
-def _size(line: ProbeLine) -> tuple[int, int]:
+def _size_and_count(line: ProbeLine) -> tuple[int, int]:
     return line.size, line.count or 0
 
 
-def _row(config: str, lines: Sequence[ProbeLine]) -> Row:
+def _make_row(config: str, lines: Sequence[ProbeLine]) -> Row:
     last = lines[-1]
-    seconds, seconds_range = over([line.seconds for line in lines])
-    bandwidth, bandwidth_range = over([line.bandwidth_bytes_per_second for line in lines])
+    seconds, seconds_range = median_and_range([line.seconds for line in lines])
+    bandwidth, bandwidth_range = median_and_range([line.bandwidth_bytes_per_second for line in lines])
     doubts = [line.as_requested for line in lines]
     return Row(
         probe=last.probe,
@@ -130,16 +130,16 @@ def _row(config: str, lines: Sequence[ProbeLine]) -> Row:
         launches=len(lines),
         seconds_median=seconds,
         seconds_range=seconds_range,
-        seconds_ranks=(_extreme(lines, "seconds_min", min), _extreme(lines, "seconds_max", max)),
+        seconds_ranks=(_extreme_of(lines, "seconds_min", min), _extreme_of(lines, "seconds_max", max)),
         bandwidth_median=bandwidth,
         bandwidth_range=bandwidth_range,
-        bandwidth_ranks=(_extreme(lines, "bandwidth_min", min), _extreme(lines, "bandwidth_max", max)),
-        seconds_mean=over([line.seconds_mean for line in lines])[0],
-        bus_bandwidth=over([line.bus_bandwidth_bytes_per_second for line in lines])[0],
-        link_limit=over([line.limit_bytes_per_second for line in lines])[0],
+        bandwidth_ranks=(_extreme_of(lines, "bandwidth_min", min), _extreme_of(lines, "bandwidth_max", max)),
+        seconds_mean=median_and_range([line.seconds_mean for line in lines])[0],
+        bus_bandwidth=median_and_range([line.bus_bandwidth_bytes_per_second for line in lines])[0],
+        link_limit=median_and_range([line.limit_bytes_per_second for line in lines])[0],
         link_limit_from=last.limit_from,
-        link_share=over([_link_share(line) for line in lines])[0],
-        messages_per_second=over([line.messages_per_second for line in lines])[0],
+        link_share=median_and_range([_link_share(line) for line in lines])[0],
+        messages_per_second=median_and_range([line.messages_per_second for line in lines])[0],
         wrong=None if all(line.wrong is None for line in lines) else sum(line.wrong or 0 for line in lines),
         requested=dict(sorted(last.requested.items())),
         selected=tuple(dict.fromkeys(lane for line in lines for lane in line.selected)),
@@ -155,16 +155,16 @@ def _link_share(line: ProbeLine) -> float | None:
     return line.busiest_bytes / line.seconds / line.limit_bytes_per_second
 
 
-def over(values: Sequence[float | None]) -> tuple[float | None, tuple[float, float] | None]:
-    """Median and range of the known values."""
+def median_and_range(values: Sequence[float | None]) -> tuple[float | None, tuple[float, float] | None]:
+    """The median of the known values, and their smallest and largest one; None if none is known."""
     measured = [value for value in values if value is not None]
     return (median(measured), (min(measured), max(measured))) if measured else (None, None)
 
 
-def _spread(middle: float | None, ends: tuple[float, float] | None) -> Range | None:
+def _make_range(middle: float | None, ends: tuple[float, float] | None) -> Range | None:
     return None if middle is None else Range(middle, *(ends or (middle, middle)))
 
 
-def _extreme(lines: Sequence[ProbeLine], name: str, pick: Callable[[Sequence[float]], float]) -> float | None:
+def _extreme_of(lines: Sequence[ProbeLine], name: str, pick: Callable[[Sequence[float]], float]) -> float | None:
     measured = [value for line in lines if (value := getattr(line, name)) is not None]
     return pick(measured) if measured else None

@@ -59,10 +59,10 @@ def read_campaign(result: str | os.PathLike[str]) -> Campaign:
 
 
 def read_head(folder: Path) -> s.CampaignLine | None:
-    """The first line of a result; None if this version cannot read it."""
+    """The first line of the records in a result's folder; None if this version cannot read it."""
     try:
         with open_regular(folder / RECORDS) as stream:
-            record = _decode(stream.readline(LONGEST_LINE))
+            record = _decode_known(stream.readline(LONGEST_LINE))
     except (OSError, ValueError, UsageError):
         return None
     return record if isinstance(record, s.CampaignLine) else None
@@ -108,14 +108,14 @@ class Assembly:
         """
         number = self.number + 1
         try:
-            record = _decode(line)
+            record = _decode_known(line)
             if self._head is None:
-                self._start(record)
+                self._start_with(record)
             elif isinstance(record, str):
                 self._skipped[record] += 1
             else:
-                self._check(self._head, record)
-                self._keep(record)
+                self._check_fits(self._head, record)
+                self._keep_record(record)
         except NewerSchema as newer:
             raise NewerSchema(f"line {number} of {self.path} {newer}") from None
         except ValueError as error:
@@ -125,14 +125,14 @@ class Assembly:
         self.number = number
         return None if isinstance(record, str) else record
 
-    def _start(self, record: s.Record | str) -> None:
+    def _start_with(self, record: s.Record | str) -> None:
         if not isinstance(record, s.CampaignLine):
             raise ValueError("it does not begin with a campaign line")
         for run in record.runs:
             self._check_run(record, run.config, run.plan)
         self._head, self._fields["plans"] = record, [RecordedPlan.of(plan) for plan in record.plans]
 
-    def _check(self, head: s.CampaignLine, record: s.Record) -> None:
+    def _check_fits(self, head: s.CampaignLine, record: s.Record) -> None:
         """Raise ValueError for a line that does not fit those before."""
         if isinstance(record, s.Measurement) and "line" not in self._launches.get(record.launch, ()):
             raise ValueError("its launch has no launch line before it")
@@ -162,7 +162,7 @@ class Assembly:
         if plan >= len(head.plans) or config not in names:
             raise ValueError(f"config {config!r} with plan {plan} is not in the campaign's first line")
 
-    def _keep(self, record: s.Record) -> None:
+    def _keep_record(self, record: s.Record) -> None:
         resumed = self._fields.pop("end", None) is not None  # a line after an end belongs to one that was resumed
         if resumed or not (isinstance(record, s.EndLine) and record.status):  # and so does one after an interruption
             before = self._fields.get("failures", [])
@@ -185,8 +185,8 @@ class Assembly:
         """
         if self._head is None:
             raise UsageError(f"{self.path} is empty; no campaign was recorded")
-        launches = tuple(Launch(index, **_tuples(fields)) for index, fields in sorted(self._launches.items()))
-        head, fields = self._head, _tuples(self._fields)
+        launches = tuple(Launch(index, **_lists_to_tuples(fields)) for index, fields in sorted(self._launches.items()))
+        head, fields = self._head, _lists_to_tuples(self._fields)
         for line in fields.get("extensions", ())[-1:]:
             plans = [{**plan, "launches": line.launches} for plan in head.plans]
             head = msgspec.structs.replace(head, plans=plans, argv=line.argv, options=line.options)
@@ -194,7 +194,7 @@ class Assembly:
         return Campaign(self.path, head, launches=launches, truncated=truncated, skipped=dict(self._skipped), **fields)
 
 
-def _tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _lists_to_tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
 
 
@@ -202,7 +202,7 @@ class NewerSchema(UsageError):
     """A newer merge_bench wrote the line."""
 
 
-def _decode(line: bytes) -> s.Record | str:
+def _decode_known(line: bytes) -> s.Record | str:
     """The record of `line`, or the name of its kind if this version does not know it."""
     record: s.Record | str
     try:

@@ -125,8 +125,8 @@ class RecordedPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> RecordedPlan:
-        """Read a plan of a campaign line; an option with a value of another type counts as missing (`unreadable`)."""
-        return _read(cls, options)[0]
+        """Read a plan of a campaign line; an option whose value has another type counts as missing."""
+        return _read_structure(cls, options)[0]
 
 
 def is_tuning(plans: Sequence[RecordedPlan]) -> bool:
@@ -134,8 +134,8 @@ def is_tuning(plans: Sequence[RecordedPlan]) -> bool:
     return any(plan.tune is not None for plan in plans)
 
 
-def without_names(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """A recorded plan whose tables are told by what they are: two that differ only in how tables are called are equal.
+def without_table_names(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """A recorded plan without the names of its tables: plans of equal tables that have other names become equal.
 
     Tables of older records have no fingerprint, and keep their paths.
     """
@@ -145,22 +145,23 @@ def without_names(plan: Mapping[str, Any]) -> dict[str, Any]:
         for side in ("left", "right"):
             table = workload.get(side)
             if isinstance(table, Mapping) and table.get("fingerprint"):
-                kept = {name: value for name, value in table.items() if name not in _OF_NAMES}
+                kept = {name: value for name, value in table.items() if name not in _NAMING_FIELDS}
                 kept_plan["workload"][side] = kept
     return kept_plan
 
 
-_OF_NAMES = frozenset(("path", "files", "chunks", "left_out"))
+_NAMING_FIELDS = frozenset(("path", "files", "chunks", "left_out"))
 _STRUCTURES: Mapping[str, type[msgspec.Struct]] = {"workload": Workload, "left": Table, "right": Table, "tune": Tuning}
 _Structure = TypeVar("_Structure", bound=msgspec.Struct)
 
 
-def unreadable(options: Mapping[str, Any]) -> dict[str, str]:
+def unreadable_options(options: Mapping[str, Any]) -> dict[str, str]:
     """The options whose values `RecordedPlan.of` cannot read: names such as ``workload left rows``, values as JSON."""
-    return {name: msgspec.json.encode(value).decode() for name, value in _read(RecordedPlan, options)[1].items()}
+    _, odd = _read_structure(RecordedPlan, options)
+    return {name: msgspec.json.encode(value).decode() for name, value in odd.items()}
 
 
-def _read(kind: type[_Structure], options: Mapping[str, Any]) -> tuple[_Structure, dict[str, Any]]:
+def _read_structure(kind: type[_Structure], options: Mapping[str, Any]) -> tuple[_Structure, dict[str, Any]]:
     """A structure of the options with the right types, and the other options by name."""
     with contextlib.suppress(msgspec.ValidationError):
         return msgspec.convert(options, kind), {}
@@ -169,7 +170,7 @@ def _read(kind: type[_Structure], options: Mapping[str, Any]) -> tuple[_Structur
     for field in msgspec.structs.fields(kind):
         value = options.get(field.name)
         if field.name in _STRUCTURES and isinstance(value, Mapping):
-            values[field.name], inner = _read(_STRUCTURES[field.name], value)
+            values[field.name], inner = _read_structure(_STRUCTURES[field.name], value)
             odd |= {f"{field.name} {name}": each for name, each in inner.items()}
         elif value is not None:
             try:

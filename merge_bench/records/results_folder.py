@@ -58,12 +58,12 @@ class Entry:
 
     @property
     def id(self) -> str:
-        """The folder's path."""
+        """The path of the result's folder."""
         return str(self.folder)
 
     @property
     def status(self) -> str:
-        """How it ended, or whether it runs, in a word or two."""
+        """How the result's command ended, or that it still runs, in a word or two."""
         if self.head is None:
             return UNREADABLE
         if self.ended is None and self.written:
@@ -98,8 +98,8 @@ class Entry:
 class Change(NamedTuple):
     """A result that is new, or not in its known state any more.
 
-    `state`: what to know it by from now on, None if it is gone; `final`: the same for one that has ended well, whose
-    records are not looked at again until its folder changes. `records`: None if they cannot be looked at.
+    `state`: its new state, None if it is gone; `final`: its state if it has ended well, after which its records are not
+    looked at again until its folder changes. `records`: None if they cannot be looked at.
     """
 
     name: str
@@ -111,7 +111,7 @@ class Change(NamedTuple):
 class ResultsFolder:
     """The results in `path`. Safe to use from several threads.
 
-    `also`: other folders whose readable results `entries` has as well; `hold_seconds`: for so long `entries` is not
+    `other_folders`: folders whose readable results `entries` has as well; `hold_seconds`: for so long `entries` is not
     listed again; `problem`: why a folder could not be read when it was listed last.
     """
 
@@ -120,12 +120,12 @@ class ResultsFolder:
         path: str | os.PathLike[str],
         origin: str = YOURS,
         *,
-        also: Sequence[ResultsFolder] = (),
+        other_folders: Sequence[ResultsFolder] = (),
         hold_seconds: float = 0.0,
     ) -> None:
         self.path = Path(path)
         self.problem: str | None = None
-        self._origin, self._also, self._hold = origin, also, hold_seconds
+        self._origin, self._other_folders, self._hold_seconds = origin, other_folders, hold_seconds
         self._states: dict[str, str] = {}
         self._entries: dict[str, Entry] = {}
         self._last: tuple[tuple[Entry, ...], float] | None = None
@@ -134,15 +134,15 @@ class ResultsFolder:
     def entries(self) -> tuple[Entry, ...]:
         """Every result, the newest first."""
         with self._lock:
-            if self._last is None or time.monotonic() - self._last[1] >= self._hold:
-                self._last = self._list(), time.monotonic()
+            if self._last is None or time.monotonic() - self._last[1] >= self._hold_seconds:
+                self._last = self._list_entries(), time.monotonic()
             return self._last[0]
 
-    def look_at(self, names: Sequence[str]) -> tuple[Entry, ...]:
-        """The last list, in which only the results of these names are new, the oldest name first."""
+    def refresh(self, names: Sequence[str]) -> tuple[Entry, ...]:
+        """The last list, with only the results of these `names` read anew; their order: the oldest first."""
         with self._lock:
-            entries, when = self._last or (self._list(), time.monotonic())
-            looked = self._look(names)
+            entries, when = self._last or (self._list_entries(), time.monotonic())
+            looked = self._update_entries(names)
             new = {looked[name].id: looked[name] for name in reversed(names) if name in looked}
             self._last = tuple((new | {entry.id: entry for entry in entries} | new).values()), when
             return self._last[0]
@@ -168,7 +168,7 @@ class ResultsFolder:
 
         Raises OSError if the folder cannot be read.
         """
-        folders = self._folders() if names is None else self._folders_of(names)
+        folders = self._folders() if names is None else self._named_folders(names)
         for name in [name for name in names or states if name in states and name not in folders]:
             yield Change(name, None)
         for name in sorted(name for name, final in folders.items() if states.get(name) != final):
@@ -186,45 +186,45 @@ class ResultsFolder:
                 yield change
 
     def _folders(self) -> dict[str, str]:
-        """The folders in it by name, each with its final state."""
+        """The folders in the results folder by name, each with the state that it has if it has ended well."""
         states: dict[str, str] = {}
         with os.scandir(self.path) as items:
             for item in items:
                 try:  # quicker than `suppress`, of 100,000
                     if item.is_dir():
-                        states[item.name] = _final(item.stat())
+                        states[item.name] = _final_state(item.stat())
                 except FileNotFoundError:
                     continue
         return states
 
-    def _folders_of(self, names: Sequence[str]) -> dict[str, str]:
+    def _named_folders(self, names: Sequence[str]) -> dict[str, str]:
         states: dict[str, str] = {}
         for name in names:
             with contextlib.suppress(OSError):
-                states[name] = _final(os.stat(self.path / name))
+                states[name] = _final_state(os.stat(self.path / name))
         return states
 
-    def _list(self) -> tuple[Entry, ...]:
+    def _list_entries(self) -> tuple[Entry, ...]:
         self.problem = None
         entries: list[Entry] = []
         try:
-            entries += self._look().values()
+            entries += self._update_entries().values()
         except FileNotFoundError:
             pass  # there was no run yet
         except OSError as error:
             self.problem = f"cannot read the folder {self.path}: {error.strerror}"
-        for place in self._also:
+        for place in self._other_folders:
             entries += (entry for entry in place.entries() if entry.head is not None)
             self.problem = self.problem or place.problem
-        return tuple(sorted(entries, key=_order, reverse=True))
+        return tuple(sorted(entries, key=_sort_key, reverse=True))
 
-    def _look(self, names: Sequence[str] | None = None) -> dict[str, Entry]:
+    def _update_entries(self, names: Sequence[str] | None = None) -> dict[str, Entry]:
         for change in self.changes(self._states, names):
             if change.state is None:
                 self._states.pop(change.name, None)
                 self._entries.pop(change.name, None)
             else:
-                entry = _read(self.path / change.name, self._origin, change.records)
+                entry = _read_entry(self.path / change.name, self._origin, change.records)
                 well = entry.ended == 0 and entry.head is not None
                 self._states[change.name] = change.final if well else change.state
                 self._entries[change.name] = entry
@@ -234,21 +234,21 @@ class ResultsFolder:
 
 
 def is_result(folder: Path) -> bool:
-    """Whether it has records."""
+    """Whether the folder contains the records of a campaign."""
     return (folder / RECORDS).is_file()
 
 
-def _final(folder: os.stat_result) -> str:
+def _final_state(folder: os.stat_result) -> str:
     return f"ended {folder.st_ino} {folder.st_mtime_ns}"
 
 
-def _order(entry: Entry) -> tuple[bool, float, str]:
-    """What cannot be read comes last; a start in the far future is wrong, and the file's time counts instead."""
+def _sort_key(entry: Entry) -> tuple[bool, float, str]:
+    """By start; what cannot be read sorts lowest. For a start in the far future the file's time counts."""
     started = entry.started if entry.started is not None and entry.started < entry.modified + _DAY else entry.modified
     return entry.head is not None, started, entry.id
 
 
-def _read(folder: Path, origin: str, records: os.stat_result | None) -> Entry:
+def _read_entry(folder: Path, origin: str, records: os.stat_result | None) -> Entry:
     """Read the first line and the end; the entry is as small as it can be, for there may be many."""
     if records is None or not stat.S_ISREG(records.st_mode):
         return Entry(folder, origin)
@@ -262,19 +262,19 @@ def _read(folder: Path, origin: str, records: os.stat_result | None) -> Entry:
     except OSError:
         return Entry(folder, origin)
     line, newline, _ = first.partition(b"\n")
-    record = _record(line) if newline else None  # the first line, if it is whole
+    record = _record_or_none(line) if newline else None  # the first line, if it is whole
     head: CampaignLine | None = None
     plans: tuple[RecordedPlan, ...] = ()
     if isinstance(record, CampaignLine) and record.schema <= SCHEMA:
-        plans = _plans(msgspec.json.encode(record.plans))
+        plans = _shared_plans(msgspec.json.encode(record.plans))
         names = [Config(name=config.name) for config in record.configs]
         head = msgspec.structs.replace(record, argv=[], git=None, configs=names, plans=[], runs=[], surroundings={})
     *before, last = tail.rpartition(b"\n")[0].split(b"\n")  # the lines that are whole, and a part of one
-    end = _record(last)
+    end = _record_or_none(last)
     status = end.status if isinstance(end, EndLine) else None
     # A tuning that can be resumed has no end line: then its last launch tells.
     of_last = [*before[-1:], last] if status is None else before if status else ()
-    failures = [failure for failure in map(_record, of_last) if isinstance(failure, FailureLine)]
+    failures = [failure for failure in map(_record_or_none, of_last) if isinstance(failure, FailureLine)]
     return Entry(
         folder,
         origin,
@@ -289,12 +289,12 @@ def _read(folder: Path, origin: str, records: os.stat_result | None) -> Entry:
 
 
 @functools.lru_cache(maxsize=1000)
-def _plans(recorded: bytes) -> tuple[RecordedPlan, ...]:
-    """Of a first line; results with equal plans share them."""
+def _shared_plans(recorded: bytes) -> tuple[RecordedPlan, ...]:
+    """The plans of a campaign's first line; results with equal plans share them."""
     return tuple(map(RecordedPlan.of, msgspec.json.decode(recorded)))
 
 
-def _record(line: bytes) -> Record | None:
+def _record_or_none(line: bytes) -> Record | None:
     try:
         return decode(line)
     except ValueError:

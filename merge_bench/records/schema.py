@@ -161,7 +161,7 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, rank: int, name: str, facts: ProcessFacts) -> Self:
-        """The worker of this rank and name."""
+        """The worker of this rank and name, from the facts that its process reported."""
         return cls(rank=rank, name=name, **{each: getattr(facts, each) for each in ProcessFacts.__struct_fields__})
 
 
@@ -200,7 +200,7 @@ class Phases(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class FrameCounts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Bytes or rows of the two frames."""
+    """Bytes or rows of the left and of the right dataframe."""
 
     left: Count
     right: Count
@@ -332,8 +332,8 @@ class TimelineLine(Line, tag="timeline", frozen=True, kw_only=True):
     """Whether the launch has a timeline, and why.
 
     ``because``: ``asked for``, ``cheap``, ``expensive`` (more than 1 % of an iteration), or ``too many events`` in one
-    iteration. ``notes``: the most in an iteration of one worker; ``share``: what they take of its shortest iteration,
-    at ``note_seconds`` each.
+    iteration. ``notes``: the most messages, phases and barriers that one worker noted in an iteration; ``share``: the
+    part of its shortest iteration that the notes take, at ``note_seconds`` each.
     """
 
     launch: Count

@@ -18,7 +18,7 @@ LARGEST = 256 << 20
 """Bytes of a file that are read at most."""
 
 VERSION = 1
-"""Of the file. It rises only if an older reader would misunderstand it; new fields do not count."""
+"""The version of the file. It rises only if an older reader would misunderstand the file; new fields do not count."""
 
 MOST_EVENTS = 20_000
 """Spans and batches of a launch that a file holds at most, all workers together."""
@@ -71,7 +71,7 @@ class WorkerClock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimelineHead(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="timeline"):
-    """The first line. `skew_seconds`: the bound on the skew of a barrier, by which hosts are aligned."""
+    """The first line of the file. `skew_seconds`: the bound on the skew of a barrier, by which hosts are aligned."""
 
     version: int = VERSION
     launch: int
@@ -98,25 +98,25 @@ _DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
-    """The contents of a file."""
+    """The contents of a timeline's file."""
 
     head: TimelineHead
     iterations: list[TimelineIteration]
     rounds: list[TimelineRound]
 
 
-def file_name(launch: int) -> str:
-    """The name of a launch's file."""
+def timeline_file_name(launch: int) -> str:
+    """The name of the timeline's file of a launch."""
     return f"timeline-{launch}.jsonl"
 
 
-def encode(timeline: Timeline) -> bytes:
-    """The contents of the file."""
+def encode_timeline(timeline: Timeline) -> bytes:
+    """The bytes of a timeline's file."""
     return msgspec.json.Encoder().encode_lines([timeline.head, *timeline.iterations, *timeline.rounds])
 
 
 def read_timeline(file: Path) -> Timeline | None:
-    """What a file contains; None if there is none.
+    """The timeline in a file; None if there is no such file.
 
     Raises UsageError if it is damaged, or a newer merge_bench wrote it; the message names the file.
     """

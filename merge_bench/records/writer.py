@@ -88,7 +88,7 @@ class CampaignWriter:
         try:
             descriptor = open_without_links(str(folder / RECORDS), os.O_RDWR | os.O_APPEND)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _cut_half_line(descriptor)
+            _remove_half_written_line(descriptor)
             (folder / LOGS).mkdir(exist_ok=True)
             if (folder / LOGS).is_symlink():
                 raise OSError(errno.ELOOP, f"the folder {LOGS} is a link")
@@ -178,7 +178,7 @@ def _truncate(descriptor: int, size: int | None) -> None:
             os.ftruncate(descriptor, size)
 
 
-def _cut_half_line(descriptor: int) -> None:
+def _remove_half_written_line(descriptor: int) -> None:
     size = end = os.fstat(descriptor).st_size
     whole = 0
     while end > 0 and not whole:

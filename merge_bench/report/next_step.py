@@ -59,7 +59,7 @@ def after_run(campaign: Campaign, document: RunDocument) -> NextStep | None:
     if crowd is not None:
         if crowd.bound or not _one_host(document):
             return None
-        return NextStep((), "gives each worker a core", _run(given, workers=str(crowd.fits)))
+        return NextStep((), "gives each worker a core", _run(given, workers=str(crowd.workers_that_fit)))
     if limit == "link":
         return _transports(given)
     if limit != "exchange":

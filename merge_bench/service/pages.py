@@ -49,7 +49,7 @@ class QuietResults(ResultsFolder):
     """The results of the service. While a job runs, it reads only the campaigns of that job and of the one before."""
 
     def __init__(self, results: Path, runner: Runner) -> None:
-        super().__init__(results, also=beside(results), hold_seconds=HOLD_SECONDS)
+        super().__init__(results, other_folders=beside(results), hold_seconds=HOLD_SECONDS)
         self._runner = runner
         self._recent_names: list[str] = []
 
@@ -60,7 +60,7 @@ class QuietResults(ResultsFolder):
             return super().entries()
         if (name := self._runner.result_of(job)) is not None and name not in self._recent_names:
             self._recent_names = [*self._recent_names[-1:], name]
-        return self.look_at(self._recent_names)
+        return self.refresh(self._recent_names)
 
 
 class Queue:

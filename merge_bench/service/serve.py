@@ -31,7 +31,7 @@ from merge_bench.cluster import scratch, signals
 from merge_bench.config.files import open_regular
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.host.files import make_cache_folder
-from merge_bench.host.network import free_port, in_url, is_loopback, origins
+from merge_bench.host.network import free_port, host_in_url, is_loopback, page_origins
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.service.api import Limits, Service
 from merge_bench.service.pages import HOLD_SECONDS, PAGE_SECONDS_DURING_JOB, Gate, PageMaker, Queue, QuietResults
@@ -113,7 +113,7 @@ def serve(settings: Settings, make_pages: PageMaker) -> int:
         )  # fmt: skip
         pages = BaseServer(loop, gate.pages, server)
         server.listen(port, settings.address)
-        url, folder = f"{scheme}://{in_url(settings.address)}:{port}/", settings.results.resolve() / FOLDER
+        url, folder = f"{scheme}://{host_in_url(settings.address)}:{port}/", settings.results.resolve() / FOLDER
         if context is None and not service.only_pages:
             # For programs that cannot ask for a proof, such as curl; no other user can open the folder.
             with contextlib.suppress(OSError):  # its path is too long
@@ -171,7 +171,7 @@ def start_service(stack: contextlib.ExitStack, settings: Settings, *, hosts: Col
     shown = settings.results
     index = (
         QuietResults(results, runner) if person is None
-        else ResultsFolder(shown, also=beside(shown), hold_seconds=HOLD_SECONDS)
+        else ResultsFolder(shown, other_folders=beside(shown), hold_seconds=HOLD_SECONDS)
     )  # fmt: skip
     tables = settings.tables if person is None else (Path.cwd(), Path("/"))
     service = Service(
@@ -220,8 +220,8 @@ def _dashboard_remarks(settings: Settings, service: Service, url: str) -> list[s
 
 def _write_redirect_file(url: str, stack: contextlib.ExitStack) -> str:
     """Write a file that leads to `url`, for this user only; returns its address, which other users may see."""
-    folder = scratch.make("dashboard")
-    stack.callback(scratch.remove, folder)
+    folder = scratch.make_folder("dashboard")
+    stack.callback(scratch.remove_folder, folder)
     file = folder / "open.html"
     file.touch(mode=0o600)
     file.write_text(f'<!DOCTYPE html><meta http-equiv="refresh" content="0; url={url}">', encoding="ascii")
@@ -270,7 +270,7 @@ def _tls_context(settings: Settings) -> ssl.SSLContext | None:
 def _host_header_values(settings: Settings, port: int) -> frozenset[str]:
     """The values of the header ``Host`` that name this service; a page elsewhere may have led another name here."""
     named = [name if re.search(r":\d+$", name) else f"{name}:{port}" for name in settings.host_names]
-    hosts = {each.lower() for each in (*origins(settings.address, port), *named)}
+    hosts = {each.lower() for each in (*page_origins(settings.address, port), *named)}
     return frozenset(hosts | {each.removesuffix(usual) for each in hosts for usual in (":80", ":443")})
 
 

@@ -37,4 +37,5 @@ def test_a_result_that_stays_ends_the_run() -> None:
 
 
 def test_counts_what_the_scheduler_knows() -> None:
-    assert dask_scheduler_functions.count_held(["a", "b", "c"], SimpleNamespace(tasks={"a": 1, "c": 2, "d": 3})) == 2
+    scheduler = SimpleNamespace(tasks={"a": 1, "c": 2, "d": 3})
+    assert dask_scheduler_functions.count_held_results(["a", "b", "c"], scheduler) == 2

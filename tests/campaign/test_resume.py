@@ -98,7 +98,7 @@ def test_a_signal_outside_of_a_launch_is_recorded_until_the_command_is_repeated(
         campaign = the(tmp_path)
         (*_, run) = summarized(campaign)["runs"]
         assert (run["error"]["code"], run["error"]["message"]) == ("interrupted", message)
-        entries = ResultsFolder(tmp_path).look_at([campaign.folder.name])
+        entries = ResultsFolder(tmp_path).refresh([campaign.folder.name])
         assert [entry.status for entry in entries if entry.folder == campaign.folder] == ["interrupted"]
         assert progress_of(campaign, running=False).doing == "interrupted"
     assert make(tmp_path, made, [])[0] == 0

@@ -87,7 +87,7 @@ def test_hosts_are_looked_at_before_the_first_launch_alone(tmp_path: Path, monke
             self.launcher = RemoteLauncher("ssh", lambda *_: ())
 
         def start(self, **_: object) -> None:
-            self.looked.append(self.launcher.looks)
+            self.looked.append(self.launcher.checks_host_load)
 
         def end(self, *, well: bool) -> None:
             assert well

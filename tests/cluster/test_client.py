@@ -20,7 +20,7 @@ from distributed import LocalCluster
 
 from merge_bench.cluster import scheduler_client
 from merge_bench.cluster.base import Exited
-from merge_bench.cluster.scheduler_client import count_running, on_each_host
+from merge_bench.cluster.scheduler_client import ask_each_host, count_running_workers
 from merge_bench.cluster.watch import Member
 from merge_bench.cluster.worker_calls import WorkerCalls
 from merge_bench.errors import LaunchFailed, UsageError
@@ -51,9 +51,9 @@ class Slow:
 
 sys.meta_path.insert(0, Slow())
 time.monotonic = lambda: clock() + late[0]
-from merge_bench.cluster.scheduler_client import close, open_client
+from merge_bench.cluster.scheduler_client import close_client, open_client
 assert not late[0]
-close(open_client(sys.argv[1], None, seconds=60.0))
+close_client(open_client(sys.argv[1], None, seconds=60.0))
 assert late[0]
 """
 
@@ -82,10 +82,10 @@ def test_a_process_that_ends_meanwhile_ends_the_wait(mute: str) -> None:
 @pytest.mark.slow
 def test_a_running_cluster_that_never_answers_is_refused(mute: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="no scheduler answers at"):
-        count_running(mute, None, seconds=1.0)
+        count_running_workers(mute, None, seconds=1.0)
     monkeypatch.setattr("merge_bench.cluster.scheduler_client.CONNECT_SECONDS", 1.0)
     with pytest.raises(UsageError, match="no scheduler answers at"):
-        on_each_host(mute, None, lambda: None)
+        ask_each_host(mute, None, lambda: None)
 
 
 def test_the_loop_of_a_client_that_cannot_be_closed_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +98,7 @@ def test_the_loop_of_a_client_that_cannot_be_closed_is_stopped(monkeypatch: pyte
             raise TimeoutError("Timeout")
 
         monkeypatch.setattr(client, "close", too_busy)
-        scheduler_client.close(client)
+        scheduler_client.close_client(client)
         assert loop.asyncio_loop.is_closed()
         assert client.status == "closed"
 
@@ -124,7 +124,7 @@ def test_a_client_that_cannot_be_closed_is_left(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(scheduler_client, "CLOSE_SECONDS", 0.1)
     never = threading.Event()
     stuck = SimpleNamespace(close=lambda timeout: never.wait())
-    scheduler_client.close(stuck)  # type: ignore[arg-type]
+    scheduler_client.close_client(stuck)  # type: ignore[arg-type]
     never.set()
 
 
@@ -179,10 +179,10 @@ def test_a_scheduler_file_that_names_none_is_refused(
     file = tmp_path / "scheduler.json"
     file.write_text(text)
     with pytest.raises(UsageError, match=r"scheduler\.json contained no scheduler address"):
-        count_running(None, str(file), seconds=0.5)
+        count_running_workers(None, str(file), seconds=0.5)
     monkeypatch.setattr("merge_bench.cluster.scheduler_client.CONNECT_SECONDS", 0.5)
     with pytest.raises(UsageError, match=r"scheduler\.json contained no scheduler address"):
-        on_each_host(None, str(file), lambda: None)
+        ask_each_host(None, str(file), lambda: None)
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ PLAN = Plan(
 
 def scheduler(dask_dashboard: bool) -> Command:
     settings = ClusterSettings({}, Path("results"), dask_dashboard=dask_dashboard)
-    return dask_commands.scheduler(PLAN, settings, PLACE, {SCHEDULER_ROUTES: "[]"})
+    return dask_commands.scheduler_command(PLAN, settings, PLACE, {SCHEDULER_ROUTES: "[]"})
 
 
 def test_the_scheduler_serves_it_only_where_it_is_asked_to_and_workers_never_do() -> None:
@@ -38,7 +38,7 @@ def test_the_scheduler_serves_it_only_where_it_is_asked_to_and_workers_never_do(
     assert "--no-dashboard" not in scheduler(True).argv
     for asked in (False, True):
         settings = ClusterSettings({}, Path("results"), dask_dashboard=asked)
-        assert "--no-dashboard" in dask_commands.worker(PLAN, settings, PLACE, 0, {}, Pin((), None, ())).argv
+        assert "--no-dashboard" in dask_commands.worker_command(PLAN, settings, PLACE, 0, {}, Pin((), None, ())).argv
 
 
 def status(url: str) -> int:

@@ -11,7 +11,7 @@ import pytest
 from distributed.nanny import WorkerProcess
 
 from merge_bench.cluster.base import Exited
-from merge_bench.cluster.watch import Loss, Member, first_cause, losses
+from merge_bench.cluster.watch import Loss, Member, find_losses, first_cause
 
 MEMBERS = [Member(rank, f"tcp://here:{rank}", f"worker-{rank}", "here", 26485 + rank) for rank in range(3)]
 # Printed by UCX 1.21 in rank 0 (process 26485) when rank 1 (process 26486) was killed with SIGKILL.
@@ -31,7 +31,7 @@ def nanny(rank: int, status: int) -> str:
 
 
 def found(exited: list[Exited], left: Sequence[int] = (), logs: dict[str, str] | None = None) -> list[Loss]:
-    return losses(exited, [MEMBERS[rank] for rank in left], MEMBERS, lambda name: (logs or {}).get(name, ""))
+    return find_losses(exited, [MEMBERS[rank] for rank in left], MEMBERS, lambda name: (logs or {}).get(name, ""))
 
 
 def named(lost: list[Loss]) -> tuple[int | None, bool]:
@@ -66,7 +66,7 @@ def test_the_one_that_others_report_as_gone_is_named_before_it_is_seen_to_end() 
 
 def test_process_ids_of_other_hosts_are_other_processes() -> None:
     members = [replace(MEMBERS[0], host="there"), *MEMBERS[1:]]
-    lost = losses([Exited("worker-0", "there", 5, -signal.SIGABRT, LOST)], [], members, lambda name: "")
+    lost = find_losses([Exited("worker-0", "there", 5, -signal.SIGABRT, LOST)], [], members, lambda name: "")
     assert named(lost) == (0, False)
 
 

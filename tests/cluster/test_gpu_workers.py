@@ -47,7 +47,7 @@ def plan(workers: int = 2, protocol: str = "tcp") -> Plan:
 def test_dask_cuda_takes_the_command_line(protocol: str) -> None:
     worker = pytest.importorskip("dask_cuda.cli").worker
     settings = ClusterSettings({}, Path("results"), gpus=1)
-    command = dask_commands.worker(plan(protocol=protocol), settings, PLACE, 3, {}, Pin((), "2", ()))
+    command = dask_commands.worker_command(plan(protocol=protocol), settings, PLACE, 3, {}, Pin((), "2", ()))
     words = command.argv[command.argv.index("worker") + 1 :]
     found = worker.make_context("worker", list(words)).params
     assert found["scheduler"] is None
@@ -65,7 +65,7 @@ def test_dask_cuda_moves_no_data_to_the_host(monkeypatch: pytest.MonkeyPatch, ow
     from dask_cuda.worker_common import worker_data_function
 
     monkeypatch.setattr(utils, "pynvml", library() if own_memory else library(nvmlDeviceGetMemoryInfo=not_supported))
-    command = dask_commands.worker(
+    command = dask_commands.worker_command(
         plan(), ClusterSettings({}, Path("results")), PLACE, 0, {}, Pin((), "0", (), own_memory)
     )
     words = list(command.argv[command.argv.index("worker") + 1 :])
@@ -81,7 +81,7 @@ def test_what_a_gpu_has_of_its_own_decides_by_its_name(monkeypatch: pytest.Monke
     limits = [command.argv[-1] for command in LocalLauncher().commands(plan(), ClusterSettings({}, Path(), gpus=2))[1:]]
     assert limits == ["0", "default"]
     host = Host(cores=[0, 1], gpu_nodes=[None, None], gpu_names=["1", "GPU-7"], gpus_without_memory=["GPU-7"])
-    assert [pin.own_memory for pin in network.pins(host, 2, gpus=True)] == [True, False]
+    assert [pin.own_memory for pin in network.worker_pins(host, 2, gpus=True)] == [True, False]
 
 
 def test_another_order_of_gpus_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merge_bench.cluster.hosts import MOST_HOSTS, HostSpec, parse_line, read_hosts
+from merge_bench.cluster.hosts import MOST_HOSTS, HostSpec, parse_hosts_line, read_hosts
 from merge_bench.errors import UsageError
 
 
@@ -154,7 +154,7 @@ def host_lists(draw: st.DrawFn, ends: Sequence[str] = ("", "-ib", "x")) -> tuple
 @given(host_lists())
 def test_a_host_list_expands_to_its_names(made: tuple[str, list[str]]) -> None:
     text, names = made
-    assert [host.name for host in parse_line(text)] == names
+    assert [host.name for host in parse_hosts_line(text)] == names
 
 
 @pytest.mark.skipif(shutil.which("scontrol") is None, reason="needs SLURM's scontrol (Debian: slurm-wlm)")
@@ -169,7 +169,7 @@ def test_slurm_expands_a_host_list_to_the_same_names(tmp_path: Path) -> None:
         environ = {**os.environ, "SLURM_CONF": str(config)}
         done = subprocess.run(asked, env=environ, capture_output=True, text=True, timeout=30, check=False)
         assert done.returncode == 0, done.stderr
-        assert [host.name for host in parse_line(made[0])] == done.stdout.split()
+        assert [host.name for host in parse_hosts_line(made[0])] == done.stdout.split()
 
     check()
 

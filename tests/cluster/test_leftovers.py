@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.cluster.launchers import choose, leftovers, slurm
+from merge_bench.cluster.launchers import choose_launcher, leftover_job_warning, slurm
 from merge_bench.config.options import ClusterOptions
 from merge_bench.errors import UsageError
 
@@ -31,7 +31,7 @@ def scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
-    slurm._expanded.cache_clear()
+    slurm._expand_node_list.cache_clear()
     return program
 
 
@@ -39,8 +39,8 @@ def scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("name", JOB)
 def test_every_variable_of_slurm(scontrol: Path, name: str, value: str) -> None:
     environ = {**JOB, name: value}
-    kind, hosts = choose(AUTO, environ)
-    left = leftovers(AUTO, environ)
+    kind, hosts = choose_launcher(AUTO, environ)
+    left = leftover_job_warning(AUTO, environ)
     if kind.name == "slurm":
         assert [host.name for host in hosts] == ["node01", "node02"]
         assert all(host.slots is None or 0 < host.slots < 10_000 for host in hosts)
@@ -50,30 +50,30 @@ def test_every_variable_of_slurm(scontrol: Path, name: str, value: str) -> None:
         assert left is not None
         assert "unset SLURM_JOB_NUM_NODES" in str(left.remedy)
         with pytest.raises(UsageError, match=r"^--launcher slurm: "):
-            choose(ClusterOptions(launcher="slurm"), environ)
+            choose_launcher(ClusterOptions(launcher="slurm"), environ)
 
 
 @pytest.mark.parametrize("value", ["two", "2-4", "2 ", "0"])
 def test_a_number_of_nodes_alone_is_no_job(value: str) -> None:
     environ = {"SLURM_JOB_NUM_NODES": value}
-    assert choose(AUTO, environ)[0].name == "local"
-    assert "SLURM_JOB_NUM_NODES" in str(leftovers(AUTO, environ))
+    assert choose_launcher(AUTO, environ)[0].name == "local"
+    assert "SLURM_JOB_NUM_NODES" in str(leftover_job_warning(AUTO, environ))
 
 
 def test_one_node_is_no_leftover() -> None:
-    assert leftovers(AUTO, {"SLURM_JOB_NUM_NODES": "1"}) is None
+    assert leftover_job_warning(AUTO, {"SLURM_JOB_NUM_NODES": "1"}) is None
 
 
 def test_what_scontrol_says_is_shown(scontrol: Path) -> None:
-    left = leftovers(AUTO, {**JOB, "SLURM_JOB_NODELIST": "node[01-"})
+    left = leftover_job_warning(AUTO, {**JOB, "SLURM_JOB_NODELIST": "node[01-"})
     assert left is not None
     assert "scontrol: error: Invalid hostlist: node[01-" in left.message
 
 
 def test_without_scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    slurm._expanded.cache_clear()
-    left = leftovers(AUTO, JOB)
+    slurm._expand_node_list.cache_clear()
+    left = leftover_job_warning(AUTO, JOB)
     assert left is not None
     assert "there is no scontrol on the PATH" in left.message
 
@@ -94,24 +94,24 @@ def test_a_node_file_that_is_stale_or_damaged(tmp_path: Path, contents: bytes | 
     if contents is not None:
         file.write_bytes(contents)
     environ = {"PBS_NODEFILE": str(file)}
-    assert choose(AUTO, environ)[0].name == "local"
-    left = leftovers(AUTO, environ)
+    assert choose_launcher(AUTO, environ)[0].name == "local"
+    left = leftover_job_warning(AUTO, environ)
     assert left is not None
     assert why in left.message
     assert str(file) in left.message
     assert "unset PBS_NODEFILE" in str(left.remedy)
     with pytest.raises(UsageError, match=why):
-        choose(ClusterOptions(launcher="pbs"), environ)
+        choose_launcher(ClusterOptions(launcher="pbs"), environ)
 
 
 def test_a_node_file_that_is_a_folder_or_a_device(tmp_path: Path) -> None:
     for name in (str(tmp_path), "/dev/zero"):
-        assert choose(AUTO, {"PBS_NODEFILE": name})[0].name == "local"
-        assert name in str(leftovers(AUTO, {"PBS_NODEFILE": name}))
+        assert choose_launcher(AUTO, {"PBS_NODEFILE": name})[0].name == "local"
+        assert name in str(leftover_job_warning(AUTO, {"PBS_NODEFILE": name}))
 
 
 def test_a_job_of_one_host_runs_here_without_a_word(tmp_path: Path) -> None:
     file = tmp_path / "nodes"
     file.write_text("node1\n" * 4)
-    assert choose(AUTO, {"PBS_NODEFILE": str(file)})[0].name == "local"
-    assert leftovers(AUTO, {"PBS_NODEFILE": str(file)}) is None
+    assert choose_launcher(AUTO, {"PBS_NODEFILE": str(file)})[0].name == "local"
+    assert leftover_job_warning(AUTO, {"PBS_NODEFILE": str(file)}) is None

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from merge_bench.cluster.ucx_perftest import (
-    Kind,
-    batch,
-    complaint,
-    environment,
+    Perftest,
+    batch_file,
     has_heading,
-    iterations,
-    parse,
-    parse_all,
+    iteration_counts,
+    last_error,
+    median_figures,
     parse_log,
+    parse_output,
+    perftest_environment,
 )
 from merge_bench.errors import RunFailed
 from merge_bench.probe.p2p import cores_of
@@ -44,11 +44,11 @@ LOG = f"""{STAMP}     ucp_context.c:2659 UCX  INFO  Version 1.21.0 (loaded from 
 {STAMP}   |                  93..256K | eager copy-in copy-out                       | sysv/memory |
 {STAMP}   |              262145..inf | (?) rendezvous zero-copy read from remote    | cma/memory  |
 """
-LATENCY, BANDWIDTH = Kind("tag", "lat"), Kind("tag", "bw")
+LATENCY, BANDWIDTH = Perftest("tag", "lat"), Perftest("tag", "bw")
 
 
 def test_overall_figures_are_read_and_not_those_of_the_last_second() -> None:
-    small, middle, large = parse(PRINTED)
+    small, middle, large = parse_output(PRINTED)
     assert (small.size, small.iterations) == (8, 1000)
     assert small.seconds == pytest.approx(1 / 3119601)  # finer than the 0.321 µs that are printed
     assert small.bandwidth == pytest.approx(23.80 * 2**20, rel=1e-3)  # MiB, whatever the tool's heading says
@@ -59,17 +59,17 @@ def test_overall_figures_are_read_and_not_those_of_the_last_second() -> None:
 
 def test_columns_are_found_by_their_names() -> None:
     old = "b,iterations,typical_lat,avg_lat,overall_lat,overall_bw,overall_mr\n1048576,10,1,2,250000.0,4,4\n"
-    (row,) = parse(old)
+    (row,) = parse_output(old)
     assert (row.seconds, row.bandwidth, row.messages) == (0.25, 4 * 2**20, 4)
 
 
 def test_a_rate_too_small_for_two_decimals_is_not_lost() -> None:
-    (row,) = parse(f"b,{HEADING}\n8, 20,3991.004,2860.671,2860.671,0.00,0.00,350,350\n")
+    (row,) = parse_output(f"b,{HEADING}\n8, 20,3991.004,2860.671,2860.671,0.00,0.00,350,350\n")
     assert row.bandwidth == pytest.approx(8 / 2860.671e-6)
 
 
 def test_the_heading_alone_is_no_figures() -> None:
-    assert parse(f"batch,{HEADING}\n") == []
+    assert parse_output(f"batch,{HEADING}\n") == []
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_the_heading_alone_is_no_figures() -> None:
 )
 def test_whatever_is_no_figure_is_refused_and_never_a_number(text: str) -> None:
     with pytest.raises(RunFailed, match="ucx_perftest printed"):
-        parse(text)
+        parse_output(text)
 
 
 def thrice(text: str) -> str:
@@ -112,7 +112,7 @@ def thrice(text: str) -> str:
 
 
 def test_of_the_runs_of_a_size_the_middle_one_counts() -> None:
-    once, found = parse(PRINTED), parse_all(thrice(PRINTED), [8, 65536, 4194304])
+    once, found = parse_output(PRINTED), median_figures(thrice(PRINTED), [8, 65536, 4194304])
     assert [each.size for each in found] == [8, 65536, 4194304]
     for single, middle in zip(once, found, strict=True):
         assert middle.seconds == pytest.approx(2 * single.seconds, rel=1e-2)
@@ -121,9 +121,9 @@ def test_of_the_runs_of_a_size_the_middle_one_counts() -> None:
 def test_a_size_that_is_missing_is_named() -> None:
     text = thrice(PRINTED)
     with pytest.raises(RunFailed, match="8 of 9 runs; missing sizes: 4194304 bytes"):
-        parse_all(text[: text.rstrip().rindex("\n") + 1], [8, 65536, 4194304])
+        median_figures(text[: text.rstrip().rindex("\n") + 1], [8, 65536, 4194304])
     with pytest.raises(RunFailed, match="9 of 6 runs"):
-        parse_all(text, [8, 65536])
+        median_figures(text, [8, 65536])
 
 
 def test_a_client_that_never_connected_printed_no_heading() -> None:
@@ -161,15 +161,15 @@ def test_an_empty_log_gives_nothing() -> None:
 
 
 def test_the_batch_has_a_line_a_size_with_the_window_for_bandwidth_alone() -> None:
-    lines = batch(BANDWIDTH, [8, 4 << 20], memory="host", count=None, error_handling=False).splitlines()
+    lines = batch_file(BANDWIDTH, [8, 4 << 20], memory="host", count=None, error_handling=False).splitlines()
     assert lines[:3] == ["8 -t tag_bw -s 8 -n 20000 -w 2000 -O 32"] * 3
     assert lines[3] == "4194304 -t tag_bw -s 4194304 -n 50 -w 5 -O 32"
-    line, *_ = batch(Kind("am", "lat"), [8], memory="cuda", count=7, error_handling=True).splitlines()
+    line, *_ = batch_file(Perftest("am", "lat"), [8], memory="cuda", count=7, error_handling=True).splitlines()
     assert line == "8 -t ucp_am_lat -s 8 -n 7 -w 7 -m cuda -e"
 
 
 def test_large_sizes_get_fewer_iterations_but_never_too_few() -> None:
-    counts = [iterations(2**power, "bw")[0] for power in range(31)]
+    counts = [iteration_counts(2**power, "bw")[0] for power in range(31)]
     assert counts == sorted(counts, reverse=True)
     assert counts[0] == 20_000
     assert counts[-1] == 50
@@ -178,19 +178,19 @@ def test_large_sizes_get_fewer_iterations_but_never_too_few() -> None:
 def test_the_environment_keeps_the_config_and_adds_a_log(tmp_path: object) -> None:
     from pathlib import Path
 
-    found = environment({"UCX_TLS": "tcp", "LD_LIBRARY_PATH": "/a"}, Path("/ucx/lib"), Path("/x/log"))
+    found = perftest_environment({"UCX_TLS": "tcp", "LD_LIBRARY_PATH": "/a"}, Path("/ucx/lib"), Path("/x/log"))
     assert found["UCX_TLS"] == "tcp"
     assert found["LD_LIBRARY_PATH"] == "/ucx/lib:/a"
     assert found["UCX_LOG_FILE"] == "/x/log"
     assert found["UCX_RNDV_THRESH"] == "8192"  # as UCXX has it in the workers
-    assert environment({"UCX_RNDV_THRESH": "inf"}, None, Path("/x/log"))["UCX_RNDV_THRESH"] == "inf"
+    assert perftest_environment({"UCX_RNDV_THRESH": "inf"}, None, Path("/x/log"))["UCX_RNDV_THRESH"] == "inf"
 
 
 def test_the_complaint_is_the_last_error() -> None:
-    assert complaint("x UCX  ERROR first\ny UCX  ERROR no active messages transport to <no debug data>\n").startswith(
+    assert last_error("x UCX  ERROR first\ny UCX  ERROR no active messages transport to <no debug data>\n").startswith(
         "no"
     )
-    assert complaint("all well") == ""
+    assert last_error("all well") == ""
 
 
 def test_both_sides_get_a_core_of_their_own_where_they_share_a_host() -> None:

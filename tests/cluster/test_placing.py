@@ -11,39 +11,39 @@ from typing import Any
 import pytest
 
 from merge_bench.cluster import host_agent, host_check
-from merge_bench.cluster.hosts import HostSpec, count_workers, place
-from merge_bench.cluster.launchers import choose, pbs, slurm
+from merge_bench.cluster.hosts import HostSpec, count_workers, place_workers
+from merge_bench.cluster.launchers import choose_launcher, pbs, slurm
 from merge_bench.config.options import ClusterOptions
 from merge_bench.errors import UsageError
 from merge_bench.host import network
 from merge_bench.host.description import Node, Project
-from merge_bench.host.memory import parse_cores, show_cores
+from merge_bench.host.memory import format_cores, parse_cores
 
 
 def test_workers_by_slots_then_gpus_then_one() -> None:
     hosts = (HostSpec("a", slots=3, gpus=8), HostSpec("b", gpus=4), HostSpec("c"))
     assert count_workers(hosts) == 8
     assert count_workers(hosts, workers_per_gpu=2) == 12
-    assert [p.workers for p in place(hosts, 8)] == [(0, 1, 2), (3, 4, 5, 6), (7,)]
+    assert [p.workers for p in place_workers(hosts, 8)] == [(0, 1, 2), (3, 4, 5, 6), (7,)]
 
 
 def test_another_number_is_spread_evenly() -> None:
     hosts = (HostSpec("a"), HostSpec("b"), HostSpec("c"))
-    assert [p.workers for p in place(hosts, 5)] == [(0, 1), (2, 3), (4,)]
-    assert [(p.host.name, p.workers) for p in place(hosts, 2)] == [("a", (0,)), ("b", (1,))]
+    assert [p.workers for p in place_workers(hosts, 5)] == [(0, 1), (2, 3), (4,)]
+    assert [(p.host.name, p.workers) for p in place_workers(hosts, 2)] == [("a", (0,)), ("b", (1,))]
 
 
 def test_a_host_gets_no_more_workers_than_its_max_slots() -> None:
     hosts = (HostSpec("a", slots=2, most=4), HostSpec("b"))
-    assert [p.workers for p in place(hosts, 8)] == [(0, 1, 2, 3), (4, 5, 6, 7)]
+    assert [p.workers for p in place_workers(hosts, 8)] == [(0, 1, 2, 3), (4, 5, 6, 7)]
     with pytest.raises(UsageError, match="a would get 5 workers, but its max_slots is 4"):
-        place(hosts, 9)
+        place_workers(hosts, 9)
 
 
 def test_core_lists() -> None:
     assert parse_cores("0-3,8\n") == {0, 1, 2, 3, 8}
-    assert show_cores({0, 1, 2, 3, 8}) == "0-3,8"
-    assert parse_cores(show_cores(range(5))) == set(range(5))
+    assert format_cores({0, 1, 2, 3, 8}) == "0-3,8"
+    assert parse_cores(format_cores(range(5))) == set(range(5))
 
 
 def fake_sys(root: Path) -> Path:
@@ -90,7 +90,7 @@ def test_numa_nodes(tmp_path: Path) -> None:
 
 
 def chosen(environ: dict[str, str]) -> tuple[str, tuple[HostSpec, ...]]:
-    kind, hosts = choose(ClusterOptions(), environ)
+    kind, hosts = choose_launcher(ClusterOptions(), environ)
     return kind.name, hosts
 
 
@@ -133,7 +133,7 @@ def test_pbs_allocation(tmp_path: Path) -> None:
 )
 def test_contradictions(changed: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        choose(ClusterOptions(**changed), {})
+        choose_launcher(ClusterOptions(**changed), {})
 
 
 def test_local_is_the_default() -> None:
@@ -160,15 +160,15 @@ def test_hosts_that_differ_are_refused_by_name() -> None:
 
 
 def test_machines_that_hide_their_boot_count_as_different(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert network.stack() is not None
-    monkeypatch.setattr(network.files, "text", lambda path: None)
-    assert network.stack() is None
+    assert network.network_stack() is not None
+    monkeypatch.setattr(network.files, "read_text", lambda path: None)
+    assert network.network_stack() is None
 
 
 def test_a_host_whose_answer_has_another_form_is_refused_by_name() -> None:
-    assert host_check.node_of("b", {"stack": "here", "newer": 1}) == Node(stack="here")
+    assert host_check.parse_node("b", {"stack": "here", "newer": 1}) == Node(stack="here")
     with pytest.raises(UsageError, match="b and this host have different releases of merge_bench"):
-        host_check.node_of("b", {"versions": ["polars 0.1"]})
+        host_check.parse_node("b", {"versions": ["polars 0.1"]})
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
@@ -197,7 +197,7 @@ def test_two_names_that_lead_to_one_host_are_refused() -> None:
     ],
 )
 def test_where_an_agent_was_started_from(environ: dict[str, str], address: str | None) -> None:
-    assert network.started_from(environ) == address
+    assert network.starting_host_address(environ) == address
 
 
 def test_an_interface_is_found_by_any_of_its_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +207,7 @@ def test_an_interface_is_found_by_any_of_its_addresses(monkeypatch: pytest.Monke
         for name, addresses in known.items()
     }
     monkeypatch.setattr(network.psutil, "net_if_addrs", lambda: entries)
-    assert network.towards("127.0.0.1") == "eth1"
+    assert network.interface_towards("127.0.0.1") == "eth1"
 
 
 def test_fingerprint_sees_every_source(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_a_wait_for_dask_raises_it() -> None:
     with signals.raising():
         swallowed(signal.SIGINT)
         with pytest.raises(signals.Interrupted):
-            scheduler_client._bounded(threading.Event().wait, 30)
+            scheduler_client._call_within(threading.Event().wait, 30)
 
 
 def test_a_lost_terminal_that_is_ignored_stays_ignored() -> None:

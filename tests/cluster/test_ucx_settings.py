@@ -11,7 +11,7 @@ import pytest
 
 from merge_bench.campaign.load import check_for_run, plan_runs
 from merge_bench.cluster import dask_commands
-from merge_bench.cluster.dask_commands import open_port, process_environment, ucx_settings
+from merge_bench.cluster.dask_commands import open_port_warning, process_environment, ucx_settings
 from merge_bench.config.allowed_transports import UCX_PORTS
 from merge_bench.config.reader import read_config
 from merge_bench.config.ucx_choice import ucx_choice_undone
@@ -66,7 +66,7 @@ def test_config_and_environment_have_precedence() -> None:
     ("tls", "opens"), [(None, True), ("all", True), ("^sm", True), ("tcp", True), ("^tcp", False), ("sm,cuda", False)]
 )
 def test_a_port_that_ucx_opens_is_a_warning(tls: str | None, opens: bool) -> None:
-    assert (open_port({} if tls is None else {"UCX_TLS": tls}, None) is not None) is opens
+    assert (open_port_warning({} if tls is None else {"UCX_TLS": tls}, None) is not None) is opens
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,6 @@ def test_workers_that_were_counted_and_left_are_not_waited_for() -> None:
 def test_workers_are_counted_if_their_number_is_not_given(
     monkeypatch: pytest.MonkeyPatch, asked: dict[str, int], counted: int | None
 ) -> None:
-    monkeypatch.setattr(make_plan, "count_running", lambda *_: 3)
+    monkeypatch.setattr(make_plan, "count_running_workers", lambda *_: 3)
     (prepared,) = plans.prepared(scheduler_file="s.json", chunk=1000, **asked)
     assert (prepared.plan.workers, prepared.settings.counted) == (3, counted)

@@ -30,7 +30,7 @@ class Dead:
     def tail(self, role: str) -> str:
         return ""
 
-    def placed(self) -> dict[str, str]:
+    def hosts_by_role(self) -> dict[str, str]:
         return {}
 
 
@@ -224,7 +224,7 @@ def test_a_worker_whose_tasks_change_or_of_which_no_later_heartbeat_came_is_not_
             states = {"tcp://w0": state(silence(tick), waiting=tasks(tick))}
             watch._note_waits(states)
             watch._answered = now
-            if watch._idle(states):
+            if watch._find_idle(states):
                 return True
         return False
 

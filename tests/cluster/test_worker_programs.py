@@ -15,15 +15,15 @@ import psutil
 import pytest
 
 from merge_bench.cluster import ucx_perftest, worker_programs
-from merge_bench.cluster.ucx_perftest import Kind
+from merge_bench.cluster.ucx_perftest import Perftest
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.merge import worker
 from merge_bench.merge.exchange.base import Abort
 from tests.conftest import QUICK_HOOKS
 
 SIZES = [8, 65536]
-BATCH = ucx_perftest.batch(Kind("tag", "lat"), SIZES, memory="host", count=20, error_handling=False)
-ENDLESS = ucx_perftest.batch(Kind("tag", "lat"), [4 << 20], memory="host", count=10**7, error_handling=False)
+BATCH = ucx_perftest.batch_file(Perftest("tag", "lat"), SIZES, memory="host", count=20, error_handling=False)
+ENDLESS = ucx_perftest.batch_file(Perftest("tag", "lat"), [4 << 20], memory="host", count=10**7, error_handling=False)
 LIMITS = [30.0, 30.0]
 
 
@@ -78,14 +78,14 @@ def test_a_client_and_a_server_measure_and_leave_nothing(
     plugin: worker.MergeWorker, tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_programs, "get_worker", lambda: Worker(f"ucx://{address}:1234", str(tmp_path)))
-    server = worker_programs.listen(BATCH)
+    server = worker_programs.start_server(BATCH)
     assert server.address == address.strip("[]")
     with ThreadPoolExecutor() as pool:
-        served = pool.submit(worker_programs.serve, server)
-        asked = worker_programs.ask(server, BATCH, LIMITS)
+        served = pool.submit(worker_programs.wait_for_server, server)
+        asked = worker_programs.run_client(server, BATCH, LIMITS)
         assert served.result().status == 0
-    assert [each.size for each in ucx_perftest.parse_all(asked.text, SIZES)] == SIZES
-    assert ucx_perftest.parse_log(asked.log, Kind("tag", "lat")).lanes == ("tcp/lo",)
+    assert [each.size for each in ucx_perftest.median_figures(asked.text, SIZES)] == SIZES
+    assert ucx_perftest.parse_log(asked.log, Perftest("tag", "lat")).lanes == ("tcp/lo",)
     assert plugin.children == {}
     assert list(tmp_path.iterdir()) == []
     until(lambda: not [t for t in threading.enumerate() if t.name == "perftest-watch"], "no watching thread")
@@ -109,15 +109,15 @@ def test_ports_that_another_program_or_server_took_meanwhile_are_not_the_end(
 
         monkeypatch.setattr(worker_programs, "_free_port", offer)
         with ThreadPoolExecutor() as pool:  # the kernel ends a program with the thread that started it
-            servers = list(pool.map(worker_programs.listen, [BATCH, BATCH]))
+            servers = list(pool.map(worker_programs.start_server, [BATCH, BATCH]))
             assert offered == []
             ports = {server.port for server in servers}
             assert same in ports
             assert taken not in ports
             assert len(ports) == len(plugin.children) == len(tools(tmp_path)) == 2
             for server in servers:
-                worker_programs.ask(server, BATCH, LIMITS)
-                assert worker_programs.serve(server).status == 0
+                worker_programs.run_client(server, BATCH, LIMITS)
+                assert worker_programs.wait_for_server(server).status == 0
     assert plugin.children == {}
     assert list(tmp_path.iterdir()) == []
 
@@ -131,7 +131,7 @@ def test_ports_that_are_all_taken_are_a_failure(
         other.listen()
         monkeypatch.setattr(worker_programs, "_free_port", lambda address: other.getsockname()[1])
         with pytest.raises(RunFailed, match="the ucx_perftest server ended with status 255"):
-            worker_programs.listen(BATCH)
+            worker_programs.start_server(BATCH)
     assert plugin.children == {}
     assert list(tmp_path.iterdir()) == []
 
@@ -141,7 +141,7 @@ def test_ports_that_are_all_taken_are_a_failure(
 def test_a_server_whose_client_never_came_is_ended(
     plugin: worker.MergeWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    server = worker_programs.listen(BATCH)
+    server = worker_programs.start_server(BATCH)
     (tool,) = tools(tmp_path)
     if how == "aborted":
         plugin.abort.set("interrupted")
@@ -151,7 +151,7 @@ def test_a_server_whose_client_never_came_is_ended(
     until(lambda: list(tmp_path.iterdir()) == [], "no folder")
     assert plugin.children == {}
     with pytest.raises(RunFailed):
-        worker_programs.serve(server)
+        worker_programs.wait_for_server(server)
 
 
 def has_ended(tool: psutil.Process) -> bool:
@@ -163,11 +163,11 @@ def has_ended(tool: psutil.Process) -> bool:
 
 @pytest.mark.cluster
 def test_an_abort_ends_both_sides_at_once_with_its_own_reason(plugin: worker.MergeWorker, tmp_path: Path) -> None:
-    server = worker_programs.listen(ENDLESS)
+    server = worker_programs.start_server(ENDLESS)
     with ThreadPoolExecutor() as pool:
         waiting = [
-            pool.submit(worker_programs.serve, server),
-            pool.submit(worker_programs.ask, server, ENDLESS, LIMITS),
+            pool.submit(worker_programs.wait_for_server, server),
+            pool.submit(worker_programs.run_client, server, ENDLESS, LIMITS),
         ]
         until(lambda: len(tools(tmp_path)) == 2 and not plugin.children, "a step that waits for each side")
         plugin.abort.set("interrupted by SIGINT")
@@ -180,7 +180,7 @@ def test_an_abort_ends_both_sides_at_once_with_its_own_reason(plugin: worker.Mer
 def test_an_abort_before_a_step_waits_for_the_server_has_its_own_reason(plugin: worker.MergeWorker) -> None:
     plugin.abort.set("interrupted by SIGINT")
     with pytest.raises(RunFailed, match="interrupted by SIGINT"):
-        worker_programs._take(1)
+        worker_programs._take_program(1)
 
 
 @pytest.mark.parametrize("status", [1, -signal.SIGPIPE])
@@ -190,7 +190,7 @@ def test_a_side_that_ended_because_of_its_peer_leaves_it_to_the_peer_to_say_why(
     later = threading.Timer(0.3, lambda: plugin.abort.set("the peer was killed"))
     later.start()
     with pytest.raises(RunFailed, match="the peer was killed"):
-        raise worker_programs._failed("server", worker_programs.Output(status, "", ""))
+        raise worker_programs._failure_of("server", worker_programs.Output(status, "", ""))
     later.join()
 
 
@@ -198,11 +198,11 @@ def test_a_side_that_ended_because_of_its_peer_leaves_it_to_the_peer_to_say_why(
 def test_the_next_run_ends_and_forgets_what_an_earlier_one_left(plugin: worker.MergeWorker, tmp_path: Path) -> None:
     plugin.abort.set("an earlier run ended")
     plugin.abort.heartbeat()
-    assert worker_programs.ready() in ("wheel", "system")
+    assert worker_programs.prepare_worker() in ("wheel", "system")
     plugin.abort.check()
-    worker_programs.listen(BATCH)
+    worker_programs.start_server(BATCH)
     assert len(tools(tmp_path)) == 1
-    worker_programs.ready()
+    worker_programs.prepare_worker()
     assert tools(tmp_path) == []
     assert plugin.children == {}
     assert list(tmp_path.iterdir()) == []
@@ -212,19 +212,19 @@ def test_a_host_without_the_tool_is_named(plugin: worker.MergeWorker, monkeypatc
     def missing() -> None:
         raise UsageError("ucx_perftest is missing next to /x/ucx_info")
 
-    monkeypatch.setattr(ucx_perftest, "find", missing)
+    monkeypatch.setattr(ucx_perftest, "find_perftest", missing)
     with pytest.raises(UsageError, match=f"^{socket.gethostname()}: ucx_perftest is missing next to"):
-        worker_programs.ready()
+        worker_programs.prepare_worker()
 
 
 @pytest.mark.cluster
 def test_a_client_whose_server_fell_silent_ends_in_time(plugin: worker.MergeWorker, tmp_path: Path) -> None:
-    server = worker_programs.listen(ENDLESS)
+    server = worker_programs.start_server(ENDLESS)
     (tool,) = tools(tmp_path)
     tool.suspend()
     try:
         with pytest.raises(RunFailed, match="printed nothing for"):
-            worker_programs.ask(server, ENDLESS, [0.5])
+            worker_programs.run_client(server, ENDLESS, [0.5])
         assert [each.pid for each in tools(tmp_path)] == [tool.pid]  # before it wakes: it ends once its client is gone
     finally:
         tool.resume()

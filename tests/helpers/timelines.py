@@ -18,8 +18,8 @@ from merge_bench.records.timeline import (
     TimelineRound,
     WorkerClock,
     WorkerTimeline,
-    encode,
-    file_name,
+    encode_timeline,
+    timeline_file_name,
 )
 from merge_bench.records.writer import RECORDS
 
@@ -89,9 +89,9 @@ def timeline(
 
 def add_timeline(folder: Path, found: Timeline) -> None:
     """Put a launch's timeline beside the records of a campaign, and its line behind the launch's line."""
-    (folder / file_name(found.head.launch)).write_bytes(encode(found))
+    (folder / timeline_file_name(found.head.launch)).write_bytes(encode_timeline(found))
     line = TimelineLine(
-        launch=found.head.launch, recorded=True, because="cheap", file=file_name(found.head.launch),
+        launch=found.head.launch, recorded=True, because="cheap", file=timeline_file_name(found.head.launch),
         iterations=[each.index for each in found.iterations],
     )  # fmt: skip
     records = folder / RECORDS

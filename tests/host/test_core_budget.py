@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from merge_bench.host.description import Hardware
-from merge_bench.host.machine import Shortage, crowded, shortage
+from merge_bench.host.machine import Shortage, core_shortage, crowding
 
 
 def worker(host: str, affinity: str, cores: int | None = None, quota: float | None = None) -> tuple[str, Hardware]:
@@ -28,7 +28,7 @@ def worker(host: str, affinity: str, cores: int | None = None, quota: float | No
     ],
 )
 def test_every_worker_has_two_processes_that_poll(workers: list[tuple[str, Hardware]], said: str | None) -> None:
-    assert crowded(workers) == said
+    assert crowding(workers) == said
 
 
 @pytest.mark.parametrize(
@@ -45,11 +45,11 @@ def test_every_worker_has_two_processes_that_poll(workers: list[tuple[str, Hardw
     ],
 )
 def test_workers_that_share_cores(workers: list[tuple[str, Hardware]], found: Shortage | None) -> None:
-    assert shortage(workers) == found
-    assert found is None or found.fits >= 1
+    assert core_shortage(workers) == found
+    assert found is None or found.workers_that_fit >= 1
 
 
 def test_shared_cores_are_named() -> None:
-    assert [Shortage("a", 4, *rest).named for rest in ((2.0,), (1,), (1.5,), (2, "0-1"))] == [
+    assert [Shortage("a", 4, *rest).named_cores for rest in ((2.0,), (1,), (1.5,), (2, "0-1"))] == [
         "2 cores of a", "1 core of a", "1.5 cores of a", "cores 0-1 of a",
     ]  # fmt: skip

@@ -56,7 +56,7 @@ def test_this_host_has_a_loopback_that_counts() -> None:
             received = 0
             while received < 1 << 20:
                 received += len(peer.recv(1 << 16))
-    sent, arrived = machine.difference(before, machine.read_counters())["lo"]
+    sent, arrived = machine.counter_difference(before, machine.read_counters())["lo"]
     assert sent >= 1 << 20
     assert arrived >= 1 << 20
 
@@ -64,7 +64,7 @@ def test_this_host_has_a_loopback_that_counts() -> None:
 def test_a_device_that_comes_goes_or_starts_over_counts_for_nothing() -> None:
     before = {"lo": (10, 10), "gone": (5, 5), "reset": (100, 100)}
     after = {"lo": (15, 30), "new": (7, 7), "reset": (1, 1)}
-    assert machine.difference(before, after) == {"lo": (5, 20), "reset": (0, 0)}
+    assert machine.counter_difference(before, after) == {"lo": (5, 20), "reset": (0, 0)}
 
 
 def field_value(status: int, kib: int) -> SimpleNamespace:

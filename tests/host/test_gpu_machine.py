@@ -8,7 +8,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from merge_bench.host.description import BusyGpu, GpuProcess
-from merge_bench.host.gpu import fixed_facts, free_bytes, gpu_count, gpu_facts, has_own_memory, index_of, visible_gpus
+from merge_bench.host.gpu import fixed_facts, free_bytes, gpu_count, gpu_facts, gpu_index, has_own_memory, visible_gpus
 from merge_bench.host.machine import hardware
 from tests.helpers.fake_nvml import NVMLError_NotSupported, library, unsupported
 
@@ -87,7 +87,7 @@ def test_what_is_recorded_of_gpus_does_not_change_with_who_uses_them(monkeypatch
 )
 def test_the_index_of_a_gpu_by_any_of_its_names(monkeypatch: pytest.MonkeyPatch, name: str, index: int | None) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", library(count=2))
-    assert index_of(name) == index
+    assert gpu_index(name) == index
 
 
 def test_a_gpu_has_memory_of_its_own_unless_the_driver_reports_that_it_has_none(

@@ -40,7 +40,7 @@ CPU revision\t: 1
 )
 def test_a_processor_is_known_by_more_than_its_name(text: str, expected: str | None, tmp_path: Path) -> None:
     (tmp_path / "cpuinfo").write_text(text)
-    assert cpu_id(files.fields(tmp_path / "cpuinfo")) == expected
+    assert cpu_id(files.read_fields(tmp_path / "cpuinfo")) == expected
 
 
 def test_this_machine_has_an_id() -> None:

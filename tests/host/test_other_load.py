@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from merge_bench.host import other_load
-from merge_bench.host.other_load import BUSY, BusyProcess, OtherLoad, look
+from merge_bench.host.other_load import BUSY, BusyProcess, OtherLoad, measure
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -27,7 +27,7 @@ def test_a_process_that_keeps_a_core_busy_is_named(monkeypatch: pytest.MonkeyPat
         try:
             assert busy.stdout is not None
             busy.stdout.readline()  # it runs
-            found = look(1.0)
+            found = measure(1.0)
         finally:
             busy.kill()
     (name,) = [each.name for each in found.processes if each.pid == busy.pid]
@@ -40,7 +40,7 @@ def test_what_this_process_uses_does_not_count(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("merge_bench.host.other_load._busy_seconds", lambda cores: next(ticks))
     mine = iter([5.0, 6.0])
     monkeypatch.setattr("merge_bench.host.other_load._own_seconds", lambda earlier: next(mine))
-    assert look(0.01).busy == 0.0
+    assert measure(0.01).busy == 0.0
 
 
 def test_what_an_ended_child_used_is_our_own() -> None:
@@ -55,8 +55,8 @@ def test_a_look_that_has_lasted_long_enough_takes_no_more_time(monkeypatch: pyte
     # Not `time.monotonic` itself: other threads of this process ask for the time, too.
     played = SimpleNamespace(sleep=slept.append, monotonic=clock.__next__, process_time=time.process_time)
     monkeypatch.setattr(other_load, "time", played)
-    other_load.begin(0.5)()
-    other_load.begin(0.5)()
+    other_load.begin_measuring(0.5)()
+    other_load.begin_measuring(0.5)()
     assert slept == [pytest.approx(0.3), 0.0]
 
 

@@ -64,7 +64,7 @@ def test_the_scheduler_loads_what_a_merge_needs_and_answers_meanwhile(
         done.set()
 
     monkeypatch.setattr(dask_scheduler_functions, "import_dataframes", slow)
-    loading = threading.Thread(target=client.run_on_scheduler, args=(dask_scheduler_functions.load_dataframes,))
+    loading = threading.Thread(target=client.run_on_scheduler, args=(dask_scheduler_functions.import_in_background,))
     loading.start()
     answers = 0
     while loading.is_alive():

@@ -81,8 +81,8 @@ def wired(monkeypatch: pytest.MonkeyPatch) -> None:
     routes = {"node1": "lo", "node2": "fast0", "far": "slow0"}
     found = {"node1": "127.0.1.1", "node2": "10.1.0.2", "far": "172.16.0.9"}
     monkeypatch.setattr(mpirun.psutil, "net_if_addrs", lambda: known)
-    monkeypatch.setattr(mpirun.network, "towards", routes.get)
-    monkeypatch.setattr(mpirun.network, "address_of", lambda peer: ipaddress.ip_address(found[peer]))
+    monkeypatch.setattr(mpirun.network, "interface_towards", routes.get)
+    monkeypatch.setattr(mpirun.network, "resolve_address", lambda peer: ipaddress.ip_address(found[peer]))
 
 
 @pytest.mark.usefixtures("wired")

@@ -23,8 +23,8 @@ def test_the_last_line_of_a_place_holds() -> None:
         "intra-node": ("sysv/memory", "cma/memory"),
         "inter-node": ("tcp/eth0", "rc_mlx5/mlx5_0:1"),
     }
-    assert ucx_log.to_others(text) == ("sysv/memory", "cma/memory", "tcp/eth0", "rc_mlx5/mlx5_0:1")
-    assert ucx_log.version(text) == "1.20.1"
+    assert ucx_log.lanes_to_others(text) == ("sysv/memory", "cma/memory", "tcp/eth0", "rc_mlx5/mlx5_0:1")
+    assert ucx_log.logged_version(text) == "1.20.1"
 
 
 def test_old_releases_do_not_tell_the_place() -> None:
@@ -32,10 +32,10 @@ def test_old_releases_do_not_tell_the_place() -> None:
         "[1.0] [vm:1:0] ucp_worker.c:1783 UCX  INFO  ep_cfg[0]: tag(self/memory);\n"
         "[1.0] [vm:1:0] ucp_worker.c:1783 UCX  INFO  ep_cfg[1]: tag(posix/memory cma/memory);\n"
     )
-    assert ucx_log.to_others(text) == ("posix/memory", "cma/memory")
+    assert ucx_log.lanes_to_others(text) == ("posix/memory", "cma/memory")
 
 
 def test_a_log_without_such_lines_tells_nothing() -> None:
     assert ucx_log.lanes("") == {}
-    assert ucx_log.to_others(VERSION) == ()
-    assert ucx_log.version("nothing") is None
+    assert ucx_log.lanes_to_others(VERSION) == ()
+    assert ucx_log.logged_version("nothing") is None

@@ -28,7 +28,7 @@ from merge_bench.records.schema import (
     TimelineLine,
     VerificationLine,
 )
-from merge_bench.records.timeline import Timeline, file_name, read_timeline
+from merge_bench.records.timeline import Timeline, read_timeline, timeline_file_name
 from merge_bench.view.export import exporters
 from tests.helpers.clusters import dask_cluster, scheduler_alone
 from tests.helpers.documents import summarized
@@ -314,7 +314,7 @@ def pipelined(tmp_path_factory: pytest.TempPathFactory, scheduler_file: Path) ->
 
 
 def timeline(finished: Finished) -> Timeline:
-    found = read_timeline(finished.folder / file_name(0))
+    found = read_timeline(finished.folder / timeline_file_name(0))
     assert found is not None
     return found
 
@@ -329,7 +329,7 @@ def trace(folder: Path) -> list[dict[str, Any]]:
 def test_the_decision_and_its_reason_are_recorded(apart: Finished, pipelined: Finished) -> None:
     for finished, because in ((apart, "cheap"), (pipelined, "asked for")):
         (line,) = finished.of(TimelineLine)
-        assert (line.recorded, line.because, line.file) == (True, because, file_name(0))
+        assert (line.recorded, line.because, line.file) == (True, because, timeline_file_name(0))
         assert line.iterations == [0, 1]
         assert line.notes > 0
         assert 0 < line.note_seconds < 1e-4

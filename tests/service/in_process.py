@@ -20,7 +20,7 @@ from tornado.ioloop import IOLoop
 from tornado.testing import bind_unused_port
 
 from merge_bench.dashboard.web import make_pages
-from merge_bench.host.network import origins
+from merge_bench.host.network import page_origins
 from merge_bench.service.api import LOCAL, Limits, Service
 from merge_bench.service.pages import Gate, QuietResults
 from merge_bench.service.rules import Rules
@@ -109,7 +109,7 @@ def running(folder: Path, limits: Limits) -> Iterator[Running]:
         index = QuietResults(folder / "results", runner)
         service = Service(
             store=store, runner=runner, rules=Rules(folder / "results", (folder / "tables",)), limits=limits,
-            hosts=frozenset(origins("127.0.0.1", port)), scheme="http", results=index,
+            hosts=frozenset(page_origins("127.0.0.1", port)), scheme="http", results=index,
         )  # fmt: skip
         services.append(service)
         gate = Gate(service, make_pages, pace=lambda: 0.0)

@@ -132,7 +132,7 @@ def test_a_certificate_that_is_not_trusted_is_named(monkeypatch: pytest.MonkeyPa
     # The module itself stays as it is: the library keeps what it finds there.
     of_an_address = {"DNSName": lambda name: x509.IPAddress(ipaddress.ip_address("127.0.0.1"))}
     monkeypatch.setattr(certificate, "x509", SimpleNamespace(**{**vars(x509), **of_an_address}))
-    files = certificate.write(tmp_path)
+    files = certificate.write_files(tmp_path)
     server = Fake(lambda method, path: (200, json.dumps(JOB).encode(), {}))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(files["cert"], files["key"])

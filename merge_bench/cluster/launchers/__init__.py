@@ -27,8 +27,8 @@ def launchers() -> Mapping[str, LauncherKind]:
     return {kind.name: kind for kind in sorted(kinds, key=lambda kind: (kind.place, kind.name))}
 
 
-def choose(options: ClusterOptions, environ: Mapping[str, str]) -> tuple[LauncherKind, tuple[HostSpec, ...]]:
-    """The launcher and its hosts (none for this machine and for a running cluster).
+def choose_launcher(options: ClusterOptions, environ: Mapping[str, str]) -> tuple[LauncherKind, tuple[HostSpec, ...]]:
+    """The launcher that runs a command, and its hosts (none for this machine and for a running cluster).
 
     Raises UsageError if the options contradict each other, or the environment lacks what the launcher needs.
     """
@@ -40,39 +40,39 @@ def choose(options: ClusterOptions, environ: Mapping[str, str]) -> tuple[Launche
 
 
 def choose_kind(options: ClusterOptions, environ: Mapping[str, str]) -> LauncherKind:
-    """The launcher, without its hosts.
+    """The launcher that runs a command.
 
-    auto: the launcher whose options are given, else the one whose job this is and can be reached, else the one that
-    starts processes here. Raises UsageError if the options contradict each other.
+    With ``auto``: the launcher whose options are given, else that of the batch job which this process is in, if its
+    nodes can be reached, else the one that starts processes here. Raises UsageError if options contradict each other.
     """
     name, kinds = options.launcher, launchers()
-    named = [kind for kind in kinds.values() if any(getattr(options, key) for key in kind.needs)]
-    running = next((kind for kind in named if not kind.owns_processes), None)
+    with_options = [kind for kind in kinds.values() if any(getattr(options, key) for key in kind.needs)]
+    running = next((kind for kind in with_options if not kind.owns_processes), None)
     if running is not None:
-        if name not in (AUTO, running.name) or named != [running]:
+        if name not in (AUTO, running.name) or with_options != [running]:
             raise UsageError(
                 "--scheduler-address and --scheduler-file use a running cluster; leave out --launcher and --hosts"
             )
         return running
     if name == AUTO:
-        return named[0] if named else _automatic(options, environ)[0]
+        return with_options[0] if with_options else _automatic_kind(options, environ)[0]
     chosen = kinds[name]
-    if chosen.needs and chosen not in named:
-        raise UsageError(f"--launcher {name} needs {' or '.join(map(_option, chosen.needs))}")
-    if named and chosen not in named:
-        given = next(key for key in named[0].needs if getattr(options, key))
-        raise UsageError(f"{_option(given)} cannot be combined with --launcher {name}")
+    if chosen.needs and chosen not in with_options:
+        raise UsageError(f"--launcher {name} needs {' or '.join(map(_option_name, chosen.needs))}")
+    if with_options and chosen not in with_options:
+        key = next(key for key in with_options[0].needs if getattr(options, key))
+        raise UsageError(f"{_option_name(key)} cannot be combined with --launcher {name}")
     return chosen
 
 
-def leftovers(options: ClusterOptions, environ: Mapping[str, str]) -> Caution | None:
+def leftover_job_warning(options: ClusterOptions, environ: Mapping[str, str]) -> Caution | None:
     """A warning if ``auto`` passes over variables of a job that cannot be reached."""
     automatic = options.launcher == AUTO and choose_kind(options, environ).starts_here
-    return _automatic(options, environ)[1] if automatic else None
+    return _automatic_kind(options, environ)[1] if automatic else None
 
 
-def _automatic(options: ClusterOptions, environ: Mapping[str, str]) -> tuple[LauncherKind, Caution | None]:
-    """The launcher that the environment suggests, or the one that starts processes here, and why not another."""
+def _automatic_kind(options: ClusterOptions, environ: Mapping[str, str]) -> tuple[LauncherKind, Caution | None]:
+    """The launcher that the environment suggests, else the one for this machine; and a warning about an ignored job."""
     passed_over = None
     for kind in launchers().values():
         if not kind.inside(environ):
@@ -84,11 +84,11 @@ def _automatic(options: ClusterOptions, environ: Mapping[str, str]) -> tuple[Lau
             passed_over = passed_over or Caution(
                 "no-job",
                 f"{names[0]} is set, but no job can be reached: {error}; everything runs on this machine",
-                f"unset {' '.join(names)}, or add --launcher {_here().name}",
+                f"unset {' '.join(names)}, or add --launcher {_local_kind().name}",
             )
         else:
             return kind, None
-    return _here(), passed_over
+    return _local_kind(), passed_over
 
 
 def choices() -> tuple[str, ...]:
@@ -97,16 +97,16 @@ def choices() -> tuple[str, ...]:
 
 def help_text() -> str:
     conditions = dict.fromkeys(kind.auto for kind in launchers().values() if kind.auto)
-    return f"How processes are started; auto: {', '.join([*conditions, f'else {_here().name}'])}."
+    return f"How processes are started; auto: {', '.join([*conditions, f'else {_local_kind().name}'])}."
 
 
-def batches() -> dict[str, Batch]:
+def batch_systems() -> dict[str, Batch]:
     """The batch systems that jobs are made for, by the name of their launcher."""
     return {name: kind.batch for name, kind in launchers().items() if kind.batch is not None}
 
 
-def with_storage() -> list[str]:
-    return [batch.title for batch in batches().values() if batch.storage]
+def storage_titles() -> list[str]:
+    return [batch.title for batch in batch_systems().values() if batch.storage]
 
 
 def make_launcher(settings: ClusterSettings) -> Launcher:
@@ -119,9 +119,9 @@ def make_launcher(settings: ClusterSettings) -> Launcher:
     return RemoteLauncher(kind.name, kind.reach)
 
 
-def _here() -> LauncherKind:
+def _local_kind() -> LauncherKind:
     return next(kind for kind in launchers().values() if kind.starts_here)
 
 
-def _option(key: str) -> str:
+def _option_name(key: str) -> str:
     return f"--{key.replace('_', '-')}"

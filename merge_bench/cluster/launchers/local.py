@@ -56,11 +56,11 @@ class LocalLauncher(Launcher):
                 self._started[command.role] = child, command.host, log
         return access
 
-    def placed(self) -> Mapping[str, str]:
+    def hosts_by_role(self) -> Mapping[str, str]:
         return {role: host for role, (_, host, _) in self._started.items()}
 
     def cautions(self, settings: ClusterSettings) -> list[Caution]:
-        """If an interface was named: whether UCX may use shared memory, which it prefers to any interface."""
+        """A warning if an interface was named, but UCX may use shared memory, which it prefers to any interface."""
         from merge_bench.cluster.dask_commands import LOOPBACK
 
         config = {**os.environ, **settings.environment}
@@ -95,7 +95,7 @@ class LocalLauncher(Launcher):
         from merge_bench.host import gpu, network
 
         interface = settings.interface or LOOPBACK
-        address = network.address(interface) if settings.interface else LOOPBACK_ADDRESS
+        address = network.interface_address(interface) if settings.interface else LOOPBACK_ADDRESS
         rdma = tuple(network.rdma_devices(interface))
         place = dask_commands.Place(socket.gethostname(), scratch, interface, address, rdma)
         visible = gpu.visible_gpus() if plan.device_memory else ()
@@ -103,7 +103,7 @@ class LocalLauncher(Launcher):
         for number in range(plan.workers):
             name = network.gpu_name(visible, number // settings.workers_per_gpu) if plan.device_memory else None
             pins[number] = network.Pin((), name, rdma, name is None or gpu.has_own_memory(name))
-        return dask_commands.processes(plan, settings, place, pins, settings.environment, os.environ, plan.threads)
+        return dask_commands.commands(plan, settings, place, pins, settings.environment, os.environ, plan.threads)
 
 
 LAUNCHER = LauncherKind(name="local", help="Processes on this machine.", place=1, starts_here=True, make=LocalLauncher)

@@ -54,7 +54,7 @@ def allocated_hosts(environ: Mapping[str, str]) -> tuple[HostSpec, ...]:
     return tuple(HostSpec(name, slots=number) for name, number in slots.items())
 
 
-def _inside(environ: Mapping[str, str]) -> bool:
+def _inside_job(environ: Mapping[str, str]) -> bool:
     try:
         return bool(environ.get("PBS_NODEFILE")) and len(allocated_hosts(environ)) > 1
     except UsageError:  # `allocated_hosts` says why
@@ -66,7 +66,7 @@ LAUNCHER = LauncherKind(
     help="The hosts of a PBS job's node file, reached with the OpenSSH client.",
     place=4,
     auto="the batch system inside a job on several nodes",
-    inside=_inside,
+    inside=_inside_job,
     variables=("PBS_NODEFILE",),
     hosts=lambda options, environ: allocated_hosts(environ),
     reach=ssh,

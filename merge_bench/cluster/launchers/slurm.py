@@ -56,19 +56,19 @@ def allocated_hosts(environ: Mapping[str, str]) -> tuple[HostSpec, ...]:
         raise UsageError(
             f"this is not inside a SLURM allocation ({missing} is not set); use salloc or merge-bench submit"
         )
-    names, problem = _expanded(nodes, environ.get("PATH"))
+    names, problem = _expand_node_list(nodes, environ.get("PATH"))
     if problem:
         raise UsageError(f"scontrol show hostnames {nodes} failed: {problem}")
-    gpus = _gpus(environ)
-    slots = _repeated(environ.get("SLURM_TASKS_PER_NODE", ""), len(names))
+    gpus = _gpus_per_node(environ)
+    slots = _tasks_per_node(environ.get("SLURM_TASKS_PER_NODE", ""), len(names))
     if gpus is not None or len(slots) != len(names):
         return tuple(HostSpec(name, gpus=gpus) for name in names)
     return tuple(HostSpec(name, slots=number) for name, number in zip(names, slots, strict=True))
 
 
 @functools.cache
-def _expanded(nodes: str, path: str | None) -> tuple[tuple[str, ...], str]:
-    """The names in a list such as ``node[01-03]``, and why there are none; `path`: of the environment."""
+def _expand_node_list(nodes: str, path: str | None) -> tuple[tuple[str, ...], str]:
+    """The host names in a list such as ``node[01-03]``, and why there are none; `path`: the ``PATH`` for scontrol."""
     import subprocess
 
     try:
@@ -86,20 +86,20 @@ def _expanded(nodes: str, path: str | None) -> tuple[tuple[str, ...], str]:
         return (), first_line(error)
     names = tuple(done.stdout.split())
     if done.returncode != 0 or not names or not all(map(is_host_name, names)):
-        said = " ".join(done.stderr.split())
-        return (), said or f"status {done.returncode}, and no host names"
+        complaint = " ".join(done.stderr.split())
+        return (), complaint or f"status {done.returncode}, and no host names"
     return names, ""
 
 
-def _gpus(environ: Mapping[str, str]) -> int | None:
+def _gpus_per_node(environ: Mapping[str, str]) -> int | None:
     """Number of GPUs of a node, given as ``4``, or with their type as ``a100:4``."""
     text = environ.get("SLURM_GPUS_ON_NODE") or environ.get("SLURM_GPUS_PER_NODE") or ""
     numbers = re.findall(r"(?:^|[:,])(\d{1,4})(?=$|,|\()", text)
     return sum(map(int, numbers)) if numbers else None
 
 
-def _repeated(text: str, nodes: int) -> list[int]:
-    """``4(x2),1`` → [4, 4, 1], the tasks of each of so many nodes; [] if it is something else."""
+def _tasks_per_node(text: str, nodes: int) -> list[int]:
+    """The number of tasks on each of `nodes` nodes: ``4(x2),1`` → [4, 4, 1]; [] if the text has another form."""
     counts: list[int] = []
     for part in filter(None, text.split(",")):
         match = re.fullmatch(r"([1-9]\d{0,3})(?:\(x(\d{1,6})\))?", part)
@@ -109,8 +109,8 @@ def _repeated(text: str, nodes: int) -> list[int]:
     return counts
 
 
-def _inside(environ: Mapping[str, str]) -> bool:
-    """Whether SLURM's variables are those of a job of several nodes, or of none that there can be."""
+def _inside_job(environ: Mapping[str, str]) -> bool:
+    """Whether SLURM's variables are those of a job of several nodes; an impossible number of nodes counts, too."""
     nodes = environ.get("SLURM_JOB_NUM_NODES") or environ.get("SLURM_NNODES") or "1"
     return nodes.strip() != "1"
 
@@ -120,7 +120,7 @@ LAUNCHER = LauncherKind(
     help="The nodes of a SLURM allocation, reached with srun.",
     place=3,
     auto="the batch system inside a job on several nodes",
-    inside=_inside,
+    inside=_inside_job,
     variables=("SLURM_JOB_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_ID"),
     hosts=lambda options, environ: allocated_hosts(environ),
     mpirun_finds_hosts=True,  # with srun

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.progress import Progress
 from merge_bench.cluster import scratch, signals
-from merge_bench.cluster.dask_commands import forwarded
-from merge_bench.cluster.host_check import unused_rdma
+from merge_bench.cluster.dask_commands import forwarded_variables
+from merge_bench.cluster.host_check import rdma_warnings
 from merge_bench.cluster.launchers import launchers
 from merge_bench.cluster.start_on_hosts import main_argv
 from merge_bench.cluster.supervisor import tail
@@ -56,7 +56,7 @@ class RankSession:
         self.mpi, self._began = mpi, time.monotonic()
         self.progress.phase(f"starting ranks with {mpi.mpirun} ({mpi.name})")
         with signals.deferred():
-            self._scratch = scratch.make()
+            self._scratch = scratch.make_folder()
 
     def cause(self, problem: Exception) -> None:
         """None: the end of a rank is always a `LaunchFailed`."""
@@ -67,7 +67,7 @@ class RankSession:
         for ranks in self._ranks:
             ranks.stop()
         if self._scratch is not None:
-            scratch.remove(self._scratch)
+            scratch.remove_folder(self._scratch)
 
     def execute(
         self,
@@ -213,7 +213,7 @@ class RankSession:
                     startup_seconds=time.monotonic() - self._began,
                 )
             )
-            for report in cautions(reports, hosts, {**forwarded(os.environ), **self.settings.environment}):
+            for report in cautions(reports, hosts, {**forwarded_variables(os.environ), **self.settings.environment}):
                 self.warn(report)
         for worker in self.workers if self.mpi.kind == mpirun.OPEN_MPI else ():
             if not worker.ucx.lanes:
@@ -229,4 +229,5 @@ class RankSession:
 def cautions(reports: Sequence[RankDescription], hosts: mpirun.Hosts, config: Mapping[str, str]) -> list[Caution]:
     """The warnings of a merge about RDMA devices that the ranks do not use; `reports`: by rank, host by host."""
     names = [name for name, count in hosts for _ in range(count)]
-    return unused_rdma({name: each.network for name, each in zip(names, reports, strict=True) if each.network}, config)
+    networks = {name: each.network for name, each in zip(names, reports, strict=True) if each.network}
+    return rdma_warnings(networks, config)

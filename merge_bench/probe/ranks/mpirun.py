@@ -26,8 +26,8 @@ from pathlib import Path
 import psutil
 
 from merge_bench.cluster.base import ClusterSettings
-from merge_bench.cluster.dask_commands import forwarded
-from merge_bench.cluster.hosts import place
+from merge_bench.cluster.dask_commands import forwarded_variables
+from merge_bench.cluster.hosts import place_workers
 from merge_bench.cluster.launchers import launchers
 from merge_bench.cluster.launchers.ssh import ssh_client
 from merge_bench.cluster.supervisor import Child, tail
@@ -225,7 +225,7 @@ def placed(plan: Plan, settings: ClusterSettings) -> Hosts:
     """The hosts of all ranks of a plan."""
     if not settings.hosts:
         return [("localhost", plan.workers)]
-    placements = place(settings.hosts, plan.workers, settings.workers_per_gpu)
+    placements = place_workers(settings.hosts, plan.workers, settings.workers_per_gpu)
     return [(placement.host.name, len(placement.workers)) for placement in placements]
 
 
@@ -247,7 +247,7 @@ def command(
     ranks = sum(count for _, count in hosts)
     if mpi.kind != OPEN_MPI:  # its mpirun passes the whole environment on
         return (mpi.mpirun, "-n", str(ranks), *argv)
-    names = sorted({*settings.environment, *forwarded(os.environ), *(also or {})})
+    names = sorted({*settings.environment, *forwarded_variables(os.environ), *(also or {})})
     places = ",".join(f"{name}:{count}" for name, count in hosts)
     return (
         *(mpi.mpirun, "-n", str(ranks), "--host", places, "--map-by", "slot", "--bind-to", "none"),
@@ -281,7 +281,7 @@ def subnet(interface: str | None, peers: Sequence[str]) -> str | None:
     """
     interfaces = psutil.net_if_addrs()
     named = interface in interfaces
-    for name in [interface] if named else [network.towards(peer) for peer in peers]:
+    for name in [interface] if named else [network.interface_towards(peer) for peer in peers]:
         for entry in interfaces.get(name or "", ()):
             if entry.family == socket.AF_INET and entry.netmask:
                 candidate = ipaddress.ip_network(f"{entry.address}/{entry.netmask}", strict=False)
@@ -291,7 +291,7 @@ def subnet(interface: str | None, peers: Sequence[str]) -> str | None:
 
 
 def _lies_in(subnet: ipaddress.IPv4Network | ipaddress.IPv6Network, peer: str) -> bool:
-    address = network.address_of(peer)
+    address = network.resolve_address(peer)
     return address is not None and (address in subnet or address.is_loopback)
 
 

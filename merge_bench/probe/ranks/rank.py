@@ -115,7 +115,7 @@ class Rank:
 
         Open MPI is restricted to UCX. Other MPIs also have code of their own for shared memory.
         """
-        return ucx_log.to_others(self.ucx_log()) if os.environ.get(_PML) == "ucx" else ()
+        return ucx_log.lanes_to_others(self.ucx_log()) if os.environ.get(_PML) == "ucx" else ()
 
     def warn_of_crowd(self) -> None:
         """Report a warning if a host has fewer cores than ranks; all ranks call this."""
@@ -143,13 +143,13 @@ class Rank:
 
         path, own = library_path("libucp"), library_path("libmpi")
         ucx = Ucx(
-            version=ucx_log.version(self.ucx_log()),
+            version=ucx_log.logged_version(self.ucx_log()),
             path=str(path) if path else None,
             origin="its own" if path and own and path.is_relative_to(own.parent) else str(path),
             lanes=list(self.lanes()),
             pml=os.environ.get(_PML),
         )
-        facts = machine.describe(self.spec.get("names", ()), ucx=ucx)
+        facts = machine.describe_process(self.spec.get("names", ()), ucx=ucx)
         versions = {**facts.versions, "mpi4py": mpi4py.__version__, "mpi": _library_version(MPI)}
         return messages.RankDescription(
             worker=Worker.of(self.rank, f"rank-{self.rank}", replace(facts, versions=versions)),
@@ -204,7 +204,7 @@ def net_devices(interface: str | None, peers: Sequence[str], environ: Mapping[st
     if interface is not None:
         names = [interface]
     elif peers:
-        ways = [network.towards(peer) for peer in peers]
+        ways = [network.interface_towards(peer) for peer in peers]
         names = [way for way in ways if way not in (None, LOOPBACK)][:1]
         if not names:
             raise LookupError(
@@ -212,7 +212,7 @@ def net_devices(interface: str | None, peers: Sequence[str], environ: Mapping[st
             )
     else:
         far = not allowed(environ.get("UCX_TLS", "all")) & SHARED_MEMORY
-        names = [LOOPBACK, *(name for name in network.addresses() if far and name != LOOPBACK)]
+        names = [LOOPBACK, *(name for name in network.ip_addresses() if far and name != LOOPBACK)]
     devices = [device for name in names for device in network.rdma_devices(name)]
     return {"UCX_NET_DEVICES": ",".join([*devices, *names])}
 

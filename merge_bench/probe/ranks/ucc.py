@@ -298,7 +298,7 @@ def _records(
     ranks, layers = session.plan.workers, transport_layers(trace)
     release = ".".join(str(number) for number in tool.version)
     method = (
-        f"{TOOL} of UCC {release}, UCX {ucx_log.version(trace) or 'of unknown version'}, started by"
+        f"{TOOL} of UCC {release}, UCX {ucx_log.logged_version(trace) or 'of unknown version'}, started by"
         f" {session.mpi.name} ({session.mpi.mpirun}), results not verified"
     )
     table, problems = parse_table(printed)
@@ -316,7 +316,7 @@ def _records(
         lines.append(
             session.line(
                 method,
-                ucx_log.to_others(trace),
+                ucx_log.lanes_to_others(trace),
                 also=ENVIRONMENT[name],
                 probe=REDUCE_SCATTER,
                 protocol=layer,

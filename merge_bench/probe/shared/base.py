@@ -137,7 +137,7 @@ class Probe:
         from merge_bench.cluster.launchers import make_launcher
 
         commands = make_launcher(prepared.settings).commands(prepared.plan, prepared.settings)
-        return [line for each in commands for line in (f"# {each.role} on {each.host}", each.shown())]
+        return [line for each in commands for line in (f"# {each.role} on {each.host}", each.shell_line())]
 
     def usual_seconds(self, prepared: PlannedRun) -> float | None:
         """Seconds that a launch takes on two cores by default; None if that is not known, or depends on options."""

@@ -21,10 +21,10 @@ from merge_bench.host.doctor import (
     WARN,
     Examination,
     Finding,
-    agreement,
+    compare_hosts,
     examine,
     free_bytes,
-    worst,
+    worst_state,
 )
 from merge_bench.report.doctor import print_findings
 from tests.helpers.runs import environment
@@ -41,9 +41,9 @@ def test_every_check_answers_on_a_machine_of_which_nothing_is_known(machine: Mak
 
 def test_worst() -> None:
     states = [Finding("c", state, "") for state in (OK, BAD, WARN)]
-    assert worst(states) == BAD
-    assert worst(states[::2]) == WARN
-    assert worst([]) == OK
+    assert worst_state(states) == BAD
+    assert worst_state(states[::2]) == WARN
+    assert worst_state([]) == OK
 
 
 def host(name: str, **versions: str) -> Examination:
@@ -51,16 +51,16 @@ def host(name: str, **versions: str) -> Examination:
 
 
 def test_one_host_agrees_with_itself() -> None:
-    assert agreement([host("a")]) == []
+    assert compare_hosts([host("a")]) == []
 
 
 def test_hosts_that_agree() -> None:
-    (found,) = agreement([host("a"), host("b")])
+    (found,) = compare_hosts([host("a"), host("b")])
     assert (found.state, found.found) == (OK, "2 hosts have the same software")
 
 
 def test_a_difference_names_the_host_and_is_weighed_by_what_differs() -> None:
-    found = agreement([host("a"), host("b", kernel="5.4"), host("c", UCX="1.19.0 (system)"), host("d")])
+    found = compare_hosts([host("a"), host("b", kernel="5.4"), host("c", UCX="1.19.0 (system)"), host("d")])
     assert [(finding.host, finding.state) for finding in found] == [("b", WARN), ("c", BAD)]
     assert found[0].found == "kernel 5.4 on b, 6.1 on a"
     assert found[1].found == "UCX 1.19.0 (system) on c, none on a"

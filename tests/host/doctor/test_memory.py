@@ -77,7 +77,7 @@ def test_locked_memory_matters_where_there_is_rdma(machine: Make) -> None:
 
 @pytest.mark.parametrize(("available", "state"), [(GIB - 1, BAD), (GIB, WARN), (4 * GIB, OK)])
 def test_available(machine: Make, available: int, state: str) -> None:
-    assert doctor.available(machine(available_bytes=available)).state == state
+    assert doctor.available_memory(machine(available_bytes=available)).state == state
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_reserved_huge_pages(machine: Make, pages: int, state: str) -> None:
 
 @pytest.mark.parametrize(("free", "state"), [(8388608, OK), (0, WARN)])
 def test_swap(machine: Make, free: int, state: str) -> None:
-    assert doctor.swap(machine({"proc/meminfo": f"SwapTotal: 8388608 kB\nSwapFree: {free} kB"})).state == state
+    assert doctor.swap_in_use(machine({"proc/meminfo": f"SwapTotal: 8388608 kB\nSwapFree: {free} kB"})).state == state
 
 
 def test_a_segment_is_really_created_and_removed(tmp_path: Path) -> None:

@@ -21,11 +21,11 @@ GPU = BusyGpu(index=0, driver_version="580.65.06")
     [(Ucx("1.21.0", "wheel"), OK), (Ucx("1.19.0", "system"), OK), (Ucx("1.18.1", "system"), BAD), (None, BAD)],
 )
 def test_ucx(machine: Make, ucx: Ucx | None, state: str) -> None:
-    assert doctor.ucx(machine(ucx=ucx, ucx_error="ImportError: no ucxx")).state == state
+    assert doctor.loaded_ucx(machine(ucx=ucx, ucx_error="ImportError: no ucxx")).state == state
 
 
 def test_the_reason_why_no_ucx_loads_is_shown(machine: Make) -> None:
-    assert doctor.ucx(machine(ucx=None, ucx_error="ImportError: no ucxx")).found == "ImportError: no ucxx"
+    assert doctor.loaded_ucx(machine(ucx=None, ucx_error="ImportError: no ucxx")).found == "ImportError: no ucxx"
 
 
 def test_no_adapter_is_fine(machine: Make) -> None:
@@ -100,15 +100,15 @@ def test_gpu_driver(machine: Make, driver: str | None, packages: dict[str, str],
     ],
 )
 def test_packages(machine: Make, changed: dict[str, str | None], state: str, told: str) -> None:
-    found = doctor.packages(machine(packages={**machine().packages, **changed}))
+    found = doctor.python_packages(machine(packages={**machine().packages, **changed}))
     assert found.state == state
     assert told in found.found
 
 
 def test_cuda_is_named_only_beside_a_gpu(machine: Make) -> None:
     """The packages for machines without a GPU are those for CUDA 13."""
-    assert doctor.packages(machine()).found.endswith("ucxx 0.52.0")
-    assert doctor.packages(machine(gpus=[GPU])).found.endswith("ucxx 0.52.0 (cu13)")
+    assert doctor.python_packages(machine()).found.endswith("ucxx 0.52.0")
+    assert doctor.python_packages(machine(gpus=[GPU])).found.endswith("ucxx 0.52.0 (cu13)")
 
 
 def test_the_ports_of_ucx_between_hosts_are_named(machine: Make) -> None:

@@ -54,11 +54,11 @@ def governors(*chosen: str) -> dict[str, str]:
 
 
 def test_governor(machine: Make) -> None:
-    assert doctor.governor(machine()).state == OK
+    assert doctor.cpu_governor(machine()).state == OK
 
 
 def test_governor_of_every_core_counts(machine: Make) -> None:
-    found = doctor.governor(machine(governors("powersave", "powersave", "performance")))
+    found = doctor.cpu_governor(machine(governors("powersave", "powersave", "performance")))
     assert found.state == WARN
     assert found.found == "2 × powersave, 1 × performance"
     assert "cpupower" in found.remedy
@@ -66,7 +66,7 @@ def test_governor_of_every_core_counts(machine: Make) -> None:
 
 def test_governor_for_performance(machine: Make) -> None:
     made = machine({**governors("performance", "performance"), "sys/devices/system/cpu/cpufreq/x": "powersave"})
-    assert doctor.governor(made).state == OK
+    assert doctor.cpu_governor(made).state == OK
 
 
 @pytest.mark.parametrize(("source", "state"), [("tsc", OK), ("kvm-clock", OK), ("hpet", WARN), ("acpi_pm", WARN)])
@@ -84,7 +84,7 @@ def test_numa_balancing(machine: Make, on: str, nodes: int, state: str) -> None:
 
 @pytest.mark.parametrize(("busy", "state"), [(0.0, OK), (1.9, OK), (2.0, WARN), (7.1, WARN), (7.2, BAD)])
 def test_load_is_measured_by_the_cores(machine: Make, busy: float, state: str) -> None:
-    assert doctor.load(machine(load=OtherLoad(busy, 8))).state == state
+    assert doctor.load_of_others(machine(load=OtherLoad(busy, 8))).state == state
 
 
 @pytest.mark.parametrize(

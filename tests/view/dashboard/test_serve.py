@@ -24,7 +24,7 @@ from tornado.websocket import WebSocketClosedError
 
 from merge_bench.dashboard.web import log_exception, make_pages
 from merge_bench.errors import MergeBenchError, UsageError
-from merge_bench.host.network import is_loopback, origins
+from merge_bench.host.network import is_loopback, page_origins
 from merge_bench.records.campaign import JOB, read_elsewhere
 from merge_bench.service.pages import Queue
 from merge_bench.service.serve import Person, Settings, own_token, serve, start_service
@@ -172,14 +172,14 @@ def test_loopback_is_known_from_the_address(address: str, is_it: bool) -> None:
 
 
 def test_only_pages_of_this_server_may_connect() -> None:
-    assert origins("127.0.0.1", 5006) == ["127.0.0.1:5006", "localhost:5006"]
-    assert origins("10.1.2.3", 80) == ["10.1.2.3:80"]
-    assert origins("::1", 9) == ["[::1]:9", "localhost:9"]
-    assert origins("127.0.0.2", 9) == ["127.0.0.2:9", "localhost:9"]
-    assert origins("localhost", 9) == ["127.0.0.1:9", "[::1]:9", "localhost:9"]
-    assert not any("[" in origin for origin in origins("0.0.0.0", 5006))
-    assert "127.0.0.1:5006" not in origins("::", 5006)
-    everywhere = origins("0.0.0.0", 5006)
+    assert page_origins("127.0.0.1", 5006) == ["127.0.0.1:5006", "localhost:5006"]
+    assert page_origins("10.1.2.3", 80) == ["10.1.2.3:80"]
+    assert page_origins("::1", 9) == ["[::1]:9", "localhost:9"]
+    assert page_origins("127.0.0.2", 9) == ["127.0.0.2:9", "localhost:9"]
+    assert page_origins("localhost", 9) == ["127.0.0.1:9", "[::1]:9", "localhost:9"]
+    assert not any("[" in origin for origin in page_origins("0.0.0.0", 5006))
+    assert "127.0.0.1:5006" not in page_origins("::", 5006)
+    everywhere = page_origins("0.0.0.0", 5006)
     assert "127.0.0.1:5006" in everywhere
     assert f"{socket.gethostname()}:5006" in everywhere
     assert "*" not in "".join(everywhere)

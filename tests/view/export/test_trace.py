@@ -15,7 +15,7 @@ from merge_bench.cli import cli
 from merge_bench.records.codec import encode
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.schema import WarningLine
-from merge_bench.records.timeline import WorkerTimeline, file_name
+from merge_bench.records.timeline import WorkerTimeline, timeline_file_name
 from merge_bench.records.writer import RECORDS
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 from tests.helpers.timelines import add_timeline, check_trace, timeline
@@ -114,10 +114,10 @@ def test_warnings_are_instants_inside_the_trace(two_hosts: Path) -> None:
 def test_what_has_no_timeline_is_refused(two_hosts: Path, tmp_path: Path) -> None:
     assert "one RESULT" in refused(two_hosts, write_campaign(tmp_path))
     assert "contains no timeline" in refused(write_campaign(tmp_path))
-    (two_hosts / file_name(0)).unlink()
+    (two_hosts / timeline_file_name(0)).unlink()
     assert len(slices(traced(two_hosts), "iteration")) == 12  # of the other launch
-    (two_hosts / file_name(1)).write_bytes(b'{"kind":"timeline"')
-    assert file_name(1) in refused(two_hosts)
+    (two_hosts / timeline_file_name(1)).write_bytes(b'{"kind":"timeline"')
+    assert timeline_file_name(1) in refused(two_hosts)
 
 
 def test_the_drawn_iteration_is_the_recorded_one_nearest_to_the_median(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from merge_bench.records.reader import read_campaign
-from merge_bench.records.timeline import file_name
+from merge_bench.records.timeline import timeline_file_name
 from merge_bench.report.page.write import write_page
 from merge_bench.view.plot import interactive, static
 from merge_bench.view.plot.marks import Boxes, Chart, Line
@@ -81,7 +81,7 @@ def test_of_many_workers_the_first_are_drawn(tmp_path: Path) -> None:
 def test_without_a_timeline_or_with_a_damaged_one_nothing_is_drawn(tmp_path: Path) -> None:
     assert chart_of(write_campaign(tmp_path)).empty
     folder = campaign(tmp_path, TWO_HOSTS)
-    (folder / file_name(0)).write_text("{")
+    (folder / timeline_file_name(0)).write_text("{")
     assert chart_of(folder).empty
     assert "Timeline of iteration" not in write_page([read_campaign(folder)], None).read_text()
 
