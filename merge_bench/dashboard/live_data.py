@@ -210,7 +210,7 @@ def _doubt(campaign: Campaign, launch: Launch) -> Caution | None:
     """What the command says of the run of `launch`, over all of its launches so far."""
     run = next((run for run in campaign.runs if any(each is launch for each in run.launches)), None)
     launches = [each for each in aggregate.complete_launches(run) if each.link is not None] if run is not None else []
-    return next(diagnostics.limit_exceeded(launches), None)
+    return next(diagnostics.limit_exceeded_warning(launches), None)
 
 
 def _pairs(launch: Launch) -> tuple[Chart, tuple[Column, ...]]:
