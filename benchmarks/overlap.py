@@ -46,8 +46,13 @@ def row(rate: float, name: str, launches: Sequence[Launch]) -> list[str]:
     host's core was busy, which with phases apart it is with polling, too.
     """
     walls, ratios, computing, cores_used = (
-        aggregate.samples(launches, value)
-        for value in (aggregate.wall, aggregate.wall_over_wire, aggregate.computing, aggregate.cores_used)
+        aggregate.launch_medians(launches, value)
+        for value in (
+            aggregate.wall_seconds,
+            aggregate.wall_over_wire,
+            aggregate.computing_share,
+            aggregate.cores_share,
+        )
     )
     wires = [wall / ratio for wall, ratio in zip(walls, ratios, strict=True)]
     limit = aggregate.link_limit(launches) or float("nan")
@@ -72,7 +77,7 @@ def overlap(rates: list[float], chunk: int, blocks: int, iterations: int, engine
         for rate in rates:
             found = measure(bench, rate, chunk=chunk, blocks=blocks, iterations=iterations, engine=engine)
             rows += [row(rate, name, found[name]) for name in ("off", "on")]
-            limits = (aggregate.wall_over_wire, aggregate.computing, aggregate.cores_used)
+            limits = (aggregate.wall_over_wire, aggregate.computing_share, aggregate.cores_share)
             if metrics.bottleneck(*(aggregate.run_median(found["on"], value) for value in limits)) is None:
                 missed.append(rate)
     click.echo(command.aligned(HEADINGS, rows, text=()))

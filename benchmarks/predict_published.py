@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 from benchmarks import command
 from merge_bench.analysis.published import merge_results
-from merge_bench.predict.fit import fit
-from merge_bench.predict.gather import Measured, Sample, Shape, Transfer
-from merge_bench.predict.model import Problem, forecast
+from merge_bench.predict.fit import fit_parameters
+from merge_bench.predict.gather import MeasuredRun, MergeShape, Sample, Transfer
+from merge_bench.predict.model import Problem, forecast_merge
 from merge_bench.predict.whatif import GPUS
 
 WORKERS, ROW_BYTES, FRAMES = 16, 16, 2
@@ -61,14 +61,14 @@ def cells() -> list[Cell]:
     return found
 
 
-def measured(cell: Cell) -> Measured:
+def measured(cell: Cell) -> MeasuredRun:
     """The run as the fit takes it: all that is no exchange counts as join."""
     hosts, _ = CLUSTERS[cell.cluster]
     each = WORKERS // hosts
     message = cell.rows * ROW_BYTES / WORKERS
     nic = Transfer(FRAMES * each * (WORKERS - each) * message, FRAMES * (WORKERS - each), cell.exchange)
     sample = Sample(wall=cell.wall, partition=0.0, join=cell.rest, rows=FRAMES * cell.rows, nic=nic)
-    return Measured(Shape(cell.name, (each,) * hosts, cell.rows, ROW_BYTES), ((sample,),))
+    return MeasuredRun(MergeShape(cell.name, (each,) * hosts, cell.rows, ROW_BYTES), ((sample,),))
 
 
 def other_sizes(found: Sequence[Cell]) -> Iterator[tuple[str, int, int, float, float]]:
@@ -102,8 +102,8 @@ def waiting(one: Cell, other: Cell) -> tuple[float, float]:
 
 def _forecast(fitted_on: Cell, rows: int) -> float:
     """The model's wall; transfers within a host are taken to be hidden behind those between hosts."""
-    values = {"local_rate": float("inf"), **fit([measured(fitted_on)], {})}
-    return forecast(Problem(WORKERS, CLUSTERS[fitted_on.cluster][0], rows, ROW_BYTES), values).wall
+    values = {"local_rate": float("inf"), **fit_parameters([measured(fitted_on)], {})}
+    return forecast_merge(Problem(WORKERS, CLUSTERS[fitted_on.cluster][0], rows, ROW_BYTES), values).wall
 
 
 def tables() -> str:

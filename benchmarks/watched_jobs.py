@@ -24,7 +24,7 @@ from typing import Any
 import click
 
 from benchmarks import command
-from merge_bench.analysis.compare.judging import METRICS, side
+from merge_bench.analysis.compare.judging import METRICS, side_of_run
 from merge_bench.analysis.statistics import effect, median
 from merge_bench.analysis.statistics.verdict import judge
 from merge_bench.records.reader import read_campaign
@@ -101,7 +101,7 @@ def of_jobs(browser: Any, service: RealService, view: str, pairs: int, rng: rand
     def measured() -> float:
         job = service.until(service.add({"command": "run", "options": {**OPTIONS, "iterations": 150}}), "done")
         (run,) = read_campaign(service.results / job["result"]).runs
-        return math.log(median(side(run, METRICS[0]).values))
+        return math.log(median(side_of_run(run, METRICS[0]).values))
 
     measured()  # first touch
     for _ in range(pairs):
@@ -157,7 +157,7 @@ def watched_jobs(pairs: int, within: bool, view: str, seed: int) -> None:
             service.close()
     for number, ratio in enumerate(ratios):
         click.echo(f"pair {number}: watched to not watched {math.exp(ratio):.4f}", err=True)
-    (judged,) = judge([effect.paired(ratios)], threshold=0.02)
+    (judged,) = judge([effect.paired_effect(ratios)], threshold=0.02)
     low, high = judged.interval or (math.nan, math.nan)
     click.echo(
         f"watched ({view}) to not watched: {math.exp(judged.effect.estimate):.4f} ({math.exp(low):.4f} to"

@@ -106,8 +106,8 @@ def fast_link(bench: Bench) -> Values:
         "bottleneck": (ran.document["bottleneck"] or {}).get("what"),
         "link_limit_bytes_per_second": link["limit_bytes_per_second"],
         "wall_seconds": ran.document["wall_seconds"]["median"],
-        "cores_used": aggregate.run_median(ran.campaign.launches, aggregate.cores_used),
-        "computing": aggregate.run_median(ran.campaign.launches, aggregate.computing),
+        "cores_used": aggregate.run_median(ran.campaign.launches, aggregate.cores_share),
+        "computing": aggregate.run_median(ran.campaign.launches, aggregate.computing_share),
     }
     return {targets.FAST_LINK.name: wall_over_bytes(ran)}
 

@@ -23,7 +23,7 @@ from merge_bench.records.schema import IterationLine, PairTraffic, WorkerIterati
 PHASES = ("partition", "exchange", "join")
 
 Value: TypeAlias = Callable[[Launch, IterationLine], float | None]
-"""A number of one iteration of a launch; None: not measured."""
+"""A function that gives a number of one iteration of a launch, None where it was not measured."""
 
 Number = TypeVar("Number", int, float)
 
@@ -55,104 +55,104 @@ class PairFigures:
 
 
 def complete_launches(run: Run) -> tuple[Launch, ...]:
-    """The launches whose numbers count: the complete ones; where there are none, those that measured anything.
+    """The complete launches of a run, from which its figures are made; if there are none, those that measured anything.
 
-    A launch that broke off is no whole sample. Its iterations stay in the records, and it is counted as failed.
+    A launch that broke off is no whole sample: its iterations stay in the records, and it counts as failed.
     """
     measured = tuple(launch for launch in run.launches if launch.timed)
     return tuple(launch for launch in measured if launch.complete) or measured
 
 
 def median_or_none(values: Iterable[float | None]) -> float | None:
-    """The median of the values that there are."""
+    """The median of the values that are not None; None if there are none."""
     measured = [value for value in values if value is not None]
     return median(measured) if measured else None
 
 
 def iteration_values(launches: Sequence[Launch], value: Value) -> list[float]:
-    """`value` of every timed iteration that has it."""
+    """`value` of every timed iteration for which it was measured."""
     measured = (value(launch, iteration) for launch in launches for iteration in launch.timed)
-    return [one for one in measured if one is not None]
+    return [number for number in measured if number is not None]
 
 
 def launch_median(launch: Launch, value: Value) -> float | None:
-    """The launch's sample of `value`: its median over the timed iterations."""
+    """The median of `value` over the timed iterations of one launch."""
     return median_or_none(value(launch, iteration) for iteration in launch.timed)
 
 
-def samples(launches: Sequence[Launch], value: Value) -> list[float]:
-    """One value a launch, for statistics over launches."""
+def launch_medians(launches: Sequence[Launch], value: Value) -> list[float]:
+    """The median of `value` for each launch that has it: the samples for statistics over launches."""
     return [sample for launch in launches if (sample := launch_median(launch, value)) is not None]
 
 
 def run_median(launches: Sequence[Launch], value: Value) -> float | None:
-    """The run's `value`: the median over its launches."""
-    return median_or_none(samples(launches, value))
+    """The median over launches of the launches' medians of `value`."""
+    return median_or_none(launch_medians(launches, value))
 
 
-def wall(launch: Launch, iteration: IterationLine) -> float:
-    """Seconds of one iteration."""
+def wall_seconds(launch: Launch, iteration: IterationLine) -> float:
+    """Wall-clock seconds of one iteration."""
     return iteration.wall_seconds
 
 
 def bandwidth(launch: Launch, iteration: IterationLine) -> float | None:
-    """Bandwidth of one iteration."""
+    """Bandwidth of one iteration: harmonic mean over the workers, in bytes per second."""
     return metrics.iteration_bandwidth(iteration)
 
 
 def slowest_bandwidth(launch: Launch, iteration: IterationLine) -> float | None:
-    """Bandwidth of the slowest worker in one iteration."""
-    return min(metrics.worker_means(iteration), default=None)
+    """Bandwidth of the slowest worker in one iteration, in bytes per second."""
+    return min(metrics.worker_bandwidths(iteration), default=None)
 
 
 def fastest_bandwidth(launch: Launch, iteration: IterationLine) -> float | None:
-    """Bandwidth of the fastest worker in one iteration."""
-    return max(metrics.worker_means(iteration), default=None)
+    """Bandwidth of the fastest worker in one iteration, in bytes per second."""
+    return max(metrics.worker_bandwidths(iteration), default=None)
 
 
 def throughput(launch: Launch, iteration: IterationLine) -> float | None:
-    """Throughput of one iteration; of an imported one the value in its text, where the wall-clock is rounded more."""
+    """Bytes per second of one iteration; if imported, as its text says, because its wall-clock time is rounded more."""
     if iteration.imported is not None:
         return iteration.imported.throughput_bytes_per_second
     return metrics.throughput(launch.line.data_bytes, iteration.wall_seconds) if launch.line is not None else None
 
 
-def phase(name: str) -> Value:
-    """The longest time that any worker spent in phase `name`, of one iteration."""
+def phase_seconds(name: str) -> Value:
+    """A function that gives the most seconds that any worker spent in phase `name` of an iteration."""
 
     def longest(launch: Launch, iteration: IterationLine) -> float | None:
-        return _most(_phase(worker, name) for worker in iteration.workers)
+        return _greatest(_worker_phase_seconds(worker, name) for worker in iteration.workers)
 
     return longest
 
 
 def flight_rate(launch: Launch, iteration: IterationLine) -> float | None:
-    """All bytes of one iteration ÷ the seconds in which they were in flight."""
+    """Bytes per second of one iteration while they were in flight."""
     return metrics.flight_rate(iteration)
 
 
 def link_fraction(launch: Launch, iteration: IterationLine) -> float | None:
-    """Share of the link limit of its launch that one iteration reached."""
+    """Share of its launch's link limit that the exchange of one iteration reached."""
     return metrics.link_fraction(iteration, link_limit([launch]))
 
 
 def wall_over_wire(launch: Launch, iteration: IterationLine) -> float | None:
-    """Wall ÷ the time that the link needs for the bytes, at the link limit of its launch."""
+    """Wall-clock time of one iteration ÷ the time that its bytes need at its launch's link limit."""
     return metrics.wall_over_wire(iteration, link_limit([launch]))
 
 
-def computing(launch: Launch, iteration: IterationLine) -> float | None:
-    """Share of the wall in which the busiest worker partitions or joins."""
-    return metrics.computing(iteration)
+def computing_share(launch: Launch, iteration: IterationLine) -> float | None:
+    """Share of one iteration's wall-clock time in which the busiest worker partitions or joins."""
+    return metrics.computing_share(iteration)
 
 
-def cores_used(launch: Launch, iteration: IterationLine) -> float | None:
-    """Share that the workers of the busiest host use of the time of their cores."""
-    return metrics.cores_used(iteration, launch.line.workers) if launch.line is not None else None
+def cores_share(launch: Launch, iteration: IterationLine) -> float | None:
+    """Share of their cores' time that the workers of the busiest host use in one iteration."""
+    return metrics.cores_share(iteration, launch.line.workers) if launch.line is not None else None
 
 
 def link_limit(launches: Sequence[Launch]) -> float | None:
-    """Bytes per second of the link, median over launches."""
+    """The measured link limit in bytes per second of a worker, median over launches."""
     return median_or_none(launch.link.limit_bytes_per_second for launch in launches if launch.link is not None)
 
 
@@ -166,8 +166,8 @@ def copy_rate(launches: Sequence[Launch]) -> float | None:
     return median_or_none(harmonic_mean(rates) for rates in of_launches if rates)
 
 
-def memory_fraction(phase: Literal["partition", "join"]) -> Value:
-    """Share of the copy rate of its launch that one phase of an iteration reached."""
+def copy_rate_fraction(phase: Literal["partition", "join"]) -> Value:
+    """A function that gives the share of its launch's copy rate that one phase of an iteration reached."""
 
     def fraction(launch: Launch, iteration: IterationLine) -> float | None:
         if launch.memory is None or launch.line is None or not launch.line.rows:
@@ -179,37 +179,37 @@ def memory_fraction(phase: Literal["partition", "join"]) -> Value:
     return fraction
 
 
-def link_check(launches: Sequence[Launch]) -> float | None:
-    """The link limit that `ucx_perftest` measured, bytes per second of a worker; median over launches.
+def perftest_link_limit(launches: Sequence[Launch]) -> float | None:
+    """The link limit that `ucx_perftest` measured, in bytes per second of a worker, median over launches.
 
-    Measurements with more polling processes than cores do not count.
+    Measurements with more polling processes than cores are left out.
     """
     checked = [
         [row.bandwidth_bytes_per_second for row in launch.probes if row.probe == "link"]
         for launch in launches
-        if not _crowded(launch)
+        if not _crowding_reason(launch)
     ]
     return median_or_none(harmonic_mean([rate for rate in rates if rate]) for rates in checked if rates)
 
 
-def link_not_checked(run: Run, launches: Sequence[Launch]) -> str | None:
-    """Why there is no figure of `ucx_perftest` to compare the link limit with; None if there is one."""
-    if link_check(launches) is not None:
+def why_link_not_checked(run: Run, launches: Sequence[Launch]) -> str | None:
+    """Why `ucx_perftest` gave no rate to compare the link limit with; None if it gave one."""
+    if perftest_link_limit(launches) is not None:
         return None
     if not run.plan.check_link:
         return "not checked against ucx_perftest; use --check-link"
-    crowded = next(filter(None, map(_crowded, launches)), None)
+    crowded = next(filter(None, map(_crowding_reason, launches)), None)
     if crowded:
         return f"cannot be checked against ucx_perftest: {crowded}"
     return "the check against ucx_perftest gave no result"
 
 
-def _crowded(launch: Launch) -> str | None:
+def _crowding_reason(launch: Launch) -> str | None:
     return machine.crowding((each.host, each.hardware) for each in launch.line.workers) if launch.line else None
 
 
 def worker_figures(launches: Sequence[Launch]) -> tuple[WorkerFigures, ...]:
-    """Every worker of the run, by rank."""
+    """The figures of every worker over `launches`, in the order of ranks."""
     hosts: dict[int, str] = {}
     memory: dict[int, list[WorkerMemory]] = {}
     measured: dict[int, dict[int, list[WorkerIteration]]] = {}
@@ -222,15 +222,15 @@ def worker_figures(launches: Sequence[Launch]) -> tuple[WorkerFigures, ...]:
             for part in iteration.workers:
                 measured.setdefault(part.rank, {}).setdefault(launch.index, []).append(part)
     parts = itertools.chain.from_iterable(each for of_rank in measured.values() for each in of_rank.values())
-    frames = metrics.exchanged(parts)
+    frames = metrics.frames_sent(parts)
     return tuple(
-        _worker(rank, hosts[rank], list(measured.get(rank, {}).values()), memory.get(rank, []), frames)
+        _worker_figures(rank, hosts[rank], list(measured.get(rank, {}).values()), memory.get(rank, []), frames)
         for rank in sorted(hosts)
     )
 
 
 def ranks_without_traffic(launches: Sequence[Launch]) -> list[int]:
-    """The ranks that sent nothing to others in all timed iterations, as of a table with too few row groups."""
+    """The ranks that sent nothing to others in any timed iteration, as where a table has too few row groups."""
     sent: Counter[int] = Counter()
     for launch in launches:
         for iteration in launch.timed:
@@ -241,7 +241,7 @@ def ranks_without_traffic(launches: Sequence[Launch]) -> list[int]:
 
 
 def pair_figures(launches: Sequence[Launch]) -> dict[tuple[int, int], PairFigures]:
-    """Traffic of every ordered pair of workers: of each launch the median, and of these the median."""
+    """Traffic by (from rank, to rank): the median over launches of each launch's median."""
     by_pair: dict[tuple[int, int], dict[int, list[PairTraffic]]] = {}
     for launch in launches:
         for iteration in launch.timed:
@@ -256,17 +256,17 @@ def pair_figures(launches: Sequence[Launch]) -> dict[tuple[int, int], PairFigure
     }
 
 
-def _phase(worker: WorkerIteration, name: str) -> float | None:
+def _worker_phase_seconds(worker: WorkerIteration, name: str) -> float | None:
     seconds: float | None = getattr(worker.phases_seconds, name, None)
     return seconds
 
 
-def _received(worker: WorkerIteration) -> float | None:
+def _received_rows(worker: WorkerIteration) -> float | None:
     rows = worker.received_rows
     return None if rows is None else rows.left + rows.right
 
 
-def _worker(
+def _worker_figures(
     rank: int,
     host: str,
     launches: Sequence[Sequence[WorkerIteration]],
@@ -284,23 +284,23 @@ def _worker(
         host=host,
         bandwidth=WorkerBandwidth(rank=rank, host=host, left=rate("left"), right=rate("right"), mean=rate("mean")),
         seconds=nested(lambda worker: worker.seconds),
-        **{name: nested(partial(_phase, name=name)) for name in PHASES},
+        **{name: nested(partial(_worker_phase_seconds, name=name)) for name in PHASES},
         overlap=nested(lambda worker: worker.overlap_seconds),
         join_overlap=nested(lambda worker: worker.join_overlap_seconds),
-        received_rows=nested(_received),
+        received_rows=nested(_received_rows),
         result_rows=nested(lambda worker: worker.result_rows),
         memory=WorkerPeak(
             rank=rank,
             host=host,
-            peak=_most(m.peak_bytes for m in memory),
-            above_imports=_most(m.peak_above_imports_bytes for m in memory),
-            device_peak=_most(m.device_peak_bytes for m in memory),
+            peak=_greatest(m.peak_bytes for m in memory),
+            above_imports=_greatest(m.peak_above_imports_bytes for m in memory),
+            device_peak=_greatest(m.device_peak_bytes for m in memory),
             device_above_imports=None,  # not measured on a GPU; kept for programs that read it
-            input=_most(m.input_bytes for m in memory),
+            input=_greatest(m.input_bytes for m in memory),
         ),
     )
 
 
-def _most(values: Iterable[Number | None]) -> Number | None:
-    """The greatest of the values that there are."""
+def _greatest(values: Iterable[Number | None]) -> Number | None:
+    """The greatest of the values that are not None; None if there are none."""
     return max((value for value in values if value is not None), default=None)

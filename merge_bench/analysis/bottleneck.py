@@ -32,35 +32,34 @@ Phase: TypeAlias = Literal["partition", "exchange", "join"]
 PHASES: tuple[Phase, ...] = ("partition", "exchange", "join")
 
 GAIN = 0.1
-"""One rank is named if the others would save at least this share of the wall-clock without what is odd about it."""
+"""A rank is named as the limit if it costs the other ranks at least this share of the wall-clock time."""
 
 NEAR_LIMIT = 0.8
-"""The link limits an exchange that is at least this fast, as a share of the link limit; likewise memory the others."""
+"""The link limits an exchange, and memory a partition or join, that reaches this share of its limit."""
 
 
 def find(
     run: Run, launches: Sequence[Launch], workers: Sequence[WorkerFigures], link: Link | None, memory: MemoryRate | None
 ) -> Bottleneck | None:
-    """What limits `run`, of which `launches` count; None if no phases were measured.
-
-    `share`: of the wall-clock time, what the phase takes or the rank costs; None where that cannot be said.
-    """
-    wall = aggregate.run_median(launches, aggregate.wall)
-    seconds = {name: aggregate.run_median(launches, aggregate.phase(name)) for name in PHASES}
+    """What limits the merge of `run`, whose figures come from `launches`; None if no phases were measured."""
+    wall = aggregate.run_median(launches, aggregate.wall_seconds)
+    seconds = {name: aggregate.run_median(launches, aggregate.phase_seconds(name)) for name in PHASES}
     shares: dict[Phase, float] = {name: each / wall for name, each in seconds.items() if each is not None and wall}
     if not shares or not wall:
         return None
     crowd = diagnostics.short_of_cores(launches)
     if crowd is not None:
         return Bottleneck(what="cores", share=None, because=f"{crowd.processes} workers share {crowd.named_cores}")
-    limit = max(_ranks(launches, workers, shares, wall), key=lambda limit: limit.share or 0.0, default=None)
+    limit = max(_costly_ranks(launches, workers, shares, wall), key=lambda limit: limit.share or 0.0, default=None)
     if limit is not None:
         cost = f"that costs {limit.share or 0.0:.0%} of the wall-clock time"
         limit = msgspec.structs.replace(limit, because=f"{limit.because}; {cost}")
+    elif run.plan.pipeline:
+        limit = _overlapped_limit(launches, shares, link)
     else:
-        limit = _overlapped(launches, shares, link) if run.plan.pipeline else _phase(launches, shares, link, memory)
-    busy = host_load.busiest(launches)
-    often = 2 * len(host_load.busy_indexes(launches)) > len(launches)
+        limit = _longest_phase_limit(launches, shares, link, memory)
+    busy = host_load.busiest_load(launches)
+    often = 2 * len(host_load.busy_launch_indexes(launches)) > len(launches)
     if busy is not None and limit.what != "overload" and (often or limit.rank is not None):
         kept = host_load.BUSY.format(f"up to {busy.busy:.1f} of {busy.cores} cores busy")
         because = f"{kept}; besides, {limit.what}: {limit.because}"
@@ -87,12 +86,12 @@ def _few_row_groups(plan: RecordedPlan) -> str:
     )
 
 
-def _ranks(
+def _costly_ranks(
     launches: Sequence[Launch], workers: Sequence[WorkerFigures], shares: Mapping[Phase, float], wall: float
 ) -> Iterator[Bottleneck]:
-    """The ranks that cost the others at least `GAIN`."""
+    """A bottleneck for each rank that costs the other ranks at least `GAIN` of the wall-clock time."""
     hosts = {worker.rank: worker.host for worker in workers}
-    slow = diagnostics.slow_link(launches, workers)
+    slow = diagnostics.rank_with_slow_link(launches, workers)
     if slow is not None and (cost := shares.get("exchange", 0.0) * (1 - 1 / slow.factor)) >= GAIN:
         yield Bottleneck(
             what="slow-link",
@@ -101,7 +100,7 @@ def _ranks(
             because=f"rank {slow.rank} ({hosts.get(slow.rank, '?')}) exchanges data at {format_rate(slow.rate)}, the"
             f" other ranks at {format_rate(slow.others)}",
         )
-    for over in diagnostics.overloaded(workers)[:1]:
+    for over in diagnostics.overloaded_ranks(workers)[:1]:
         slowed: tuple[Phase, ...] = ("exchange", "join") if over.what == "received" else ("join",)
         cost = min(1.0, sum(shares.get(phase, 0.0) for phase in slowed)) * (1 - 1 / over.factor)
         if cost >= GAIN:
@@ -113,7 +112,7 @@ def _ranks(
                 because=f"rank {over.rank} ({hosts[over.rank]}) {has} {over.factor:.2f} × as many {rows} as the other"
                 " ranks on average",
             )
-    late = diagnostics.straggling(workers)
+    late = diagnostics.straggling_rank(workers)
     if late is not None and (cost := late.excess / wall) >= GAIN:
         yield Bottleneck(
             what="straggler",
@@ -124,17 +123,18 @@ def _ranks(
         )
 
 
-def _overlapped(launches: Sequence[Launch], shares: Mapping[Phase, float], link: Link | None) -> Bottleneck:
-    values = (aggregate.wall_over_wire, aggregate.computing, aggregate.cores_used)
+def _overlapped_limit(launches: Sequence[Launch], shares: Mapping[Phase, float], link: Link | None) -> Bottleneck:
+    """What limits a merge whose phases overlap: the link, the cores, or else its longest phase."""
+    values = (aggregate.wall_over_wire, aggregate.computing_share, aggregate.cores_share)
     ratio, *busy = (aggregate.run_median(launches, value) for value in values)
     limit = metrics.bottleneck(ratio, *busy)
-    if limit == "link" and ratio is not None and not _exceeded(link):
+    if limit == "link" and ratio is not None and not _is_above_limit(link):
         because = f"the merge takes {ratio:.2f} × the time that its bytes need at the link limit"
         return Bottleneck(what="link", share=min(1.0, 1 / ratio), because=because)
     if limit == "cores":
         return Bottleneck(what="cores", share=None, because="the cores are busy nearly all the time")
     name = max(shares, key=lambda each: shares[each])
-    if _exceeded(link):
+    if _is_above_limit(link):
         reason = "what was measured as the link limit is none"
     elif ratio is None:
         reason = "no link limit was measured"
@@ -144,9 +144,10 @@ def _overlapped(launches: Sequence[Launch], shares: Mapping[Phase, float], link:
     return Bottleneck(what=name, share=min(1.0, shares[name]), because=because)
 
 
-def _phase(
+def _longest_phase_limit(
     launches: Sequence[Launch], shares: Mapping[Phase, float], link: Link | None, memory: MemoryRate | None
 ) -> Bottleneck:
+    """What limits a merge with phases apart: its longest phase, or the link or memory if the phase nears that limit."""
     name = max(shares, key=lambda each: shares[each])
     takes = f"the longest phase, {shares[name]:.0%} of the wall-clock time"
     if name != "exchange":
@@ -162,20 +163,20 @@ def _phase(
         return Bottleneck(what=name, share=shares[name], because=because)
     if link is None or link.fraction is None:
         return Bottleneck(what=name, share=shares[name], because=f"{takes}; no link limit was measured")
-    if _exceeded(link):
+    if _is_above_limit(link):
         because = f"{takes}, at > 100% of what was measured as the link limit"
         return Bottleneck(what=name, share=shares[name], because=because)
     if link.fraction >= NEAR_LIMIT:
         because = f"the exchange is {takes}, at {link.fraction:.0%} of the link limit"
         return Bottleneck(what="link", share=shares[name], because=because)
     because = f"{takes}, at {link.fraction:.0%} of the link limit: the link could carry more"
-    flying = aggregate.run_median(launches, _in_flight)
+    flying = aggregate.run_median(launches, _in_flight_share)
     because += "" if flying is None else f"; transfers are in flight for {min(1.0, flying):.0%} of the phase"
     return Bottleneck(what=name, share=shares[name], because=because)
 
 
-def _in_flight(launch: Launch, iteration: IterationLine) -> float | None:
-    """The part of the slowest worker's exchange in which its transfers are in flight; in the rest it waits."""
+def _in_flight_share(launch: Launch, iteration: IterationLine) -> float | None:
+    """The share of the slowest worker's exchange in which transfers are in flight; in the rest the worker waits."""
     timed = [(w.phases_seconds.exchange, w) for w in iteration.workers if w.phases_seconds is not None]
     seconds, worker = max(((s, w) for s, w in timed if s), key=lambda each: each[0], default=(None, None))
     if worker is None or not seconds or worker.flight_seconds is None:
@@ -183,6 +184,6 @@ def _in_flight(launch: Launch, iteration: IterationLine) -> float | None:
     return worker.flight_seconds.union / seconds
 
 
-def _exceeded(link: Link | None) -> bool:
-    """Whether the exchange was faster than the limit that was measured, which is none then."""
+def _is_above_limit(link: Link | None) -> bool:
+    """Whether the exchange was faster than the measured link limit, which is then no limit."""
     return link is not None and link.fraction is not None and link.fraction > diagnostics.EXCEEDED

@@ -19,9 +19,9 @@ Rows = Iterator[dict[str, Any]]
 
 def iterations(campaign: Campaign) -> Rows:
     """A row for every timed iteration."""
-    for run, launch in _launches(campaign):
+    for run, launch in _runs_with_launches(campaign):
         for iteration in launch.timed:
-            yield _key(campaign, run, launch) | {
+            yield _launch_cells(campaign, run, launch) | {
                 "iteration": iteration.index,
                 "wall_seconds": iteration.wall_seconds,
                 "throughput": aggregate.throughput(launch, iteration),
@@ -32,22 +32,22 @@ def iterations(campaign: Campaign) -> Rows:
 
 def workers(campaign: Campaign) -> Rows:
     """A row for every worker in every timed iteration."""
-    for run, launch in _launches(campaign):
+    for run, launch in _runs_with_launches(campaign):
         hosts = {worker.rank: worker.host for worker in launch.line.workers} if launch.line else {}
         for iteration in launch.timed:
-            frames = metrics.exchanged(iteration.workers)
+            frames = metrics.frames_sent(iteration.workers)
             for worker in iteration.workers:
                 own = {"iteration": iteration.index, "rank": worker.rank, "host": hosts.get(worker.rank)}
-                yield _key(campaign, run, launch) | own | _worker(worker, frames)
+                yield _launch_cells(campaign, run, launch) | own | _worker_cells(worker, frames)
 
 
 def pairs(campaign: Campaign) -> Rows:
     """A row for every ordered pair of workers in every launch: medians over its timed iterations."""
-    for run, launch in _launches(campaign):
+    for run, launch in _runs_with_launches(campaign):
         by_pair = {(lane.from_rank, lane.to_rank): lane for lane in lanes([launch.lanes] if launch.lanes else [])}
         for (sender, receiver), figures in aggregate.pair_figures([launch]).items():
             lane = by_pair.get((sender, receiver))
-            yield _key(campaign, run, launch) | {
+            yield _launch_cells(campaign, run, launch) | {
                 "from_rank": sender,
                 "to_rank": receiver,
                 "bytes": float(figures.bytes),
@@ -60,13 +60,13 @@ def pairs(campaign: Campaign) -> Rows:
 
 def launches(campaign: Campaign) -> Rows:
     """A row for every launch: what statistics are made of."""
-    for run, launch in _launches(campaign):
-        phases = {name: aggregate.launch_median(launch, aggregate.phase(name)) for name in aggregate.PHASES}
+    for run, launch in _runs_with_launches(campaign):
+        phases = {name: aggregate.launch_median(launch, aggregate.phase_seconds(name)) for name in aggregate.PHASES}
         peaks = [worker.peak_bytes or 0 for worker in launch.memory.workers] if launch.memory else []
-        yield _key(campaign, run, launch) | {
+        yield _launch_cells(campaign, run, launch) | {
             "failure": launch.failures[0].code if launch.failures else None,
             "iterations": len(launch.timed),
-            "wall_seconds": aggregate.launch_median(launch, aggregate.wall),
+            "wall_seconds": aggregate.launch_median(launch, aggregate.wall_seconds),
             "throughput": aggregate.launch_median(launch, aggregate.throughput),
             "bandwidth": aggregate.launch_median(launch, aggregate.bandwidth),
             **{f"{name}_seconds": seconds for name, seconds in phases.items()},
@@ -79,19 +79,19 @@ def launches(campaign: Campaign) -> Rows:
 
 
 def probes(campaign: Campaign) -> Rows:
-    """A row for every row of a network measurement, as its tool gave it."""
+    """A row for every line of a network measurement, with the numbers that its tool gave."""
     for launch in campaign.standing:
         for line in launch.probes:
             config = launch.line.config if launch.line else None
-            yield {"campaign": campaign.head.campaign_id, "config": config, "launch": launch.index} | _probe(line)
+            yield {"campaign": campaign.head.campaign_id, "config": config, "launch": launch.index} | _probe_cells(line)
 
 
-def _launches(campaign: Campaign) -> Iterator[tuple[Run, Launch]]:
+def _runs_with_launches(campaign: Campaign) -> Iterator[tuple[Run, Launch]]:
     return ((run, launch) for run in campaign.runs for launch in run.launches)
 
 
-def _key(campaign: Campaign, run: Run, launch: Launch) -> dict[str, Any]:
-    """Identifies the launch of a row; `complete`: only complete launches count in reports."""
+def _launch_cells(campaign: Campaign, run: Run, launch: Launch) -> dict[str, Any]:
+    """The columns that identify a launch; `complete`: reports use complete launches only."""
     return {
         "campaign": campaign.head.campaign_id,
         "config": run.config.name,
@@ -107,7 +107,7 @@ def _key(campaign: Campaign, run: Run, launch: Launch) -> dict[str, Any]:
     }
 
 
-def _worker(worker: WorkerIteration, frames: tuple[bool, bool]) -> dict[str, Any]:
+def _worker_cells(worker: WorkerIteration, frames: tuple[bool, bool]) -> dict[str, Any]:
     bandwidth = metrics.worker_bandwidth(worker, frames)
     return {
         "seconds": worker.seconds,
@@ -127,10 +127,10 @@ def _worker(worker: WorkerIteration, frames: tuple[bool, bool]) -> dict[str, Any
     }
 
 
-def _probe(line: ProbeLine) -> dict[str, Any]:
-    named = ("probe", "test", "method", "placement", "memory", "size", "count", "iterations", "seconds")
+def _probe_cells(line: ProbeLine) -> dict[str, Any]:
+    names = ("probe", "test", "method", "placement", "memory", "size", "count", "iterations", "seconds")
     return {
-        **{name: getattr(line, name) for name in named},
+        **{name: getattr(line, name) for name in names},
         "bandwidth": line.bandwidth_bytes_per_second,
         "messages_per_second": line.messages_per_second,
         "ranks": ",".join(map(str, line.ranks)),

@@ -9,9 +9,9 @@ import msgspec
 from merge_bench.analysis import aggregate, metrics
 from merge_bench.analysis.aggregate import WorkerFigures, pair_figures
 from merge_bench.analysis.documents.error import Failure
-from merge_bench.analysis.host_load import busy_indexes, busy_launches
+from merge_bench.analysis.host_load import busy_launch_indexes, busy_launch_warnings
 from merge_bench.analysis.statistics import median, outliers
-from merge_bench.analysis.traffic_check import contradictions
+from merge_bench.analysis.traffic_check import traffic_contradictions
 from merge_bench.analysis.verification_state import NOT_BY_US, State
 from merge_bench.errors import Caution, RunFailed, WrongResult
 from merge_bench.host import machine
@@ -30,18 +30,18 @@ MOST_OVERLOADED = 3  # named; with many ranks a skew overloads many
 def warnings(
     campaign: Campaign, run: Run, counted: Sequence[Launch], workers: Sequence[WorkerFigures], state: State
 ) -> list[Caution]:
-    """The recorded warnings, then those that follow from the numbers; each once."""
+    """The recorded warnings about a run, then those that follow from its numbers, each once."""
     recorded = [*campaign.warnings, *(warning for launch in run.launches for warning in launch.warnings)]
-    if any(busy_indexes(run.launches)):  # of launches after launch 0, which has its own: one for all runs of the host
-        recorded += busy_launches(campaign.launches)
+    if any(busy_launch_indexes(run.launches)):  # launch 0 has a warning of its own; one for all other launches
+        recorded += busy_launch_warnings(campaign.launches)
     verification = [_UNVERIFIED[state]] if state in _UNVERIFIED and (counted or state is not State.MISSING) else []
-    traffic = () if run.plan.runtime_filter else _traffic(counted)  # the filter's messages are not in the records
+    traffic = () if run.plan.runtime_filter else _traffic_warnings(counted)  # the filter's messages are not recorded
     several = len(campaign.runs) > 1
     keys = [(each.config.name, each.plan_index) for each in campaign.runs]
     name = campaign.labels[keys.index((run.config.name, run.plan_index))] if several else ""
     shown = (
-        *traffic, *_launches(run), *limit_exceeded(counted), *_links(counted, workers, name),
-        *_ranks(run, counted, workers, name), *_outliers(counted, several=several),
+        *traffic, *_failure_warnings(run), *limit_exceeded_warning(counted), *_link_warnings(counted, workers, name),
+        *_rank_warnings(run, counted, workers, name), *_outlier_warnings(counted, several=several),
     )  # fmt: skip
     cautions = list(dict.fromkeys((*(line.caution for line in recorded), *verification, *shown)))
     if campaign.truncated:
@@ -58,8 +58,8 @@ def warnings(
     return cautions
 
 
-def error(campaign: Campaign, run: Run) -> Failure | None:
-    """Why `run` is not complete, or ``None``. A wrong result comes before any other failure."""
+def run_failure(campaign: Campaign, run: Run) -> Failure | None:
+    """Why `run` is not complete, None if it is; a wrong result is named before any other failure."""
     failures = [failure for launch in run.launches for failure in launch.failures]
     missing = run.planned_launches - sum(launch.complete for launch in run.launches)
     if missing > 0:
@@ -74,7 +74,7 @@ def error(campaign: Campaign, run: Run) -> Failure | None:
     for launch in run.launches:
         if launch.end is not None and launch.end.status != 0:
             return Failure(RunFailed.code, f"launch {launch.index} ended with status {launch.end.status}")
-    stopped = next((failure for failure in _failures(campaign) if failure.code == INTERRUPTED), None)
+    stopped = next((failure for failure in _final_failures(campaign) if failure.code == INTERRUPTED), None)
     if missing > 0 and stopped is not None:
         return _with_progress(Failure(stopped.code, stopped.message), campaign, stopped.launch)
     if missing > 0:
@@ -87,7 +87,7 @@ def error(campaign: Campaign, run: Run) -> Failure | None:
 
 
 def _with_progress(failure: Failure, campaign: Campaign, index: int | None) -> Failure:
-    """An interruption with what its launch had measured, and what is missing; any other failure as it is."""
+    """Add to an interruption what its launch had measured and what is missing; other failures stay as they are."""
     runs = campaign.runs
     if failure.code == INTERRUPTED and not campaign.launches:
         before = " before the first launch, so nothing was measured"
@@ -106,12 +106,12 @@ def _with_progress(failure: Failure, campaign: Campaign, index: int | None) -> F
         of = "" if planned is None else f" of {planned:,}"
         how_far = f" after {timed:,}{of} iterations"
     else:
-        how_far = f": all {timed:,} iterations are there" + _missing(run, launch)
+        how_far = f": all {timed:,} iterations are there" + _missing_after_iterations(run, launch)
     return msgspec.structs.replace(failure, message=f"{failure.message}{where}{how_far}")
 
 
-def _missing(run: Run, launch: Launch) -> str:
-    """What a launch measures after its iterations and does not have."""
+def _missing_after_iterations(run: Run, launch: Launch) -> str:
+    """A text that lists what a launch should measure after its iterations and did not; empty if nothing is missing."""
     plan, sends = run.plan, recorded_plane(run.plan.exchange).link_limit and run.plan.workers != 1
     proven = run.verify == "off" or any(check.after is not None for check in launch.verifications)
     absent = [
@@ -122,25 +122,25 @@ def _missing(run: Run, launch: Launch) -> str:
     return f"; missing: {', '.join(absent)}" if absent else ""
 
 
-def _failures(campaign: Campaign) -> Iterator[FailureLine]:
-    """Every failure of a campaign that ended; one that was resumed goes on."""
+def _final_failures(campaign: Campaign) -> Iterator[FailureLine]:
+    """Every failure of a campaign that ended; none while it runs or is resumed."""
     if campaign.end is not None:
         yield from campaign.failures
         for launch in campaign.standing:
             yield from launch.failures
 
 
-def overloaded(workers: Sequence[WorkerFigures]) -> tuple[metrics.Overload, ...]:
-    """The ranks that received far more rows than the others."""
-    return metrics.overloads(
+def overloaded_ranks(workers: Sequence[WorkerFigures]) -> tuple[metrics.Overload, ...]:
+    """The ranks that receive, or produce, far more rows than the others, the worst first."""
+    return metrics.find_overloads(
         {w.rank: w.received_rows for w in workers if w.received_rows is not None},
         {w.rank: w.result_rows for w in workers if w.result_rows is not None},
     )
 
 
-def straggling(workers: Sequence[WorkerFigures]) -> metrics.Straggler | None:
-    """The rank that holds the others up, where the phases are known; not by having more of the tables to partition."""
-    straggler = metrics.straggler(
+def straggling_rank(workers: Sequence[WorkerFigures]) -> metrics.Straggler | None:
+    """The rank that holds the others up most; None if there is none, or if it only has more rows to partition."""
+    straggler = metrics.find_straggler(
         {
             w.rank: metrics.WorkerTimes(w.partition, w.exchange, w.join, w.overlap or 0.0, w.join_overlap or 0.0)
             for w in workers
@@ -155,17 +155,17 @@ def straggling(workers: Sequence[WorkerFigures]) -> metrics.Straggler | None:
 
 
 def short_of_cores(launches: Sequence[Launch]) -> machine.Shortage | None:
-    """The host whose workers take turns, because it has fewer cores than workers."""
+    """The first host found with fewer cores than workers, which therefore take turns; None if every host has enough."""
     lines = (launch.line for launch in launches if launch.line is not None)
     shortages = (machine.core_shortage((each.host, each.hardware) for each in line.workers) for line in lines)
     return next(filter(None, shortages), None)
 
 
-def slow_link(launches: Sequence[Launch], workers: Sequence[WorkerFigures]) -> metrics.SlowLink | None:
-    """The rank with which all others exchange slowly."""
+def rank_with_slow_link(launches: Sequence[Launch], workers: Sequence[WorkerFigures]) -> metrics.SlowLink | None:
+    """The rank with which all others exchange far more slowly than among each other; None if there is none."""
     pairs = pair_figures(launches).items()
     rates = {pair: each.bytes / each.seconds for pair, each in pairs if each.seconds and each.bytes}
-    return metrics.slow_link(rates, {worker.rank: worker.host for worker in workers})
+    return metrics.find_slow_link(rates, {worker.rank: worker.host for worker in workers})
 
 
 _UNVERIFIED = {
@@ -184,9 +184,9 @@ _UNVERIFIED = {
 }
 
 
-def _traffic(launches: Sequence[Launch]) -> Iterator[Caution]:
+def _traffic_warnings(launches: Sequence[Launch]) -> Iterator[Caution]:
     for launch in launches:
-        for contradiction in contradictions(launch):
+        for contradiction in traffic_contradictions(launch):
             yield Caution(
                 "not-carried",
                 contradiction.message,
@@ -194,7 +194,7 @@ def _traffic(launches: Sequence[Launch]) -> Iterator[Caution]:
             )
 
 
-def _launches(run: Run) -> Iterator[Caution]:
+def _failure_warnings(run: Run) -> Iterator[Caution]:
     failed = sum(launch.failed for launch in run.launches)
     if not failed:
         return
@@ -212,20 +212,20 @@ def _launches(run: Run) -> Iterator[Caution]:
     )
 
 
-def _links(launches: Sequence[Launch], workers: Sequence[WorkerFigures], config: str) -> Iterator[Caution]:
-    """A rank with a slow link; `config`: of the launches, if other runs have launches, too."""
+def _link_warnings(launches: Sequence[Launch], workers: Sequence[WorkerFigures], config: str) -> Iterator[Caution]:
+    """A warning about the rank with a slow link; `config`: the name that the warning adds, empty for none."""
     hosts = {worker.rank: worker.host for worker in workers}
-    slow = slow_link(launches, workers)
+    slow = rank_with_slow_link(launches, workers)
     if slow is not None:
         yield Caution(
             "straggler",
-            f"{_rank(slow.rank, hosts.get(slow.rank, '?'), config)} exchanges data at only {format_rate(slow.rate)};"
-            f" the other ranks reach {format_rate(slow.others)} (factor {slow.factor:.1f})",
+            f"{_rank_label(slow.rank, hosts.get(slow.rank, '?'), config)} exchanges data at only"
+            f" {format_rate(slow.rate)}; the other ranks reach {format_rate(slow.others)} (factor {slow.factor:.1f})",
             "check the link of this host: speed, error counters, and traffic of other programs",
         )
 
 
-def limit_exceeded(launches: Sequence[Launch]) -> Iterator[Caution]:
+def limit_exceeded_warning(launches: Sequence[Launch]) -> Iterator[Caution]:
     """A warning if the exchange was faster than what was measured as the link limit."""
     fraction = aggregate.run_median(launches, aggregate.link_fraction)
     if fraction is not None and fraction > EXCEEDED:
@@ -236,12 +236,12 @@ def limit_exceeded(launches: Sequence[Launch]) -> Iterator[Caution]:
         )
 
 
-def _ranks(
+def _rank_warnings(
     run: Run, launches: Sequence[Launch], workers: Sequence[WorkerFigures], config: str
 ) -> Iterator[Caution]:  # fmt: skip
-    """What is uneven between ranks; `config`: as in `_links`, for what depends on the config."""
+    """Warnings about ranks with too many rows, too few cores or a slow phase; `config`: the name that they add."""
     hosts = {worker.rank: worker.host for worker in workers}
-    for overload in overloaded(workers)[:MOST_OVERLOADED]:
+    for overload in overloaded_ranks(workers)[:MOST_OVERLOADED]:
         has, rows = ("received", "rows") if overload.what == "received" else ("produces", "result rows")
         yield Caution(
             "overloaded-rank",
@@ -260,19 +260,19 @@ def _ranks(
             else f"use at most {plural(crowd.workers_that_fit, 'worker')} on this host",
         )
         return  # who comes last in taking turns is no straggler
-    slow = straggling(workers)
+    slow = straggling_rank(workers)
     if slow is not None:
         yield Caution(
             "straggler",
-            f"{_rank(slow.rank, hosts[slow.rank], config)} is slow in {slow.phase}: it takes"
+            f"{_rank_label(slow.rank, hosts[slow.rank], config)} is slow in {slow.phase}: it takes"
             f" {format_seconds(slow.seconds)}, the other ranks {format_seconds(slow.others)} (factor"
             f" {slow.factor:.2f})",
-            _look_at(run, launches, slow.rank, several_hosts=len(set(hosts.values())) > 1),
+            _straggler_remedy(run, launches, slow.rank, several_hosts=len(set(hosts.values())) > 1),
         )
 
 
-def _look_at(run: Run, launches: Sequence[Launch], rank: int, *, several_hosts: bool) -> str:
-    """What to check about a slow rank, of what its host has."""
+def _straggler_remedy(run: Run, launches: Sequence[Launch], rank: int, *, several_hosts: bool) -> str:
+    """What to check about a straggling rank, given the GPUs, NUMA nodes and number of hosts."""
     on_gpu = any(engine.device_memory for engine in descriptions() if engine.name == run.plan.engine)
     workers = (each for launch in launches if launch.line is not None for each in launch.line.workers)
     nodes = next((each.hardware.numa_nodes or 1 for each in workers if each.rank == rank), 1)
@@ -281,13 +281,13 @@ def _look_at(run: Run, launches: Sequence[Launch], rank: int, *, several_hosts: 
     return f"check whether the {where} of this rank is {how}"
 
 
-def _rank(rank: int, host: str, config: str) -> str:
+def _rank_label(rank: int, host: str, config: str) -> str:
     """``rank 1 (node0)``, or ``rank 1 (node0) with tcp``."""
     return f"rank {rank} ({host})" + (f" with {config}" if config else "")
 
 
-def _outliers(launches: Sequence[Launch], *, several: bool) -> Iterator[Caution]:
-    """Iterations far from the others of their launch; `several`: other runs have launches too, so name the config."""
+def _outlier_warnings(launches: Sequence[Launch], *, several: bool) -> Iterator[Caution]:
+    """A warning that names iterations whose time is far from their launch's others; `several`: name the config too."""
     flagged = [
         (f"{launch.index} ({launch.key[0]})" if several and launch.key else str(launch.index), iteration.index)
         for launch in launches
@@ -295,9 +295,9 @@ def _outliers(launches: Sequence[Launch], *, several: bool) -> Iterator[Caution]
         if far
     ]
     if flagged:
-        named = ", ".join(f"{iteration} of launch {launch}" for launch, iteration in flagged[:5])
+        listed = ", ".join(f"{iteration} of launch {launch}" for launch, iteration in flagged[:5])
         more = f" and {len(flagged) - 5} more" if len(flagged) > 5 else ""
         yield Caution(
             "outliers",
-            f"outlying wall-clock time in iteration {named}{more}; all statistics include outliers",
+            f"outlying wall-clock time in iteration {listed}{more}; all statistics include outliers",
         )

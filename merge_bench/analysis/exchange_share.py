@@ -18,14 +18,14 @@ from merge_bench.records.schema import IterationLine, ProbeLine, WorkerIteration
 
 PROBE, TEST = "all-to-all", "ucx_alltoall"
 SAME = 0.02
-"""Parcels whose mean sizes differ by less than this share are those of the same merge."""
+"""Parcels whose mean sizes differ by less than this share count as equally large."""
 ALIKE = 2.0
-"""Equal messages stand for parcels that are at most this many times as large or as small."""
+"""A measurement with messages of one size stands for parcels at most this many times as large or as small."""
 
 
 @dataclass(frozen=True)
 class ExchangeShare:
-    """The exchange of a run beside all-to-all.
+    """The bandwidth of a merge's exchange beside that of `probe all-to-all`, and where the exchange's time goes.
 
     Attributes
     ----------
@@ -52,44 +52,44 @@ class ExchangeShare:
 
     @property
     def share(self) -> float:
-        """Of all-to-all's bandwidth, what the merge reaches while transfers are in flight."""
+        """The share of all-to-all's bandwidth that the merge reaches while transfers are in flight."""
         return self.exchange / self.all_to_all
 
     @property
     def share_of_phase(self) -> float | None:
-        """The same over the whole exchange phase."""
+        """The share of all-to-all's bandwidth that the merge reaches in the whole phase, if known."""
         return self.ideal / self.phase if self.phase and self.ideal is not None else None
 
 
 def find(run: Run, probes: Iterable[Campaign]) -> ExchangeShare | None:
-    """The exchange of `run` beside the all-to-all among `probes` that belongs to it; None if none does."""
+    """Compare the exchange of `run` with the all-to-all measurements in `probes` that belong to it; None without."""
     launches = aggregate.complete_launches(run)
-    timed = [each for launch in launches for each in launch.timed if _known(each)]
+    timed = [each for launch in launches for each in launch.timed if _is_fully_measured(each)]
     if not recorded_plane(run.plan.exchange).endpoints or not timed:
         return None
-    size = mean(_parcel(each) for each in timed)
-    lines = [line for campaign in probes for line in _lines_of(campaign, run, launches[0])]
-    chosen = _nearest(lines, size, run.plan.rows_per_chunk)
-    rates = [line.bandwidth_bytes_per_second for line in chosen if line.bandwidth_bytes_per_second]
+    size = mean(_parcel_bytes(each) for each in timed)
+    lines = [line for campaign in probes for line in _matching_probe_lines(campaign, run, launches[0])]
+    chosen_lines = _lines_nearest_in_size(lines, size, run.plan.rows_per_chunk)
+    rates = [line.bandwidth_bytes_per_second for line in chosen_lines if line.bandwidth_bytes_per_second]
     if not rates:
         return None
     rate = median(rates)
     share = ExchangeShare(
-        size=chosen[0].size,
-        parcels=chosen[0].count is not None,
+        size=chosen_lines[0].size,
+        parcels=chosen_lines[0].count is not None,
         all_to_all=rate,
-        exchange=median(_sent(each) / max(_flight(worker) for worker in each.workers) for each in timed),
+        exchange=median(_sent_bytes(each) / max(_flight_seconds(worker) for worker in each.workers) for each in timed),
     )
-    return share if run.plan.pipeline else _with_parts(share, timed)
+    return share if run.plan.pipeline else _with_phase_parts(share, timed)
 
 
-def _with_parts(share: ExchangeShare, timed: Sequence[IterationLine]) -> ExchangeShare:
-    """Add the parts of the exchange phase, which add up to it: those of the iteration with the median phase."""
-    slowest = [(max(each.workers, key=_exchange), each) for each in timed]
-    worker, iteration = sorted(slowest, key=lambda one: _exchange(one[0]))[(len(slowest) - 1) // 2]
-    phase, flight = _exchange(worker), _flight(worker)
-    ideal = _sent(iteration) / share.all_to_all
-    late = max(_partition(each) for each in iteration.workers) - _partition(worker)
+def _with_phase_parts(share: ExchangeShare, timed: Sequence[IterationLine]) -> ExchangeShare:
+    """Add the seconds of the exchange phase's parts, taken from the iteration whose exchange is the median."""
+    slowest = [(max(each.workers, key=_exchange_seconds), each) for each in timed]
+    worker, iteration = sorted(slowest, key=lambda pair: _exchange_seconds(pair[0]))[(len(slowest) - 1) // 2]
+    phase, flight = _exchange_seconds(worker), _flight_seconds(worker)
+    ideal = _sent_bytes(iteration) / share.all_to_all
+    late = max(_partition_seconds(each) for each in iteration.workers) - _partition_seconds(worker)
     waiting = min(late, max(phase - flight, 0.0))
     return ExchangeShare(
         size=share.size,
@@ -104,10 +104,10 @@ def _with_parts(share: ExchangeShare, timed: Sequence[IterationLine]) -> Exchang
     )
 
 
-def _lines_of(campaign: Campaign, run: Run, launch: Launch) -> list[ProbeLine]:
-    """The rows of our data plane with the config, on the hosts and in the memory of a merge."""
+def _matching_probe_lines(campaign: Campaign, run: Run, launch: Launch) -> list[ProbeLine]:
+    """The all-to-all rows of a campaign that have the settings, the hosts and the kind of memory of a merge."""
     alike = [
-        each.name for each in campaign.head.configs if _settings(each.variables) == _settings(run.config.variables)
+        each.name for each in campaign.head.configs if _ucx_values(each.variables) == _ucx_values(run.config.variables)
     ]
     if campaign.probe != PROBE or run.config.name not in alike or launch.line is None:
         return []
@@ -122,13 +122,13 @@ def _lines_of(campaign: Campaign, run: Run, launch: Launch) -> list[ProbeLine]:
     ]
 
 
-def _settings(variables: dict[str, str]) -> dict[str, str]:
+def _ucx_values(variables: dict[str, str]) -> dict[str, str]:
     """The variables of a config that are not options of this program."""
     return {name: value for name, value in variables.items() if not name.startswith("MERGE_BENCH_")}
 
 
-def _nearest(lines: Sequence[ProbeLine], size: float, rows: int | None) -> list[ProbeLine]:
-    """The lines, one of each launch, whose messages are the parcels, or else equal ones of the nearest size."""
+def _lines_nearest_in_size(lines: Sequence[ProbeLine], size: float, rows: int | None) -> list[ProbeLine]:
+    """The lines whose messages have the sizes of the merge's parcels, or else equal messages of the nearest size."""
     same = [line for line in lines if line.count == rows is not None and abs(line.size / size - 1) < SAME]
     if same or not size:
         return same
@@ -137,7 +137,8 @@ def _nearest(lines: Sequence[ProbeLine], size: float, rows: int | None) -> list[
     return [line for line in alike if line.size == best]
 
 
-def _known(iteration: IterationLine) -> bool:
+def _is_fully_measured(iteration: IterationLine) -> bool:
+    """Whether several workers took part, and all have sent bytes, seconds in flight and phases."""
     workers = iteration.workers
     return len(workers) > 1 and all(
         each.sent_bytes and each.flight_seconds and each.flight_seconds.union > 0 and each.phases_seconds
@@ -145,23 +146,23 @@ def _known(iteration: IterationLine) -> bool:
     )
 
 
-def _sent(iteration: IterationLine) -> float:
-    """Mean bytes that a worker sends to others, of both frames."""
+def _sent_bytes(iteration: IterationLine) -> float:
+    """Mean bytes of both frames that a worker sends to others in an iteration."""
     return mean(each.sent_bytes.left + each.sent_bytes.right for each in iteration.workers if each.sent_bytes)
 
 
-def _parcel(iteration: IterationLine) -> float:
-    """Mean bytes of a parcel of one frame."""
-    return _sent(iteration) / 2 / (len(iteration.workers) - 1)
+def _parcel_bytes(iteration: IterationLine) -> float:
+    """Mean bytes of a parcel, which is what one worker sends to one other of one frame."""
+    return _sent_bytes(iteration) / 2 / (len(iteration.workers) - 1)
 
 
-def _flight(worker: WorkerIteration) -> float:
+def _flight_seconds(worker: WorkerIteration) -> float:
     return worker.flight_seconds.union if worker.flight_seconds else 0.0
 
 
-def _exchange(worker: WorkerIteration) -> float:
+def _exchange_seconds(worker: WorkerIteration) -> float:
     return (worker.phases_seconds.exchange or 0.0) if worker.phases_seconds else 0.0
 
 
-def _partition(worker: WorkerIteration) -> float:
+def _partition_seconds(worker: WorkerIteration) -> float:
     return (worker.phases_seconds.partition or 0.0) if worker.phases_seconds else 0.0

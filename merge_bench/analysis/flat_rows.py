@@ -18,7 +18,7 @@ COLUMNS: Mapping[str, type] = {
     "throughput_bytes_per_second": float, "bandwidth_bytes_per_second": float, "link_fraction": float,
     "sent_bytes": int, "result_rows": int,
 }  # fmt: skip
-"""Of a table of merges. Phases: the longest time of any worker; bytes and rows: of all workers."""
+"""Columns of a table of merges. Phases: the longest time of any worker; bytes and rows: sums over all workers."""
 
 PROBE_COLUMNS: Mapping[str, type] = {
     "campaign": str, "config": str, "launch": int, "probe": str, "test": str, "method": str, "placement": str,
@@ -26,7 +26,7 @@ PROBE_COLUMNS: Mapping[str, type] = {
     "seconds": float, "bandwidth_bytes_per_second": float, "messages_per_second": float, "selected": str,
     "protocol": str, "link_limit_bytes_per_second": float, "wrong_elements": int, "as_requested": bool,
 }  # fmt: skip
-"""Of a table of network measurements."""
+"""Columns of a table of network measurements."""
 
 _UNITS = {
     "throughput": "throughput_bytes_per_second", "bandwidth": "bandwidth_bytes_per_second", "size": "size_bytes",
@@ -46,7 +46,7 @@ def flat_rows(campaigns: Sequence[Campaign]) -> tuple[Mapping[str, type], list[d
     if len(kinds) > 1:
         raise UsageError("merges and network measurements have different columns; export them into separate files")
     of_probes = True in kinds
-    make = _probes if of_probes else _iterations
+    make = _probe_rows if of_probes else _iteration_rows
     columns = PROBE_COLUMNS if of_probes else COLUMNS
     rows = [{name: row.get(name) for name in columns} for campaign in campaigns for row in make(campaign)]
     if not rows:
@@ -54,13 +54,13 @@ def flat_rows(campaigns: Sequence[Campaign]) -> tuple[Mapping[str, type], list[d
     return columns, rows
 
 
-def _probes(campaign: Campaign) -> Iterator[dict[str, Any]]:
-    return map(_with_units, dataframes.probes(campaign))
+def _probe_rows(campaign: Campaign) -> Iterator[dict[str, Any]]:
+    return map(_with_unit_names, dataframes.probes(campaign))
 
 
-def _iterations(campaign: Campaign) -> Iterator[dict[str, Any]]:
-    """`dataframes.iterations`, each with what else a flat table needs."""
-    more = (
+def _iteration_rows(campaign: Campaign) -> Iterator[dict[str, Any]]:
+    """The rows of `dataframes.iterations`, with the further columns that a flat table has."""
+    extra_columns = (
         {
             "engine": run.plan.engine,
             "exchange": run.plan.exchange,
@@ -69,28 +69,28 @@ def _iterations(campaign: Campaign) -> Iterator[dict[str, Any]]:
             "pipeline": run.plan.pipeline,
             "verification": verification,
             "time_unix_seconds": each.time,
-            **{f"{name}_seconds": aggregate.phase(name)(launch, each) for name in aggregate.PHASES},
-            "sent_bytes": _sum(
+            **{f"{name}_seconds": aggregate.phase_seconds(name)(launch, each) for name in aggregate.PHASES},
+            "sent_bytes": _sum_if_all_known(
                 worker.sent_bytes.left + worker.sent_bytes.right if worker.sent_bytes else None
                 for worker in each.workers
             ),
-            "result_rows": _sum(worker.result_rows for worker in each.workers),
+            "result_rows": _sum_if_all_known(worker.result_rows for worker in each.workers),
         }
         for run in campaign.runs
         for verification in [state_of(run, aggregate.complete_launches(run)).value]
         for launch in run.launches
         for each in launch.timed
     )
-    for row, own in zip(dataframes.iterations(campaign), more, strict=True):
-        yield _with_units(row) | own
+    for row, own in zip(dataframes.iterations(campaign), extra_columns, strict=True):
+        yield _with_unit_names(row) | own
 
 
-def _with_units(row: dict[str, Any]) -> dict[str, Any]:
+def _with_unit_names(row: dict[str, Any]) -> dict[str, Any]:
     return {_UNITS.get(name, name): value for name, value in row.items()}
 
 
-def _sum(values: Iterator[int | None]) -> int | None:
-    """None if there are no values, or one is unknown."""
+def _sum_if_all_known(values: Iterator[int | None]) -> int | None:
+    """The sum of the values; None if there are no values, or one of them is None."""
     every = list(values)
     measured = [value for value in every if value is not None]
     return sum(measured) if measured and len(measured) == len(every) else None

@@ -14,44 +14,45 @@ BUSY = "other processes keep {}, so times are longer and vary more"
 REMEDY = "run again on a quiet host, or with --wait-for-quiet 5m"
 
 
-def busy_host(campaign: Campaign) -> list[WarningLine]:
-    """The warnings that other processes kept the host busy: the recorded ones, and one about later launches."""
+def busy_warnings(campaign: Campaign) -> list[WarningLine]:
+    """The recorded warnings that other processes kept a campaign's host busy, and one about its later launches."""
     recorded = [*campaign.warnings, *(line for launch in campaign.launches for line in launch.warnings)]
-    return [*(line for line in recorded if line.code == BUSY_HOST), *busy_launches(campaign.launches)]
+    return [*(line for line in recorded if line.code == BUSY_HOST), *busy_launch_warnings(campaign.launches)]
 
 
-def busy_launches(launches: Sequence[Launch]) -> list[WarningLine]:
-    """A warning that names launches after the first which began on a busy host; the first has its own."""
-    loads = _loads(launches)
-    busy = {index: loads[index] for index in busy_indexes(launches) if index}
+def busy_launch_warnings(launches: Sequence[Launch]) -> list[WarningLine]:
+    """At most one warning, which names the launches after launch 0 that began on a busy host."""
+    loads = _loads_by_launch(launches)
+    busy = {index: loads[index] for index in busy_launch_indexes(launches) if index}
     if not busy:
         return []
     worst = max(busy.values(), key=lambda load: load.busy)
-    named = f" ({', '.join(worst.processes)})" if worst.processes else ""
-    first = ", ".join(str(index) for index in list(busy)[:MOST_NAMED]) + ", …" * (len(busy) > MOST_NAMED)
-    which = f"{plural_noun(len(busy), 'launch')} {first}"
-    some = f"as {len(busy)} of {len(loads)} launches started ({which})" if len(loads) > 1 else "as it started"
+    processes = f" ({', '.join(worst.processes)})" if worst.processes else ""
+    listed = ", ".join(str(index) for index in list(busy)[:MOST_NAMED]) + ", …" * (len(busy) > MOST_NAMED)
+    numbers = f"{plural_noun(len(busy), 'launch')} {listed}"
+    when = f"as {len(busy)} of {len(loads)} launches started ({numbers})" if len(loads) > 1 else "as it started"
     message = (
-        f"other processes kept up to {worst.busy:.1f} of {worst.cores} cores busy{named} {some},"
+        f"other processes kept up to {worst.busy:.1f} of {worst.cores} cores busy{processes} {when},"
         " so their times are longer and vary more"
     )
     return [WarningLine(code=BUSY_HOST, message=message, remedy=REMEDY)]
 
 
-def busy_indexes(launches: Sequence[Launch]) -> list[int]:
-    """The launches that began on a busy host."""
-    return [index for index, load in _loads(launches).items() if load.busy >= BUSY_SHARE * load.cores]
+def busy_launch_indexes(launches: Sequence[Launch]) -> list[int]:
+    """The indexes of the launches that began on a busy host."""
+    return [index for index, load in _loads_by_launch(launches).items() if load.busy >= BUSY_SHARE * load.cores]
 
 
-def busiest(launches: Sequence[Launch]) -> HostLoad | None:
+def busiest_load(launches: Sequence[Launch]) -> HostLoad | None:
     """The load of the launch that began on the busiest host; None if no host was busy."""
-    loads = _loads(launches)
-    return max((loads[index] for index in busy_indexes(launches)), key=lambda load: load.busy, default=None)
+    loads = _loads_by_launch(launches)
+    return max((loads[index] for index in busy_launch_indexes(launches)), key=lambda load: load.busy, default=None)
 
 
-def _loads(launches: Sequence[Launch]) -> dict[int, HostLoad]:
+def _loads_by_launch(launches: Sequence[Launch]) -> dict[int, HostLoad]:
+    """The load of other processes as each launch began, by the launch's index."""
     return {launch.index: launch.line.other_load for launch in launches if launch.line and launch.line.other_load}
 
 
 MOST_NAMED = 6
-"""Launches that a warning names."""
+"""The most launches that a warning names."""

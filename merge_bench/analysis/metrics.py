@@ -29,7 +29,7 @@ SLOW_LINK = 2.0
 """A rank's link is slow if the others exchange this many times as fast among each other as with it."""
 
 FASTEST = 5
-"""So many rounds of the link measurement count."""
+"""The link limit is made of this many rounds of its measurement, the fastest ones."""
 
 NEAR_WIRE = 1.1
 """The link limits a merge that takes at most this many times as long as its bytes need on the link."""
@@ -46,9 +46,9 @@ class Bandwidth:
 
 @dataclass(frozen=True)
 class WorkerTimes:
-    """What `straggler` looks at: one worker's seconds in each phase.
+    """One worker's seconds in each phase, for `find_straggler`.
 
-    ``overlap``: of partition with exchange, ``join_overlap``: of join with exchange.
+    ``overlap``: seconds in which partition and exchange overlap; ``join_overlap``: join and exchange.
     """
 
     partition: float
@@ -83,7 +83,7 @@ class Straggler:
 
     @property
     def factor(self) -> float:
-        """How many times as long as the others' median."""
+        """How many times as long as the other ranks' median the phase takes this rank."""
         return self.seconds / self.others if self.others > 0 else float("inf")
 
 
@@ -97,33 +97,33 @@ class SlowLink:
 
     @property
     def factor(self) -> float:
-        """How many times as fast the others are."""
+        """How many times as fast the other pairs are."""
         return self.others / self.rate if self.rate > 0 else float("inf")
 
 
 def frame_bandwidth(sent_bytes: int, flight_seconds: float) -> float | None:
-    """Bytes sent to other workers ÷ seconds in which that frame's transfers were in flight.
+    """Bandwidth of one frame: bytes sent to other workers ÷ seconds in which its transfers were in flight.
 
     ``None`` for a worker that sent nothing: it has no bandwidth, and a 0 would pull the harmonic mean to 0.
     """
     return sent_bytes / flight_seconds if sent_bytes > 0 and flight_seconds > 0 else None
 
 
-def exchanged(workers: Iterable[WorkerIteration]) -> tuple[bool, bool]:
-    """Whether any worker sent rows of the left frame, and of the right one: a broadcast sends only one of them."""
+def frames_sent(workers: Iterable[WorkerIteration]) -> tuple[bool, bool]:
+    """Whether any worker sent rows of the left frame, and of the right frame: a broadcast sends only one of them."""
     sent = [worker.sent_bytes for worker in workers if worker.sent_bytes is not None]
     return any(each.left > 0 for each in sent), any(each.right > 0 for each in sent)
 
 
 def mean_bandwidth(left: float | None, right: float | None, frames: tuple[bool, bool] = (True, True)) -> float | None:
-    """(left + right) ÷ 2, ``None`` unless both are there; of one frame, if only that one is `exchanged`."""
+    """The mean bandwidth of the frames that were sent (`frames`: left, right); None if one of these has none."""
     values = [value for value, sent in zip((left, right), frames, strict=True) if sent]
     measured = [value for value in values if value is not None]
     return sum(measured) / len(measured) if measured and len(measured) == len(values) else None
 
 
 def worker_bandwidth(worker: WorkerIteration, frames: tuple[bool, bool] = (True, True)) -> Bandwidth:
-    """The bandwidth of one worker in one iteration; `frames`: which are `exchanged` in it."""
+    """The bandwidth of one worker in one iteration; `frames`: which ones were sent, as `frames_sent` gives them."""
     sent, flight = worker.sent_bytes, worker.flight_seconds
     if sent is None or flight is None:
         return Bandwidth(None, None, None)
@@ -132,24 +132,24 @@ def worker_bandwidth(worker: WorkerIteration, frames: tuple[bool, bool] = (True,
     return Bandwidth(left, right, mean_bandwidth(left, right, frames))
 
 
-def over_workers(bandwidths: Sequence[float | None]) -> float | None:
-    """Harmonic mean over the workers that have a bandwidth."""
+def mean_over_workers(bandwidths: Sequence[float | None]) -> float | None:
+    """Harmonic mean of the bandwidths that are not None; None if there are none."""
     measured = [value for value in bandwidths if value is not None]
     return statistics.harmonic_mean(measured) if measured else None
 
 
-def worker_means(iteration: IterationLine) -> list[float]:
-    """(left + right) ÷ 2 of every worker that has a bandwidth in this iteration."""
-    frames = exchanged(iteration.workers)
+def worker_bandwidths(iteration: IterationLine) -> list[float]:
+    """The mean bandwidth over frames of every worker that has one in this iteration."""
+    frames = frames_sent(iteration.workers)
     means = (worker_bandwidth(worker, frames).mean for worker in iteration.workers)
     return [mean for mean in means if mean is not None]
 
 
 def iteration_bandwidth(iteration: IterationLine) -> float | None:
-    """Harmonic mean over the workers of (left + right) ÷ 2; of an imported iteration the value in its text."""
+    """Harmonic mean over the workers of their bandwidths; of an imported iteration the value in its text."""
     if iteration.imported is not None:
         return iteration.imported.bandwidth_bytes_per_second
-    return over_workers(worker_means(iteration))
+    return mean_over_workers(worker_bandwidths(iteration))
 
 
 def throughput(data_bytes: int, wall_seconds: float) -> float | None:
@@ -188,7 +188,7 @@ def flight_rate(iteration: IterationLine) -> float | None:
 
 
 def link_fraction(iteration: IterationLine, limit: float | None) -> float | None:
-    """`flight_rate` ÷ link limit; ``None`` for one worker."""
+    """Share of the link limit that the exchange reached: `flight_rate` ÷ `limit`; ``None`` for one worker."""
     rate = flight_rate(iteration)
     return None if rate is None or limit is None or limit <= 0 else rate / limit
 
@@ -199,18 +199,18 @@ def wall_over_wire(iteration: IterationLine, limit: float | None) -> float | Non
     for pair in iteration.pairs:
         received[pair.to_rank] += pair.bytes
     sent = [worker.sent_bytes.left + worker.sent_bytes.right for worker in iteration.workers if worker.sent_bytes]
-    most = max([*sent, *received.values()], default=0)
-    return iteration.wall_seconds * limit / most if limit is not None and most > 0 else None
+    most_bytes = max([*sent, *received.values()], default=0)
+    return iteration.wall_seconds * limit / most_bytes if limit is not None and most_bytes > 0 else None
 
 
-def computing(iteration: IterationLine) -> float | None:
-    """The largest share of the wall in which any worker partitions or joins; beside it, it exchanges or waits."""
+def computing_share(iteration: IterationLine) -> float | None:
+    """The largest share of the wall in which any worker partitions or joins; in the rest it exchanges or waits."""
     phases = [worker.phases_seconds for worker in iteration.workers]
     busy = [(each.partition or 0.0) + (each.join or 0.0) for each in phases if each is not None]
     return max(busy) / iteration.wall_seconds if busy and iteration.wall_seconds > 0 else None
 
 
-def cores_used(iteration: IterationLine, workers: Sequence[Worker]) -> float | None:
+def cores_share(iteration: IterationLine, workers: Sequence[Worker]) -> float | None:
     """Σ CPU seconds of a host's workers ÷ (cores that any of them may run on × wall), of the host with the most.
 
     Where a container's quota is less than these cores, it is what counts. CPU seconds hold what moving bytes costs too.
@@ -235,8 +235,8 @@ def cores_used(iteration: IterationLine, workers: Sequence[Worker]) -> float | N
 
 def copy_rate(memory: WorkerMemory) -> float | None:
     """Bytes that a worker read and wrote per second in its fastest round of copying; ``None``: not measured."""
-    least = min(memory.copy_seconds, default=0.0)
-    return memory.copied_bytes / least if memory.copied_bytes and least > 0 else None
+    fastest_seconds = min(memory.copy_seconds, default=0.0)
+    return memory.copied_bytes / fastest_seconds if memory.copied_bytes and fastest_seconds > 0 else None
 
 
 def memory_fractions(
@@ -254,20 +254,20 @@ def memory_fractions(
     workers = [(each, each.received_rows, each.result_rows, each.phases_seconds) for each in iteration.workers]
     if not rates or not workers:
         return None, None
-    usual = statistics.harmonic_mean(list(rates.values()))
+    usual_rate = statistics.harmonic_mean(list(rates.values()))
     received = sum(rows.left + rows.right for _, rows, _, _ in workers if rows is not None)
     everything = sum(each or 0 for each in inputs.values())
     sent = min(1.0, received * row_bytes / everything) if everything else 0.0
-    least: list[tuple[float, float]] = []
-    taken: list[tuple[float, float]] = []
+    least_seconds: list[tuple[float, float]] = []
+    taken_seconds: list[tuple[float, float]] = []
     for worker, rows, result, phases in workers:
         size = inputs.get(worker.rank)
-        rate = rates.get(worker.rank, None if size else usual)
+        rate = rates.get(worker.rank, None if size else usual_rate)
         if rate is None or size is None or rows is None or result is None or phases is None:
             return None, None
-        least.append(((1 + sent) * size / rate, (rows.left + rows.right + result) * row_bytes / rate))
-        taken.append((phases.partition or 0.0, phases.join or 0.0))
-    needed, took = ([max(each) for each in zip(*values, strict=True)] for values in (least, taken))
+        least_seconds.append(((1 + sent) * size / rate, (rows.left + rows.right + result) * row_bytes / rate))
+        taken_seconds.append((phases.partition or 0.0, phases.join or 0.0))
+    needed, took = ([max(each) for each in zip(*values, strict=True)] for values in (least_seconds, taken_seconds))
     partition, join = (need / time if time > 0 else None for need, time in zip(needed, took, strict=True))
     return partition, join
 
@@ -280,8 +280,8 @@ def bottleneck(wall_over_wire: float | None, computing: float | None, cores_used
     return "cores" if busy else None
 
 
-def overloads(received: Mapping[int, float], result: Mapping[int, float]) -> tuple[Overload, ...]:
-    """The ranks that have clearly more rows than the others, the worst first; each by what it has most too much of.
+def find_overloads(received: Mapping[int, float], result: Mapping[int, float]) -> tuple[Overload, ...]:
+    """The ranks with clearly more rows than the others, the worst first; each with the count that exceeds most.
 
     Skewed keys show in the rows that a rank receives, and more in the rows of the result that it has to make.
     """
@@ -297,7 +297,7 @@ def overloads(received: Mapping[int, float], result: Mapping[int, float]) -> tup
     return tuple(sorted(worst.values(), key=lambda overload: (-overload.factor, overload.rank)))
 
 
-def straggler(times: Mapping[int, WorkerTimes]) -> Straggler | None:
+def find_straggler(times: Mapping[int, WorkerTimes]) -> Straggler | None:
     """The rank that holds the others up most, and in which phase; ``None`` if they are even.
 
     A rank that is late with its partition makes the others wait in *their* exchange, where each of them then looks
@@ -305,21 +305,21 @@ def straggler(times: Mapping[int, WorkerTimes]) -> Straggler | None:
     """
     if len(times) < 2:
         return None
-    usual = _others({rank: _exchanged(own) + own.join - own.join_overlap for rank, own in times.items()})
-    exchanged = _others({rank: _exchanged(own) for rank, own in times.items()})
+    usual = _medians_of_others({rank: _exchange_end(own) + own.join - own.join_overlap for rank, own in times.items()})
+    exchanged = _medians_of_others({rank: _exchange_end(own) for rank, own in times.items()})
     stragglers: list[Straggler] = []
     for phase in ("partition", "exchange", "join"):
         own_seconds: dict[int, float] = {rank: getattr(own, phase) for rank, own in times.items()}
-        for rank, middle in _others(own_seconds).items():
+        for rank, middle in _medians_of_others(own_seconds).items():
             seconds = own_seconds[rank]
-            late = _exchanged(times[rank]) - exchanged[rank]
+            late = _exchange_end(times[rank]) - exchanged[rank]
             excess = seconds - middle if phase != "exchange" else min(seconds - middle, late)
             if excess > OF_WALL * usual[rank] and middle + excess > SLOWER * middle:
                 stragglers.append(Straggler(rank, phase, seconds, middle, excess))
     return max(stragglers, key=lambda each: (each.excess, -each.rank), default=None)
 
 
-def slow_link(rates: Mapping[tuple[int, int], float], hosts: Mapping[int, str]) -> SlowLink | None:
+def find_slow_link(rates: Mapping[tuple[int, int], float], hosts: Mapping[int, str]) -> SlowLink | None:
     """The rank with which all others exchange far more slowly than among each other.
 
     All ranks wait for it, so the times of phases do not show it; single pairs do. `rates`: bytes per second by
@@ -342,7 +342,7 @@ def _within_host(pair: tuple[int, int], hosts: Mapping[int, str]) -> bool:
     return sender == other
 
 
-def _others(values: Mapping[int, float]) -> dict[int, float]:
+def _medians_of_others(values: Mapping[int, float]) -> dict[int, float]:
     """For every rank the median over the other ranks, from one sorting of them all."""
     ordered = sorted(values.items(), key=lambda item: item[1])
     numbers = [value for _, value in ordered]
@@ -354,6 +354,6 @@ def _others(values: Mapping[int, float]) -> dict[int, float]:
     return {rank: without(place) for place, (rank, _) in enumerate(ordered)}
 
 
-def _exchanged(times: WorkerTimes) -> float:
+def _exchange_end(times: WorkerTimes) -> float:
     """Seconds from the opening barrier to the end of the exchange."""
     return times.partition + times.exchange - times.overlap

@@ -36,8 +36,8 @@ HELP = {
 
 @dataclass(frozen=True)
 class Figure:
-    """`name`: a key of `HELP`, with the base unit. `interval`: 95 %, over launches; of a network measurement the range
-    of its launches; None if unknown."""
+    """One number of a result. `name`: a key of `HELP`, which ends in the unit. `interval`: 95 % over launches; of a
+    network measurement the range of its launches; None if unknown."""
 
     name: str
     value: float
@@ -46,7 +46,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Subject:
-    """What figures belong to: one config with one problem, or one row of a network measurement.
+    """One config with one problem, or one row of a network measurement, with its figures.
 
     `name`, `labels`: the same for every result that measured the same. `figures`: none if the result was wrong.
     `verified`: None for network measurements. `measured`: when its last launch began, seconds since the epoch.
@@ -72,7 +72,7 @@ def subjects(campaigns: Sequence[Campaign], problem: Callable[[Run], str]) -> li
     """
     by_name: dict[str, tuple[Subject, Campaign]] = {}
     for campaign in campaigns:
-        for subject in _probe_rows(campaign) if campaign.probe is not None else _runs(campaign, problem):
+        for subject in _probe_subjects(campaign) if campaign.probe is not None else _run_subjects(campaign, problem):
             if subject.name in by_name:
                 first = by_name[subject.name][1]
                 where = f"{first.folder} and {campaign.folder} both measured"
@@ -85,7 +85,7 @@ def subjects(campaigns: Sequence[Campaign], problem: Callable[[Run], str]) -> li
     return [subject for subject, _ in by_name.values()]
 
 
-def _runs(campaign: Campaign, problem: Callable[[Run], str]) -> Iterator[Subject]:
+def _run_subjects(campaign: Campaign, problem: Callable[[Run], str]) -> Iterator[Subject]:
     for run in campaign.runs:
         document = summarize_run(campaign, run, campaign.head.campaign_id)
         state, plan, what = state_of(run, aggregate.complete_launches(run)), run.plan, problem(run)
@@ -95,14 +95,14 @@ def _runs(campaign: Campaign, problem: Callable[[Run], str]) -> Iterator[Subject
             "engine": plan.engine or "",
             "exchange": plan.exchange or "",
             "hosts": str(len(document.plan["hosts"])),
-            "options": ", ".join(_options(plan)),
+            "options": ", ".join(_unusual_options(plan)),
         }
         ways = [f"engine {plan.engine}"] * bool(plan.engine) + [f"exchange {plan.exchange}"] * bool(plan.exchange)
         times = [launch.line.time for launch in run.launches if launch.line is not None]
         yield Subject(
-            name=", ".join([f"{run.config.name}: {what}", *ways, *_options(plan)]),
+            name=", ".join([f"{run.config.name}: {what}", *ways, *_unusual_options(plan)]),
             labels=labels,
-            figures=tuple(_of_run(document)) if state is not State.WRONG else (),
+            figures=tuple(_run_figures(document)) if state is not State.WRONG else (),
             verified=document.verified,
             wrong=state is State.WRONG,
             launches=sum(launch.complete for launch in run.launches),
@@ -111,8 +111,8 @@ def _runs(campaign: Campaign, problem: Callable[[Run], str]) -> Iterator[Subject
         )
 
 
-def _options(plan: RecordedPlan) -> Iterator[str]:
-    """What else decides which rows are merged, and in which way, where it is not as usual."""
+def _unusual_options(plan: RecordedPlan) -> Iterator[str]:
+    """The options without their usual values that decide which rows are merged, and how, in words."""
     work = plan.workload
     if work is not None and work.name == "synthetic":
         if work.payload_columns not in (None, 1):
@@ -129,8 +129,8 @@ def _options(plan: RecordedPlan) -> Iterator[str]:
         yield "runtime filter"
 
 
-def _of_run(document: RunDocument) -> Iterator[Figure]:
-    """Those figures that were measured."""
+def _run_figures(document: RunDocument) -> Iterator[Figure]:
+    """The figures of a run that were measured."""
     phases, link = document.phases_seconds, document.link
     spreads: dict[str, Spread | float | None] = {
         "wall_seconds": document.wall_seconds,
@@ -147,7 +147,7 @@ def _of_run(document: RunDocument) -> Iterator[Figure]:
             yield Figure(name, value, interval)
 
 
-def _probe_rows(campaign: Campaign) -> Iterator[Subject]:
+def _probe_subjects(campaign: Campaign) -> Iterator[Subject]:
     times = [launch.line.time for launch in campaign.standing if launch.line is not None]
     for row in rows_of(campaign):
         labels = {
@@ -166,7 +166,7 @@ def _probe_rows(campaign: Campaign) -> Iterator[Subject]:
         yield Subject(
             name=", ".join(what),
             labels=labels,
-            figures=tuple(_of_row(row)) if not row.wrong else (),
+            figures=tuple(_probe_row_figures(row)) if not row.wrong else (),
             verified=None,
             wrong=bool(row.wrong),
             launches=row.launches,
@@ -175,7 +175,7 @@ def _probe_rows(campaign: Campaign) -> Iterator[Subject]:
         )
 
 
-def _of_row(row: Row) -> Iterator[Figure]:
+def _probe_row_figures(row: Row) -> Iterator[Figure]:
     ranges = {"probe_seconds": row.seconds, "probe_bandwidth_bytes_per_second": row.bandwidth}
     for name, figure in ranges.items():
         if figure is not None:

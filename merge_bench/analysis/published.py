@@ -34,8 +34,8 @@ SHIPPED, PUBLISHED = "shipped", "published"
 """Origins of results in lists."""
 
 
-def beside(results: Path) -> list[ResultsFolder]:
-    """The published results, and those of this project's checkout, to list with those in `results`."""
+def published_beside(results: Path) -> list[ResultsFolder]:
+    """The folders of published and shipped results that are listed beside the results in folder `results`."""
     shipped = FOLDER.parent
     places = {results / "curated": SHIPPED, results / "published": PUBLISHED}
     if results.resolve() != shipped:
@@ -44,7 +44,7 @@ def beside(results: Path) -> list[ResultsFolder]:
 
 
 class PublishedSeries(msgspec.Struct, frozen=True, kw_only=True):
-    """What is the same in all rows of a series of a network dataset."""
+    """What all rows of one series of a network dataset have in common."""
 
     test: str
     config: str
@@ -55,7 +55,7 @@ class PublishedSeries(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Dataset(msgspec.Struct, frozen=True, kw_only=True):
-    """What a dataset is. `kind`: ``network``, ``merge``, ``settings`` or ``campaign``; `path`: its numbers.
+    """A published dataset. `kind`: ``network``, ``merge``, ``settings`` or ``campaign``; `path`: its numbers.
 
     `cite` names the source in a few words; `notes` are corrections and doubts, a sentence or more each; `configs` are
     the settings behind the names of configs, where published. `tool`: what network rows call their method.
@@ -98,7 +98,7 @@ class MergeResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SettingEffect(msgspec.Struct, frozen=True, kw_only=True):
-    """What one change did: `value` beside `baseline`, bytes per second; `ratio` of the two, recomputed.
+    """The effect of one changed setting: `value` beside `baseline`, bytes per second; `ratio` of the two, recomputed.
 
     `beside`: the config that was changed. `figure_label` and `figure_ratio`: the bar of the published figure.
     `published_percent`: as printed, 102.9 for a ratio of 1.029. None: not published.
@@ -131,7 +131,7 @@ def datasets() -> Mapping[str, Dataset]:
             f"the published results are missing, because {FOLDER} is missing or broken; create it again as a"
             " symbolic link to results/published"
         )
-    return {path.stem: _dataset(path) for path in sorted(FOLDER.glob("*.toml"))}
+    return {path.stem: _read_dataset(path) for path in sorted(FOLDER.glob("*.toml"))}
 
 
 def dataset(name: str, kind: str | None = None) -> Dataset:
@@ -139,7 +139,7 @@ def dataset(name: str, kind: str | None = None) -> Dataset:
 
     Raises UsageError if there is none; the sentence lists the names.
     """
-    by_name = {each: one for each, one in datasets().items() if kind in (None, one.kind)}
+    by_name = {each: data for each, data in datasets().items() if kind in (None, data.kind)}
     if name in by_name:
         return by_name[name]
     listed = ", ".join(by_name)
@@ -156,10 +156,10 @@ def network_rows(name: str) -> list[Row]:
     """
     data = dataset(name, NETWORK)
     groups: dict[tuple[str, str], list[Mapping[str, str]]] = {}
-    for line in _lines(data):
+    for line in _read_csv_lines(data):
         if line["valid"] == "true":
             groups.setdefault((line["series"], line["size_bytes"]), []).append(line)
-    return [_row(data, series, lines) for (series, _), lines in groups.items()]
+    return [_make_probe_row(data, series, lines) for (series, _), lines in groups.items()]
 
 
 def merge_results(name: str) -> list[MergeResult]:
@@ -169,24 +169,24 @@ def merge_results(name: str) -> list[MergeResult]:
     """
     data = dataset(name, MERGE)
     results = []
-    for line in _lines(data):
-        more = {"hardware": data.hardware, "source": f"{data.cite}, Table {line['table']}"}
+    for line in _read_csv_lines(data):
+        extra_cells = {"hardware": data.hardware, "source": f"{data.cite}, Table {line['table']}"}
         without = {} if line["valid"] == "true" else {"bytes_per_second": None}
-        results.append(msgspec.convert(_cells(line) | more | without, MergeResult, strict=False))
+        results.append(msgspec.convert(_cell_values(line) | extra_cells | without, MergeResult, strict=False))
     return results
 
 
 def settings_effects(name: str) -> list[SettingEffect]:
-    """What single settings did, in the order of the report.
+    """The effects of single settings, in the order of the report.
 
     Raises UsageError if `name` is no dataset of settings.
     """
     data = dataset(name, SETTINGS)
     effects = []
-    for line in _lines(data):
+    for line in _read_csv_lines(data):
         variables = dict(word.split("=", 1) for word in line["variables"].split())
-        more = {"variables": variables, "source": f"{data.cite}, section {line['section']}"}
-        effects.append(msgspec.convert(_cells(line) | more, SettingEffect, strict=False))
+        extra_cells = {"variables": variables, "source": f"{data.cite}, section {line['section']}"}
+        effects.append(msgspec.convert(_cell_values(line) | extra_cells, SettingEffect, strict=False))
     return effects
 
 
@@ -198,18 +198,18 @@ def campaign_folder(name: str) -> Path:
     return dataset(name, CAMPAIGN).path
 
 
-def _dataset(path: Path) -> Dataset:
+def _read_dataset(path: Path) -> Dataset:
     content = tomllib.loads(path.read_text(encoding="utf-8"))
     return msgspec.convert({**content, "name": path.stem, "path": path.parent / content["data"]}, Dataset)
 
 
-def _lines(data: Dataset) -> Iterator[Mapping[str, str]]:
+def _read_csv_lines(data: Dataset) -> Iterator[Mapping[str, str]]:
     with data.path.open(encoding="utf-8", newline="") as stream:
         yield from csv.DictReader(stream)
 
 
-def _row(data: Dataset, series: str, lines: Sequence[Mapping[str, str]]) -> Row:
-    """One size: its mean, and the least and greatest over ranks where published."""
+def _make_probe_row(data: Dataset, series: str, lines: Sequence[Mapping[str, str]]) -> Row:
+    """The row of one message size: its mean, and the least and greatest over ranks where published."""
     same, first = data.series[series], lines[0]
     notes = dict.fromkeys(line["note"] for line in lines if line["note"])
 
@@ -241,7 +241,7 @@ def _row(data: Dataset, series: str, lines: Sequence[Mapping[str, str]]) -> Row:
     )
 
 
-def _cells(line: Mapping[str, str]) -> dict[str, object]:
-    """The line's cells, None where one is empty, and what is printed in the publication."""
+def _cell_values(line: Mapping[str, str]) -> dict[str, object]:
+    """The cells of a CSV line by column, None for empty ones, and under `published` what the publication prints."""
     printed = f"{line['published_value']} {line['published_unit']}".strip()
     return {name: value or None for name, value in {**line, "published": printed}.items()}

@@ -33,42 +33,42 @@ def summarize_run(campaign: Campaign, run: Run, run_id: str) -> documents.RunDoc
     workers = aggregate.worker_figures(launches)
     lines = [launch.lanes for launch in launches or run.launches if launch.lanes is not None]
     lanes = transport_summary.lanes(lines)
-    link, memory_rate = _link(run, launches, lanes), _memory_rate(run, launches)
-    phases = {name: aggregate.run_median(launches, aggregate.phase(name)) for name in aggregate.PHASES}
+    link, memory_rate = _link_figures(run, launches, lanes), _memory_rate(run, launches)
+    phases = {name: aggregate.run_median(launches, aggregate.phase_seconds(name)) for name in aggregate.PHASES}
     return documents.RunDocument(
         run_id=run_id,
         records=str(campaign.records),
         config=run.config,
-        plan={"hosts": _hosts(launches), **run.options},
+        plan={"hosts": _hosts_by_rank(launches), **run.options},
         verified=state is State.VERIFIED,
         result_rows=_result_rows(launches),
-        wall_seconds=_spread(launches, aggregate.wall),
+        wall_seconds=_spread(launches, aggregate.wall_seconds),
         throughput_bytes_per_second=_spread(launches, aggregate.throughput),
-        bandwidth_bytes_per_second=_bandwidth(workers, launches),
+        bandwidth_bytes_per_second=_bandwidth_figures(workers, launches),
         phases_seconds=Phases(**phases),
         bottleneck=bottleneck.find(run, launches, workers, link, memory_rate),
         link=link,
         memory_rate=memory_rate,
         lanes=lanes,
-        requested_transports=transport_summary.requested(lines),
+        requested_transports=transport_summary.requested_settings(lines),
         protocols=transport_summary.protocols(lines),
         traffic=transport_summary.traffic(launches),
-        peak_memory_bytes=_memory(workers),
+        peak_memory_bytes=_peak_memory(workers),
         imported=campaign.head.imported_from,
         warnings=diagnostics.warnings(campaign, run, launches, workers, state),
-        error=diagnostics.error(campaign, run),
-        measured=_measured(run, launches),
+        error=diagnostics.run_failure(campaign, run),
+        measured=_measured_counts(run, launches),
         verification=_verification(run, launches, state),
     )
 
 
-def _hosts(launches: Sequence[Launch]) -> list[str]:
-    """The hosts of the workers by rank, each once."""
+def _hosts_by_rank(launches: Sequence[Launch]) -> list[str]:
+    """The names of the workers' hosts in the order of ranks, each once."""
     lines = [launch.line for launch in launches if launch.line is not None]
     return list(dict.fromkeys(worker.host for line in lines for worker in line.workers))
 
 
-def _measured(run: Run, launches: Sequence[Launch]) -> documents.Measured:
+def _measured_counts(run: Run, launches: Sequence[Launch]) -> documents.Measured:
     line = next((launch.line for launch in launches if launch.line is not None), None)
     return documents.Measured(
         launches=len(launches),
@@ -101,8 +101,8 @@ def _verification(run: Run, launches: Sequence[Launch], state: State) -> documen
 
 
 def _spread(launches: Sequence[Launch], value: aggregate.Value) -> documents.Spread:
-    """Median and interval over launches; the rest over all the iterations of them."""
-    samples, iterations = aggregate.samples(launches, value), aggregate.iteration_values(launches, value)
+    """Median and interval of `value` over launches; quartiles, minimum and maximum over all their iterations."""
+    samples, iterations = aggregate.launch_medians(launches, value), aggregate.iteration_values(launches, value)
     interval = median_interval(samples)
     lower, _, upper = quartiles(iterations) if iterations else (None, None, None)
     return documents.Spread(
@@ -116,8 +116,8 @@ def _spread(launches: Sequence[Launch], value: aggregate.Value) -> documents.Spr
     )
 
 
-def _bandwidth(workers: Sequence[aggregate.WorkerFigures], launches: Sequence[Launch]) -> documents.Bandwidth:
-    """Of each iteration the slowest worker, the harmonic mean and the fastest; then medians, which keep that order."""
+def _bandwidth_figures(workers: Sequence[aggregate.WorkerFigures], launches: Sequence[Launch]) -> documents.Bandwidth:
+    """Medians of the iterations' slowest, mean and fastest bandwidth, which keep that order; and each worker's own."""
     return documents.Bandwidth(
         harmonic_mean=aggregate.run_median(launches, aggregate.bandwidth),
         min=aggregate.run_median(launches, aggregate.slowest_bandwidth),
@@ -127,7 +127,7 @@ def _bandwidth(workers: Sequence[aggregate.WorkerFigures], launches: Sequence[La
     )
 
 
-def _link(run: Run, launches: Sequence[Launch], lanes: Sequence[documents.Lane]) -> documents.Link | None:
+def _link_figures(run: Run, launches: Sequence[Launch], lanes: Sequence[documents.Lane]) -> documents.Link | None:
     limit = aggregate.link_limit(launches)
     if limit is None:
         return None
@@ -135,8 +135,8 @@ def _link(run: Run, launches: Sequence[Launch], lanes: Sequence[documents.Lane])
     return documents.Link(
         limit_bytes_per_second=limit,
         fraction=aggregate.run_median(launches, aggregate.link_fraction),
-        check_bytes_per_second=aggregate.link_check(launches),
-        not_checked=aggregate.link_not_checked(run, launches),
+        check_bytes_per_second=aggregate.perftest_link_limit(launches),
+        not_checked=aggregate.why_link_not_checked(run, launches),
         wall_ratio=aggregate.run_median(launches, aggregate.wall_over_wire),
         transports=sorted(transports),
         bytes_per_second=aggregate.run_median(launches, aggregate.flight_rate),
@@ -145,9 +145,9 @@ def _link(run: Run, launches: Sequence[Launch], lanes: Sequence[documents.Lane])
 
 
 def _memory_rate(run: Run, launches: Sequence[Launch]) -> documents.MemoryRate | None:
-    """With a runtime filter, a broadcast, a semi or an anti join a worker moves less than it has: no phase has a share.
+    """The rate of copying memory and the shares of it that partition and join reach; None where workers share cores.
 
-    None where workers share cores: each copies as long as it has a core, and the fastest round says nothing of all.
+    With a runtime filter, a broadcast, a semi or an anti join no share is known: a worker moves less than it has.
     """
     rate = aggregate.copy_rate(launches)
     if rate is None or diagnostics.short_of_cores(launches) is not None:
@@ -156,18 +156,18 @@ def _memory_rate(run: Run, launches: Sequence[Launch]) -> documents.MemoryRate |
     whole = [] if less else launches  # less is moved than `metrics.memory_fractions` assumes
     return documents.MemoryRate(
         copy_bytes_per_second=rate,
-        partition_fraction=aggregate.run_median(whole, aggregate.memory_fraction("partition")),
-        join_fraction=aggregate.run_median(whole, aggregate.memory_fraction("join")),
+        partition_fraction=aggregate.run_median(whole, aggregate.copy_rate_fraction("partition")),
+        join_fraction=aggregate.run_median(whole, aggregate.copy_rate_fraction("join")),
     )
 
 
-def _memory(workers: Sequence[aggregate.WorkerFigures]) -> documents.Memory:
+def _peak_memory(workers: Sequence[aggregate.WorkerFigures]) -> documents.Memory:
     peaks = [worker.memory.peak for worker in workers if worker.memory.peak is not None]
     return documents.Memory(max=max(peaks, default=None), per_worker=[worker.memory for worker in workers])
 
 
 def _result_rows(launches: Sequence[Launch]) -> int | None:
-    """Rows of the merged table: as the workers counted them last, else as the verification did."""
+    """Number of rows of the merged table: as the workers counted them last, else as the verification did."""
     for launch in reversed(launches):
         for iteration in reversed(launch.timed):
             rows = [worker.result_rows for worker in iteration.workers]

@@ -24,7 +24,7 @@ from merge_bench.records.timeline import (
 
 
 @dataclass(frozen=True)
-class Aligned:
+class AlignedTimeline:
     """A launch's timeline with what turns its hosts' clocks into that of rank 0.
 
     `hosts`: of each worker, by rank; `offsets`: seconds to add to the times of each host. `error`: how far times of
@@ -38,12 +38,12 @@ class Aligned:
     error: float
 
     def time(self, rank: int, seconds: float) -> float:
-        """A time of a worker on the clock of rank 0's host."""
+        """Turn seconds on the clock of a rank's host into seconds on the clock of rank 0's host."""
         return seconds + self.offsets[self.hosts[rank]]
 
 
-def read_aligned(campaign: Campaign) -> Iterator[Aligned]:
-    """The timelines of a campaign's launches that have one, in order.
+def read_aligned(campaign: Campaign) -> Iterator[AlignedTimeline]:
+    """The timelines of a campaign's launches, in order, on one clock; launches without a timeline are left out.
 
     Raises
     ------
@@ -57,22 +57,22 @@ def read_aligned(campaign: Campaign) -> Iterator[Aligned]:
                 yield align(launch, timeline)
 
 
-def align(launch: Launch, timeline: Timeline) -> Aligned:
+def align(launch: Launch, timeline: Timeline) -> AlignedTimeline:
     """Align the hosts by the exits from the opening barriers: the median over iterations, if it is possible."""
     hosts = [clock.host for clock in sorted(timeline.head.clocks, key=lambda clock: clock.rank)]
     offsets, error = dict.fromkeys(hosts, 0.0), 0.0
     for host in offsets:
         if host != hosts[0]:
-            exits = [_exit(each, hosts, hosts[0]) - _exit(each, hosts, host) for each in timeline.iterations]
+            exits = [_last_exit(each, hosts, hosts[0]) - _last_exit(each, hosts, host) for each in timeline.iterations]
             middle = median(exits)
-            low, high = _limits(timeline, hosts, host)
+            low, high = _offset_limits(timeline, hosts, host)
             offsets[host] = min(max(middle, low), high)
             error = max(error, abs(high - offsets[host]), abs(offsets[host] - low))  # clocks drift apart meanwhile
-    return Aligned(launch, timeline, hosts, offsets, error)
+    return AlignedTimeline(launch, timeline, hosts, offsets, error)
 
 
-def _limits(timeline: Timeline, hosts: Sequence[str], host: str) -> tuple[float, float]:
-    """The least and the largest offset that a host can have to that of rank 0.
+def _offset_limits(timeline: Timeline, hosts: Sequence[str], host: str) -> tuple[float, float]:
+    """The least and the largest seconds by which the clock of `host` can differ from that of rank 0's host.
 
     Nobody leaves a barrier before everybody has entered it, and no message arrives before it is sent, however busy the
     hosts are.
@@ -86,7 +86,7 @@ def _limits(timeline: Timeline, hosts: Sequence[str], host: str) -> tuple[float,
             there = [span for its, span in at if its == host]
             low = max(low, max(span.begin for span in here) - min(span.end for span in there))
             high = min(high, min(span.end for span in here) - max(span.begin for span in there))
-        for sender, sent, receiver, received in messages(iteration):
+        for sender, sent, receiver, received in matched_batches(iteration):
             if (hosts[sender], hosts[receiver]) == (hosts[0], host):
                 low = max(low, sent.begin - received.end)
             elif (hosts[sender], hosts[receiver]) == (host, hosts[0]):
@@ -94,18 +94,18 @@ def _limits(timeline: Timeline, hosts: Sequence[str], host: str) -> tuple[float,
     return low, high
 
 
-def opening(worker: WorkerTimeline) -> float:
-    """When a worker left the opening barrier of its iteration."""
+def opening_exit_seconds(worker: WorkerTimeline) -> float:
+    """The time at which a worker left its iteration's opening barrier, on its own host's clock."""
     return min(worker.spans, key=lambda span: span.begin).end
 
 
-def _exit(iteration: TimelineIteration, hosts: Sequence[str], host: str) -> float:
-    """When the last worker of a host left the opening barrier."""
-    return max(opening(worker) for worker in iteration.workers if hosts[worker.rank] == host)
+def _last_exit(iteration: TimelineIteration, hosts: Sequence[str], host: str) -> float:
+    """The time at which the last worker of a host left the opening barrier, on that host's clock."""
+    return max(opening_exit_seconds(worker) for worker in iteration.workers if hosts[worker.rank] == host)
 
 
-def messages(iteration: TimelineIteration) -> Iterator[tuple[int, Batch, int, Batch]]:
-    """Each batch of messages: its sender and what it noted, its receiver and what that noted."""
+def matched_batches(iteration: TimelineIteration) -> Iterator[tuple[int, Batch, int, Batch]]:
+    """Each batch of messages: rank of the sender, the batch as sent, rank of the receiver, the batch as received."""
     arrived = {
         (batch.piece, batch.peer, worker.rank): batch
         for worker in iteration.workers
@@ -119,17 +119,17 @@ def messages(iteration: TimelineIteration) -> Iterator[tuple[int, Batch, int, Ba
                 yield worker.rank, batch, batch.peer, end
 
 
-def drawn(campaign: Campaign, run: Run) -> tuple[Aligned, TimelineIteration] | None:
+def iteration_to_draw(campaign: Campaign, run: Run) -> tuple[AlignedTimeline, TimelineIteration] | None:
     """The recorded iteration whose wall-clock time is nearest to the run's median; None if none was recorded."""
     counted = aggregate.complete_launches(run)
-    wall = aggregate.run_median(counted, aggregate.wall)
+    wall = aggregate.run_median(counted, aggregate.wall_seconds)
     indices = {launch.index for launch in counted}
     candidates = [
-        (abs(each.wall_seconds - wall), one, iteration)
-        for one in read_aligned(campaign)
-        if one.launch.index in indices and wall is not None
-        for iteration in one.timeline.iterations
-        for each in one.launch.timed
+        (abs(each.wall_seconds - wall), aligned, iteration)
+        for aligned in read_aligned(campaign)
+        if aligned.launch.index in indices and wall is not None
+        for iteration in aligned.timeline.iterations
+        for each in aligned.launch.timed
         if each.index == iteration.index
     ]
     if not candidates:

@@ -26,7 +26,7 @@ _TRANSPORT = re.compile(r"(\w+)/([\w.:-]+)")
 
 @dataclass(frozen=True)
 class Contradiction:
-    """Counters of `host` that do not fit the lanes. Bytes: `selected` is what should (not) have crossed `devices`."""
+    """Counters of `host` that contradict the selected transports: bytes that were to be sent, bytes `counted`."""
 
     host: str
     message: str
@@ -36,7 +36,7 @@ class Contradiction:
 
 @dataclass
 class _Expected:
-    """Bytes that a host's ranks sent, by what the lanes let them cross."""
+    """Bytes that a host's ranks sent: in `total`, and those that `must` or `may` have crossed its network `devices`."""
 
     total: int = 0
     must: int = 0
@@ -46,8 +46,8 @@ class _Expected:
     devices: set[str] = field(default_factory=set)
 
 
-def contradictions(launch: Launch) -> list[Contradiction]:
-    """Those of the timed iterations of `launch`; [] where lanes or counters are missing."""
+def traffic_contradictions(launch: Launch) -> list[Contradiction]:
+    """The contradictions in the timed iterations of `launch`; none where lanes or counters were not recorded."""
     counted = next((line for line in launch.traffic if line.during == "iterations"), None)
     if counted is None or launch.lanes is None or launch.line is None:
         return []
@@ -56,12 +56,12 @@ def contradictions(launch: Launch) -> list[Contradiction]:
     for iteration in launch.timed:
         for pair in iteration.pairs:
             sent[pair.from_rank, pair.to_rank] += pair.bytes
-    expected = _expected(launch.lanes, sent, hosts)
-    return [found for host in counted.hosts for found in _judge(host, expected.get(host.host, _Expected()))]
+    expected = _expected_bytes(launch.lanes, sent, hosts)
+    return [each for host in counted.hosts for each in _judge_host(host, expected.get(host.host, _Expected()))]
 
 
-def carriers(pair: LanePair, line: LanesLine) -> set[tuple[str, str]]:
-    """Transports and devices that may carry a pair's messages: those of its protocols, else of its lanes."""
+def carriers_of_pair(pair: LanePair, line: LanesLine) -> set[tuple[str, str]]:
+    """The (transport, device) that may carry messages between two ranks, by their protocols, else by their lanes."""
     ranges = line.protocols[pair.protocols] if pair.protocols is not None else []
     texts = [each.transports for each in ranges] if ranges and all(each.transports for each in ranges) else []
     matches = {match for text in texts or pair.transports for match in _TRANSPORT.findall(text)}
@@ -70,13 +70,14 @@ def carriers(pair: LanePair, line: LanesLine) -> set[tuple[str, str]]:
     }
 
 
-def _expected(line: LanesLine, sent: Counter[tuple[int, int]], hosts: Mapping[int, str]) -> dict[str, _Expected]:
+def _expected_bytes(line: LanesLine, sent: Counter[tuple[int, int]], hosts: Mapping[int, str]) -> dict[str, _Expected]:
+    """By host, the bytes of `sent` (from rank, to rank) that must, or may, have crossed its network devices."""
     by_host: dict[str, _Expected] = {}
     for pair in line.pairs:
         size, of_host = sent[pair.from_rank, pair.to_rank], hosts.get(pair.from_rank)
         if of_host is None:
             continue
-        all_carriers = carriers(pair, line)
+        all_carriers = carriers_of_pair(pair, line)
         network = {(transport, device) for transport, device in all_carriers if transport not in _NO_NETWORK}
         host = by_host.setdefault(of_host, _Expected())
         host.total += size
@@ -92,7 +93,8 @@ def _expected(line: LanesLine, sent: Counter[tuple[int, int]], hosts: Mapping[in
     return by_host
 
 
-def _judge(host: HostTraffic, expected: _Expected) -> Iterator[Contradiction]:
+def _judge_host(host: HostTraffic, expected: _Expected) -> Iterator[Contradiction]:
+    """The contradiction, if there is one, between a host's device counters and what its ranks sent."""
     if expected.total < LEAST_BYTES:
         return
     seen = {each.device: each.sent_bytes for each in host.devices if not each.device.startswith("nvlink")}
@@ -101,8 +103,9 @@ def _judge(host: HostTraffic, expected: _Expected) -> Iterator[Contradiction]:
         if crossed < SHARE * expected.must:
             yield Contradiction(
                 host.host,
-                f"on {host.host} UCX selected {_listed(expected.transports)} to carry"
-                f" {format_bytes(expected.must)}, but {_listed(expected.devices)} counted {format_bytes(crossed)} sent",
+                f"on {host.host} UCX selected {_name_list(expected.transports)} to carry"
+                f" {format_bytes(expected.must)}, but {_name_list(expected.devices)} counted"
+                f" {format_bytes(crossed)} sent",
                 expected.must,
                 crossed,
             )
@@ -113,12 +116,12 @@ def _judge(host: HostTraffic, expected: _Expected) -> Iterator[Contradiction]:
     if busiest is not None and rest and seen[busiest] > (1 + HEADERS) * expected.may + SHARE * rest:
         yield Contradiction(
             host.host,
-            f"on {host.host} UCX selected {_listed(expected.elsewhere)} for {format_bytes(rest)}, but {busiest} counted"
-            f" {format_bytes(seen[busiest])} sent",
+            f"on {host.host} UCX selected {_name_list(expected.elsewhere)} for {format_bytes(rest)}, but {busiest}"
+            f" counted {format_bytes(seen[busiest])} sent",
             rest,
             seen[busiest],
         )
 
 
-def _listed(names: set[str]) -> str:
+def _name_list(names: set[str]) -> str:
     return ", ".join(sorted(names)) or "nothing"

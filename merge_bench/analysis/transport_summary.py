@@ -10,8 +10,8 @@ from merge_bench.records.campaign import Launch
 from merge_bench.records.schema import LanesLine, SizeRange
 
 
-def requested(lines: Iterable[LanesLine]) -> dict[str, str]:
-    """UCX's settings about transports as rank 0 held them; where launches differ, all values."""
+def requested_settings(lines: Iterable[LanesLine]) -> dict[str, str]:
+    """UCX's settings about transports, as rank 0 held them; where launches differ, all their values."""
     by_name: dict[str, dict[str, None]] = {}
     for line in lines:
         for name, value in line.requested.items():
@@ -20,7 +20,7 @@ def requested(lines: Iterable[LanesLine]) -> dict[str, str]:
 
 
 def lanes(lines: Iterable[LanesLine]) -> list[Lane]:
-    """The lanes of the pairs; where launches differ, every transport that any of them selected."""
+    """The transports selected for each pair of workers; where launches differ, those of all launches."""
     by_pair: dict[tuple[int, int], Lane] = {}
     for line in lines:
         for pair in line.pairs:
@@ -32,7 +32,8 @@ def lanes(lines: Iterable[LanesLine]) -> list[Lane]:
 
 
 def protocols(lines: Iterable[LanesLine]) -> list[Protocols]:
-    """How messages travel by memory and size: `pairs` and their `ranges`; a pair is in two where launches differ."""
+    """How messages travel by memory and size, for pairs of workers that are alike; where launches differ, a pair is in
+    several entries."""
     pairs_of: dict[tuple[SizeRange, ...], set[tuple[int, int]]] = {}
     for line in lines:
         tables = [pairs_of.setdefault(tuple(ranges), set()) for ranges in line.protocols]
@@ -43,12 +44,12 @@ def protocols(lines: Iterable[LanesLine]) -> list[Protocols]:
 
 
 def traffic(launches: Sequence[Launch]) -> list[Traffic]:
-    """What crossed in all `launches`: by host and period, bytes that its ranks sent and that its devices counted."""
+    """By host and period, the bytes that the host's ranks sent in all `launches`, and that its devices counted."""
     by_host: dict[tuple[str, str], Traffic] = {}
     for launch in launches:
         hosts = {worker.rank: worker.host for worker in launch.line.workers} if launch.line else {}
         for line in launch.traffic:
-            exchanged = _exchanged(launch, line.during)
+            exchanged = _sent_bytes_by_rank(launch, line.during)
             for host in line.hosts:
                 counted_on = by_host.setdefault((host.host, line.during), Traffic(host=host.host, during=line.during))
                 counted_on.sent += sum(size for rank, size in exchanged.items() if hosts.get(rank) == host.host)
@@ -59,7 +60,7 @@ def traffic(launches: Sequence[Launch]) -> list[Traffic]:
     return [by_host[key] for key in sorted(by_host)]
 
 
-def _exchanged(launch: Launch, during: str) -> dict[int, int]:
+def _sent_bytes_by_rank(launch: Launch, during: str) -> dict[int, int]:
     """Bytes that each rank sent to others in the timed iterations, or in the rounds of the link measurement."""
     if during == "link":
         link = launch.link

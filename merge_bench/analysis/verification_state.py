@@ -38,16 +38,16 @@ def state_of(run: Run, counted: Sequence[Launch]) -> State:
         return State.OFF
     if run.imported:
         return State.IMPORTED
-    if counted and all(_wanted(run, launch) <= {c.after for c in launch.verifications} for launch in counted):
+    if counted and all(_due_checks(run, launch) <= {c.after for c in launch.verifications} for launch in counted):
         return State.VERIFIED
     return State.MISSING
 
 
-def _wanted(run: Run, launch: Launch) -> set[int | None]:
-    """After which iterations `launch` should have been checked; ``None`` is the warm-up."""
+def _due_checks(run: Run, launch: Launch) -> set[int | None]:
+    """The iterations after which the plan asks for a check in `launch`; ``None`` stands for the warm-up."""
     indices = {iteration.index for iteration in launch.timed}
     if run.verify == "every":
         return set(indices)
     last = max(indices, default=0)
-    first: set[int | None] = {None} if any(iteration.warmup for iteration in launch.iterations) else set()
-    return first | {last}
+    warm_up: set[int | None] = {None} if any(iteration.warmup for iteration in launch.iterations) else set()
+    return warm_up | {last}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from merge_bench.analysis.host_load import busy_host
+from merge_bench.analysis.host_load import busy_warnings
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.errors import MergeBenchError
 from merge_bench.host.memory import usable_cores
@@ -81,7 +81,7 @@ def earlier_launch_seconds(results: Path, plan: Mapping[str, Any], config: str) 
             campaign = read_campaign(folder)
         except MergeBenchError:
             continue
-        busy = bool(busy_host(campaign))
+        busy = bool(busy_warnings(campaign))
         for launch in _complete_launches(campaign, alike):
             its = launch.key[0] if launch.key else campaign.head.configs[0].name
             seconds.setdefault((busy, its != config), []).append(_scaled_seconds(launch, plan.get("iterations")))

@@ -60,7 +60,7 @@ def compare(
     """
     from merge_bench.analysis.compare.document import compare as compare_results
     from merge_bench.analysis.compare.select import NotComparable
-    from merge_bench.history.gates import compare_for, gate_summary, with_gate_error
+    from merge_bench.history.gates import compare_for_gates, gate_summary, with_gate_error
     from merge_bench.records.reader import read_campaign
     from merge_bench.view.document import print_document
 
@@ -69,7 +69,7 @@ def compare(
     campaigns = [read_campaign(result) for result in results]
     compared = functools.partial(compare_results, campaigns, threshold=threshold, anyway=anyway)
     try:
-        document = compare_for(options.fail_on, compared, threshold=threshold)
+        document = compare_for_gates(options.fail_on, compared, threshold=threshold)
     except NotComparable as why:
         raise UsageError(f"{why}; use --anyway to compare them nevertheless") from None
     measured = {each.pair for each in document.comparisons if each.metric == metric}

@@ -10,7 +10,7 @@ from typing import Any
 
 import panel as pn
 
-from merge_bench.analysis.published import beside
+from merge_bench.analysis.published import published_beside
 from merge_bench.dashboard import style_sheets
 from merge_bench.dashboard.background import Session
 from merge_bench.dashboard.components import html, problem_lines
@@ -60,7 +60,7 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         cache: CampaignCache | None = None, queue: Queue | None = None, pace: Callable[[], float] = lambda: 0.0,
     ) -> None:  # fmt: skip
         super().__init__()
-        self._index = index or ResultsFolder(results, other_folders=beside(Path(results)))
+        self._index = index or ResultsFolder(results, other_folders=published_beside(Path(results)))
         self._session = Session(pace)
         self._entries: tuple[Entry, ...] = ()
         self._cache = cache or CampaignCache()

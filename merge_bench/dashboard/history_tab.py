@@ -13,10 +13,10 @@ import panel as pn
 from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.last_result import LastResult
 from merge_bench.history.charts import charts_of
-from merge_bench.history.document import BY_NAME, document_of
+from merge_bench.history.document import BY_NAME, history_document
 from merge_bench.history.index import HistoryIndex
 from merge_bench.history.series_document import HistoryDocument
-from merge_bench.history.text import finding_sentence, sentence, title, waiting, what
+from merge_bench.history.text import finding_sentence, reference_sentence, series_sentence, series_title, shift_text
 from merge_bench.records.results_folder import YOURS, Entry
 from merge_bench.view.text import as_html, capitalized, unbroken
 
@@ -37,9 +37,9 @@ def content_of(results: Path, chosen: str, metric: str) -> Content:
     """The history of the series named `chosen` in `results`; if there is none, of that with the newest result."""
     index = HistoryIndex([results] if results.exists() else [])
     all_series = index.series()
-    options = {title(each, all_series): str(each) for each in all_series}
+    options = {series_title(each, all_series): str(each) for each in all_series}
     series = next((each for each in all_series if str(each) == chosen), all_series[0] if all_series else {})
-    document = document_of(index, [series], metric)
+    document = history_document(index, [series], metric)
     if document.series:
         return Content(options, document)
     return Content(options, problem=f"No result of this series has a value of {metric}." if all_series else "")
@@ -78,20 +78,20 @@ class HistoryView:
 
     def _make_parts(self, document: HistoryDocument) -> list[Any]:
         (series,) = document.series
-        conclusion = unbroken(as_html(capitalized(sentence(document, series)))).replace(" %", "&nbsp;%")
+        conclusion = unbroken(as_html(capitalized(series_sentence(document, series)))).replace(" %", "&nbsp;%")
         notes = "".join(f"<p>{as_html(note)}</p>" for note in document.notes)
         shifts = []
         for shift in reversed(series.shifts[-_MOST_SHIFTS:]):
             before, after = (Path(series.results[at].path).name for at in (shift.result - 1, shift.result))
             differs = shift.differs or ["nothing in the records differs from the result before"]
             items = "".join(f"<li>{as_html(each)}</li>" for each in differs)
-            head = f"<b>{as_html(what(series, series.shifts, shift))}</b> at {as_html(after)}"
+            head = f"<b>{as_html(shift_text(series, series.shifts, shift))}</b> at {as_html(after)}"
             text = f'<p class="{"" if shift.better else "bad"}">{head}</p><ul>{items}</ul>'
             button = pn.widgets.Button(label="Compare with the result before", width=230)
             button.on_click(lambda _, names=(before, after): self._compare(names))
             shifts.append(ui.side_by_side(ui.html(text, min_width=300), button, sizing_mode=ui.WIDE))
         heading = [ui.html("<h2>Shifts, the last one first</h2>")] if shifts else []
-        findings = [*(finding_sentence(series, each) for each in series.findings), waiting(document, series)]
+        findings = [*(finding_sentence(series, each) for each in series.findings), reference_sentence(document, series)]
         notes = "".join(f"<p>{as_html(each)}</p>" for each in findings if each) + notes
         first = ui.html(f'<p class="verdict">{conclusion}</p>{notes}')
         return [first, ui.chart_cards(charts_of(document)), *heading, *shifts]

@@ -210,7 +210,7 @@ def _limit_caution(campaign: Campaign, launch: Launch) -> Caution | None:
     """The warning that the run of `launch` exceeded the limit of the link, over all launches so far; or None."""
     run = next((run for run in campaign.runs if any(each is launch for each in run.launches)), None)
     launches = [each for each in aggregate.complete_launches(run) if each.link is not None] if run is not None else []
-    return next(diagnostics.limit_exceeded(launches), None)
+    return next(diagnostics.limit_exceeded_warning(launches), None)
 
 
 def _pair_rates(launch: Launch) -> tuple[Chart, tuple[Column, ...]]:

@@ -97,7 +97,7 @@ def content_of(loaded: Sequence[Loaded], *, metric: str, axis: str, datasets: Se
         doubts=tuple(
             (source.label, caution)
             for source in sources
-            for caution in diagnostics.limit_exceeded(aggregate.complete_launches(source.run))
+            for caution in diagnostics.limit_exceeded_warning(aggregate.complete_launches(source.run))
         ),
     )  # fmt: skip
     if len(sources) > 1:

@@ -14,14 +14,14 @@ import msgspec
 from merge_bench.errors import UsageError
 
 Series: TypeAlias = Mapping[str, str | int | float]
-"""What tells a series from the others: the config, the problem, …, by name."""
+"""The values by name that tell a series from all others: config, problem, engine, …"""
 
 FILE = "accepted.jsonl"
 _MOST_BYTES = 16 * 2**20
 
 
 class Accepted(msgspec.Struct, frozen=True, kw_only=True):
-    """`newest`: when the newest result began; the level that was known with it is what was accepted."""
+    """A level that a person accepted: the one known with the `newest` result, whose time of beginning this is."""
 
     series: dict[str, str | int | float]
     newest: float
@@ -33,14 +33,14 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_accepted(roots: Sequence[str]) -> tuple[list[Accepted], list[str]]:
-    """What was accepted in these results folders, the oldest first, and sentences about what could not be read."""
+    """The levels accepted in these results folders, the oldest first, and sentences about what could not be read."""
     accepted: list[Accepted] = []
     problems = []
     decode = msgspec.json.Decoder(Accepted).decode
     for root in roots:
         path = Path(root, FILE)
         try:
-            lines = _content(path).splitlines()
+            lines = _read_bytes(path).splitlines()
         except FileNotFoundError:
             continue
         except OSError as error:
@@ -54,10 +54,12 @@ def read_accepted(roots: Sequence[str]) -> tuple[list[Accepted], list[str]]:
     return sorted(accepted, key=lambda each: each.time), problems
 
 
-def accept(root: str, *, series: Series, newest: float, metric: str, level: float, by: str, reason: str) -> Accepted:
-    """Add a line, and wait until it is on the disk; follows no link.
+def write_accepted(
+    root: str, *, series: Series, newest: float, metric: str, level: float, by: str, reason: str
+) -> Accepted:
+    """Add an accepted level to the file of a results folder, and wait until it is on the disk; follow no link.
 
-    Raises UsageError if the file cannot be written; what it had stays.
+    Raises UsageError if the file cannot be written; its earlier lines stay.
     """
     line = Accepted(
         series=dict(series), newest=newest, metric=metric, level=level, by=by, reason=reason, time=time.time()
@@ -81,7 +83,8 @@ def accept(root: str, *, series: Series, newest: float, metric: str, level: floa
     return line
 
 
-def _content(path: Path) -> bytes:
+def _read_bytes(path: Path) -> bytes:
+    """The first `_MOST_BYTES` of a regular file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with open(descriptor, "rb") as file:
         _check_regular(descriptor)

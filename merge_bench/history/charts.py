@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from merge_bench.history.series_document import HistoryDocument, HistorySeries
-from merge_bench.history.text import named, near
+from merge_bench.history.text import series_label, shorter_path
 from merge_bench.view.comparison import UNITS
 from merge_bench.view.numbers import thin
 from merge_bench.view.plot.marks import Axis, Chart, Group, Line, Points
@@ -19,19 +19,19 @@ _NOTE = "Points: medians over launches, in order; lines: levels, medians over re
 
 
 def charts_of(document: HistoryDocument) -> list[Chart]:
-    """A chart for each of the first series that were judged; if there are none, of the first one."""
+    """A chart for each of the first series with enough results to find a shift; if none has, for the first series."""
     judged = [series for series in document.series if series.judged]
-    return [_chart(document, series) for series in (judged or document.series)[:_MOST]]
+    return [_series_chart(document, series) for series in (judged or document.series)[:_MOST]]
 
 
-def _chart(document: HistoryDocument, series: HistorySeries) -> Chart:
+def _series_chart(document: HistoryDocument, series: HistorySeries) -> Chart:
     unit, scale = UNITS[document.unit][0], _SCALES[document.unit]
     values = [result.value * scale for result in series.results]
     days = short_times(result.started for result in series.results)
     begins = [0, *(shift.result for shift in series.shifts), len(values)]
     levels = (Line((a - 0.5, b - 0.5), (series.results[a].level * scale,) * 2) for a, b in pairwise(begins))
     details = {
-        "result": [near(result.path) for result in series.results],
+        "result": [shorter_path(result.path) for result in series.results],
         "started": [when(result.started) for result in series.results],
         "value": [f"{value:,.4g} {unit}" for value in values],
     }
@@ -46,4 +46,4 @@ def _chart(document: HistoryDocument, series: HistorySeries) -> Chart:
         groups.append(Group(1, (marks,), "shifts"))
     ticks = {at: days[at] for at in thin(len(values), 6)}
     value_axis = Axis(f"{capitalized(document.metric)} ({unit})")
-    return Chart(Axis("", ticks), value_axis, tuple(groups), 300, named(document, series), _NOTE)
+    return Chart(Axis("", ticks), value_axis, tuple(groups), 300, series_label(document, series), _NOTE)

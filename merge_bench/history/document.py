@@ -15,16 +15,16 @@ from merge_bench.analysis.compare.properties import differences
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError
 from merge_bench.history import series_document as documents
-from merge_bench.history.accepted import Series, accept
+from merge_bench.history.accepted import Series, write_accepted
 from merge_bench.history.index import HistoryIndex, RunFigures
-from merge_bench.history.shifts import AFTER, FIRST, Shift, find_shifts, findings, gradual
+from merge_bench.history.shifts import AFTER, FIRST, Shift, find_other_changes, find_ramps, find_shifts
 
 BY_NAME = {metric.name: metric for metric in METRICS}
 _NEWEST = 200
-"""Results of a level that make its median."""
+"""The median of a level is made of this many of its results, the newest ones."""
 
 LEAST = FIRST + AFTER
-"""Results with which a shift can be found."""
+"""The number of results from which on a shift can be found."""
 
 
 def history(
@@ -48,7 +48,7 @@ def history(
     only["rows_per_chunk"] = only.pop("chunk", None)
     wanted = {name: value for name, value in only.items() if value is not None}
     series = (each for each in index.series() if wanted.items() <= each.items())
-    document = document_of(index, series, metric, threshold, most)
+    document = history_document(index, series, metric, threshold, most)
     if not document.series:
         texts = {name.replace("_", " "): str(value).removesuffix(".0") for name, value in wanted.items()}
         described = ", ".join(map(" ".join, texts.items()))
@@ -80,7 +80,7 @@ def accept_level(document: documents.HistoryDocument, *, by: str | None, reason:
     except (KeyError, OSError):  # as in a container with a user of its own
         raise UsageError("this user has no name here; say who accepts with --by NAME") from None
     newest = series.results[-1]
-    accept(
+    write_accepted(
         os.path.dirname(newest.path),
         series=series.series,
         newest=newest.started,
@@ -91,13 +91,13 @@ def accept_level(document: documents.HistoryDocument, *, by: str | None, reason:
     )
 
 
-def document_of(
+def history_document(
     index: HistoryIndex, series: Iterable[Series], metric: str, threshold: float = 0.02, most: int | None = None
 ) -> documents.HistoryDocument:
-    """The first `most` of these `series` that have the metric."""
+    """The history document of the first `most` of these `series` that have the metric."""
     if metric not in BY_NAME:
         raise UsageError(f"metric {metric!r} is none of {', '.join(BY_NAME)}")
-    histories = filter(None, (series_of(index, each, BY_NAME[metric], threshold) for each in series))
+    histories = filter(None, (series_history(index, each, BY_NAME[metric], threshold) for each in series))
     return documents.HistoryDocument(
         folders=index.roots,
         metric=metric,
@@ -108,10 +108,10 @@ def document_of(
     )
 
 
-def series_of(
+def series_history(
     index: HistoryIndex, series: Series, metric: Metric, threshold: float, *, without: str = ""
 ) -> documents.HistorySeries | None:
-    """One series, None if nothing in it has the metric; `without`: the folder of a result to leave out."""
+    """The results, levels and shifts of a series in `metric`, None if no result has it; `without`: a result to omit."""
     every = [entry for entry in index.runs(series) if entry.path != without]
     entries = [entry for entry in every if entry.values.get(metric.name) and not entry.wrong]
     if not entries:
@@ -126,17 +126,17 @@ def series_of(
         for number, (a, b) in zip([0, *(s.level for s in shifts)], pairwise(begins), strict=True)
         for _ in range(a, b)
     ]
-    middles = {number: median(_newest(values, numbers, number)) for number in set(numbers)}
+    middles = {number: median(_newest_of_level(values, numbers, number)) for number in set(numbers)}
     levels = [middles[number] for number in numbers]
     level, since = levels[-1], begins[-2]
-    accepted = {at: each for at, each in _accepted(index, series, entries, shifts, metric).items() if at is not None}
-    reference = _reference(shifts, accepted, len(values), higher=metric.higher_is_better)
-    ramps = gradual(values, shifts)
+    accepted = {at: each for at, each in _acceptances(index, series, entries, shifts, metric).items() if at is not None}
+    reference = _reference_level(shifts, accepted, len(values), higher=metric.higher_is_better)
+    ramps = find_ramps(values, shifts)
     return documents.HistorySeries(
         series=dict(series),
         level=level,
         since=since,
-        noise=1.4826 * median([abs(value / level - 1.0) for value in _newest(values, numbers, numbers[-1])]),
+        noise=1.4826 * median([abs(value / level - 1.0) for value in _newest_of_level(values, numbers, numbers[-1])]),
         noise_floor=median(floors_until[-1]) if floors_until[-1] else None,
         judged=len(entries) >= LEAST,
         wrong_results=sum(entry.wrong for entry in every),
@@ -153,7 +153,7 @@ def series_of(
         ],
         shifts=[
             replace(
-                _shift(index, entries, shift, metric),
+                _level_shift(index, entries, shift, metric),
                 ramp=ramps.get(at),
                 accepted=accepted.get(at),
                 returns=any(shift.level == number for number in [0, *(each.level for each in shifts[:at])]),
@@ -165,21 +165,22 @@ def series_of(
         ],
         findings=[
             documents.SeriesFinding(kind=each.kind, since=each.since, path=entries[each.since].path, change=each.change)
-            for each in findings(values, levels, since, threshold)
+            for each in find_other_changes(values, levels, since, threshold)
         ],
         reference=middles[reference],
         reference_results=[at for at, number in enumerate(numbers) if number == reference],
     )
 
 
-def _newest(values: Sequence[float], numbers: Sequence[int], number: int) -> list[float]:
-    return [value for value, its in zip(values, numbers, strict=True) if its == number][-_NEWEST:]
+def _newest_of_level(values: Sequence[float], numbers: Sequence[int], number: int) -> list[float]:
+    """The newest values of the level `number`; `numbers`: the level of each value."""
+    return [value for value, level in zip(values, numbers, strict=True) if level == number][-_NEWEST:]
 
 
-def _accepted(
+def _acceptances(
     index: HistoryIndex, series: Series, entries: Sequence[RunFigures], shifts: Sequence[Shift], metric: Metric
 ) -> dict[int | None, documents.AcceptedLevel]:
-    """By the number of the shift, who accepted the level that begins there."""
+    """Who accepted which level: by the number of the shift with which it begins, None for the first level."""
     levels: dict[int | None, documents.AcceptedLevel] = {}
     for level in index.accepted:
         if level.series == series and level.metric == metric.name:
@@ -188,10 +189,10 @@ def _accepted(
     return levels
 
 
-def _reference(shifts: Sequence[Shift], accepted: Collection[int], results: int, *, higher: bool) -> int:
-    """The number of the level that a new result has to keep up with.
+def _reference_level(shifts: Sequence[Shift], accepted: Collection[int], results: int, *, higher: bool) -> int:
+    """The number of the level that a new result is compared with.
 
-    A worse level is it once somebody accepted it; a better one, once it has the results of a level of its own.
+    A worse level becomes that once somebody accepted it, a better level once it has `FIRST` results.
     """
     reference, middle = 0, shifts[0].before if shifts else 0.0
     for number, shift in enumerate(shifts):
@@ -202,18 +203,18 @@ def _reference(shifts: Sequence[Shift], accepted: Collection[int], results: int,
     return reference
 
 
-def _shift(index: HistoryIndex, entries: Sequence[RunFigures], shift: Shift, metric: Metric) -> documents.LevelShift:
-    """With what differs across it; then what differs one result later or earlier, as noise may hide the right one."""
+def _level_shift(index: HistoryIndex, runs: Sequence[RunFigures], shift: Shift, metric: Metric) -> documents.LevelShift:
+    """A shift with the properties that differ across it, then those that differ one result later or earlier."""
     different = [
         documents.ShiftDifference(
             kind=each.kind, name=each.name, before=each.baseline_value, after=each.candidate_value, result=at
         )
         for at in (shift.at, shift.at + 1, shift.at - 1)
-        for each in differences(*(index.properties(entry) for entry in entries[at - 1 : at + 1]))
+        for each in differences(*(index.properties(entry) for entry in runs[at - 1 : at + 1]))
     ]
     return documents.LevelShift(
         result=shift.at,
-        path=entries[shift.at].path,
+        path=runs[shift.at].path,
         found_with=shift.found,
         change=shift.change,
         better=(shift.change > 0) == metric.higher_is_better,

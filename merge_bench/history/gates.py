@@ -31,14 +31,15 @@ GATES = {
     "inconclusive": ("INCONCLUSIVE", "FAILED", "WRONG"),
     "not-faster": ("SLOWER", "EQUIVALENT", "INCONCLUSIVE", "FAILED", "WRONG"),
 }
-"""Which verdicts each ``--fail-on`` does not let pass."""
+"""The verdicts that each value of ``--fail-on`` does not let pass."""
 
 
 @dataclass(frozen=True)
 class Gate:
-    """`against`: the earlier result, or the folder of the results whose present level a campaign is held against.
+    """What a campaign is compared with, and which verdicts fail.
 
-    None where a campaign's configs are held against its first. `allow_no_baseline`: as in `with_gate_error`.
+    `against`: an earlier result, or the folder of results whose level counts; None: the campaign's first config.
+    `allow_no_baseline`: whether a campaign passes when there is nothing to compare with.
     """
 
     against: Campaign | Path | None
@@ -48,7 +49,7 @@ class Gate:
 
     @classmethod
     def from_options(cls, options: RunOptions, *, compared: int, runs: int) -> Self | None:
-        """The gate that the options of `run` ask for; the earlier result is read before anything is launched.
+        """The gate that the options of `run` ask for, None without any; reads the earlier result.
 
         `compared`: how many configs, engines or exchanges there are; `runs`: with how many sizes in all.
 
@@ -66,19 +67,19 @@ class Gate:
             if runs > 1:
                 raise UsageError(f"--against {HISTORY} takes one config and one size; run each by itself")
             return cls(Path(options.results), fail_on, options.threshold, allowed)
-        earlier = read_campaign(_result(str(against))) if against else None
+        earlier = read_campaign(_result_path(str(against))) if against else None
         return cls(earlier, fail_on, options.threshold, allowed)
 
     def power_warning(self, launches: int) -> str | None:
-        """Why the gate is decided before anything is measured, where a run of `launches` can have no verdict."""
+        """A warning if `launches` are too few for a verdict other than INCONCLUSIVE; else None."""
         if not isinstance(self.against, Campaign):
             return None
-        has = max((sum(launch.complete for launch in run.launches) for run in self.against.runs), default=0)
-        if not has or can_differ(has, launches, alpha=ALPHA):
+        counted = max((sum(launch.complete for launch in run.launches) for run in self.against.runs), default=0)
+        if not counted or can_differ(counted, launches, alpha=ALPHA):
             return None
         least = least_launches(alpha=ALPHA, paired=False)
         warning = (
-            f"the baseline {self.against.folder} has {plural(has, 'launch')}, and this run makes {launches:,}:"
+            f"the baseline {self.against.folder} has {plural(counted, 'launch')}, and this run makes {launches:,}:"
             f" a verdict needs at least {least} of each, so it can only be INCONCLUSIVE"
         )
         names = "--fail-on " + ",".join(self.fail_on)
@@ -89,7 +90,7 @@ class Gate:
         return f"{warning}, and {names} cannot fail; with {names},inconclusive it ends with status 5"
 
     def evaluate(self, campaign: Campaign) -> tuple[CompareDocument, int]:
-        """The comparison's document, its ``error`` filled, and the exit status: 4, 5 or 0, as by `with_gate_error`.
+        """Compare a campaign; returns the document with its ``error``, and the exit status, as `with_gate_error` does.
 
         Raises NothingToCompare if the two cannot be compared and no verdict was to fail; what was measured is kept.
         """
@@ -97,7 +98,7 @@ class Gate:
 
         against = self.against
 
-        def compared() -> CompareDocument:
+        def make_comparison() -> CompareDocument:
             if isinstance(against, Campaign):
                 return compare_with_result(campaign, against, self.threshold)
             return compare([campaign], threshold=self.threshold)
@@ -105,7 +106,7 @@ class Gate:
         if isinstance(against, Path):
             document = compare_with_level(campaign, against, self.threshold)
         else:
-            document = compare_for(self.fail_on, compared, threshold=self.threshold)
+            document = compare_for_gates(self.fail_on, make_comparison, threshold=self.threshold)
         return with_gate_error(
             document,
             metric=METRIC,
@@ -115,8 +116,8 @@ class Gate:
         )
 
 
-def _result(against: str) -> str:
-    """The result that ``--against`` names: a campaign, or the only one of a folder of results.
+def _result_path(against: str) -> str:
+    """The path of the result that ``--against`` names: a campaign, or the only one in a folder of results.
 
     Raises UsageError if the folder has several; the message names the newest.
     """
@@ -132,15 +133,15 @@ def _result(against: str) -> str:
     return results[0].id if results else against
 
 
-def compare_for(
-    fail_on: Sequence[str], compared: Callable[[], CompareDocument], *, threshold: float
+def compare_for_gates(
+    fail_on: Sequence[str], make_comparison: Callable[[], CompareDocument], *, threshold: float
 ) -> CompareDocument:
-    """What `compared` gives; if nothing can be compared, gates get a document without comparisons, with a note of why.
+    """The document of `make_comparison`; if nothing can be compared, one without comparisons, whose note says why.
 
     Raises NothingToCompare if nothing can be compared and there are no gates.
     """
     try:
-        return compared()
+        return make_comparison()
     except NothingToCompare as why:
         if not fail_on:
             raise
@@ -159,19 +160,19 @@ def with_gate_error(
     A document without a comparison in `metric` meets no gate, unless `allow_no_baseline`; nor does it if the comparison
     is `needed` without `fail_on`. A/A comparisons pass every gate: they are there to show the noise.
     """
-    every = [each for each in document.comparisons if each.metric == metric]
-    chosen = [each for each in every if not each.aa]
+    comparisons = [each for each in document.comparisons if each.metric == metric]
+    chosen = [each for each in comparisons if not each.aa]
     wrong = [each.candidate for each in chosen if each.verdict == "WRONG"]
-    held = [each for each in chosen if any(each.verdict in GATES[gate] for gate in fail_on)]
+    failing = [each for each in chosen if any(each.verdict in GATES[gate] for gate in fail_on)]
     kind: type[GateNotMet] | type[WrongResult]
     if wrong:
         kind, message = WrongResult, f"the merge result was wrong: {', '.join(wrong)}"
-    elif held:
-        named = ", ".join(f"{each.candidate} is {each.verdict} in {metric}" for each in held)
+    elif failing:
+        verdicts = ", ".join(f"{each.candidate} is {each.verdict} in {metric}" for each in failing)
         options = "--fail-on " + ",".join(fail_on)
-        caveats = dict.fromkeys(caveat for each in held for caveat in each.caveats)
-        kind, message = GateNotMet, "; ".join([f"{options}: {named}", *caveats])
-    elif not every and (needed or fail_on) and not allow_no_baseline:
+        caveats = dict.fromkeys(caveat for each in failing for caveat in each.caveats)
+        kind, message = GateNotMet, "; ".join([f"{options}: {verdicts}", *caveats])
+    elif not comparisons and (needed or fail_on) and not allow_no_baseline:
         kind, message = NothingCompared, "; ".join([*document.notes, "--allow-no-baseline lets this pass"])
     else:
         return document, 0
@@ -179,23 +180,23 @@ def with_gate_error(
 
 
 def gate_summary(document: CompareDocument, *, metric: str, fail_on: Sequence[str]) -> str:
-    """Which gates did not fail, by which verdicts, and what may explain them; empty if one failed, or none was asked.
+    """A sentence that names the gates that did not fail and the verdicts; empty if one failed, or there is none.
 
     A gate that did not fail only because nothing was decided is not called passed.
     """
-    every = [each for each in document.comparisons if each.metric == metric]
-    chosen = [each for each in every if not each.aa]
-    if document.error is None and not every:
+    comparisons = [each for each in document.comparisons if each.metric == metric]
+    candidates = [each for each in comparisons if not each.aa]
+    if document.error is None and not comparisons:
         return "; ".join([*document.notes, "this passes, because of --allow-no-baseline"])
-    if document.error is not None or not fail_on or not chosen:
+    if document.error is not None or not fail_on or not candidates:
         return ""
     options = "--fail-on " + ",".join(fail_on)
-    named = ", ".join(f"{each.candidate} is {each.verdict} in {metric}" for each in chosen)
-    caveats = dict.fromkeys(caveat for each in chosen for caveat in each.caveats)
-    unsure = [each.verdict == "INCONCLUSIVE" for each in chosen]
+    verdicts = ", ".join(f"{each.candidate} is {each.verdict} in {metric}" for each in candidates)
+    caveats = dict.fromkeys(caveat for each in candidates for caveat in each.caveats)
+    unsure = [each.verdict == "INCONCLUSIVE" for each in candidates]
     if not any(unsure):
-        return "; ".join([f"{options} passed: {named}", *caveats])
+        return "; ".join([f"{options} passed: {verdicts}", *caveats])
     decided = "nothing" if all(unsure) else "not everything"
-    more = "" if chosen[0].level_of else "; more launches may decide it"
+    more = "" if candidates[0].level_of else "; more launches may decide it"
     hint = f"with {options},inconclusive it ends with status 5{more}"
-    return "; ".join([f"{options} did not fail, but {decided} was decided: {named}", *caveats, hint])
+    return "; ".join([f"{options} did not fail, but {decided} was decided: {verdicts}", *caveats, hint])

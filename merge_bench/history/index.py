@@ -1,4 +1,4 @@
-"""The merges of many results, quickly: what was read of a result that has ended is kept, and not read again.
+"""An index of the merges in many results: what was read of a result that has ended is kept, and not read again.
 
 The index is one SQLite file in the user's cache; it can be deleted at any time.
 """
@@ -18,7 +18,7 @@ import msgspec
 
 from merge_bench.analysis.aggregate import complete_launches
 from merge_bench.analysis.compare import properties
-from merge_bench.analysis.compare.judging import METRICS, match, side
+from merge_bench.analysis.compare.judging import METRICS, match_launches, side_of_run
 from merge_bench.analysis.compare.select import Pair, planned_pairs
 from merge_bench.analysis.statistics.verdict import noise_floor
 from merge_bench.analysis.verification_state import State, state_of
@@ -30,7 +30,7 @@ from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import Change, ResultsFolder
 
 _VERSION = 4
-"""Of what is kept: an index of another version is made anew."""
+"""The version of the index: one of another version is made anew."""
 _SCHEMA = f"""
 drop table if exists runs; drop table if exists results; drop table if exists properties;
 create table results (root text, name text, state text, primary key (root, name)) without rowid;
@@ -59,7 +59,7 @@ _APART = (
 
 
 class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """A run of a result, in one series. `values`: one a launch, by metric; `floors`: noise floors of A/A, by metric."""
+    """One run of a result. `values`: one for each launch, by metric; `floors`: noise floors of A/A pairs, by metric."""
 
     path: str
     started: float
@@ -71,7 +71,7 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HistoryIndex:
-    """The results of `folders`, read as far as they were not known; `problems`: which could not be read, and why."""
+    """The runs in results folders; reads what the index lacks. `problems`: which results could not be read, and why."""
 
     def __init__(self, folders: Sequence[str | os.PathLike[str]]) -> None:
         self.roots = list(dict.fromkeys(str(Path(folder).resolve()) for folder in folders))
@@ -83,51 +83,52 @@ class HistoryIndex:
         try:
             file = make_cache_folder() / _FILE
             file.touch(mode=0o600)  # it is kept when it exists
-            self._open(file)
+            self._fill(file)
         except (OSError, RuntimeError, sqlite3.Error) as error:  # then it is in memory
             if type(error) is sqlite3.DatabaseError:  # it is damaged
                 with contextlib.suppress(OSError):
                     (cache_folder() / _FILE).unlink()
-            self._open(":memory:")
+            self._fill(":memory:")
 
     def series(self, name: str | None = None) -> list[dict[str, str | int | float]]:
-        """What tells each series from the others, those with the newest results first; `name`: only of this result."""
+        """The series, those with the newest results first; `name`: only those of the result with this name."""
         wanted = f"{_INSIDE} and coalesce(?, name) = name group by series order by max(name) desc"
         rows = self._base.execute(f"select series from runs where {wanted}", [self._roots, name])
         return [msgspec.json.decode(text, type=dict[str, str | int | float]) for (text,) in rows]
 
     def runs(self, series: Series) -> list[RunFigures]:
         """The runs of one of `series`, the oldest first."""
-        wanted = [self._roots, _text(series)]
+        wanted = [self._roots, _series_text(series)]
         rows = self._base.execute(f"select entry from runs where {_INSIDE} and series = ?", wanted)
         decode = msgspec.msgpack.Decoder(RunFigures).decode
         return sorted((decode(figures) for (figures,) in rows), key=lambda run: (run.started, run.path))
 
     def properties(self, run: RunFigures) -> properties.Properties:
-        """What `compare` knows of the run."""
+        """The properties of a run that `compare` looks at."""
         ((document,),) = self._base.execute("select found from properties where id = ?", [run.properties])
         return msgspec.json.decode(document, type=dict[str, dict[str, str]])
 
-    def _open(self, place: Path | str) -> None:
-        self._base = _opened(place)
+    def _fill(self, place: Path | str) -> None:
+        """Open the database at `place`, and read into it what changed in the folders."""
+        self._base = _open_database(place)
         self.problems: list[str] = []
         for root in self.roots:
-            self._update(root)
+            self._update_folder(root)
         self.accepted, problems = read_accepted(self.roots)
         self.problems += problems
 
-    def _update(self, root: str) -> None:
+    def _update_folder(self, root: str) -> None:
         states = dict(self._base.execute("select name, state from results where root = ?", [root]))
         try:
             for change in ResultsFolder(root).changes(states):
                 self._base.execute("delete from results where root = ? and name = ?", [root, change.name])
                 if change.records is not None:
-                    self._read(root, change)
+                    self._add_result(root, change)
                 self._base.commit()  # others may use the index meanwhile
         except OSError as error:
             raise UsageError(f"cannot read the folder {root}: {error.strerror}") from error
 
-    def _read(self, root: str, change: Change) -> None:
+    def _add_result(self, root: str, change: Change) -> None:
         try:
             campaign = read_campaign(Path(root, change.name))
         except UsageError as error:
@@ -136,13 +137,13 @@ class HistoryIndex:
         well = campaign.end is not None and campaign.end.status == 0  # another one may be resumed
         result = [root, change.name, change.final if well else change.state]
         self._base.execute("insert into results values (?, ?, ?)", result)
-        for series, document, figures in _runs(campaign):
+        for series, document, figures in _indexed_runs(campaign):
             self._base.execute("insert or ignore into properties values (?, ?)", [figures.properties, document])
             row = [root, change.name, series, msgspec.msgpack.encode(figures)]
             self._base.execute("insert into runs values (?, ?, ?, ?)", row)
 
 
-def _opened(place: Path | str) -> sqlite3.Connection:
+def _open_database(place: Path | str) -> sqlite3.Connection:
     base = sqlite3.connect(place, timeout=60)
     base.executescript("pragma journal_mode = wal; pragma synchronous = normal; pragma foreign_keys = on")
     if base.execute("pragma user_version").fetchone() != (_VERSION,):
@@ -154,61 +155,62 @@ def _opened(place: Path | str) -> sqlite3.Connection:
     return base
 
 
-def _runs(campaign: Campaign) -> Iterator[tuple[str, bytes, RunFigures]]:
-    """The series, the properties and the figures of each run; none of network measurements, tunings and imports."""
+def _indexed_runs(campaign: Campaign) -> Iterator[tuple[str, bytes, RunFigures]]:
+    """The series, properties and figures of each run of a campaign; nothing of probes, tunings and imports."""
     if campaign.probe is not None or campaign.head.imported_from is not None:
         return
     calibrations = [pair for pair in planned_pairs(campaign) if pair.same_config]
     for run in campaign.runs:
         state = state_of(run, complete_launches(run))
-        values = {metric.name: side(run, metric).values for metric in METRICS}
+        values = {metric.name: side_of_run(run, metric).values for metric in METRICS}
         if run.plan.tune is not None or not (any(values.values()) or state is State.WRONG):
             continue
         described = {kind: dict(values) for kind, values in properties.properties_of(campaign, run).items()}
-        series = _series(run, described)
+        series = _series_key(run, described)
         document = msgspec.json.encode(described, order="deterministic")
         figures = RunFigures(
             path=str(campaign.folder.resolve()),
             started=campaign.head.time,
             values=values,
-            floors=_floors(run, calibrations),
+            floors=_noise_floors(run, calibrations),
             verified=state is State.VERIFIED,
             wrong=state is State.WRONG,
             properties=hashlib.blake2b(document, digest_size=16).hexdigest(),
         )
-        yield _text(series), document, figures
+        yield _series_text(series), document, figures
 
 
-def _series(run: Run, described: dict[str, dict[str, str]]) -> Series:
-    """What two results must have in common to belong to one series. In `known`, the drivers of GPUs get their name."""
+def _series_key(run: Run, described: dict[str, dict[str, str]]) -> Series:
+    """What two results must have in common to be of one series; names the GPUs' drivers in `described`."""
     machine = described.setdefault(properties.MACHINE, {})
     workers = [worker for launch in run.launches if launch.line is not None for worker in launch.line.workers]
     gpus = [gpu for worker in workers for gpu in worker.hardware.gpus or ()]
     machine.pop("gpus", None)
-    machine |= properties.gathered({"GPUs": gpu.name, "GPU driver": gpu.driver_version} for gpu in gpus)
+    machine |= properties.joined_values({"GPUs": gpu.name, "GPU driver": gpu.driver_version} for gpu in gpus)
     in_common: dict[str, Any] = {
-        **properties.told(values := properties.problem_values(run), values),
+        **properties.distinguishing_values(values := properties.problem_values(run), values),
         "hosts": len({worker.host for worker in workers}),
         **{name: run.options.get(name) for name in _APART},
         **{name: machine.get(name) for name in ("cpu_model", "GPUs")},
     }
     return {"config": run.config.name} | {
-        name: value if isinstance(value, (int, float)) and value is not True else properties.shown(value)
+        name: value if isinstance(value, (int, float)) and value is not True else properties.as_text(value)
         for name, value in in_common.items()
         if value not in (None, False, "shuffle")
     }
 
 
-def _floors(run: Run, calibrations: Sequence[Pair]) -> dict[str, float]:
-    """By metric, the noise floor that an A/A comparison of this run shows, if there is one."""
+def _noise_floors(run: Run, calibrations: Sequence[Pair]) -> dict[str, float]:
+    """By metric, the noise floor that an A/A comparison with this run shows, if there is one."""
     floors: dict[str, float] = {}
     for pair, metric in itertools.product(calibrations, METRICS):
         old, new = pair.baseline.run, pair.candidate.run
         if run in (old, new):
-            effect, _ = match(side(old, metric), side(new, metric), metric, one_campaign=True)
+            effect, _ = match_launches(side_of_run(old, metric), side_of_run(new, metric), metric, one_campaign=True)
             floors |= {metric.name: noise_floor(effect)} if effect is not None else {}
     return floors
 
 
-def _text(series: Series) -> str:
+def _series_text(series: Series) -> str:
+    """The series as JSON with sorted keys, its key in the index."""
     return msgspec.json.encode(series, order="deterministic").decode()

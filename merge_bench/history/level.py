@@ -1,4 +1,4 @@
-"""The level of a merge, which `run --against history` holds a new result against."""
+"""Compares a new result with the level of its series, or with one earlier result (`run --against`)."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from importlib.util import find_spec
 import numpy as np
 
 from merge_bench.analysis.compare.document import compare
-from merge_bench.analysis.compare.judging import METRICS, Sample, Side, side
+from merge_bench.analysis.compare.judging import METRICS, Sample, Side, side_of_run
 from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.analysis.statistics.verdict import ALPHA
-from merge_bench.history.document import BY_NAME, series_of
+from merge_bench.history.document import BY_NAME, series_history
 from merge_bench.history.index import HistoryIndex, RunFigures
-from merge_bench.history.noise import limited
+from merge_bench.history.noise import clip_outliers
 from merge_bench.history.series_document import HistorySeries
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 
 LEAST = 3
-"""Results of a level with which something can be compared."""
+"""The fewest results of a level with which a new result can be compared."""
 _MOST, _NEWEST = 20, 200
-"""Results whose launches are compared with, and whose noise counts."""
+"""How many results, the newest ones, give the launches to compare with, and how many give the noise."""
 
 _NIGHTS = 5
-"""Results that show how far two nights lie apart."""
+"""The fewest results that show the noise from night to night."""
 _ALPHA = 0.01
-"""The chance that a night of an unchanged level lies further from it than its noise explains, to either side."""
+"""The chance that a result of an unchanged level counts as further away than noise explains, on either side."""
 
 
 def compare_with_level(campaign: Campaign, results: str | os.PathLike[str], threshold: float) -> CompareDocument:
@@ -42,7 +42,7 @@ def compare_with_level(campaign: Campaign, results: str | os.PathLike[str], thre
     """
     index, own = HistoryIndex([results]), campaign.folder.resolve()
     series = next(iter(index.series(own.name)), {})
-    history = series_of(index, series, BY_NAME["throughput"], threshold, without=str(own))
+    history = series_history(index, series, BY_NAME["throughput"], threshold, without=str(own))
     paths = {history.results[at].path for at in history.reference_results} if history is not None else set()
     if len(paths) < LEAST:
         needed = f"{LEAST} earlier results of this merge are needed, and {results} has {len(paths)}"
@@ -59,11 +59,12 @@ def compare_with_level(campaign: Campaign, results: str | os.PathLike[str], thre
     entries = [entry for entry in index.runs(series) if entry.path in {each.path for each in history.results}]
     level = {}
     for metric in METRICS:
-        its = [entry for entry in entries if entry.path in paths and entry.values.get(metric.name)]
-        if len(its) >= LEAST:
-            floors = [entry.floors[metric.name] for entry in its if metric.name in entry.floors]
-            noise, nights = _noise(history, entries, metric.name, len(its))
-            launches = enumerate(itertools.chain.from_iterable(entry.values[metric.name] for entry in its[-_MOST:]))
+        of_level = [entry for entry in entries if entry.path in paths and entry.values.get(metric.name)]
+        if len(of_level) >= LEAST:
+            floors = [entry.floors[metric.name] for entry in of_level if metric.name in entry.floors]
+            noise, nights = _night_noise(history, entries, metric.name, len(of_level))
+            runs = of_level[-_MOST:]
+            launches = enumerate(itertools.chain.from_iterable(entry.values[metric.name] for entry in runs))
             level[metric.name] = Side(
                 tuple(Sample(at, at, value) for at, value in launches),
                 floor=max(noise, float(np.median(floors)) if floors else 0.0),
@@ -77,7 +78,7 @@ def compare_with_level(campaign: Campaign, results: str | os.PathLike[str], thre
 def compare_with_result(campaign: Campaign, earlier: Campaign, threshold: float) -> CompareDocument:
     """Compare `campaign` with one earlier result.
 
-    How far two nights lie apart is taken from the other results of the series, where the folder of `campaign` has
+    The noise from night to night is taken from the other results of the series, if the folder of `campaign` has
     `_NIGHTS` of them and SciPy is installed; else the verdicts say that it is not known.
     """
     sides = {}
@@ -85,20 +86,20 @@ def compare_with_result(campaign: Campaign, earlier: Campaign, threshold: float)
         own = campaign.folder.resolve()
         index = HistoryIndex([own.parent])
         series = next(iter(index.series(own.name)), {})
-        history = series_of(index, series, BY_NAME["throughput"], threshold, without=str(own)) if series else None
+        history = series_history(index, series, BY_NAME["throughput"], threshold, without=str(own)) if series else None
         if history is not None and len(history.results) >= _NIGHTS:
             entries = [entry for entry in index.runs(series) if entry.path in {each.path for each in history.results}]
             for metric in METRICS:
-                noise, nights = _noise(history, entries, metric.name, 1)
+                noise, nights = _night_noise(history, entries, metric.name, 1)
                 if nights >= _NIGHTS:
-                    sides[metric.name] = replace(side(earlier.runs[0], metric), floor=noise, nights=nights)
+                    sides[metric.name] = replace(side_of_run(earlier.runs[0], metric), floor=noise, nights=nights)
     return compare([earlier, campaign], threshold=threshold, level=sides)
 
 
-def _noise(history: HistorySeries, entries: Sequence[RunFigures], metric: str, results: int) -> tuple[float, int]:
-    """How far from the median of so many results one more may lie, and how many results show that.
+def _night_noise(history: HistorySeries, entries: Sequence[RunFigures], metric: str, results: int) -> tuple[float, int]:
+    """How far one more result may lie from the median of so many, 0.03 for 3 %, and how many show that.
 
-    That is half its prediction interval by Student's t, 0.03 for 3 %. All levels of the series share their noise.
+    This is half of a prediction interval by Student's t. All levels of a series are taken to have the same noise.
     """
     from scipy.stats import t
 
@@ -106,7 +107,7 @@ def _noise(history: HistorySeries, entries: Sequence[RunFigures], metric: str, r
     levels: dict[float, list[float]] = {}
     for entry in [entry for entry in entries if entry.values.get(metric)][-_NEWEST:]:
         levels.setdefault(level_of[entry.path], []).append(float(np.median(entry.values[metric])))
-    parts = [limited(np.log(values) - np.log(np.median(values))) for values in levels.values() if len(values) > 1]
+    parts = [clip_outliers(np.log(values) - np.log(np.median(values))) for values in levels.values() if len(values) > 1]
     free = sum(len(part) - 1 for part in parts)
     if not free:
         return math.inf, 0

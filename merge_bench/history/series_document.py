@@ -21,7 +21,7 @@ class HistoryResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShiftDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """What differs across a shift: `result` is the first one that has the new value; null: it is not there."""
+    """A property that differs across a shift; null: not there. `result`: the first result that has the new value."""
 
     kind: str
     name: str
@@ -61,13 +61,13 @@ class LevelShift(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def differs(self) -> list[str]:
-        """``UCX version 1.20.0 → 1.21.0``: what differs between the result before and this one."""
+        """What differs between the result before the shift and its first one, as ``UCX version 1.20.0 → 1.21.0``."""
         here = (each for each in self.differences if each.result == self.result)
         return [f"{each.kind} {each.name} {each.before or '-'} → {each.after or '-'}" for each in here]
 
 
 class SeriesFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """What is no shift: `kind` is ``drifts`` (by `change` since the result `since`) or ``noise-changed`` (likewise)."""
+    """A change of the series by `change` since the result `since` that is no shift: ``drifts`` or ``noise-changed``."""
 
     kind: str
     since: int

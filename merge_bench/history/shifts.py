@@ -1,8 +1,8 @@
 """Shifts in a series of results that arrive one after the other: `docs/regressions.md` explains the rule.
 
 A result is judged by what the series does by itself (`noise.py`). `benchmarks/history_alarms.py` calibrated the
-thresholds. Gradual changes, drift and noise that changed are found in the whole series (`findings`), so they may read
-otherwise with later results; shifts do not.
+thresholds. Gradual changes, drift and noise that changed are found in the whole series (`find_other_changes`), so later
+results may change them; they do not change shifts.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from itertools import repeat
 
 import numpy as np
 
-from merge_bench.history.noise import Memory, Noise, Values, evidence, memory_of, noise_of, slope_of
+from merge_bench.history.noise import Memory, Noise, Values, memory_of, noise_of, shift_evidence, slope_of
 
 FIRST = 12
-"""Results before a shift can be found."""
+"""How many results a series needs before a shift can be found."""
 
 AFTER = 3
-"""Results that a new level needs: fewer are outliers."""
+"""How many results a new level needs: fewer are outliers."""
 
 _LONGEST, _REMEMBERED, _MEMORY = 40, 200, 400
-"""Results after a shift, and before one, that are looked back at."""
+"""The most results after a shift and before it that are compared, and the most that show the noise's memory."""
 
 EVIDENCE = 4.03
 """The evidence, in standard deviations of a normal distribution, from which on a shift is reported."""
 
 _EARLY, _SOON, _LATE, _SLOW = 0.3, 5, 0.8, 2.0
-"""What is added to it: `_EARLY` for each result fewer than `_SOON`, which outliers imitate; up to `_LATE` for more,
-reached with `_SLOW` more results, because a shift that can wait has to be surer."""
+"""What is added to `EVIDENCE`: `_EARLY` for each result fewer than `_SOON`, which outliers imitate; up to `_LATE` for
+more results, reached with `_SLOW` more, because a shift that can wait has to be surer."""
 
 RETURN = 3.3
 """The evidence for a return to a level that is known already."""
@@ -39,10 +39,10 @@ _ALIKE = 3.0
 """Standard deviations from a known level up to which a level is that one again."""
 
 _KNOWN = 8
-"""Earlier levels, the newest ones, to which a return is looked for."""
+"""How many earlier levels, the newest ones, a series can return to."""
 
 _LENGTHS = ((AFTER, _SOON), (6, 12), (13, _LONGEST))
-"""From and to how many newest results the likeliest shift is judged."""
+"""Ranges of the number of newest results; in each the likeliest shift is judged."""
 
 _NEAR = 3
 _OFTEN = 48
@@ -51,7 +51,7 @@ _CALIBRATED = 400
 """Results up to which `EVIDENCE` was calibrated; beyond, every doubling adds at most as many false alarms."""
 
 
-def _none() -> Values:
+def _no_values() -> Values:
     return np.empty(0)
 
 
@@ -72,7 +72,7 @@ class Shift:
 
     @property
     def change(self) -> float:
-        """-0.05 for 5 % less."""
+        """The relative change of the level: -0.05 for 5 % less."""
         return self.after / self.before - 1.0
 
 
@@ -81,7 +81,7 @@ def find_shifts(values: Iterable[float], thresholds: Iterable[float] = repeat(0.
 
     `thresholds`: the least change that matters, for each value.
     """
-    followed = _Followed()
+    followed = _FollowedSeries()
     shifts = (
         followed.add(math.log(value), math.log1p(threshold))
         for value, threshold in zip(values, thresholds, strict=False)
@@ -94,8 +94,8 @@ class _Level:
     """A level: its `number`, and its newest results as logarithms; `clipped` is how they count."""
 
     number: int
-    values: Values = field(default_factory=_none)
-    clipped: Values = field(default_factory=_none)
+    values: Values = field(default_factory=_no_values)
+    clipped: Values = field(default_factory=_no_values)
 
     def add(self, values: Values, noise: Noise) -> None:
         """Add results; each counts as no further from those before it than the noise allows."""
@@ -105,7 +105,7 @@ class _Level:
         self.clipped = np.append(self.clipped, np.clip(values, middle - noise.cap, middle + noise.cap))[-keep:]
 
     def split(self, after: int) -> tuple[Values, Values]:
-        """Without the last `after` results, and these."""
+        """Remove the last `after` results; returns the results that stay, and those removed."""
         ends = len(self.values) - after
         kept, self.values, self.clipped = self.values[ends:], self.values[:ends], self.clipped[:ends]
         return self.values, kept
@@ -113,7 +113,7 @@ class _Level:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A shift with the last `after` results, by `change`, or `back` to an earlier level."""
+    """A possible shift, by `change`, with the last `after` results; `back`: the earlier level to which it returns."""
 
     after: int
     change: float
@@ -122,43 +122,44 @@ class _Candidate:
 
 
 @dataclass
-class _Followed:
-    """What is known of a series: its levels, the present one last; `others`: residuals of the other levels."""
+class _FollowedSeries:
+    """A series so far: its `levels`, the present one last; `other_residuals`: those of the other levels."""
 
     count: int = 0
     since: int = 0
-    known: list[_Level] = field(default_factory=lambda: [_Level(0)])
-    others: Values = field(default_factory=_none)
+    levels: list[_Level] = field(default_factory=lambda: [_Level(0)])
+    other_residuals: Values = field(default_factory=_no_values)
     noise: Noise | None = None
 
     def add(self, value: float, threshold: float) -> Shift | None:
-        """The shift that is certain with this result."""
-        level, self.count = self.known[-1], self.count + 1
+        """Add a result; returns the shift that becomes certain with it, None without one."""
+        level, self.count = self.levels[-1], self.count + 1
         new = np.array([value])
         if self.noise is None:
             level.values = np.append(level.values, new)
             if len(level.values) < FIRST:
                 return None
-            every, level.values = level.values, _none()
+            every, level.values = level.values, _no_values()
             self.noise = noise_of(every - np.median(every))
             level.add(every, self.noise)
             return None
         level.add(new, self.noise)
-        shift = self._shift(threshold)
+        shift = self._find_shift(threshold)
         if self.count < _OFTEN or self.count % 4 == 0 or shift is not None:
-            level = self.known[-1]
+            level = self.levels[-1]
             self.noise = noise_of(self._residuals(level.values, level.clipped)[-_REMEMBERED:])
         return shift
 
     def _residuals(self, values: Values, clipped: Values) -> Values:
-        """The newest residuals, of this level and, where it has few, of others."""
-        return np.append(self.others, values - clipped[-_REMEMBERED:].mean())[-_MEMORY:]
+        """The newest deviations from their level, of these values and, where they are few, of other levels."""
+        return np.append(self.other_residuals, values - clipped[-_REMEMBERED:].mean())[-_MEMORY:]
 
-    def _shift(self, threshold: float) -> Shift | None:
-        level, noise = self.known[-1], self.noise
+    def _find_shift(self, threshold: float) -> Shift | None:
+        """The shift with the most evidence among those that end with the newest result; None without one."""
+        level, noise = self.levels[-1], self.noise
         assert noise is not None
         most = min(_LONGEST, self.count - self.since - AFTER)
-        most = min(most, len(level.values) + len(self.others) - FIRST)
+        most = min(most, len(level.values) + len(self.other_residuals) - FIRST)
         if most < AFTER:
             return None
         after = np.arange(AFTER, most + 1)
@@ -168,18 +169,18 @@ class _Followed:
         difference = (sums[-1] - sums[ends]) / after - (sums[ends] - sums[ends - before]) / before
         apart = np.abs(difference) / np.sqrt(1.0 / after + 1.0 / before)
         needed = math.sqrt(EVIDENCE**2 + 2.0 * max(0.0, math.log(self.count / _CALIBRATED)))
-        least = (needed if len(self.known) == 1 else RETURN) * noise.robust * _SCREEN
+        least = (needed if len(self.levels) == 1 else RETURN) * noise.robust * _SCREEN
         candidates = []
         for first, last in _LENGTHS:
             part = apart[first - AFTER : last - AFTER + 1]
             if len(part) and part.max() >= least:
-                candidates.append(self._judged(first + int(np.argmax(part)), needed, threshold))
+                candidates.append(self._judge_candidate(first + int(np.argmax(part)), needed, threshold))
         best = max((each for each in candidates if each is not None), key=lambda each: each.evidence, default=None)
-        return self._changed(best) if best is not None else None
+        return self._begin_level(best) if best is not None else None
 
-    def _judged(self, after: int, needed: float, threshold: float) -> _Candidate | None:
-        """Whether the level changed with the last `after` results."""
-        level = self.known[-1]
+    def _judge_candidate(self, after: int, needed: float, threshold: float) -> _Candidate | None:
+        """The shift that begins with the last `after` results, None if the evidence for it is below `needed`."""
+        level = self.levels[-1]
         ends = len(level.values) - after
         old, new = level.values[max(0, ends - _REMEMBERED) : ends], level.values[ends:]
         change = float(np.median(new) - np.median(old))
@@ -190,27 +191,27 @@ class _Followed:
         residuals = self._residuals(level.values[:ends], clipped)
         memory, residuals = memory_of(residuals), residuals[-_REMEMBERED:]
         noise = noise_of(residuals)
-        back = self._back_at(new, change, noise, memory)
+        back = self._earlier_level(new, change, noise, memory)
         expected = clipped.mean()
         slope = slope_of(clipped, noise.spread, memory.variance_ratio(len(clipped)))
         expected += slope * (len(clipped) + after) / 2.0
-        evident = evidence(new - expected, len(old), noise, memory, residuals)
-        least = RETURN if back is not None else needed + _extra(after)
-        return _Candidate(self._place(after, change), change, evident, back) if evident >= least else None
+        evident = shift_evidence(new - expected, len(old), noise, memory, residuals)
+        least = RETURN if back is not None else needed + _extra_evidence(after)
+        return _Candidate(self._likeliest_count(after, change), change, evident, back) if evident >= least else None
 
-    def _place(self, after: int, change: float) -> int:
-        """The likeliest number of newest results that have changed, near this one."""
-        values = self.known[-1].values[-(after + _NEAR + _REMEMBERED) :]
+    def _likeliest_count(self, after: int, change: float) -> int:
+        """The likeliest number of newest results with the new level, near `after`."""
+        values = self.levels[-1].values[-(after + _NEAR + _REMEMBERED) :]
         counts = np.arange(max(AFTER, after - _NEAR), min(after + _NEAR, len(values) - 1) + 1)
         middle = float(np.median(values[:-after])) + change / 2.0
         # how much better the new level explains each result; what lies beyond either level says no more than it
         better = np.clip((values - middle) / change, -0.5, 0.5)
         return int(counts[np.argmax(np.cumsum(better[::-1])[counts - 1])])
 
-    def _back_at(self, new: Values, change: float, noise: Noise, memory: Memory) -> _Level | None:
-        """The newest of the earlier levels that these results are alike to, and nearer to than to the present one."""
+    def _earlier_level(self, new: Values, change: float, noise: Noise, memory: Memory) -> _Level | None:
+        """The newest earlier level to which these results return; None if there is none."""
         middle = float(np.median(new))
-        for level in reversed(self.known[-1 - _KNOWN : -1]):
+        for level in reversed(self.levels[-1 - _KNOWN : -1]):
             values = level.values[-_REMEMBERED:]
             ratios = [memory.variance_ratio(count) / count for count in (len(new), len(values))]
             error = noise.spread * math.sqrt(sum(ratios))
@@ -218,20 +219,20 @@ class _Followed:
                 return level
         return None
 
-    def _changed(self, best: _Candidate) -> Shift:
-        """Begin a level with the last results."""
+    def _begin_level(self, best: _Candidate) -> Shift:
+        """Begin a level with the results after the shift, or go on with the earlier one; returns the shift."""
         back = best.back
         assert self.noise is not None
-        old, new = self.known[-1].split(best.after)
+        old, new = self.levels[-1].split(best.after)
         before = float(np.median(old[-_REMEMBERED:]))
         if back is None:
-            back = _Level(max(each.number for each in self.known) + 1)
+            back = _Level(max(each.number for each in self.levels) + 1)
         else:
-            self.known.remove(back)
-        residuals = [each.values - each.clipped[-_REMEMBERED:].mean() for each in self.known]
-        self.others = np.concatenate(residuals)[-_MEMORY:]
+            self.levels.remove(back)
+        residuals = [each.values - each.clipped[-_REMEMBERED:].mean() for each in self.levels]
+        self.other_residuals = np.concatenate(residuals)[-_MEMORY:]
         back.add(new, self.noise)
-        self.known = [*self.known, back]
+        self.levels = [*self.levels, back]
         self.since = self.count - best.after
         return Shift(
             self.since,
@@ -243,7 +244,8 @@ class _Followed:
         )
 
 
-def _extra(after: int) -> float:
+def _extra_evidence(after: int) -> float:
+    """The evidence beyond `EVIDENCE` that a shift needs with `after` results, in standard deviations."""
     return max(_EARLY * (_SOON - after), _LATE * min(1.0, (after - _SOON) / _SLOW))
 
 
@@ -252,7 +254,7 @@ NOISE = "noise-changed"
 _LEAST_DRIFT = 30
 _LEAST_NOISE = 15
 _NEWEST = 400
-"""Results that are looked at."""
+"""How many results, the newest ones, are searched for drift and changed noise."""
 
 _AROUND = 25
 """Results before and after a gradual change that are looked at, and how many results it may begin early or end late."""
@@ -270,14 +272,15 @@ class Finding:
     change: float
 
 
-def findings(values: Sequence[float], levels: Sequence[float], since: int, threshold: float) -> list[Finding]:
-    """Of a series with these levels, whose present stretch begins at `since`."""
+def find_other_changes(values: Sequence[float], levels: Sequence[float], since: int, threshold: float) -> list[Finding]:
+    """At most one finding, drift or changed noise; `levels`: of each value; `since`: where the present level begins."""
     logs = np.log(np.array(values))
-    finding = _drift(logs, since, threshold) or _noise_change(logs - np.log(np.array(levels)))
+    finding = _find_drift(logs, since, threshold) or _find_noise_change(logs - np.log(np.array(levels)))
     return [] if finding is None else [finding]
 
 
-def _drift(logs: Values, since: int, threshold: float) -> Finding | None:
+def _find_drift(logs: Values, since: int, threshold: float) -> Finding | None:
+    """A drift of the present level that is certain, and larger in all than `threshold`; None without one."""
     first = max(since, len(logs) - _NEWEST)
     count = len(logs) - first
     if count < _LEAST_DRIFT:
@@ -292,8 +295,8 @@ def _drift(logs: Values, since: int, threshold: float) -> Finding | None:
     return Finding(DRIFTS, first, math.expm1(change)) if abs(change) >= math.log1p(threshold) else None
 
 
-def _noise_change(residuals: Values) -> Finding | None:
-    """Whether deviations from the level grew or shrank for good: a shift of their logarithms."""
+def _find_noise_change(residuals: Values) -> Finding | None:
+    """A lasting change in the size of deviations from the level: a shift of their logarithms; None without one."""
     first = max(0, len(residuals) - _NEWEST)
     sizes = np.abs(residuals[first:])
     count = len(sizes)
@@ -303,34 +306,34 @@ def _noise_change(residuals: Values) -> Finding | None:
     before = np.arange(_LEAST_NOISE, count - _LEAST_NOISE + 1)
     sums = np.cumsum(logs)
     difference = (sums[-1] - sums[before - 1]) / (count - before) - sums[before - 1] / before
-    apart = np.abs(difference) / np.sqrt(1.0 / before + 1.0 / (count - before))
-    best = int(np.argmax(apart))
+    distances = np.abs(difference) / np.sqrt(1.0 / before + 1.0 / (count - before))
+    best = int(np.argmax(distances))
     own = logs - np.where(np.arange(count) < before[best], logs[: before[best]].mean(), logs[before[best] :].mean())
     error = float(own.std()) * math.sqrt(memory_of(own).variance_ratio(count))
-    if apart[best] < EVIDENCE * error:
+    if distances[best] < EVIDENCE * error:
         return None
     return Finding(NOISE, first + int(before[best]), math.expm1(float(difference[best])))
 
 
-def gradual(values: Sequence[float], shifts: Sequence[Shift]) -> dict[int, tuple[int, int]]:
-    """Of the shifts, by their number, those that are parts of a ramp, with its first and its last result.
+def find_ramps(values: Sequence[float], shifts: Sequence[Shift]) -> dict[int, tuple[int, int]]:
+    """The ramps, gradual changes: by the number of each shift that is part of one, its first and last result.
 
     Neighbours in the same direction are one ramp, if a straight line between two levels explains the results better
     than they do (Bayesian information criterion).
     """
     logs = np.log(np.array(values))
     ramps: dict[int, tuple[int, int]] = {}
-    for first, last in _groups(shifts):
+    for first, last in _groups_in_one_direction(shifts):
         low = max(shifts[first - 1].at if first else 0, shifts[first].at - 2 * _AROUND)
         high = min(shifts[last + 1].at if last + 1 < len(shifts) else len(logs), shifts[last].at + 2 * _AROUND)
-        ramp = _ramp(logs[low:high], [shift.at - low for shift in shifts[first : last + 1]])
+        ramp = _fit_ramp(logs[low:high], [shift.at - low for shift in shifts[first : last + 1]])
         if ramp is not None:
             ramps |= dict.fromkeys(range(first, last + 1), (ramp[0] + low, ramp[1] + low))
     return ramps
 
 
-def _groups(shifts: Sequence[Shift]) -> list[tuple[int, int]]:
-    """The first and the last number of neighbours that change in one direction, near each other."""
+def _groups_in_one_direction(shifts: Sequence[Shift]) -> list[tuple[int, int]]:
+    """The first and last number of each group of shifts in one direction that are near each other."""
     groups: list[tuple[int, int]] = []
     for number, shift in enumerate(shifts):
         before = shifts[number - 1] if number else None
@@ -341,8 +344,8 @@ def _groups(shifts: Sequence[Shift]) -> list[tuple[int, int]]:
     return groups
 
 
-def _ramp(values: Values, steps: Sequence[int]) -> tuple[int, int] | None:
-    """The first and the last result on the way from one level to the other, counted in `values`."""
+def _fit_ramp(values: Values, steps: Sequence[int]) -> tuple[int, int] | None:
+    """The first and last result of the ramp that explains `values` better than `steps` do; None if none does."""
     count = len(values)
     middle = np.median(values)
     noise = noise_of(np.diff(values))

@@ -21,7 +21,7 @@ from merge_bench.view.text import short, visible
 from merge_bench.view.titles import option_of, short_times
 
 _MOST = 4
-"""Differences that stand beside a shift."""
+"""How many differences are printed with a shift."""
 _LETTERS = 40
 
 
@@ -34,61 +34,61 @@ def print_history(
     with page_on(file, width) as page:
         page.heading("merge_bench · history")
         for series in shown:
-            page.line(sentence(document, series), "bold")
-            for shift in _named_once(series.shifts):
-                _shift(page, series, shift)
+            page.line(series_sentence(document, series), "bold")
+            for shift in _without_later_ramp_shifts(series.shifts):
+                _print_shift(page, series, shift)
             for finding in series.findings:
                 page.line(finding_sentence(series, finding), indent=2)
-            if waits := waiting(document, series):
+            if waits := reference_sentence(document, series):
                 page.line(waits, indent=2)
             if details:
-                _details(page, document, series)
+                _print_details(page, document, series)
         if few:
             more = ":" if details else " (--details lists them)"
             page.line(f"{len(few)} more series with fewer than {LEAST} results, too few to find a shift{more}", "dim")
         for series in few if details else ():
-            page.line(f"{named(document, series)}: {plural(len(series.results), 'result')}", indent=2)
+            page.line(f"{series_label(document, series)}: {plural(len(series.results), 'result')}", indent=2)
         page.paragraphs("Notes", document.notes)
 
 
-def sentence(document: HistoryDocument, series: HistorySeries) -> str:
-    """``throughput of default: 1,000,000 rows per chunk, 2 workers over 61 results: level 2.31 GiB/s since 12 Nov``."""
+def series_sentence(document: HistoryDocument, series: HistorySeries) -> str:
+    """A series in words: ``throughput of default: …, 2 workers over 61 results: level 2.31 GiB/s since 12 Nov``."""
     unit, form = UNITS[document.unit]
     varies = f", noise {100 * series.noise:.1f} %" if len(series.results) - series.since > 2 else ""
     parts = [
-        f"level {form(series.level)} {unit} since {day(series, series.since)}{varies}",
+        f"level {form(series.level)} {unit} since {day_of_result(series, series.since)}{varies}",
         plural(len(series.shifts), "shift") if series.judged else f"{LEAST} results are needed to find a shift",
         f"A/A {noise(series.noise_floor)}" if series.noise_floor is not None else "",
         f"{plural(series.wrong_results, 'wrong result')} left out" if series.wrong_results else "",
         "" if all(result.verified for result in series.results) else UNVERIFIED,
     ]
-    what = f"{document.metric} of {named(document, series)} over {plural(len(series.results), 'result')}"
+    what = f"{document.metric} of {series_label(document, series)} over {plural(len(series.results), 'result')}"
     return f"{what}: {'; '.join(filter(None, parts))}"
 
 
-def named(document: HistoryDocument, series: HistorySeries) -> str:
-    """The title of a series among those of the document."""
-    return title(series.series, [each.series for each in document.series])
+def series_label(document: HistoryDocument, series: HistorySeries) -> str:
+    """The title that tells a series from the others of the document."""
+    return series_title(series.series, [each.series for each in document.series])
 
 
-def title(series: Series, others: Iterable[Series]) -> str:
-    """The config and the size, and what else tells a series from the others."""
-    own = [name for name, value in series.items() if any(other.get(name) != value for other in others)]
-    names = dict.fromkeys((*SIZE, *own))
+def series_title(series: Series, others: Iterable[Series]) -> str:
+    """The config and the size, and the other values that tell a series from `others`."""
+    differing = [name for name, value in series.items() if any(other.get(name) != value for other in others)]
+    names = dict.fromkeys((*SIZE, *differing))
     parts = [short(option_of(name, series[name])) for name in names if name in series and name != "config"]
     return visible(f"{series['config']}: {', '.join(parts)}")
 
 
 def finding_sentence(series: HistorySeries, finding: SeriesFinding) -> str:
-    """``drifts: -3.2 % since 8 Nov, without a shift``."""
-    began, change = day(series, finding.since), 100 * finding.change
+    """A finding in words: ``drifts: -3.2 % since 8 Nov, little by little``."""
+    began, change = day_of_result(series, finding.since), 100 * finding.change
     if finding.kind == DRIFTS:
         return f"drifts: {change:+.1f} % since {began}, little by little"
     return f"noise changed: {change:+.0f} % since {began}"
 
 
-def waiting(document: HistoryDocument, series: HistorySeries) -> str:
-    """That the gate compares with an earlier, better level, and how to accept the present one; empty if it does not."""
+def reference_sentence(document: HistoryDocument, series: HistorySeries) -> str:
+    """A sentence if the gate compares with another level than the present one, and until when; else empty."""
     if series.reference is None or not series.reference_results:
         return ""
     if len(series.results) - 1 in series.reference_results or document.metric != "throughput":
@@ -100,30 +100,29 @@ def waiting(document: HistoryDocument, series: HistorySeries) -> str:
     return f"--against history compares with {level}, until somebody accepts the loss: history --accept REASON"
 
 
-def _named_once(shifts: Sequence[LevelShift]) -> list[LevelShift]:
-    """The shifts; of a gradual change only the first."""
+def _without_later_ramp_shifts(shifts: Sequence[LevelShift]) -> list[LevelShift]:
+    """The shifts without those that continue a gradual change."""
     before = [None, *(each.ramp for each in shifts)]
     return [each for each, ramp in zip(shifts, before, strict=False) if each.ramp is None or each.ramp != ramp]
 
 
-def what(series: HistorySeries, shifts: Sequence[LevelShift], shift: LevelShift) -> str:
-    """``-4.9 % on 8 Nov, until 14 Nov``: the change and its nights."""
+def shift_text(series: HistorySeries, shifts: Sequence[LevelShift], shift: LevelShift) -> str:
+    """A shift's change and its days: ``-4.9 % on 8 Nov, for 7 results, until 14 Nov``."""
     if shift.ramp is not None:
         parts = [each for each in shifts if each.ramp == shift.ramp]
         first, last = parts[0].before, parts[-1].after
         change = last / first - 1.0 if first and last else shift.change
-        return (
-            f"{100 * change:+.1f} % little by little, from {day(series, shift.ramp[0])} to {day(series, shift.ramp[1])}"
-        )
-    text = f"{100 * shift.change:+.1f} % on {day(series, shift.result)}"
+        begin, end = (day_of_result(series, at) for at in shift.ramp)
+        return f"{100 * change:+.1f} % little by little, from {begin} to {end}"
+    text = f"{100 * shift.change:+.1f} % on {day_of_result(series, shift.result)}"
     if shift.ended is not None:
-        text += f", for {plural(shift.ended - shift.result, 'result')}, until {day(series, shift.ended - 1)}"
+        text += f", for {plural(shift.ended - shift.result, 'result')}, until {day_of_result(series, shift.ended - 1)}"
     return text + (", back at an earlier level" if shift.returns else "")
 
 
-def _shift(page: Page, series: HistorySeries, shift: LevelShift) -> None:
+def _print_shift(page: Page, series: HistorySeries, shift: LevelShift) -> None:
     style = "green" if shift.better else "red"
-    page.unbroken(f"  {what(series, series.shifts, shift)} at {near(shift.path)}", style)
+    page.unbroken(f"  {shift_text(series, series.shifts, shift)} at {shorter_path(shift.path)}", style)
     if shift.accepted is not None:
         page.line(f"accepted by {visible(shift.accepted.by)}: {visible(shift.accepted.reason)}", indent=4)
     reasons = [short(visible(text), 2 * _LETTERS) for text in shift.differs]
@@ -134,7 +133,7 @@ def _shift(page: Page, series: HistorySeries, shift: LevelShift) -> None:
     page.line("; ".join(shown), indent=4)
 
 
-def _details(page: Page, document: HistoryDocument, series: HistorySeries) -> None:
+def _print_details(page: Page, document: HistoryDocument, series: HistorySeries) -> None:
     unit, form = UNITS[document.unit]
     names = [os.path.basename(result.path) for result in series.results]
     days = short_times(result.started for result in series.results)
@@ -153,11 +152,11 @@ def _details(page: Page, document: HistoryDocument, series: HistorySeries) -> No
         page.table(*by_row(("Differs", "", "Before", "From here", "Result"), differences, range(5)))
 
 
-def day(series: HistorySeries, at: int) -> str:
-    """``12 Nov``: when that result began."""
+def day_of_result(series: HistorySeries, at: int) -> str:
+    """The day on which the result number `at` began, as ``12 Nov``."""
     return short_times(result.started for result in series.results)[at]
 
 
-def near(path: str) -> str:
-    """`path` from here, where that is shorter."""
+def shorter_path(path: str) -> str:
+    """`path`, or the same relative to the working directory where that is shorter."""
     return visible(min(path, os.path.relpath(path), key=len))

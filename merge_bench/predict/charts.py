@@ -15,55 +15,55 @@ from merge_bench.view.plot.style import GREY, size_ticks, tick_label
 
 _PHASES = ("partition", "exchange", "join")
 _Rows = Sequence[tuple[Forecast, Quantity]]
-"""Forecasts that have a value of a quantity, with it in the panel's unit."""
+"""Forecasts, each with the quantity that a panel shows, in the panel's unit."""
 
 
 def panels_of(document: PredictDocument) -> list[Chart]:
-    """The panels of a document of `predict` that have anything to show; rows that are partly unknown are left out."""
+    """The panels of a forecast document that are not empty; forecasts that are partly unknown are left out."""
     rows = [row for row in document.scaling if row.unknown is None]
     within = [row.workers for row in takewhile(lambda row: _measured_as_large(document, row), rows)]
     walls = {row.workers: row.measured_wall_seconds for row in rows if row.measured_wall_seconds}
     rates = {row.workers: (row.data_bytes or 0.0) / walls[row.workers] / GIB for row in rows if row.workers in walls}
-    throughput = _panel(
+    throughput = _quantity_panel(
         document,
         "throughput",
         "GiB/s",
-        [(row, _scaled(rate, 1 / GIB)) for row in rows if (rate := row.throughput_bytes_per_second) is not None],
+        [(row, _rescale(rate, 1 / GIB)) for row in rows if (rate := row.throughput_bytes_per_second) is not None],
         within,
         rates,
         {},
     )
-    wall_clock = _panel(
+    wall_clock = _quantity_panel(
         document,
         "wall-clock and its phases",
         "ms",
-        [(row, _scaled(row.wall_seconds, 1e3)) for row in rows if row.wall_seconds is not None],
+        [(row, _rescale(row.wall_seconds, 1e3)) for row in rows if row.wall_seconds is not None],
         within,
         {workers: seconds * 1e3 for workers, seconds in walls.items()},
-        {name: {row.workers: ms for row in rows if (ms := _phase(row, name))} for name in _PHASES},
+        {name: {row.workers: ms for row in rows if (ms := _phase_milliseconds(row, name))} for name in _PHASES},
     )
     return [chart for chart in (throughput, wall_clock) if not chart.empty]
 
 
 def _measured_as_large(document: PredictDocument, row: Forecast) -> bool:
-    """Whether a run was measured that is at least as large in each way, on a machine that was not changed."""
+    """Whether a measured run is at least as large as a forecast in each way, and no what-if changes the machine."""
     return not document.what_if and any(
         run.workers >= row.workers and run.hosts >= row.hosts and run.rows_per_chunk >= 0.999 * document.rows_per_chunk
         for run in document.checked
     )
 
 
-def _scaled(value: Quantity, factor: float) -> Quantity:
+def _rescale(value: Quantity, factor: float) -> Quantity:
     low, high = value.interval
     return Quantity(value=value.value * factor, interval=(low * factor, high * factor))
 
 
-def _phase(row: Forecast, name: str) -> float:
-    """Milliseconds; 0 where not known."""
+def _phase_milliseconds(row: Forecast, name: str) -> float:
+    """Milliseconds of one phase of a forecast, 0 where not known."""
     return float(getattr(row.phases_seconds, name, 0.0)) * 1e3
 
 
-def _panel(
+def _quantity_panel(
     document: PredictDocument,
     what: str,
     unit: str,
@@ -72,16 +72,16 @@ def _panel(
     measured: Mapping[int, float],
     phases: Mapping[str, Mapping[int, float]],
 ) -> Chart:
-    """A panel of one quantity; only forecasts of the numbers of workers `within` are not extrapolated.
+    """A chart of one quantity over the number of workers; `within`: the numbers that are not extrapolated.
 
-    `phases`: the parts of a time; a rate has none.
+    `measured`: measured values by number of workers; `phases`: likewise, of each part of a time; a rate has none.
     """
     counts = [row.workers for row in document.scaling if row.unknown is None]
     extrapolated = len(counts) > len(within)
-    groups = [*_ideal(rows, measured, grows=not phases), *_forecasts(rows, set(within), unit)]
-    groups += [_points("measured", 1, measured, counts, unit, line=False)] if measured else []
+    groups = [*_ideal_scaling(rows, measured, grows=not phases), *_forecast_groups(rows, set(within), unit)]
+    groups += [_point_group("measured", 1, measured, counts, unit, line=False)] if measured else []
     for index, (name, values) in enumerate(phases.items(), 2):
-        groups += [_points(name, index, values, within, unit, line=True)] if values else []
+        groups += [_point_group(name, index, values, within, unit, line=True)] if values else []
     shown = [row.workers for row, _ in rows] or [1]
     ticks = {at: tick_label(at, "") for at in size_ticks(min(shown), max(shown), log=True, most=16)}
     return Chart(
@@ -90,43 +90,43 @@ def _panel(
         tuple(groups),
         400,
         f"Forecast {what}: {document.config}, {document.rows_per_chunk:,.0f} rows per chunk",
-        _note(document, extrapolated=extrapolated, bordered=bool(within)),
+        _panel_note(document, extrapolated=extrapolated, bordered=bool(within)),
     )
 
 
-def _ideal(rows: _Rows, measured: Mapping[int, float], *, grows: bool) -> Iterator[Group]:
-    """What perfect scaling of the smallest cluster would be: of what was measured there, or else of its forecast.
+def _ideal_scaling(rows: _Rows, measured: Mapping[int, float], *, grows: bool) -> Iterator[Group]:
+    """A line for perfect scaling, from what was measured on the smallest cluster, or else its forecast.
 
-    `grows`: the quantity is proportional to the workers, and not the same for any number.
+    `grows`: whether the ideal quantity is proportional to the workers, or the same for any number.
     """
     if len(rows) > 1:
         (row, value), workers = rows[0], [row.workers for row, _ in rows]
-        first = measured.get(row.workers, value.value)
-        line = Line(workers, [first * count / row.workers if grows else first for count in workers])
+        first_value = measured.get(row.workers, value.value)
+        line = Line(workers, [first_value * count / row.workers if grows else first_value for count in workers])
         yield Group(GREY, (line,), f"ideal scaling from {plural(row.workers, 'worker')}")
 
 
-def _forecasts(rows: _Rows, within: set[int], unit: str) -> Iterator[Group]:
-    """Forecasts with their intervals: those that a measured run covers, and extrapolated ones."""
+def _forecast_groups(rows: _Rows, within: set[int], unit: str) -> Iterator[Group]:
+    """The groups of forecasts with their intervals: those that a measured run covers, and extrapolated ones."""
     covered = [(row, value) for row, value in rows if row.workers in within]
     beyond = [(row, value) for row, value in rows if row.workers not in within]
     if covered:
-        x, y, low, high = _columns(covered)
-        bars, points = Whiskers(x, low, high, upright=True, alpha=0.5), Points(x, y, details=_details(covered, unit))
+        x, y, low, high = _point_columns(covered)
+        bars, points = Whiskers(x, low, high, upright=True, alpha=0.5), Points(x, y, details=_hover_text(covered, unit))
         yield Group(0, (Line(x, y, dashed=True), bars, points), "forecast")
     if beyond:
-        x, y, low, high = _columns([*covered[-1:], *beyond])
+        x, y, low, high = _point_columns([*covered[-1:], *beyond])
         first = len(x) - len(beyond)
-        hollow = Points(x[first:], y[first:], [True] * len(beyond), details=_details(beyond, unit))
+        hollow = Points(x[first:], y[first:], [True] * len(beyond), details=_hover_text(beyond, unit))
         yield Group(0, (Line(x, y, dashed=True), Band(x, low, high, hatched=True), hollow), "forecast, extrapolated")
 
 
-def _columns(rows: _Rows) -> Sequence[Sequence[float]]:
-    """Workers, values, and the ends of the intervals."""
+def _point_columns(rows: _Rows) -> Sequence[Sequence[float]]:
+    """Four columns: numbers of workers, values, lower and upper ends of the intervals."""
     return columns([(row.workers, value.value, *value.interval) for row, value in rows], 4)
 
 
-def _details(rows: _Rows, unit: str) -> dict[str, list[str]]:
+def _hover_text(rows: _Rows, unit: str) -> dict[str, list[str]]:
     return {
         "workers": [f"{row.workers} on {plural(row.hosts, 'host')}" for row, _ in rows],
         "value": [f"{value.value:,.6g} {unit}" for _, value in rows],
@@ -135,17 +135,17 @@ def _details(rows: _Rows, unit: str) -> dict[str, list[str]]:
     }
 
 
-def _points(
+def _point_group(
     label: str, index: int, values: Mapping[int, float], filled: Sequence[int], unit: str, *, line: bool
 ) -> Group:
-    """Values by the number of workers, without intervals."""
+    """A group of points without intervals; `values`: by number of workers; `filled`: numbers with a filled point."""
     x, y = list(values), list(values.values())
     details = {"series": [label] * len(x), "workers": list(map(str, x)), "value": [f"{at:,.6g} {unit}" for at in y]}
     points = Points(x, y, [at not in filled for at in x], details=details)
     return Group(index, (Line(x, y, dashed=True), points) if line else (points,), label)
 
 
-def _note(document: PredictDocument, *, extrapolated: bool, bordered: bool) -> str:
+def _panel_note(document: PredictDocument, *, extrapolated: bool, bordered: bool) -> str:
     text = "Dashed lines: forecasts; bars and hatched area: 95 % interval by resampling."
     if not extrapolated:
         return text

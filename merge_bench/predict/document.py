@@ -10,23 +10,23 @@ from msgspec.structs import replace
 from merge_bench.analysis.diagnostics import EXCEEDED
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError
-from merge_bench.predict.fit import Basis, fitted_for, interval, make_basis
+from merge_bench.predict.fit import Basis, fitted_for, make_basis, resampled_interval
 from merge_bench.predict.forecast import Checked, Forecast, ForecastPhases, PredictDocument, Quantity
-from merge_bench.predict.gather import Measured, gather
-from merge_bench.predict.model import ASSUMED, MEASURED, Outcome, Problem, Unknown, Values, forecast
+from merge_bench.predict.gather import MeasuredRun, gather
+from merge_bench.predict.model import ASSUMED, MEASURED, Outcome, Problem, Unknown, Values, forecast_merge
 from merge_bench.predict.whatif import parse_links, parse_what_if
 from merge_bench.records.campaign import Campaign
 from merge_bench.units import format_bytes, format_count, format_rate, plural
 
 BEYOND = 8
-"""Workers or hosts beyond this many times the measured ones are far beyond what was measured."""
+"""More than this many times the measured number of workers is called an extrapolation."""
 
 SIZES = 4
-"""Chunks and messages this many times larger or smaller than the measured ones are, too."""
+"""Chunks and messages this many times larger or smaller than the measured ones are called far from them."""
 
 
-def remedy(parameter: str) -> str:
-    """What to do about a parameter that is not known."""
+def remedy_for_unknown(parameter: str) -> str:
+    """A sentence about what to do if this parameter of a link is not known."""
     if parameter == "nic_rate":
         return (
             "no result measures the network between hosts; add a RESULT of a run across hosts or of "
@@ -41,13 +41,13 @@ def remedy(parameter: str) -> str:
 
 def caveats(basis: Basis, problem: Problem) -> list[str]:
     """Sentences about how far the forecast goes beyond what was measured, and what is assumed in it."""
-    runs = basis.measurements.runs
-    above = _above_limit(basis, problem)
-    return [*above, *basis.measurements.notes, *basis.notes, *_beyond(runs, problem), *_assumed(basis, problem)]
+    runs, notes = basis.measurements.runs, [*basis.measurements.notes, *basis.notes]
+    above = _rates_above_limit(basis, problem)
+    return [*above, *notes, *_extrapolation_notes(runs, problem), *_assumption_notes(basis, problem)]
 
 
-def _above_limit(basis: Basis, problem: Problem) -> Iterator[str]:
-    """Rates that the link measurement of the same runs contradicts."""
+def _rates_above_limit(basis: Basis, problem: Problem) -> Iterator[str]:
+    """Warnings about fitted link rates that are above the link limit that the same runs measured."""
     by_name = {parameter.name: parameter for parameter in basis.parameters}
     for link, hosts, needed, where in (
         ("local", 1, problem.per_host[0] > 1, "within a host"),
@@ -68,7 +68,8 @@ def _above_limit(basis: Basis, problem: Problem) -> Iterator[str]:
             )
 
 
-def _beyond(runs: Sequence[Measured], problem: Problem) -> Iterator[str]:
+def _extrapolation_notes(runs: Sequence[MeasuredRun], problem: Problem) -> Iterator[str]:
+    """Sentences about how far `problem` lies outside what was measured."""
     workers = max(run.shape.workers for run in runs)
     hosts = max(len(run.shape.per_host) for run in runs)
     if problem.workers > BEYOND * workers:
@@ -87,7 +88,7 @@ def _beyond(runs: Sequence[Measured], problem: Problem) -> Iterator[str]:
     if not min(chunks) / SIZES <= problem.rows_per_chunk <= SIZES * max(chunks):
         yield (
             f"Chunks of {format_count(round(problem.rows_per_chunk))} rows are far outside the measured sizes "
-            f"({_between(round(min(chunks)), round(max(chunks)))} rows)."
+            f"({_range_text(round(min(chunks)), round(max(chunks)))} rows)."
         )
     messages = [run.shape.problem.message_bytes for run in runs if run.shape.workers > 1]
     if problem.workers > 1 and messages and problem.message_bytes < min(messages) / SIZES:
@@ -99,12 +100,13 @@ def _beyond(runs: Sequence[Measured], problem: Problem) -> Iterator[str]:
     most, _ = problem.per_host
     if most not in measured:
         yield (
-            f"No result has {most} workers per host, only {_between(min(measured), max(measured))}; the forecast "
+            f"No result has {most} workers per host, only {_range_text(min(measured), max(measured))}; the forecast "
             "assumes the same cores and the same memory bandwidth per worker."
         )
 
 
-def _assumed(basis: Basis, problem: Problem) -> Iterator[str]:
+def _assumption_notes(basis: Basis, problem: Problem) -> Iterator[str]:
+    """Sentences about what the forecast takes for granted because it was not measured."""
     by_name = {parameter.name: parameter for parameter in basis.parameters}
     runs = basis.measurements.runs
     most, _ = problem.per_host
@@ -131,7 +133,7 @@ def _assumed(basis: Basis, problem: Problem) -> Iterator[str]:
         yield "Each run has only one launch; the intervals do not include the variation between launches."
 
 
-def _between(low: int, high: int) -> str:
+def _range_text(low: int, high: int) -> str:
     return format_count(low) if low == high else f"{format_count(low)} to {format_count(high)}"
 
 
@@ -148,7 +150,7 @@ def predict(
     links: Sequence[str] = (),
     config: str | None = None,
 ) -> PredictDocument:
-    """What this merge would do on `workers` workers of `hosts` hosts; None: on as many as the largest result has.
+    """Forecast this merge on `workers` workers of `hosts` hosts; None: on as many as the largest result has.
 
     Raises UsageError if it cannot be forecast; the message names what is missing.
     """
@@ -159,9 +161,9 @@ def predict(
     measurements = gather(campaigns, config)
     runs, changes = measurements.runs, parse_what_if(what_if)
     hosts = hosts or min(workers, max(len(run.shape.per_host) for run in runs))
-    problem = Problem(workers, hosts, float(chunk or runs[0].shape.rows_per_chunk), _row_bytes(runs))
+    problem = Problem(workers, hosts, float(chunk or runs[0].shape.rows_per_chunk), _common_row_bytes(runs))
     basis = make_basis(measurements, changes, parse_links(links), problem.per_host[0])
-    row = _row(problem, basis, changed=bool(changes.words))
+    row = _forecast_row(problem, basis, changed=bool(changes.words))
     if row.unknown:
         raise UsageError(f"--workers {workers} --hosts {hosts} cannot be forecast: {row.unknown}")
     return PredictDocument(
@@ -172,22 +174,23 @@ def predict(
         row_bytes=problem.row_bytes,
         what_if=list(changes.words),
         forecast=row,
-        scaling=[_row(each, basis, changed=bool(changes.words)) for each in scaling(problem)],
+        scaling=[_forecast_row(each, basis, changed=bool(changes.words)) for each in scaling_problems(problem)],
         parameters=list(basis.parameters),
-        checked=[_checked(run, fitted_for(run, measurements)) for run in runs],
+        checked=[_check_model(run, fitted_for(run, measurements)) for run in runs],
         notes=list(dict.fromkeys(caveats(basis, problem))),
     )
 
 
-def scaling(problem: Problem) -> list[Problem]:
-    """1, 2, 4, … workers up to those of `problem`, with no more a host: first one host fills, then the next."""
-    most, _ = problem.per_host
+def scaling_problems(problem: Problem) -> list[Problem]:
+    """The problems with 1, 2, 4, … workers up to those of `problem`; one host after the other is filled."""
+    per_host, _ = problem.per_host
     counts = [1 << power for power in range(problem.workers.bit_length()) if 1 << power < problem.workers]
-    smaller = [Problem(count, -(-count // most), problem.rows_per_chunk, problem.row_bytes) for count in counts]
+    smaller = [Problem(count, -(-count // per_host), problem.rows_per_chunk, problem.row_bytes) for count in counts]
     return [*smaller, problem]
 
 
-def _row_bytes(runs: Sequence[Measured]) -> float:
+def _common_row_bytes(runs: Sequence[MeasuredRun]) -> float:
+    """The bytes of a row, which must be the same in all runs."""
     sizes = sorted({run.shape.row_bytes for run in runs})
     if sizes[-1] > 1.01 * sizes[0]:
         listed = ", ".join(f"{size:g}" for size in sizes)
@@ -195,20 +198,20 @@ def _row_bytes(runs: Sequence[Measured]) -> float:
     return sizes[0]
 
 
-def _row(problem: Problem, basis: Basis, *, changed: bool) -> Forecast:
-    """One line of the scaling table; if something is not known, the numbers are null and `unknown` is the reason."""
-    most, _ = problem.per_host
-    head = Forecast(workers=problem.workers, hosts=problem.hosts, workers_per_host=most)
+def _forecast_row(problem: Problem, basis: Basis, *, changed: bool) -> Forecast:
+    """The forecast for `problem`; if a parameter is not known, its numbers are None and `unknown` says why."""
+    per_host, _ = problem.per_host
+    head = Forecast(workers=problem.workers, hosts=problem.hosts, workers_per_host=per_host)
     try:
-        outcome = forecast(problem, basis.values)
+        outcome = forecast_merge(problem, basis.values)
     except Unknown as unknown:
-        return replace(head, unknown=remedy(str(unknown)))
-    again = [forecast(problem, values) for values in basis.resampled]
+        return replace(head, unknown=remedy_for_unknown(str(unknown)))
+    resampled = [forecast_merge(problem, values) for values in basis.resampled]
     return replace(
         head,
-        wall_seconds=_quantity("wall", outcome, again),
-        throughput_bytes_per_second=_quantity("throughput", outcome, again),
-        bandwidth_bytes_per_second=_quantity("bandwidth", outcome, again),
+        wall_seconds=_quantity_with_interval("wall", outcome, resampled),
+        throughput_bytes_per_second=_quantity_with_interval("throughput", outcome, resampled),
+        bandwidth_bytes_per_second=_quantity_with_interval("bandwidth", outcome, resampled),
         data_bytes=problem.data_bytes,
         crossing_bytes=outcome.crossing,
         between_hosts_bytes=outcome.between_hosts,
@@ -218,22 +221,22 @@ def _row(problem: Problem, basis: Basis, *, changed: bool) -> Forecast:
         ),
         parts_seconds=dict(outcome.parts),
         limit=outcome.limit,
-        measured_wall_seconds=None if changed else _measured_wall(problem, basis.measurements.runs),
+        measured_wall_seconds=None if changed else _measured_wall_seconds(problem, basis.measurements.runs),
     )
 
 
-def _quantity(name: str, outcome: Outcome, again: Sequence[Outcome]) -> Quantity | None:
+def _quantity_with_interval(name: str, outcome: Outcome, resampled: Sequence[Outcome]) -> Quantity | None:
     value: float | None = getattr(outcome, name)
     if value is None or not math.isfinite(value):
         return None
-    low, high = interval([other for resampled in again if (other := getattr(resampled, name)) is not None])
+    low, high = resampled_interval([other for each in resampled if (other := getattr(each, name)) is not None])
     return Quantity(value=value, interval=(min(low, value), max(high, value)))
 
 
-def _measured_wall(problem: Problem, runs: Sequence[Measured]) -> float | None:
-    """The median wall of the runs of this very problem."""
+def _measured_wall_seconds(problem: Problem, runs: Sequence[MeasuredRun]) -> float | None:
+    """The median wall-clock seconds of the runs that measured this very problem; None if none did."""
     walls = [
-        _wall(run)
+        _median_wall_seconds(run)
         for run in runs
         if run.shape.workers == problem.workers
         and len(run.shape.per_host) == problem.hosts
@@ -243,19 +246,19 @@ def _measured_wall(problem: Problem, runs: Sequence[Measured]) -> float | None:
     return median(walls) if walls else None
 
 
-def _wall(run: Measured) -> float:
+def _median_wall_seconds(run: MeasuredRun) -> float:
     return median([median([sample.wall for sample in launch]) for launch in run.launches])
 
 
-def _checked(run: Measured, values: Values) -> Checked:
-    """A run that the model was fitted to, beside the model's values for it: how well the model describes its data."""
+def _check_model(run: MeasuredRun, values: Values) -> Checked:
+    """Compare a measured run with the model's values for it, which shows how well the model describes its data."""
     shape = run.shape
     bandwidths = [sample.bandwidth for sample in run.samples if sample.bandwidth is not None]
     try:
-        outcome = forecast(shape.problem, values)
+        outcome = forecast_merge(shape.problem, values)
     except Unknown:
         outcome = None
-    wall = _wall(run)
+    wall = _median_wall_seconds(run)
     return Checked(
         result=shape.name,
         workers=shape.workers,

@@ -10,29 +10,31 @@ from dataclasses import dataclass, replace
 from merge_bench.analysis.statistics import median, quantile
 from merge_bench.errors import UsageError
 from merge_bench.predict.forecast import ModelParameter
-from merge_bench.predict.gather import Measured, Measurements, Transfer
-from merge_bench.predict.model import ASSUMED, GIVEN, KNOWN, MEASURED, Given, Values, announcing
-from merge_bench.predict.whatif import WhatIf, gpu_named, recognised_gpu
+from merge_bench.predict.gather import MeasuredRun, Measurements, Transfer
+from merge_bench.predict.model import ASSUMED, GIVEN, KNOWN, MEASURED, Given, Values, announcing_seconds
+from merge_bench.predict.whatif import WhatIf, find_gpu, recognised_gpu
 
 APART = 3.0
 """Only sizes this many times apart show which cost is paid once and which by size."""
 
 REPLICATES = 200
 _MOST_BEFORE = 0.9
-"""Of a transfer's seconds: latency is never taken for more, even if a network measurement gives more."""
+"""The largest share of a transfer's seconds that is taken for latency, even if a network measurement gives more."""
 
 
 @dataclass(frozen=True)
-class Point:
-    """`seconds` = what is paid `once` · x + what is paid by `size` · y."""
+class CostPoint:
+    """One equation of a fit: `seconds` = `once` · (cost paid once) + `size` · (cost by size)."""
 
     once: float
     size: float
     seconds: float
 
 
-def fit(runs: Sequence[Measured], links: Values, computing: Sequence[Measured] | None = None) -> dict[str, float]:
-    """The parameters that follow from these runs.
+def fit_parameters(
+    runs: Sequence[MeasuredRun], links: Values, computing: Sequence[MeasuredRun] | None = None
+) -> dict[str, float]:
+    """The values of the model's parameters that follow from these runs.
 
     `links`: latencies, overheads and rates from network measurements; latencies and overheads are taken as they are,
     rates only if no run gives one. `computing`: the runs that partition and join are fitted to; by default all.
@@ -40,20 +42,21 @@ def fit(runs: Sequence[Measured], links: Values, computing: Sequence[Measured] |
     parameters: dict[str, float] = dict(links)
     source = list(runs if computing is None else computing)
     for phase in ("partition", "join"):
-        parameters |= _phase(phase, source)
+        parameters |= _fit_phase(phase, source)
     for link in ("local", "nic"):
-        parameters |= _link(link, runs, links)
+        parameters |= _fit_link(link, runs, links)
     overlaps = [sample.overlap for run in runs for sample in run.samples if sample.overlap is not None]
     if overlaps:
         parameters["overlap"] = median(overlaps)
-    meetings = [_meeting(run, parameters) for run in runs if any(sample.meeting is not None for sample in run.samples)]
+    timed = [run for run in runs if any(sample.meeting is not None for sample in run.samples)]
+    meetings = [_meeting_seconds(run, parameters) for run in timed]
     if meetings:
         parameters["meeting"] = max(median(meetings), 0.0)
     return parameters
 
 
-def replicates(
-    runs: Sequence[Measured], links: Sequence[Values], computing: Sequence[Measured]
+def resampled_fits(
+    runs: Sequence[MeasuredRun], links: Sequence[Values], computing: Sequence[MeasuredRun]
 ) -> list[dict[str, float]]:
     """Fits of resampled records: launches with replacement, and within each its iterations (Davison & Hinkley,
     "Bootstrap Methods and their Application" 1997, section 3.8). `links`: of each network measurement's launches one.
@@ -61,20 +64,21 @@ def replicates(
     chance = random.Random(0)
     fits = []
     for _ in range(REPLICATES):
-        again = {id(run): _resampled(run, chance) for run in (*runs, *computing)}
-        chosen = [again[id(run)] for run in computing]
-        fits.append(fit([again[id(run)] for run in runs], chance.choice(links) if links else {}, chosen))
+        resampled = {id(run): _resample(run, chance) for run in (*runs, *computing)}
+        computing_runs = [resampled[id(run)] for run in computing]
+        network = chance.choice(links) if links else {}
+        fits.append(fit_parameters([resampled[id(run)] for run in runs], network, computing_runs))
     return fits
 
 
-def line(points: Sequence[Point]) -> tuple[float, float]:
-    """What is paid once and what by size, neither below 0: least squares of the relative errors.
+def fit_line(points: Sequence[CostPoint]) -> tuple[float, float]:
+    """The cost paid once and the cost by size, neither below 0: least squares of the relative errors.
 
     Minimises Σ ((seconds - a · once - b · size) ÷ seconds)². Where the sizes are not `APART`, or an estimate would be
     below 0, a is 0 and b the median of seconds ÷ size.
     """
     through_zero = 0.0, median([point.seconds / point.size for point in points])
-    if not apart([point.size for point in points]):
+    if not sizes_differ_enough([point.size for point in points]):
         return through_zero
     scaled = [(point.once / point.seconds, point.size / point.seconds) for point in points if point.seconds > 0]
     aa, ab, bb = (sum(x[i] * x[j] for x in scaled) for i, j in ((0, 0), (0, 1), (1, 1)))
@@ -86,26 +90,27 @@ def line(points: Sequence[Point]) -> tuple[float, float]:
     return (once, by_size) if once >= 0 and by_size > 0 else through_zero
 
 
-def apart(sizes: Sequence[float]) -> bool:
+def sizes_differ_enough(sizes: Sequence[float]) -> bool:
     """Whether sizes differ enough to show which cost is paid once and which by size."""
     return bool(sizes) and max(sizes) >= APART * min(sizes)
 
 
-def _phase(name: str, runs: Sequence[Measured]) -> dict[str, float]:
+def _fit_phase(name: str, runs: Sequence[MeasuredRun]) -> dict[str, float]:
+    """The fixed time, the rate and the spread of the phase `name`."""
     points = []
     for run in runs:
         rows = median([sample.rows for sample in run.samples])
-        points.append(Point(1.0, rows, median([getattr(sample, name) for sample in run.samples])))
+        points.append(CostPoint(1.0, rows, median([getattr(sample, name) for sample in run.samples])))
     if not points:
         return {}
-    once, by_row = line(points)
-    variances = [variance for run in runs if (variance := _variance(run, name)) is not None]
+    once, by_row = fit_line(points)
+    variances = [variance for run in runs if (variance := _log_variance(run, name)) is not None]
     parameters = {f"{name}_fixed": once, f"{name}_rate": 1 / by_row if by_row > 0 else float("inf")}
     return parameters | ({f"{name}_spread": median(variances) ** 0.5} if variances else {})
 
 
-def _variance(run: Measured, phase: str) -> float | None:
-    """Of the logarithms over a run's workers: the median over its iterations, which one bad iteration does not move.
+def _log_variance(run: MeasuredRun, phase: str) -> float | None:
+    """The variance of the logarithms of a phase's seconds over a run's workers, as the median over its iterations.
 
     A variance of W normal values is the true one · χ² ÷ k with k = W - 1, of which the median is near (1 - 2 ÷ 9k)³
     (Wilson & Hilferty, "The Distribution of Chi-Square", 1931): divided by that, it is the true one.
@@ -114,15 +119,15 @@ def _variance(run: Measured, phase: str) -> float | None:
     return median(variances) / (1 - 2 / (9 * (run.shape.workers - 1))) ** 3 if variances else None
 
 
-def _link(name: str, runs: Sequence[Measured], links: Values) -> dict[str, float]:
-    """The rate, given latency and overhead; without them the overhead too, if sizes are `apart`."""
+def _fit_link(name: str, runs: Sequence[MeasuredRun], links: Values) -> dict[str, float]:
+    """The rate of a link, given its latency and overhead; without them the overhead too, if sizes differ enough."""
     points = []
     for run in runs:
         every: list[Transfer | None] = [getattr(sample, name) for sample in run.samples]
         transfers = [transfer for transfer in every if transfer is not None and transfer.size > 0]
         if transfers:
             middle = median([transfer.seconds for transfer in transfers])
-            points.append(Point(transfers[0].messages, median([transfer.size for transfer in transfers]), middle))
+            points.append(CostPoint(transfers[0].messages, median([transfer.size for transfer in transfers]), middle))
     if not points:
         return {}
     if f"{name}_latency" in links:
@@ -132,30 +137,31 @@ def _link(name: str, runs: Sequence[Measured], links: Values) -> dict[str, float
             before = min(2 * latency + overhead * point.once, _MOST_BEFORE * point.seconds)
             rates.append(point.size / (point.seconds - before))
         return {f"{name}_rate": median(rates)}
-    overhead, by_byte = line(points)
+    overhead, by_byte = fit_line(points)
     return {f"{name}_overhead": overhead, f"{name}_rate": 1 / by_byte}
 
 
-def _meeting(run: Measured, values: Values) -> float:
-    """What is left of the meeting when its messages' latency and overhead are taken off."""
+def _meeting_seconds(run: MeasuredRun, values: Values) -> float:
+    """Seconds of a run's meeting without the latency and overhead of its messages."""
     meetings = [sample.meeting for sample in run.samples if sample.meeting is not None]
-    return median(meetings) - announcing(max(run.shape.per_host), run.shape.workers, values)
+    return median(meetings) - announcing_seconds(max(run.shape.per_host), run.shape.workers, values)
 
 
-def _resampled(run: Measured, chance: random.Random) -> Measured:
+def _resample(run: MeasuredRun, chance: random.Random) -> MeasuredRun:
+    """The run with launches drawn with replacement, and within each its iterations."""
     launches = [chance.choice(run.launches) for _ in run.launches]
     return replace(run, launches=tuple(tuple(chance.choices(launch, k=len(launch))) for launch in launches))
 
 
 SHARES = (0.025, 0.975)
-"""Which quantiles of the resampled forecasts an interval lies between."""
+"""The two quantiles of the resampled forecasts that are the ends of an interval."""
 
 NOT_MEASURED = "not measured"
 
 
 @dataclass(frozen=True)
 class Basis:
-    """What a forecast is made of: `values`, the same `resampled`, both with all changes, and where they are from."""
+    """What a forecast is made of: the parameters' `values`, and `resampled` ones, with all changes by ``--what-if``."""
 
     measurements: Measurements
     parameters: tuple[ModelParameter, ...]
@@ -164,34 +170,34 @@ class Basis:
     notes: tuple[str, ...]
 
 
-def interval(values: Sequence[float]) -> tuple[float, float]:
-    """The middle 95 % of resampled values."""
+def resampled_interval(values: Sequence[float]) -> tuple[float, float]:
+    """The ends of the middle 95 % of resampled values."""
     return quantile(values, SHARES[0]), quantile(values, SHARES[1])
 
 
 def make_basis(measurements: Measurements, what_if: WhatIf, given: Mapping[str, Given], per_host: int) -> Basis:
-    """Fit, resample, and apply what is given or changed; partition and join as with `per_host` workers on a host.
+    """Fit and resample the parameters, apply given and changed ones; partition and join as with `per_host` workers.
 
     Raises UsageError if the rates of the GPU in ``--what-if`` cannot be derived, or the runs are of several GPUs.
     """
-    of_gpu, scale, notes = _of_gpu(measurements.runs, what_if.gpu)
-    computing = alike(of_gpu, per_host)
-    fixed = {name: each.value for name, each in given.items()}
+    of_gpu, scale, notes = _gpu_runs(measurements.runs, what_if.gpu)
+    computing = runs_on_like_hosts(of_gpu, per_host)
+    fixed_values = {name: each.value for name, each in given.items()}
 
     def changed(fitted: Values) -> Values:
-        return what_if.applied({**fitted, **fixed}, scale)
+        return what_if.apply({**fitted, **fixed_values}, scale)
 
-    values = changed(fit(measurements.runs, measurements.probed.values, computing))
-    resampled = tuple(map(changed, replicates(measurements.runs, measurements.probed.of_launches, computing)))
+    values = changed(fit_parameters(measurements.runs, measurements.probed.values, computing))
+    resampled = tuple(map(changed, resampled_fits(measurements.runs, measurements.probed.of_launches, computing)))
 
     def parameter(name: str) -> ModelParameter:
         about, value = KNOWN[name], values.get(name, KNOWN[name].default or 0.0)
         origin, change, spread = None, "", None
         if name in values:
-            origin = given[name].origin if name in given else _origin(name, measurements, computing)
-            change = _change(name, what_if, scale)
+            origin = given[name].origin if name in given else _parameter_origin(name, measurements, computing)
+            change = _change_text(name, what_if, scale)
         if origin is not None and name not in given:
-            spread = interval([one.get(name, value) for one in resampled])
+            spread = resampled_interval([one.get(name, value) for one in resampled])
         return ModelParameter(
             name=name,
             what=about.what,
@@ -206,27 +212,28 @@ def make_basis(measurements: Measurements, what_if: WhatIf, given: Mapping[str, 
     return Basis(measurements, parameters, values, resampled, notes)
 
 
-def fitted_for(run: Measured, measurements: Measurements) -> Values:
-    """What was measured, as it describes `run`, with nothing changed."""
+def fitted_for(run: MeasuredRun, measurements: Measurements) -> Values:
+    """The values of the parameters that describe `run`, with nothing given or changed."""
     same_gpu = [each for each in measurements.runs if each.shape.gpu == run.shape.gpu]
-    return fit(measurements.runs, measurements.probed.values, alike(same_gpu, max(run.shape.per_host)))
+    computing = runs_on_like_hosts(same_gpu, max(run.shape.per_host))
+    return fit_parameters(measurements.runs, measurements.probed.values, computing)
 
 
-def alike(runs: Sequence[Measured], per_host: int) -> tuple[Measured, ...]:
-    """The runs with so many workers on a host, who share its cores and its memory; all where there are none."""
+def runs_on_like_hosts(runs: Sequence[MeasuredRun], per_host: int) -> tuple[MeasuredRun, ...]:
+    """The runs with `per_host` workers on a host, which share its cores and memory; all runs if there are none."""
     same = tuple(run for run in runs if max(run.shape.per_host) == per_host)
     return same or tuple(runs)
 
 
-def _of_gpu(runs: Sequence[Measured], gpu: str | None) -> tuple[tuple[Measured, ...], float, tuple[str, ...]]:
-    """The runs that partition and join are fitted on, the factor of their rates, and notes about that."""
+def _gpu_runs(runs: Sequence[MeasuredRun], gpu: str | None) -> tuple[tuple[MeasuredRun, ...], float, tuple[str, ...]]:
+    """The runs that partition and join are fitted to, the factor for their rates on `gpu`, and notes about that."""
     names = list(dict.fromkeys(run.shape.gpu for run in runs))
     listed = ", ".join(str(name or "no GPU") for name in names)
     if gpu is None:
         if len(names) > 1:
             raise UsageError(f"the results come from several GPU models ({listed}); choose one with --what-if gpu=NAME")
         return tuple(runs), 1.0, ()
-    wanted = gpu_named(gpu)
+    wanted = find_gpu(gpu)
     same = tuple(run for run in runs if run.shape.gpu and recognised_gpu(run.shape.gpu) == wanted)
     if same:
         return same, 1.0, (f"Partition and join on a {gpu} are measured, not scaled.",)
@@ -246,21 +253,21 @@ def _of_gpu(runs: Sequence[Measured], gpu: str | None) -> tuple[tuple[Measured, 
     return tuple(runs), scale, (f"{note} ({wanted.source}; {measured.source}). This is not measured.",)
 
 
-def _change(name: str, what_if: WhatIf, scale: float) -> str:
-    """How ``--what-if`` changed this parameter."""
+def _change_text(name: str, what_if: WhatIf, scale: float) -> str:
+    """How ``--what-if`` changed this parameter, in words; empty if it did not."""
     if name == "overlap" and what_if.overlap is not None:
         return "set by --what-if"
     factor = what_if.factors.get(name, 1.0) * (scale if name in ("partition_rate", "join_rate") else 1.0)
     return f"× {factor:.3g} (--what-if)" if factor != 1.0 else ""
 
 
-def _origin(name: str, measurements: Measurements, computing: Sequence[Measured]) -> str | None:
-    """Which results a parameter was fitted to; None if none determines it, so that it has its default."""
+def _parameter_origin(name: str, measurements: Measurements, computing: Sequence[MeasuredRun]) -> str | None:
+    """The names of the results that a parameter was fitted to; None if it has its default."""
     kind, _, part = name.partition("_")
     probed = measurements.probed
     if kind in ("partition", "join"):
         runs = list(computing)
-        one_size = not apart([run.shape.rows_per_chunk for run in runs])
+        one_size = not sizes_differ_enough([run.shape.rows_per_chunk for run in runs])
         if (part == "fixed" and one_size) or (part == "spread" and all(run.shape.workers == 1 for run in runs)):
             return None
     elif kind in ("local", "nic"):
@@ -268,7 +275,7 @@ def _origin(name: str, measurements: Measurements, computing: Sequence[Measured]
         sizes = [transfer.size for run in runs for sample in run.samples if (transfer := getattr(sample, kind))]
         if name in probed.values and (part != "rate" or not runs):
             return probed.origin
-        if part == "latency" or (part == "overhead" and not apart(sizes)):
+        if part == "latency" or (part == "overhead" and not sizes_differ_enough(sizes)):
             return None
     else:
         runs = [run for run in measurements.runs if run.shape.workers > 1]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from merge_bench.analysis.aggregate import complete_launches
-from merge_bench.analysis.host_load import busy_host
+from merge_bench.analysis.host_load import busy_warnings
 from merge_bench.analysis.metrics import iteration_bandwidth
 from merge_bench.analysis.statistics import median
 from merge_bench.analysis.verification_state import State, state_of
@@ -27,16 +27,18 @@ SMALL = 1024
 """Bytes: latency and overhead are taken from messages up to this size."""
 
 
-def links_of(lines: Sequence[ProbeLine]) -> dict[str, float]:
-    """The parameters of each kind of link, from tag messages: the latency of the smallest message, one way; the seconds
-    between two of the smallest messages under way together; and the rate of the largest ones, one way.
+def link_parameters(lines: Sequence[ProbeLine]) -> dict[str, float]:
+    """The parameters of each kind of link, from tag messages, one way.
+
+    Latency of the smallest message; overhead: seconds between two of the smallest messages under way together; rate of
+    the largest messages.
     """
     parameters: dict[str, float] = {}
     for placement, link in LINKS.items():
-        own = [line for line in lines if line.placement == placement]
-        latency = _smallest([(line.size, line.seconds) for line in own if line.test == LATENCY])
-        pace = _smallest([(line.size, line.messages_per_second) for line in own if line.test == BANDWIDTH])
-        rates = [(line.size, line.bandwidth_bytes_per_second) for line in own if line.test == BANDWIDTH]
+        rows = [line for line in lines if line.placement == placement]
+        latency = _median_of_smallest([(line.size, line.seconds) for line in rows if line.test == LATENCY])
+        pace = _median_of_smallest([(line.size, line.messages_per_second) for line in rows if line.test == BANDWIDTH])
+        rates = [(line.size, line.bandwidth_bytes_per_second) for line in rows if line.test == BANDWIDTH]
         if latency is not None:
             parameters[f"{link}_latency"] = latency
         if pace:
@@ -48,8 +50,8 @@ def links_of(lines: Sequence[ProbeLine]) -> dict[str, float]:
     return parameters
 
 
-def _smallest(rows: Sequence[tuple[int, float | None]]) -> float | None:
-    """The median of the smallest size; None where that is not small."""
+def _median_of_smallest(rows: Sequence[tuple[int, float | None]]) -> float | None:
+    """The median value of the smallest size; None if that is above `SMALL`. Takes (size, value)."""
     sizes = [size for size, value in rows if value is not None]
     if not sizes or min(sizes) > SMALL:
         return None
@@ -57,8 +59,8 @@ def _smallest(rows: Sequence[tuple[int, float | None]]) -> float | None:
 
 
 @dataclass(frozen=True)
-class Shape:
-    """What was merged where. `per_host`: workers of each host; `gpu`: the GPUs' name, None without; `name`: for people.
+class MergeShape:
+    """What was merged where. `per_host`: workers of each host; `gpu`: the GPUs' name; `name`: that of the result.
 
     `overlapped`: whether the exchange ran while something was computed.
     """
@@ -72,12 +74,12 @@ class Shape:
 
     @property
     def workers(self) -> int:
-        """W."""
+        """The number of workers."""
         return sum(self.per_host)
 
     @property
     def problem(self) -> Problem:
-        """The same, as the model takes it."""
+        """The problem of the model that has this shape."""
         return Problem(self.workers, len(self.per_host), self.rows_per_chunk, self.row_bytes)
 
 
@@ -111,58 +113,59 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A run: its shape, and its samples by launch. `uneven`: the rows of the fullest worker ÷ the mean, at most.
+class MeasuredRun:
+    """A measured run: its shape, and its samples by launch. `uneven`: most rows of a worker ÷ the mean.
 
     `limit`: what the link measurement found, bytes per second: of the fullest host's link if there are several hosts,
     else of a worker's transfers within the host; None without a measurement.
     """
 
-    shape: Shape
+    shape: MergeShape
     launches: tuple[tuple[Sample, ...], ...]
     uneven: float = 1.0
     limit: float | None = None
 
     @cached_property
     def samples(self) -> tuple[Sample, ...]:
-        """Those of all launches."""
+        """The samples of all launches."""
         return tuple(sample for launch in self.launches for sample in launch)
 
 
-def measured(name: str, run: Run) -> Measured | None:
-    """The samples of a run; None if no launch has the phases of its workers."""
-    by_launch: list[tuple[Shape, tuple[Sample, ...]]] = []
+def sample_run(name: str, run: Run) -> MeasuredRun | None:
+    """Make the samples of a run; None if no launch has all phases of its workers."""
+    by_launch: list[tuple[MergeShape, tuple[Sample, ...]]] = []
     uneven = 1.0
     for launch in complete_launches(run):
         if launch.line is None or not launch.line.workers:
             continue
-        timed = [iteration for iteration in launch.timed if _complete(iteration)]
+        timed = [iteration for iteration in launch.timed if _has_all_phases(iteration)]
         if timed:
             overlapped = bool(run.plan.pipeline) or any(
                 worker.overlap_seconds for iteration in timed for worker in iteration.workers
             )
             hosts = {worker.rank: worker.host for worker in launch.line.workers}
-            shape = _shape(name, launch.line, hosts, overlapped=overlapped)
-            by_launch.append((shape, tuple(_sample(launch, iteration, hosts, shape) for iteration in timed)))
-            uneven = max(uneven, *(_uneven(iteration, shape) for iteration in timed))
+            shape = _merge_shape(name, launch.line, hosts, overlapped=overlapped)
+            by_launch.append((shape, tuple(_sample_iteration(launch, iteration, hosts, shape) for iteration in timed)))
+            uneven = max(uneven, *(_fullest_worker_ratio(iteration, shape) for iteration in timed))
     if not by_launch:
         return None
     shape = by_launch[0][0]
-    return Measured(shape, tuple(samples for each, samples in by_launch if each == shape), uneven, _limit(run, shape))
+    launches = tuple(samples for each, samples in by_launch if each == shape)
+    return MeasuredRun(shape, launches, uneven, _link_limit(run, shape))
 
 
-def _limit(run: Run, shape: Shape) -> float | None:
-    """`Measured.limit`. Of a worker's bytes, (W - w) ÷ (W - 1) leave a host of w workers."""
+def _link_limit(run: Run, shape: MergeShape) -> float | None:
+    """`MeasuredRun.limit` in bytes per second: of a worker's bytes, (W - w) ÷ (W - 1) leave a host of w workers."""
     limits = [launch.link.limit_bytes_per_second for launch in complete_launches(run) if launch.link is not None]
-    measured = [limit for limit in limits if limit]
-    if not measured:
+    positive = [limit for limit in limits if limit]
+    if not positive:
         return None
     most = max(shape.per_host)
     several = most * (shape.workers - most) / (shape.workers - 1) if len(shape.per_host) > 1 else 1.0
-    return statistics.median(measured) * several
+    return statistics.median(positive) * several
 
 
-def _complete(iteration: IterationLine) -> bool:
+def _has_all_phases(iteration: IterationLine) -> bool:
     """Whether all phases of all workers are recorded."""
     return bool(iteration.workers) and all(
         worker.phases_seconds is not None
@@ -171,78 +174,78 @@ def _complete(iteration: IterationLine) -> bool:
     )
 
 
-def _shape(name: str, line: LaunchLine, hosts: Mapping[int, str], *, overlapped: bool) -> Shape:
+def _merge_shape(name: str, line: LaunchLine, hosts: Mapping[int, str], *, overlapped: bool) -> MergeShape:
     per_host = tuple(sorted(Counter(hosts.values()).values(), reverse=True))
-    return Shape(
+    return MergeShape(
         name=name,
         per_host=per_host,
         rows_per_chunk=line.rows / FRAMES / len(hosts),
         row_bytes=line.data_bytes / line.rows if line.rows else 0.0,
-        gpu=_gpu(line),
+        gpu=_gpu_name(line),
         overlapped=overlapped,
     )
 
 
-def _gpu(line: LaunchLine) -> str | None:
+def _gpu_name(line: LaunchLine) -> str | None:
     """The name of the GPUs, if the workers have one kind of them."""
     names = {gpu.name for worker in line.workers for gpu in worker.hardware.gpus or () if gpu.name}
     return names.pop() if len(names) == 1 else None
 
 
-def _sample(launch: Launch, iteration: IterationLine, hosts: Mapping[int, str], shape: Shape) -> Sample:
+def _sample_iteration(launch: Launch, iteration: IterationLine, hosts: Mapping[int, str], shape: MergeShape) -> Sample:
     phases = [(worker, worker.phases_seconds) for worker in iteration.workers if worker.phases_seconds is not None]
     partitions = [each.partition or 0.0 for _, each in phases]
     joins = [each.join or 0.0 for _, each in phases]
-    local, nic = _from_rounds(launch, shape) if shape.overlapped else _from_pairs(iteration.pairs, hosts)
+    local, nic = _round_transfers(launch, shape) if shape.overlapped else _pair_transfers(iteration.pairs, hosts)
     flights = [worker.flight_seconds.union for worker, _ in phases if worker.flight_seconds is not None]
     exchanges = [each.exchange or 0.0 for _, each in phases]
     waits = [exchange - flight for exchange, flight in zip(exchanges, flights, strict=False)]
     return Sample(
         wall=iteration.wall_seconds,
-        partition=_typical(partitions),
-        join=_typical(joins),
-        rows=statistics.median(_received(worker, shape) for worker, _ in phases) or FRAMES * shape.rows_per_chunk,
+        partition=_typical_seconds(partitions),
+        join=_typical_seconds(joins),
+        rows=statistics.median(_received_rows(worker, shape) for worker, _ in phases) or FRAMES * shape.rows_per_chunk,
         bandwidth=iteration_bandwidth(iteration),
         partition_spread=_log_variance(partitions),
         join_spread=_log_variance(joins),
         local=local,
         nic=nic,
         meeting=max(min(waits), 0.0) if waits and shape.workers > 1 and not shape.overlapped else None,
-        overlap=statistics.median(_hidden(worker, each) for worker, each in phases) if shape.workers > 1 else None,
+        overlap=statistics.median(_hidden_part(worker, each) for worker, each in phases) if shape.workers > 1 else None,
     )
 
 
-def _uneven(iteration: IterationLine, shape: Shape) -> float:
-    """Rows that the fullest worker received ÷ the mean."""
-    received = [_received(worker, shape) for worker in iteration.workers]
+def _fullest_worker_ratio(iteration: IterationLine, shape: MergeShape) -> float:
+    """Most rows that a worker received ÷ the mean over workers."""
+    received = [_received_rows(worker, shape) for worker in iteration.workers]
     return max(received) * len(received) / sum(received) if sum(received) else 1.0
 
 
-def _received(worker: WorkerIteration, shape: Shape) -> float:
+def _received_rows(worker: WorkerIteration, shape: MergeShape) -> float:
     rows = worker.received_rows
     return FRAMES * shape.rows_per_chunk if rows is None else rows.left + rows.right
 
 
-def _typical(seconds: Sequence[float]) -> float:
-    """The median, of two middle values their geometric mean: the arithmetic one is above a log-normal's median."""
+def _typical_seconds(seconds: Sequence[float]) -> float:
+    """The median; of two middle values the geometric mean, as the arithmetic one is above a log-normal's median."""
     return math.sqrt(statistics.median_low(seconds) * statistics.median_high(seconds))
 
 
 def _log_variance(seconds: Sequence[float]) -> float | None:
-    """Unbiased variance of the logarithms over workers, None for one worker."""
+    """Unbiased variance of the logarithms of the workers' seconds, None for one worker."""
     logs = [math.log(each) for each in seconds if each > 0]
     return statistics.variance(logs) if len(logs) > 1 else None
 
 
-def _hidden(worker: WorkerIteration, phases: Phases) -> float:
-    """What the phases' sum exceeds the worker's time by, as a share of the shorter side, to a millionth."""
+def _hidden_part(worker: WorkerIteration, phases: Phases) -> float:
+    """The share of the shorter of computing and exchange that ran behind the other, to a millionth."""
     computing, exchange = (phases.partition or 0.0) + (phases.join or 0.0), phases.exchange or 0.0
     shorter = min(computing, exchange)
     hidden = (computing + exchange - worker.seconds) / shorter if shorter > 0 else 0.0
     return round(min(max(hidden, 0.0), 1.0), 6)
 
 
-def _from_pairs(pairs: Sequence[PairTraffic], hosts: Mapping[int, str]) -> tuple[Transfer | None, Transfer | None]:
+def _pair_transfers(pairs: Sequence[PairTraffic], hosts: Mapping[int, str]) -> tuple[Transfer | None, Transfer | None]:
     """The slowest worker's transfers from its own host, and the slowest host's from all others.
 
     `pairs` have the bytes of both frames, and the seconds until the last of them arrived, summed over the frames; so
@@ -253,10 +256,10 @@ def _from_pairs(pairs: Sequence[PairTraffic], hosts: Mapping[int, str]) -> tuple
     for pair in pairs:
         same = hosts[pair.from_rank] == hosts[pair.to_rank]
         (local.setdefault(pair.to_rank, []) if same else far.setdefault(hosts[pair.to_rank], [])).append(pair)
-    return _slowest(local), _slowest(far)
+    return _slowest_transfer(local), _slowest_transfer(far)
 
 
-def _slowest(groups: Mapping[object, Sequence[PairTraffic]]) -> Transfer | None:
+def _slowest_transfer(groups: Mapping[object, Sequence[PairTraffic]]) -> Transfer | None:
     transfers = []
     for pairs in groups.values():
         seconds = [pair.seconds for pair in pairs if pair.seconds]
@@ -267,9 +270,10 @@ def _slowest(groups: Mapping[object, Sequence[PairTraffic]]) -> Transfer | None:
     return max(transfers, key=lambda each: each.seconds, default=None)
 
 
-def _from_rounds(launch: Launch, shape: Shape) -> tuple[Transfer | None, Transfer | None]:
-    """The same from the link measurement, which computes nothing beside. Of several hosts it is taken for the time of
-    the hosts' links: transfers within a host are done before.
+def _round_transfers(launch: Launch, shape: MergeShape) -> tuple[Transfer | None, Transfer | None]:
+    """The transfers within a host and between hosts, from the link measurement, in which nothing is computed.
+
+    With several hosts its time is taken for that of the hosts' links: transfers within a host are done before.
     """
     link = launch.link
     if link is None or not link.rounds or not sum(link.bytes):
@@ -287,7 +291,7 @@ UNEVEN = 1.2
 
 
 @dataclass(frozen=True)
-class Probed:
+class ProbedLinks:
     """Parameters of links from network measurements: `values` of all launches together, `of_launches` of each alone."""
 
     values: Values = field(default_factory=dict)
@@ -297,17 +301,17 @@ class Probed:
 
 @dataclass(frozen=True)
 class Measurements:
-    """What a forecast is made from. `notes`: its weaknesses, as sentences."""
+    """The measured runs and links that a forecast is made from. `notes`: their weaknesses, as sentences."""
 
-    runs: tuple[Measured, ...]
-    probed: Probed
+    runs: tuple[MeasuredRun, ...]
+    probed: ProbedLinks
     engine: str
     config: str
     notes: tuple[str, ...]
 
 
 def gather(campaigns: Sequence[Campaign], config: str | None) -> Measurements:
-    """The runs of sampled config, and the network measurements.
+    """The measured runs and network measurements in `campaigns` that a forecast for `config` is made from.
 
     Raises UsageError if there is no run that a forecast can rest on, or several that do not belong together;
     WrongResult if a run's result was wrong.
@@ -316,13 +320,13 @@ def gather(campaigns: Sequence[Campaign], config: str | None) -> Measurements:
         if any(campaign.records.samefile(other.records) for other in campaigns[:index]):
             raise UsageError(f"{campaign.folder} is named twice; name each result once")
     merges = [(campaign, run) for campaign in campaigns if not campaign.probe for run in campaign.runs]
-    chosen = _of_config(merges, config)
-    measurements: list[Measured] = []
+    chosen_runs = _runs_of_config(merges, config)
+    measurements: list[MeasuredRun] = []
     notes: list[str] = []
-    for campaign, run in chosen:
-        _refuse(campaign, run)
+    for campaign, run in chosen_runs:
+        _check_supported(campaign, run)
         name = campaign.folder.name
-        sampled = measured(name, run)
+        sampled = sample_run(name, run)
         if sampled is None:
             raise UsageError(
                 f"{campaign.folder} cannot be used for a forecast: it lacks phase times of some workers; name"
@@ -336,20 +340,20 @@ def gather(campaigns: Sequence[Campaign], config: str | None) -> Measurements:
                 f"In {name}, one worker received {sampled.uneven:.1f} times the mean number of rows. The model spreads "
                 "rows evenly, so its forecasts are too fast for such skewed keys."
             )
-        notes += [f"Warning: {name} was measured on a busy host: {each.message}." for each in busy_host(campaign)]
+        notes += [f"Warning: {name} was measured on a busy host: {each.message}." for each in busy_warnings(campaign)]
         state = state_of(run, complete_launches(run))
         if state is State.WRONG:
             raise WrongResult(f"{campaign.folder}: the merge result was wrong, so nothing is forecast from it")
         if state is not State.VERIFIED:
             notes.append(f"{name} is not verified; its merge result may be wrong.")
-    engine = _agreed("engine", [str(run.plan.engine) for _, run in chosen])
-    _agreed("--pipeline", [str(sampled.shape.overlapped) for sampled in measurements if sampled.shape.workers > 1])
-    used = chosen[0][1].config.name
-    probed = _probed(campaigns, used, notes)
+    engine = _only_value("engine", [str(run.plan.engine) for _, run in chosen_runs])
+    _only_value("--pipeline", [str(sampled.shape.overlapped) for sampled in measurements if sampled.shape.workers > 1])
+    used = chosen_runs[0][1].config.name
+    probed = _probed_links(campaigns, used, notes)
     return Measurements(tuple(measurements), probed, engine, used, tuple(dict.fromkeys(notes)))
 
 
-def _of_config(merges: Sequence[tuple[Campaign, Run]], config: str | None) -> list[tuple[Campaign, Run]]:
+def _runs_of_config(merges: Sequence[tuple[Campaign, Run]], config: str | None) -> list[tuple[Campaign, Run]]:
     if not merges:
         raise UsageError("a forecast needs a measured merge, but got only network measurements; add a RESULT of `run`")
     names = list(dict.fromkeys(run.config.name for _, run in merges))
@@ -357,14 +361,14 @@ def _of_config(merges: Sequence[tuple[Campaign, Run]], config: str | None) -> li
         raise UsageError(
             f"the results were measured with several configs; choose one with --config: {', '.join(names)}"
         )
-    chosen = [(campaign, run) for campaign, run in merges if config in (None, run.config.name)]
-    if not chosen:
+    chosen_runs = [(campaign, run) for campaign, run in merges if config in (None, run.config.name)]
+    if not chosen_runs:
         raise UsageError(f"--config {config}: there are no results for this config, only for {', '.join(names)}")
-    return chosen
+    return chosen_runs
 
 
-def _refuse(campaign: Campaign, run: Run) -> None:
-    """Refuse what the model does not describe."""
+def _check_supported(campaign: Campaign, run: Run) -> None:
+    """Raise UsageError if the model does not describe this run."""
     folder = campaign.folder
     if run.imported:
         raise UsageError(
@@ -398,15 +402,16 @@ def _refuse(campaign: Campaign, run: Run) -> None:
         )
 
 
-def _agreed(what: str, words: Sequence[str]) -> str:
+def _only_value(what: str, words: Sequence[str]) -> str:
+    """The value that all `words` have, empty if there are none; raises UsageError if they differ."""
     names = list(dict.fromkeys(words))
     if len(names) > 1:
         raise UsageError(f"the results differ in {what} ({', '.join(names)}); give only results with the same {what}")
     return names[0] if names else ""
 
 
-def _probed(campaigns: Sequence[Campaign], config: str, notes: list[str]) -> Probed:
-    """From network measurements under `config`; from all of them, if they were made under one other config."""
+def _probed_links(campaigns: Sequence[Campaign], config: str, notes: list[str]) -> ProbedLinks:
+    """The links' parameters from network measurements under `config`, or else under the only other config."""
     by_config: dict[str, list[tuple[Campaign, Launch]]] = {}
     for campaign in campaigns:
         if campaign.probe and campaign.probe != "p2p":
@@ -418,7 +423,7 @@ def _probed(campaigns: Sequence[Campaign], config: str, notes: list[str]) -> Pro
             if launch.probes and launch.line is not None:
                 by_config.setdefault(launch.line.config, []).append((campaign, launch))
     if not by_config:
-        return Probed()
+        return ProbedLinks()
     names = ", ".join(by_config)
     if config not in by_config and len(by_config) > 1:
         raise UsageError(
@@ -427,9 +432,9 @@ def _probed(campaigns: Sequence[Campaign], config: str, notes: list[str]) -> Pro
         )
     if config not in by_config:
         notes.append(f"The network was measured with {names}, but the merges with {config}; their settings may differ.")
-    chosen = by_config.get(config) or next(iter(by_config.values()))
-    values = links_of([line for _, launch in chosen for line in launch.probes])
-    of_launches = (links_of(launch.probes) for _, launch in chosen)
+    chosen_launches = by_config.get(config) or next(iter(by_config.values()))
+    values = link_parameters([line for _, launch in chosen_launches for line in launch.probes])
+    of_launches = (link_parameters(launch.probes) for _, launch in chosen_launches)
     whole = [links for links in of_launches if links.keys() == values.keys()]
-    origin = ", ".join(dict.fromkeys(campaign.folder.name for campaign, _ in chosen))
-    return Probed(values, tuple(whole) or (values,), origin) if values else Probed()
+    origin = ", ".join(dict.fromkeys(campaign.folder.name for campaign, _ in chosen_launches))
+    return ProbedLinks(values, tuple(whole) or (values,), origin) if values else ProbedLinks()

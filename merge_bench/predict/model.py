@@ -18,7 +18,7 @@ Values = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Definition:
-    """What a parameter is: its unit, and a few words. `default`: its value if nothing was measured; None: not known."""
+    """The unit of a parameter, and what it is in a few words. `default`: its value if nothing was measured, if any."""
 
     unit: str
     what: str
@@ -107,25 +107,25 @@ class Outcome:
     limit: str
 
 
-def forecast(problem: Problem, values: Values) -> Outcome:
-    """One merge: wall = partition + exchange + join - hidden.
+def forecast_merge(problem: Problem, values: Values) -> Outcome:
+    """The model's result for one merge: wall = partition + exchange + join - hidden.
 
     Raises Unknown if it takes a parameter that `values` does not have.
     """
     workers, frame = problem.workers, problem.message_bytes
-    partition, partition_times = _phase(PARTITION, problem, values)
-    join, join_times = _phase(JOIN, problem, values)
+    partition, partition_times = _phase_seconds(PARTITION, problem, values)
+    join, join_times = _phase_seconds(JOIN, problem, values)
     slowest = partition * (partition_times - 1) + join * (join_times - 1)
     parts = {PARTITION: partition, JOIN: join, SLOWEST: slowest}
     exchange, bandwidth = 0.0, None
     if workers > 1:
-        flight, transfer, where = _flight(problem, values)
-        meeting = values_of(values, "meeting") + announcing(problem.per_host[0], workers, values)
+        flight, transfer, where = _flight_seconds(problem, values)
+        meeting = parameter_value(values, "meeting") + announcing_seconds(problem.per_host[0], workers, values)
         exchange = FRAMES * flight + meeting
         parts |= {where: FRAMES * transfer, MESSAGES: FRAMES * (flight - transfer) + meeting}
         bandwidth = frame * (workers - 1) / flight if flight > 0 else math.inf
     computing = partition + join + slowest
-    hidden = values_of(values, "overlap") * min(exchange, computing)
+    hidden = parameter_value(values, "overlap") * min(exchange, computing)
     wall = computing + exchange - hidden
     most, least = problem.per_host
     fuller = workers - least * problem.hosts  # hosts with one worker more
@@ -141,12 +141,12 @@ def forecast(problem: Problem, values: Values) -> Outcome:
         crossing=FRAMES * workers * (workers - 1) * frame,
         between_hosts=FRAMES * leaving * frame,
         parts=parts,
-        limit=_limit(parts, hidden, exchange > computing),
+        limit=_largest_part(parts, hidden, exchange > computing),
     )
 
 
-def largest(spread: float, workers: int) -> float:
-    """What the slowest of W workers takes, in medians of a worker: the median of the maximum of W log-normal values.
+def slowest_worker_factor(spread: float, workers: int) -> float:
+    """How many times a worker's median the slowest worker takes: the median of the maximum of W log-normal values.
 
     P(all of W ≤ m) = Φ(ln m ÷ σ)^W = 1/2, so m = exp(σ · Φ⁻¹(2^(-1/W))): 1 for W = 1. The mean of the maximum is above
     it; but what is measured of a run, and so is forecast, is its median iteration.
@@ -160,7 +160,7 @@ def _quantile_of_largest(workers: int) -> float:
     return NormalDist().inv_cdf(2 ** (-1 / workers))
 
 
-def values_of(values: Values, name: str) -> float:
+def parameter_value(values: Values, name: str) -> float:
     """The value of a parameter, or its default.
 
     Raises Unknown if it is not known and has no default.
@@ -171,15 +171,15 @@ def values_of(values: Values, name: str) -> float:
     return value
 
 
-def _phase(name: str, problem: Problem, values: Values) -> tuple[float, float]:
+def _phase_seconds(name: str, problem: Problem, values: Values) -> tuple[float, float]:
     """Seconds of a phase on a typical worker, and how many times as long the slowest one takes."""
     rows = FRAMES * problem.rows_per_chunk
-    typical = values_of(values, f"{name}_fixed") + rows / values_of(values, f"{name}_rate")
-    return typical, largest(values_of(values, f"{name}_spread"), problem.workers)
+    typical = parameter_value(values, f"{name}_fixed") + rows / parameter_value(values, f"{name}_rate")
+    return typical, slowest_worker_factor(parameter_value(values, f"{name}_spread"), problem.workers)
 
 
-def _flight(problem: Problem, values: Values) -> tuple[float, float, str]:
-    """Seconds that one frame is in flight, those of them that bytes take, and where: the slower way of both.
+def _flight_seconds(problem: Problem, values: Values) -> tuple[float, float, str]:
+    """Seconds that one frame is in flight, the seconds of them that bytes take, and on which kind of link (the slower).
 
     Within a host a worker receives (w - 1) messages, the others send to it at once. Between hosts a host of w workers
     receives w · (W - w) messages through its link, and sends as many the other way at the same time.
@@ -188,31 +188,33 @@ def _flight(problem: Problem, values: Values) -> tuple[float, float, str]:
     for workers in dict.fromkeys(problem.per_host):
         far = problem.workers - workers
         if workers > 1:
-            flights.append((*_transfer(values, "local", workers - 1, (workers - 1) * problem.message_bytes), LOCAL))
+            flights.append((*_link_seconds(values, "local", workers - 1, (workers - 1) * problem.message_bytes), LOCAL))
         if far and workers:
-            flights.append((*_transfer(values, "nic", far, workers * far * problem.message_bytes), NIC))
+            flights.append((*_link_seconds(values, "nic", far, workers * far * problem.message_bytes), NIC))
     return max(flights)
 
 
-def _transfer(values: Values, link: str, messages: int, size: float) -> tuple[float, float]:
-    """Latency + overhead · messages + bytes ÷ rate (LogGP: Alexandrov, Ionescu, Schauser & Scheiman 1995)."""
-    seconds = size / values_of(values, f"{link}_rate")
-    before = values_of(values, f"{link}_latency") + messages * values_of(values, f"{link}_overhead")
+def _link_seconds(values: Values, link: str, messages: int, size: float) -> tuple[float, float]:
+    """Seconds of a transfer, latency + overhead · messages + bytes ÷ rate, and those of its bytes alone (LogGP:
+    Alexandrov, Ionescu, Schauser & Scheiman 1995).
+    """
+    seconds = size / parameter_value(values, f"{link}_rate")
+    before = parameter_value(values, f"{link}_latency") + messages * parameter_value(values, f"{link}_overhead")
     return before + seconds, seconds
 
 
-def announcing(most: int, workers: int, values: Values) -> float:
-    """Latency of the round of small messages in which all workers, `most` on a host, announce what they will send."""
+def announcing_seconds(most: int, workers: int, values: Values) -> float:
+    """Seconds of the round of small messages in which all workers, `most` on a host, announce what they will send."""
     ways = (("local", most - 1), ("nic", workers - most))
     return max(
-        values_of(values, f"{link}_latency") + peers * values_of(values, f"{link}_overhead")
+        parameter_value(values, f"{link}_latency") + peers * parameter_value(values, f"{link}_overhead")
         for link, peers in ways
         if peers
     )
 
 
-def _limit(parts: Mapping[str, float], hidden: float, exchanging: bool) -> str:
-    """What the most seconds go to; where one side runs behind the other, of the longer side."""
+def _largest_part(parts: Mapping[str, float], hidden: float, exchanging: bool) -> str:
+    """The name of the largest part; if computing and exchange overlap, of the longer side's parts."""
     computing = (PARTITION, JOIN, SLOWEST)
     of_longer = {name: seconds for name, seconds in parts.items() if (name not in computing) == exchanging}
     candidates = of_longer if hidden > 0 else parts

@@ -16,18 +16,18 @@ def print_forecast(document: PredictDocument, *, file: TextIO | None = None, wid
     """Print the document of ``predict`` on `file` (standard output)."""
     with page_on(file, width) as page:
         page.heading("merge_bench · predict")
-        _summary(page, document)
+        _print_summary(page, document)
         page.heading("Scaling (forecasts; workers fill one host after the other)")
-        page.table(*_scaling(document.scaling))
-        _unknown(page, document.scaling)
+        page.table(*_scaling_columns(document.scaling))
+        _print_unknown(page, document.scaling)
         page.heading("Parameters")
-        page.table(*_parameters(document.parameters))
+        page.table(*_parameter_columns(document.parameters))
         page.heading("Model compared with the measurements it was fitted to")
-        page.table(*_checked(document.checked))
+        page.table(*_checked_columns(document.checked))
         page.paragraphs("Assumptions and unknowns", document.notes)
 
 
-def _summary(page: Page, document: PredictDocument) -> None:
+def _print_summary(page: Page, document: PredictDocument) -> None:
     forecast = document.forecast
     what_if = [("What if", ", ".join(document.what_if))] if document.what_if else []
     parts = sorted((forecast.parts_seconds or {}).items(), key=lambda part: -part[1])
@@ -57,11 +57,11 @@ def _with_interval(quantity: Quantity | None, unit: Callable[[float | None], str
     return f"{unit(quantity.value)} ({unit(low)} to {unit(high)})"
 
 
-def _value(quantity: Quantity | None, unit: Callable[[float | None], str]) -> str:
+def _value_text(quantity: Quantity | None, unit: Callable[[float | None], str]) -> str:
     return NULL if quantity is None else unit(quantity.value)
 
 
-def _scaling(scaling: Sequence[Forecast]) -> list[Column]:
+def _scaling_columns(scaling: Sequence[Forecast]) -> list[Column]:
     def column(heading: str, of: Callable[[Forecast], str], *, text: bool = False) -> Column:
         return Column(heading, [of(row) for row in scaling], text=text)
 
@@ -77,23 +77,23 @@ def _scaling(scaling: Sequence[Forecast]) -> list[Column]:
         column("Partition\n(ms)", phase("partition")),
         column("Exchange\n(ms)", phase("exchange")),
         column("Join\n(ms)", phase("join")),
-        column("Throughput\n(GiB/s)", lambda row: _value(row.throughput_bytes_per_second, gib)),
-        column("Bandwidth\n(GiB/s)", lambda row: _value(row.bandwidth_bytes_per_second, gib)),
+        column("Throughput\n(GiB/s)", lambda row: _value_text(row.throughput_bytes_per_second, gib)),
+        column("Bandwidth\n(GiB/s)", lambda row: _value_text(row.bandwidth_bytes_per_second, gib)),
         column("Limited by", lambda row: row.limit or NULL, text=True),
     ]
 
 
-def _unknown(page: Page, scaling: Sequence[Forecast]) -> None:
+def _print_unknown(page: Page, scaling: Sequence[Forecast]) -> None:
     for sentence, alike in grouped(scaling, lambda row: row.unknown).items():
         if sentence:
             page.line(f"{NULL}  {', '.join(str(row.workers) for row in alike)} workers: {sentence}", "dim")
 
 
-def _parameters(parameters: Sequence[ModelParameter]) -> list[Column]:
+def _parameter_columns(parameters: Sequence[ModelParameter]) -> list[Column]:
     return [
         Column("Parameter", [each.name.replace("_", " ") for each in parameters], text=True),
-        Column("Value", [_shown(each.value, each.unit) for each in parameters]),
-        Column("95 % interval", [_ends(each) for each in parameters]),
+        Column("Value", [_value_in_unit(each.value, each.unit) for each in parameters]),
+        Column("95 % interval", [_interval_text(each) for each in parameters]),
         Column("Unit", [_UNITS[each.unit][0] for each in parameters], text=True),
         Column("Source", [each.source for each in parameters], text=True),
         Column("By", [each.origin for each in parameters], text=True),
@@ -108,18 +108,19 @@ _UNITS: Mapping[str, tuple[str, float]] = {
 }
 
 
-def _shown(value: float | None, unit: str) -> str:
+def _value_in_unit(value: float | None, unit: str) -> str:
     return "unlimited" if value is None else number(value * _UNITS[unit][1])
 
 
-def _ends(parameter: ModelParameter) -> str:
+def _interval_text(parameter: ModelParameter) -> str:
+    """A parameter's interval in the unit that is shown, as ``1.2 to 1.4``."""
     if parameter.interval is None:
         return NULL
     low, high = parameter.interval
-    return f"{_shown(low, parameter.unit)} to {_shown(high, parameter.unit)}"
+    return f"{_value_in_unit(low, parameter.unit)} to {_value_in_unit(high, parameter.unit)}"
 
 
-def _checked(checked: Sequence[Checked]) -> list[Column]:
+def _checked_columns(checked: Sequence[Checked]) -> list[Column]:
     return [
         Column("Result", [each.result for each in checked], text=True),
         Column("Workers", [str(each.workers) for each in checked]),

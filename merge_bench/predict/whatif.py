@@ -33,10 +33,10 @@ GPUS: Mapping[str, Gpu] = {  # memory bandwidths, as their vendor publishes them
 }
 
 
-def gpu_named(name: str) -> Gpu:
-    """The GPU that people call so.
+def find_gpu(name: str) -> Gpu:
+    """The GPU with this name in `GPUS`.
 
-    Raises UsageError if it is not in the table.
+    Raises UsageError if there is none.
     """
     gpu = GPUS.get(name.lower())
     if gpu is None:
@@ -45,7 +45,7 @@ def gpu_named(name: str) -> Gpu:
 
 
 def recognised_gpu(driver_name: str) -> Gpu | None:
-    """The GPU that the driver calls so, as ``Tesla V100-SXM2-32GB``; None if it is not in the table."""
+    """The GPU with this name by its driver, as ``Tesla V100-SXM2-32GB``; None if it is not in `GPUS`."""
     words = set(re.split(r"[^a-z0-9]+", driver_name.lower()))
     fitting = [gpu for gpu in GPUS.values() if words.issuperset(gpu.words)]
     return max(fitting, key=lambda gpu: len(gpu.words), default=None)
@@ -64,22 +64,22 @@ MULTIPLIED: Mapping[str, tuple[str, ...]] = {
     "latency": ("nic_latency", "nic_overhead", "local_latency", "local_overhead"),
     "spread": ("partition_spread", "join_spread"),
 }
-"""What a factor of each name multiplies: rates where more is better, seconds and spreads where less is."""
+"""The parameters that a factor of each name multiplies: rates (more is better), seconds and spreads (less is)."""
 
 LINKS = ("local", "nic")
 
 
 @dataclass(frozen=True)
 class WhatIf:
-    """`factors` by parameter; `overlap` that is set; the `gpu` that is named; `words`: as they were written."""
+    """A parsed ``--what-if``: `factors` by parameter, the new `overlap`, the named `gpu`, the `words` as written."""
 
     factors: Mapping[str, float] = field(default_factory=dict)
     overlap: float | None = None
     gpu: str | None = None
     words: tuple[str, ...] = ()
 
-    def applied(self, values: Mapping[str, float], scale: float = 1.0) -> dict[str, float]:
-        """`values`, changed; `scale`: of both phases' rates, for another GPU."""
+    def apply(self, values: Mapping[str, float], scale: float = 1.0) -> dict[str, float]:
+        """The changed `values`; `scale`: the factor for the rates of partition and join, for another GPU."""
         changed = {name: value * self.factors.get(name, 1.0) for name, value in values.items()}
         for name in MULTIPLIED["compute"]:
             if name in changed:
@@ -90,7 +90,7 @@ class WhatIf:
 
 
 def parse_what_if(texts: Iterable[str]) -> WhatIf:
-    """``nic=4x,gpu=h200,overlap=0.9`` → what it means.
+    """Parse words such as ``nic=4x,gpu=h200,overlap=0.9``.
 
     Raises UsageError if a name is not known or given twice, or its value is not of its kind.
     """
@@ -104,13 +104,13 @@ def parse_what_if(texts: Iterable[str]) -> WhatIf:
         if names.count(name) > 1:
             raise UsageError(f"--what-if sets {name} twice")
         if name == "gpu":
-            gpu_named(value)
+            find_gpu(value)
             gpu = value.lower()
         elif name == "overlap":
-            overlap = _share(word, value)
+            overlap = _parse_share(word, value)
         elif name in MULTIPLIED:
             for parameter in MULTIPLIED[name]:
-                factors[parameter] = factors.get(parameter, 1.0) * _factor(word, value)
+                factors[parameter] = factors.get(parameter, 1.0) * _parse_factor(word, value)
         else:
             forms = ", ".join(f"{each}=4x" for each in MULTIPLIED)
             raise UsageError(f"--what-if {word} is not valid; use a form such as {forms}, overlap=0.9 or gpu=h200")
@@ -118,26 +118,26 @@ def parse_what_if(texts: Iterable[str]) -> WhatIf:
 
 
 def parse_links(texts: Sequence[str]) -> dict[str, Given]:
-    """``nic=12.5GB/s,2us`` → rate, and latency if it is there.
+    """The parameters that words such as ``nic=12.5GB/s,2us`` give: a link's rate, and its latency if it is there.
 
     Raises UsageError if it is not of this form.
     """
-    given: dict[str, Given] = {}
+    parameters: dict[str, Given] = {}
     for text in texts:
         link, equals, words = text.partition("=")
         rate, _, latency = (word.strip() for word in words.partition(","))
         name = link.strip().lower()
         if name not in LINKS or not equals:
             raise UsageError(f"--link {text} is not valid; use a form such as nic=12.5GB/s,2us or local=20GB/s")
-        if f"{name}_rate" in given:
+        if f"{name}_rate" in parameters:
             raise UsageError(f"--link sets {name} twice")
-        given[f"{name}_rate"] = Given(_rate(text, rate), f"--link {text}")
+        parameters[f"{name}_rate"] = Given(_parse_link_rate(text, rate), f"--link {text}")
         if latency:
-            given[f"{name}_latency"] = Given(_seconds(text, latency), f"--link {text}")
-    return given
+            parameters[f"{name}_latency"] = Given(_parse_latency_seconds(text, latency), f"--link {text}")
+    return parameters
 
 
-def _factor(word: str, value: str) -> float:
+def _parse_factor(word: str, value: str) -> float:
     match = _FACTOR.fullmatch(value)
     factor = float(match[1]) if match else 0.0
     if not 0 < factor < math.inf:
@@ -145,7 +145,7 @@ def _factor(word: str, value: str) -> float:
     return factor
 
 
-def _share(word: str, value: str) -> float:
+def _parse_share(word: str, value: str) -> float:
     try:
         share = float(value)
     except ValueError:
@@ -155,7 +155,7 @@ def _share(word: str, value: str) -> float:
     return share
 
 
-def _rate(text: str, value: str) -> float:
+def _parse_link_rate(text: str, value: str) -> float:
     try:
         rate = parse_rate(value)
     except ValueError as error:
@@ -165,7 +165,7 @@ def _rate(text: str, value: str) -> float:
     return rate
 
 
-def _seconds(text: str, value: str) -> float:
+def _parse_latency_seconds(text: str, value: str) -> float:
     match = _MICROSECONDS.fullmatch(value)
     try:
         if value[-1:].isdigit():

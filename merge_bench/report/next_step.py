@@ -11,7 +11,7 @@ from merge_bench.analysis.diagnostics import short_of_cores
 from merge_bench.analysis.documents.compare import Comparison
 from merge_bench.analysis.documents.error import Failure
 from merge_bench.analysis.documents.run import RunDocument
-from merge_bench.analysis.host_load import BUSY_HOST, busy_indexes
+from merge_bench.analysis.host_load import BUSY_HOST, busy_launch_indexes
 from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS, TUNE_OPTIONS
 from merge_bench.errors import GateNotMet, MergeBenchError, NothingCompared, NotRecorded, UsageError, WrongResult
 from merge_bench.history.gates import HISTORY
@@ -207,7 +207,7 @@ def after_recorded_tuning(campaign: Campaign) -> NextStep:
 def _was_busy(campaign: Campaign) -> bool:
     """Whether other processes kept the host busy, so that noise may be why a tuning has no result."""
     warned = any(line.code == BUSY_HOST for line in campaign.warnings)
-    return warned or len(busy_indexes(campaign.launches)) >= _OFTEN * len(campaign.launches)
+    return warned or len(busy_launch_indexes(campaign.launches)) >= _OFTEN * len(campaign.launches)
 
 
 def _severity(code: str) -> int:

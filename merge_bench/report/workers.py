@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from merge_bench.analysis.aggregate import WorkerFigures, pair_figures
-from merge_bench.analysis.diagnostics import overloaded, straggling
+from merge_bench.analysis.diagnostics import overloaded_ranks, straggling_rank
 from merge_bench.analysis.documents.run import RunDocument
 from merge_bench.records.campaign import Launch
 from merge_bench.report.run_sections import absent
@@ -112,8 +112,8 @@ def _why(sent: Sequence[tuple[int, int] | None]) -> str:
 
 def _remarks(workers: Sequence[WorkerFigures], shown: Sequence[WorkerFigures]) -> list[str]:
     remarks = [(slowest_of(workers), "slowest")]
-    remarks += [(overload.rank, f"overloaded {overload.factor:.2f} ×") for overload in overloaded(workers)]
-    remarks += [(slow.rank, f"slow {slow.phase}")] if (slow := straggling(workers)) is not None else []
+    remarks += [(overload.rank, f"overloaded {overload.factor:.2f} ×") for overload in overloaded_ranks(workers)]
+    remarks += [(slow.rank, f"slow {slow.phase}")] if (slow := straggling_rank(workers)) is not None else []
     return [", ".join(remark for rank, remark in remarks if rank == worker.rank) for worker in shown]
 
 

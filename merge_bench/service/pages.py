@@ -18,7 +18,7 @@ from tornado.httputil import HTTPMessageDelegate, HTTPServerRequest
 from tornado.routing import Router
 from tornado.web import Application
 
-from merge_bench.analysis.published import beside
+from merge_bench.analysis.published import published_beside
 from merge_bench.errors import UsageError
 from merge_bench.records.results_folder import Entry, ResultsFolder
 from merge_bench.service import api
@@ -49,7 +49,7 @@ class QuietResults(ResultsFolder):
     """The results of the service. While a job runs, it reads only the campaigns of that job and of the one before."""
 
     def __init__(self, results: Path, runner: Runner) -> None:
-        super().__init__(results, other_folders=beside(results), hold_seconds=HOLD_SECONDS)
+        super().__init__(results, other_folders=published_beside(results), hold_seconds=HOLD_SECONDS)
         self._runner = runner
         self._recent_names: list[str] = []
 

@@ -26,7 +26,7 @@ from tornado.ioloop import IOLoop, PeriodicCallback
 from tornado.iostream import IOStream
 from tornado.netutil import bind_unix_socket
 
-from merge_bench.analysis.published import beside
+from merge_bench.analysis.published import published_beside
 from merge_bench.cluster import scratch, signals
 from merge_bench.config.files import open_regular
 from merge_bench.errors import RunFailed, UsageError
@@ -171,7 +171,7 @@ def start_service(stack: contextlib.ExitStack, settings: Settings, *, hosts: Col
     shown = settings.results
     index = (
         QuietResults(results, runner) if person is None
-        else ResultsFolder(shown, other_folders=beside(shown), hold_seconds=HOLD_SECONDS)
+        else ResultsFolder(shown, other_folders=published_beside(shown), hold_seconds=HOLD_SECONDS)
     )  # fmt: skip
     tables = settings.tables if person is None else (Path.cwd(), Path("/"))
     service = Service(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from merge_bench.analysis.statistics.effect import Effect, paired
+from merge_bench.analysis.statistics.effect import Effect, paired_effect
 from merge_bench.records.schema import TuneLine
 from merge_bench.tune.evaluator import CONFIRM, NO_GAIN, UNDECIDED, Candidate, Evaluator, Options, Sample
 from merge_bench.units import plural
@@ -63,12 +63,12 @@ class Contest:
     @property
     def effect(self) -> Effect | None:
         """The paired effect; None before the first complete block."""
-        return paired(self.ratios) if self.ratios else None
+        return paired_effect(self.ratios) if self.ratios else None
 
     @property
     def interval(self) -> tuple[float, float] | None:
         """Of the log-ratio, of the level that so few blocks can give; None before the second complete block."""
-        return paired(self.ratios).interval(level(len(self.ratios))) if len(self.ratios) > 1 else None
+        return paired_effect(self.ratios).interval(level(len(self.ratios))) if len(self.ratios) > 1 else None
 
     @property
     def setting(self) -> str | None:

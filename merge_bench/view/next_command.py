@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from merge_bench.analysis.host_load import busy_host
+from merge_bench.analysis.host_load import busy_warnings
 from merge_bench.cluster.base import LauncherKind
 from merge_bench.cluster.launchers import launchers
 from merge_bench.config.options import BY_KEY
@@ -48,7 +48,7 @@ class NextStep:
     def quietly(self, campaign: Campaign) -> str:
         """What to add where this measures, if `campaign` was made on a busy host and did not wait; else empty."""
         measures = next(iter(self.words), "") in _MEASURING and "wait_for_quiet" not in self.options
-        return WHEN_QUIET if measures and busy_host(campaign) and can_wait(campaign) else ""
+        return WHEN_QUIET if measures and busy_warnings(campaign) and can_wait(campaign) else ""
 
     def after(self, campaign: Campaign) -> NextStep:
         """This step, with where to type it if a service for clients made `campaign`."""

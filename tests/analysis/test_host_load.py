@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from merge_bench.analysis.compare.document import compare
-from merge_bench.analysis.host_load import BUSY_HOST, busy_host
+from merge_bench.analysis.host_load import BUSY_HOST, busy_warnings
 from merge_bench.analysis.summary import summarize
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
@@ -32,7 +32,7 @@ def recorded(folder: Path, *loads: dict[str, Any] | None) -> Campaign:
 
 
 def test_launches_that_began_on_a_busy_host_are_counted_and_the_processes_named(tmp_path: Path) -> None:
-    (line,) = busy_host(recorded(tmp_path, QUIET, QUIET, BUSY, QUIET, {**BUSY, "busy": 0.8}, QUIET))
+    (line,) = busy_warnings(recorded(tmp_path, QUIET, QUIET, BUSY, QUIET, {**BUSY, "busy": 0.8}, QUIET))
     assert line.code == BUSY_HOST
     busy = "up to 1.6 of 2 cores busy (pid 71 yes, pid 93 mypy)"
     assert f"{busy} as 2 of 6 launches started (launches 2, 4)" in line.message
@@ -43,7 +43,7 @@ def test_launches_that_began_on_a_busy_host_are_counted_and_the_processes_named(
 def test_nothing_is_said_of_quiet_launches_and_older_records_nor_twice_of_the_first(
     tmp_path: Path, loads: list[dict[str, Any] | None]
 ) -> None:
-    assert busy_host(recorded(tmp_path, *loads)) == []
+    assert busy_warnings(recorded(tmp_path, *loads)) == []
 
 
 def test_runs_and_verdicts_say_so(tmp_path: Path) -> None:

@@ -84,4 +84,4 @@ def test_rates_of_processes_that_took_turns_are_shown_nowhere(affinity: str, cou
     workers = [SimpleNamespace(host="a", hardware=Hardware(affinity=affinity))] * 2
     rows = [SimpleNamespace(probe="link", bandwidth_bytes_per_second=2e9)] * 2
     launch: Any = SimpleNamespace(line=SimpleNamespace(workers=workers), probes=rows)
-    assert aggregate.link_check([launch]) == counted
+    assert aggregate.perftest_link_limit([launch]) == counted

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.analysis.published import beside
+from merge_bench.analysis.published import published_beside
 from merge_bench.dashboard.live_tab import newest_running
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import INTERRUPTED
@@ -216,7 +216,7 @@ def test_a_folder_that_cannot_be_opened_is_a_sentence(tmp_path: Path, monkeypatc
 
 def test_published_results_are_there_before_any_run(tmp_path: Path) -> None:
     results = tmp_path / "not-yet"
-    entries = ResultsFolder(results, other_folders=beside(results)).entries()
+    entries = ResultsFolder(results, other_folders=published_beside(results)).entries()
     assert {entry.origin for entry in entries} == {"published"}
     assert {entry.kind for entry in entries} == {"import"}
     assert newest_running(entries) is None

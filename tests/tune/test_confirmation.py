@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from merge_bench.analysis.statistics.effect import paired
+from merge_bench.analysis.statistics.effect import paired_effect
 from merge_bench.records.reader import read_campaign
 from merge_bench.tune.cluster_evaluator import Budget
 from merge_bench.tune.evaluator import BudgetSpent, Candidate, Options
@@ -66,7 +66,7 @@ def test_a_candidate_that_fails_takes_no_other_with_it() -> None:
 
 def test_verdicts_share_the_chance_of_a_false_one() -> None:
     """Alone it is faster at the level of 95 %; of three, at 98.3 %, it is not."""
-    p = paired([each - 1.0 for each in ONE_BELOW]).p
+    p = paired_effect([each - 1.0 for each in ONE_BELOW]).p
     assert 0.05 / 3 < p <= 0.05
     assert decisions(confirmed(A, a=ONE_BELOW)) == [("a=y", "accepted", "FASTER")]
     together = decisions(confirmed(A, B, C, a=ONE_BELOW, b=EVEN, c=EVEN))
@@ -76,7 +76,7 @@ def test_verdicts_share_the_chance_of_a_false_one() -> None:
 def test_that_there_is_no_gain_is_judged_by_each_ones_own_interval() -> None:
     """At the level of 98.3 % of three candidates it would stay open."""
     sinking = (0.93, 0.94, 0.95, 0.96, 0.97, 0.97, 0.98, 1.07)
-    effect = paired([math.log(each) for each in sinking])
+    effect = paired_effect([math.log(each) for each in sinking])
     whole, shared = effect.interval(0.05), effect.interval(0.05 / 3)
     assert whole is not None
     assert shared is not None

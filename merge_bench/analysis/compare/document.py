@@ -8,9 +8,9 @@ from pathlib import Path
 
 from merge_bench.analysis.compare import properties
 from merge_bench.analysis.compare.judging import METRICS, Judged, Side, judge_metric
-from merge_bench.analysis.compare.select import Pair, Source, letter, select
+from merge_bench.analysis.compare.select import Pair, Source, letter_of, select_pairs
 from merge_bench.analysis.documents import compare as documents
-from merge_bench.analysis.host_load import busy_host
+from merge_bench.analysis.host_load import busy_warnings
 from merge_bench.analysis.statistics import median, median_interval
 from merge_bench.analysis.statistics.verdict import ALPHA, Judgement, Verdict
 from merge_bench.records.campaign import Campaign
@@ -21,7 +21,7 @@ _DOUBTS = {
     Verdict.EQUIVALENT: "a difference may be hidden",
     Verdict.INCONCLUSIVE: "launches vary more",
 }
-"""What a busy host may mean for a verdict."""
+"""By verdict, the doubt that a busy host casts on it."""
 ONE_NIGHT = (
     "this verdict is of these launches only: two results cannot show how far nights lie apart while nothing changes; "
     "--against history counts that"
@@ -46,8 +46,8 @@ def compare(
     anyway
         Compare what is not comparable too.
     level
-        By metric, what stands for the first campaign: the level that this is the newest result of, or its own launches
-        with the noise from night to night.
+        By metric, the launches that stand for the first campaign: those of its level in the history, or its own with
+        the noise from night to night.
 
     Raises
     ------
@@ -56,13 +56,13 @@ def compare(
     WrongResult
         If the merge's result was wrong in a baseline.
     """
-    selection = select(campaigns, anyway=anyway)
+    selection = select_pairs(campaigns, anyway=anyway)
     busy = {
-        campaign.folder: letter(index, len(campaigns)) or "this result"
+        campaign.folder: letter_of(index, len(campaigns)) or "this result"
         for index, campaign in enumerate(campaigns)
-        if busy_host(campaign)
+        if busy_warnings(campaign)
     }
-    notes = [*_busy(campaigns), *selection.notes]
+    notes = [*_busy_host_notes(campaigns), *selection.notes]
     judged: dict[Pair, list[Judged]] = {pair: [] for pair in selection.pairs}
     for metric in METRICS:
         earlier = (level or {}).get(metric.name)
@@ -70,20 +70,20 @@ def compare(
         notes += absent
         for verdict in verdicts:
             judged[verdict.row.pair].append(verdict)
-    for pair, its in judged.items():
-        notes += _notes(pair, its)
-    varying = _varying(selection.pairs)
+    for pair, verdicts in judged.items():
+        notes += _pair_notes(pair, verdicts)
+    varying = _varying_problem_values(selection.pairs)
     return documents.CompareDocument(
         results=[
-            documents.ComparedResult(letter=letter(index, len(campaigns)), path=str(campaign.folder))
+            documents.ComparedResult(letter=letter_of(index, len(campaigns)), path=str(campaign.folder))
             for index, campaign in enumerate(campaigns)
         ],
         threshold=threshold,
         alpha=ALPHA,
         comparisons=[
             _comparison(index, verdict, varying, threshold, busy)
-            for index, its in enumerate(judged.values())
-            for verdict in its
+            for index, verdicts in enumerate(judged.values())
+            for verdict in verdicts
         ],
         differences=[
             documents.Difference(pair=index, baseline=pair.baseline.label, candidate=pair.candidate.label, **vars(each))
@@ -95,15 +95,15 @@ def compare(
     )
 
 
-def _busy(campaigns: Sequence[Campaign]) -> Iterator[str]:
-    """Results that were measured while other processes kept the host busy: their times are longer and vary more."""
+def _busy_host_notes(campaigns: Sequence[Campaign]) -> Iterator[str]:
+    """A sentence for each warning that a result was measured on a busy host: its times are longer and vary more."""
     for index, campaign in enumerate(campaigns):
-        name = letter(index, len(campaigns)) or campaign.head.campaign_id
-        yield from (f"{name}: measured on a busy host: {each.message}" for each in busy_host(campaign))
+        name = letter_of(index, len(campaigns)) or campaign.head.campaign_id
+        yield from (f"{name}: measured on a busy host: {each.message}" for each in busy_warnings(campaign))
 
 
-def _varying(pairs: Sequence[Pair]) -> list[str]:
-    """In what the problems of the pairs differ, beside the rows and the workers."""
+def _varying_problem_values(pairs: Sequence[Pair]) -> list[str]:
+    """The names of the problem's properties in which the pairs differ, beside rows per chunk and workers."""
     problems = [properties.problem(pair.candidate.run) for pair in pairs]
     names = dict.fromkeys(name for problem in problems for name in problem)
     return [
@@ -112,7 +112,7 @@ def _varying(pairs: Sequence[Pair]) -> list[str]:
 
 
 def _caveats(judged: Judged, busy: Mapping[Path, str]) -> list[str]:
-    """What else than the configs may explain a verdict; `busy`: results that were measured on a busy host."""
+    """Sentences about what else than the configs may explain a verdict; `busy`: names of results from busy hosts."""
     pair = judged.row.pair
     folders = dict.fromkeys(source.campaign.folder for source in (pair.baseline, pair.candidate))
     names = [busy[folder] for folder in folders if folder in busy]
@@ -146,7 +146,7 @@ def _comparison(
         interval=_interval(judgement),
         confidence=1.0 - judgement.alpha if judgement else None,
         launches=effect.least if effect else 0,
-        more_launches=judgement.more if judgement and not row.baseline.nights else None,
+        more_launches=judgement.more_launches if judgement and not row.baseline.nights else None,
         p=effect.p if effect else None,
         p_holm=judgement.p_holm if judgement else None,
         threshold=threshold,
@@ -155,9 +155,9 @@ def _comparison(
         aa=judged.calibration,
         paired=effect.paired if effect else None,
         verified=pair.baseline.verified and pair.candidate.verified,
-        baseline_value=_value(pair.baseline, row.baseline),
-        candidate_value=None if pair.candidate.wrong else _value(pair.candidate, row.candidate),
-        points=_points(judged),
+        baseline_value=_side_value(pair.baseline, row.baseline),
+        candidate_value=None if pair.candidate.wrong else _side_value(pair.candidate, row.candidate),
+        points=_ratio_points(judged),
         caveats=_caveats(judged, busy),
     )
 
@@ -169,8 +169,8 @@ def _interval(judgement: Judgement | None) -> documents.Interval | None:
     return documents.Interval(low=math.exp(low), high=math.exp(high), level=1.0 - judgement.alpha)
 
 
-def _value(source: Source, side: Side) -> documents.Value:
-    """The number itself, as every report of the run gives it: over all complete launches, paired or not."""
+def _side_value(source: Source, side: Side) -> documents.Value:
+    """The median and its interval for one side, over all complete launches, as every report of the run gives them."""
     interval = median_interval(side.values)
     return documents.Value(
         median=median(side.values) if side.values else None,
@@ -180,8 +180,8 @@ def _value(source: Source, side: Side) -> documents.Value:
     )
 
 
-def _points(judged: Judged) -> list[documents.Point]:
-    """The ratio of each block; unpaired, of each of the candidate's launches to the baseline's median."""
+def _ratio_points(judged: Judged) -> list[documents.Point]:
+    """The ratio of each block; if unpaired, of each launch of the candidate to the baseline's median."""
     effect = judged.row.effect
     if effect is None:
         return []
@@ -192,8 +192,8 @@ def _points(judged: Judged) -> list[documents.Point]:
     ]
 
 
-def _notes(pair: Pair, judged: Sequence[Judged]) -> Iterator[str]:
-    """What limits the meaning of the ratios."""
+def _pair_notes(pair: Pair, judged: Sequence[Judged]) -> Iterator[str]:
+    """Sentences about what limits the meaning of one pair's ratios."""
     both = (pair.baseline, pair.candidate)
     for side in both:
         if side.measured and not side.verified:
@@ -202,15 +202,16 @@ def _notes(pair: Pair, judged: Sequence[Judged]) -> Iterator[str]:
         launches = len(pair.baseline.run.launches)
         yield f"{pair.baseline.label}: {pair.baseline.failed} of {launches} launches failed"
     for row in judged:
-        yield from _of_samples(row)
+        yield from _sample_notes(row)
     for differs in properties.differences(pair.baseline.properties, pair.candidate.properties):
         name = differs.name
-        has = {source.properties.get(properties.UCX_SETTING, {}).get(name) for source in both}
-        if differs.kind == properties.CONFIG and len(has) == 1 and None not in has:
-            yield f"the configs set different values of {name}, but both runs used {name}={has.pop()}"
+        used_values = {source.properties.get(properties.UCX_SETTING, {}).get(name) for source in both}
+        if differs.kind == properties.CONFIG and len(used_values) == 1 and None not in used_values:
+            yield f"the configs set different values of {name}, but both runs used {name}={used_values.pop()}"
 
 
-def _of_samples(judged: Judged) -> Iterator[str]:
+def _sample_notes(judged: Judged) -> Iterator[str]:
+    """Sentences about launches without a value, not interleaved, or left out of the ratio."""
     row, effect = judged.row, judged.row.effect
     if effect is None:
         return

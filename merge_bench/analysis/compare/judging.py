@@ -18,16 +18,16 @@ from merge_bench.records.campaign import Campaign, Launch, Run
 
 @dataclass(frozen=True)
 class Metric:
-    """What is compared.
+    """A quantity in which runs are compared.
 
     Attributes
     ----------
     name : str
     unit : str
-        Of the records: ``B/s`` or ``s``.
+        The unit in the records: ``B/s`` or ``s``.
     higher_is_better : bool
     value : callable
-        Of one iteration; the launch's value is the median over its timed iterations.
+        Gives the number of one iteration; the launch's value is the median over its timed iterations.
     """
 
     name: str
@@ -36,19 +36,19 @@ class Metric:
     value: aggregate.Value
 
     def of_launch(self, launch: Launch) -> float | None:
-        """The launch's one value; ``None``: not measured."""
+        """The launch's value of this metric; ``None``: not measured."""
         return aggregate.launch_median(launch, self.value)
 
 
 METRICS = (
     Metric("throughput", "B/s", True, aggregate.throughput),
     Metric("bandwidth", "B/s", True, aggregate.bandwidth),
-    Metric("wall", "s", False, aggregate.wall),
-    *(Metric(name, "s", False, aggregate.phase(name)) for name in aggregate.PHASES),
+    Metric("wall", "s", False, aggregate.wall_seconds),
+    *(Metric(name, "s", False, aggregate.phase_seconds(name)) for name in aggregate.PHASES),
 )
 """For one problem throughput and wall are equivalent; people look for either."""
 METRIC = "throughput"
-"""What gates and accepted levels are about."""
+"""The metric that gates and accepted levels compare."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,10 @@ class Sample:
 
 @dataclass(frozen=True)
 class Side:
-    """One metric of one run: the launches that have it, and how many should have had it and do not.
+    """The values of one metric that stand for the baseline or the candidate; `missing`: complete launches without one.
 
-    `floor`: its noise floor, where that is known without an A/A comparison beside it; `level_of`: how many results of
-    a level it stands for, None: one run; `nights`: how many results showed how far nights lie apart, None: unknown.
+    `floor`: the noise floor, where it is known without an A/A comparison; `level_of`: how many results of a level
+    these are, None: one run; `nights`: how many results showed the noise between nights, None: unknown.
     """
 
     samples: tuple[Sample, ...]
@@ -76,12 +76,12 @@ class Side:
 
     @property
     def values(self) -> list[float]:
-        """One a launch."""
+        """The value of each launch."""
         return [sample.value for sample in self.samples]
 
 
-def side(run: Run, metric: Metric) -> Side:
-    """The complete launches of `run`; a value of 0 has no ratio and counts as missing."""
+def side_of_run(run: Run, metric: Metric) -> Side:
+    """The values of one metric in the complete launches of `run`; a value of 0 has no ratio and counts as missing."""
     samples: list[Sample] = []
     launches = [launch for launch in run.launches if launch.complete]
     for launch in launches:
@@ -91,7 +91,7 @@ def side(run: Run, metric: Metric) -> Side:
     return Side(tuple(samples), len(launches) - len(samples))
 
 
-def match(
+def match_launches(
     baseline: Side, candidate: Side, metric: Metric, *, one_campaign: bool
 ) -> tuple[Effect | None, tuple[int, ...]]:
     """The effect, larger than 0 where the candidate is better, and the block (unpaired: the launch) of each of its
@@ -103,18 +103,18 @@ def match(
     if not baseline.samples or not candidate.samples:
         return None, ()
     sign = 1.0 if metric.higher_is_better else -1.0
-    old, new = _by_block(baseline.samples), _by_block(candidate.samples)
+    old, new = _logarithms_by_block(baseline.samples), _logarithms_by_block(candidate.samples)
     common = sorted(old.keys() & new.keys()) if one_campaign else []
     if 2 * len(common) > min(len(baseline.samples), len(candidate.samples)):
-        return effects.paired([sign * (new[block] - old[block]) for block in common]), tuple(common)
-    effect = effects.unpaired(
+        return effects.paired_effect([sign * (new[block] - old[block]) for block in common]), tuple(common)
+    effect = effects.unpaired_effect(
         [sign * math.log(value) for value in baseline.values], [sign * math.log(value) for value in candidate.values]
     )
     return effect, tuple(sample.launch for sample in candidate.samples)
 
 
-def _by_block(samples: Sequence[Sample]) -> Mapping[int, float]:
-    """The logarithm of each block's value."""
+def _logarithms_by_block(samples: Sequence[Sample]) -> Mapping[int, float]:
+    """By block, the median of the logarithms of its launches' values."""
     logarithms: dict[int, list[float]] = {}
     for sample in samples:
         logarithms.setdefault(sample.block, []).append(math.log(sample.value))
@@ -123,9 +123,9 @@ def _by_block(samples: Sequence[Sample]) -> Mapping[int, float]:
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """One pair in one metric, before it is judged.
+    """A baseline and a candidate in one metric, before they are judged.
 
-    `effect`: what is judged, None if nothing is; `labels`: of each of its points the block (unpaired: the launch).
+    `effect`: what is judged, None if nothing is; `labels`: the block (unpaired: the launch) of each of its points.
     """
 
     pair: Pair
@@ -136,8 +136,8 @@ class Row:
     labels: tuple[int, ...]
 
     @property
-    def absent(self) -> str | None:
-        """Why this metric cannot be compared, though nothing failed."""
+    def why_absent(self) -> str | None:
+        """Why this metric cannot be compared, though nothing failed; None if it can."""
         for source, samples in ((self.pair.baseline, self.baseline), (self.pair.candidate, self.candidate)):
             explained = source is self.pair.candidate and (source.failed or source.wrong)
             if not samples.samples and not explained:
@@ -156,7 +156,7 @@ class Judged:
     judgement : Judgement or None
         The statistical result; ``None`` if there are no numbers.
     floor : float or None
-        The noise floor, where an A/A comparison shows one; of an A/A comparison its own.
+        The noise floor that A/A comparisons show; for an A/A comparison, its own.
     calibration : bool
         Whether this row is an A/A comparison beside others.
     """
@@ -185,25 +185,26 @@ def judge_metric(
     give the noise floor of their baseline's other candidates. Where there is nothing but A/A, it is judged like any.
     `earlier` stands for every baseline, with its own noise floor.
     """
-    rows = [_row(pair, metric, earlier) for pair in pairs]
-    notes = [row.absent for row in rows if row.absent]
-    rows = [row for row in rows if not row.absent]
+    rows = [_make_row(pair, metric, earlier) for pair in pairs]
+    notes = [row.why_absent for row in rows if row.why_absent]
+    rows = [row for row in rows if not row.why_absent]
     calibrations = [row for row in rows if row.pair.same_config]
     if len(calibrations) == len(rows):
-        return list(_judge(rows, (), threshold).values()), notes
-    judged = _judge([row for row in rows if row not in calibrations], calibrations, threshold)
-    judged |= {row: replace(each, calibration=True) for row, each in _judge(calibrations, (), threshold).items()}
+        return list(_judge_rows(rows, (), threshold).values()), notes
+    judged = _judge_rows([row for row in rows if row not in calibrations], calibrations, threshold)
+    judged |= {row: replace(each, calibration=True) for row, each in _judge_rows(calibrations, (), threshold).items()}
     return [judged[row] for row in rows], notes
 
 
-def _row(pair: Pair, metric: Metric, earlier: Side | None) -> Row:
-    old, new = earlier or side(pair.baseline.run, metric), side(pair.candidate.run, metric)
-    matched = (None, ()) if pair.candidate.wrong else match(old, new, metric, one_campaign=pair.one_campaign)
+def _make_row(pair: Pair, metric: Metric, earlier: Side | None) -> Row:
+    old, new = earlier or side_of_run(pair.baseline.run, metric), side_of_run(pair.candidate.run, metric)
+    matched = (None, ()) if pair.candidate.wrong else match_launches(old, new, metric, one_campaign=pair.one_campaign)
     return Row(pair, metric, old, new, *matched)
 
 
-def _judge(rows: Sequence[Row], calibrations: Sequence[Row], threshold: float) -> dict[Row, Judged]:
-    floors = {row: _floor(row, calibrations) for row in rows}
+def _judge_rows(rows: Sequence[Row], calibrations: Sequence[Row], threshold: float) -> dict[Row, Judged]:
+    """The verdict on each of `rows` as one family; `calibrations`: the A/A rows that give the noise floors."""
+    floors = {row: _highest_noise_floor(row, calibrations) for row in rows}
     effects = {row: row.effect for row in rows if row.effect is not None}
     # A candidate without numbers was to be compared too, so it counts in the family.
     judged = judge(
@@ -213,22 +214,22 @@ def _judge(rows: Sequence[Row], calibrations: Sequence[Row], threshold: float) -
     return {
         row: Judged(
             row,
-            *_verdict(row, judgements.get(row)),
+            *_verdict_on_row(row, judgements.get(row)),
             judgements.get(row),
-            _floor(row, (row,)) if row.pair.same_config else floors[row],
+            _highest_noise_floor(row, (row,)) if row.pair.same_config else floors[row],
         )
         for row in rows
     }
 
 
-def _floor(row: Row, calibrations: Sequence[Row]) -> float | None:
-    """The highest noise floor that A/A comparisons of this row's baseline show."""
+def _highest_noise_floor(row: Row, calibrations: Sequence[Row]) -> float | None:
+    """The highest noise floor that A/A comparisons of this row's baseline show; else the baseline's own."""
     alike = [each.effect for each in calibrations if each.pair.baseline is row.pair.baseline]
     return max((noise_floor(effect) for effect in alike if effect is not None), default=row.baseline.floor)
 
 
-def _verdict(row: Row, judgement: Judgement | None) -> tuple[Verdict, str | None]:
-    """A config that does not always run to its end cannot win, nor one that gives a wrong result."""
+def _verdict_on_row(row: Row, judgement: Judgement | None) -> tuple[Verdict, str | None]:
+    """The verdict and its reason: a candidate with failed launches or a wrong result cannot win."""
     candidate = row.pair.candidate
     if candidate.wrong:
         return Verdict.WRONG, "the merge result was wrong"

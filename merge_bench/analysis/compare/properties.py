@@ -14,7 +14,7 @@ from merge_bench.records.schema import Worker
 
 _V = TypeVar("_V")
 Properties = Mapping[str, Mapping[str, str]]
-"""What is known of a run: kind → name → value as text. A kind of which nothing was recorded is not there."""
+"""The properties of a run: kind → name → value as text. A kind of which nothing was recorded is missing."""
 
 CONFIG, UCX_SETTING, UCX = "config", "UCX setting", "UCX"
 PROBLEM, OPTION, MACHINE, PACKAGE, PROGRAM = "problem", "option", "machine", "package", "program"
@@ -23,7 +23,7 @@ ENVIRONMENT = "environment"
 _PATH, _CONTENT = " path", " content"  # of a table; content: the fingerprint
 
 SIZE = ("rows_per_chunk", "workers")
-"""What every problem has."""
+"""The options that every problem has."""
 
 _NO_PROBLEM = frozenset(("seed", "rows", "warnings"))  # rows: those of a chunk, on all workers
 _NO_OPTIONS = frozenset(
@@ -38,7 +38,7 @@ _BEFORE = {
 }  # the value of options that older plans do not have
 _CHANGING = frozenset(("available_bytes", "interfaces"))
 OF_A_PROCESS = ("MERGE_BENCH_PARENT", JOB, "UCX_DYNAMIC_TL_PROGRESS_FACTOR")
-"""Its parent, the job of the service, and what UCX measures at its start."""
+"""Variables of a single process, no settings: its parent, the service's job, and what UCX measures at its start."""
 
 MUST_AGREE = (
     (PROBLEM, None), (MACHINE, "hosts"), (MACHINE, "cpu_model"), (MACHINE, "cpu_id"), (MACHINE, "gpus"),
@@ -66,14 +66,14 @@ def properties_of(campaign: Campaign, run: Run) -> Properties:
     workers = [worker for line in lines for worker in line.workers]
     properties: dict[str, dict[str, str]] = {
         CONFIG: dict(run.config.variables),
-        UCX_SETTING: gathered(worker.ucx.config for worker in workers),
-        UCX: gathered({"version": worker.ucx.version, "origin": worker.ucx.origin} for worker in workers),
+        UCX_SETTING: joined_values(worker.ucx.config for worker in workers),
+        UCX: joined_values({"version": worker.ucx.version, "origin": worker.ucx.origin} for worker in workers),
         PROBLEM: problem(run),
-        OPTION: {name: shown(value) for name, value in {**_BEFORE, **run.options}.items() if name not in _NO_OPTIONS},
-        MACHINE: _machine(workers),
-        PACKAGE: gathered(worker.versions for worker in workers),
-        ENVIRONMENT: gathered(worker.environment for worker in workers),
-        PROGRAM: _program(campaign),
+        OPTION: {name: as_text(value) for name, value in {**_BEFORE, **run.options}.items() if name not in _NO_OPTIONS},
+        MACHINE: _machine_properties(workers),
+        PACKAGE: joined_values(worker.versions for worker in workers),
+        ENVIRONMENT: joined_values(worker.environment for worker in workers),
+        PROGRAM: _program_properties(campaign),
     }
     for name in OF_A_PROCESS:
         properties[ENVIRONMENT].pop(name, None)
@@ -82,15 +82,15 @@ def properties_of(campaign: Campaign, run: Run) -> Properties:
 
 
 def problem(run: Run) -> dict[str, str]:
-    """What is to be merged, by how many workers; the seed of synthetic tables does not matter.
+    """The values that say what is merged, by how many workers; the seed of synthetic tables does not matter.
 
     A value of an unexpected type is equal only to the same value.
     """
-    return {name: shown(value) for name, value in problem_values(run).items()}
+    return {name: as_text(value) for name, value in problem_values(run).items()}
 
 
 def problem_values(run: Run) -> dict[str, object]:
-    """The same, with numbers as they are."""
+    """The values of `problem`, with numbers as numbers."""
     plan = run.plan
     values: dict[str, object] = {name: getattr(plan, name) for name in SIZE}
     if plan.workload is not None:
@@ -102,7 +102,7 @@ def problem_values(run: Run) -> dict[str, object]:
         if _belongs_to_problem(name):
             values["workload name" if name == "workload" else name] = f"unreadable: {text}"
     for name in [name for name, value in values.items() if isinstance(value, Table)]:
-        values |= _table(name, values[name])
+        values |= _table_values(name, values[name])
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -112,17 +112,17 @@ def _belongs_to_problem(name: str) -> bool:
         case ["workload", field]:
             return field not in _NO_PROBLEM
         case ["workload", _, field]:
-            return field in ("path", "rows", "columns", "fingerprint")  # as in `_table`
+            return field in ("path", "rows", "columns", "fingerprint")  # as in `_table_values`
     return name in (*SIZE, "how", "workload")
 
 
 def differences(baseline: Properties, candidate: Properties) -> tuple[Difference, ...]:
-    """In what two runs differ, of the kinds known of both; the same name and values of two kinds count once."""
+    """The differences of two runs, in kinds known of both; the same name and values in two kinds count once."""
     different: dict[tuple[str, str | None, str | None], Difference] = {}
     for kind in (kind for kind in baseline if kind in candidate):
         before, after = baseline[kind], candidate[kind]
         if kind == PROBLEM:
-            before, after = told(before, after), told(after, before)
+            before, after = distinguishing_values(before, after), distinguishing_values(after, before)
         for name in sorted({*before, *after}):
             old, new = before.get(name), after.get(name)
             if old != new:
@@ -130,8 +130,8 @@ def differences(baseline: Properties, candidate: Properties) -> tuple[Difference
     return tuple(different.values())
 
 
-def unknown(properties: Properties) -> tuple[str, ...]:
-    """What the records of a run lack; those of an imported one lack all of it."""
+def unknown_kinds(properties: Properties) -> tuple[str, ...]:
+    """The kinds of properties, in words, that the records of a run lack; those of an imported run lack all of them."""
     names = {MACHINE: "machine", UCX: "UCX", UCX_SETTING: "UCX settings", PACKAGE: "packages"}
     return tuple(name for kind, name in names.items() if kind not in properties)
 
@@ -148,31 +148,31 @@ def incomparable(baseline: Properties, candidate: Properties, *, one_campaign: b
 
 
 def same_problem(run: Run, other: Run) -> bool:
-    """Whether nothing that is known of both problems differs."""
+    """Whether two runs merge the same problem, as far as the records of both say."""
     old, new = problem(run), problem(other)
-    old, new = told(old, new), told(new, old)
+    old, new = distinguishing_values(old, new), distinguishing_values(new, old)
     return all(old[name] == new[name] for name in old.keys() & new.keys())
 
 
-def gathered(mappings: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Name → value; values that differ between workers or launches are joined by `` / ``."""
+def joined_values(mappings: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """By name, the values of all mappings as text; where they differ, they are joined by `` / ``."""
     values: dict[str, dict[str, None]] = {}
     for mapping in mappings:
         for name, value in mapping.items():
             if value is not None:
-                values.setdefault(name, {})[shown(value)] = None
+                values.setdefault(name, {})[as_text(value)] = None
     return {name: " / ".join(sorted(each)) for name, each in values.items()}
 
 
-def _machine(workers: Sequence[Worker]) -> dict[str, str]:
+def _machine_properties(workers: Sequence[Worker]) -> dict[str, str]:
     plain = (msgspec.to_builtins(worker.hardware) for worker in workers)
-    properties = gathered({name: value for name, value in each.items() if name not in _CHANGING} for each in plain)
-    properties |= gathered({"stores in use": worker.stores.way} for worker in workers if worker.stores is not None)
+    properties = joined_values({name: value for name, value in each.items() if name not in _CHANGING} for each in plain)
+    properties |= joined_values({"stores in use": worker.stores.way} for worker in workers if worker.stores is not None)
     hosts = ", ".join(sorted({worker.host for worker in workers}))
     return properties | ({"hosts": hosts} if hosts else {})
 
 
-def _program(campaign: Campaign) -> dict[str, str]:
+def _program_properties(campaign: Campaign) -> dict[str, str]:
     if campaign.head.imported_from is not None:  # the commit is that of the import
         return {}
     git = campaign.head.git
@@ -181,18 +181,18 @@ def _program(campaign: Campaign) -> dict[str, str]:
     return {"merge_bench": campaign.head.version} | ({"commit": commit + changed} if commit else {})
 
 
-def _table(name: str, table: Any) -> dict[str, object]:
-    """A table of files; which worker gets which row groups follows from the number of workers."""
+def _table_values(name: str, table: Any) -> dict[str, object]:
+    """What identifies a table of files: rows and columns, path, fingerprint; not which worker reads what."""
     columns = ", ".join(column.name for column in table.columns)
     return {
-        name: f"{shown(table.rows)} rows of {columns}",
-        name + _PATH: shown(table.path),
+        name: f"{as_text(table.rows)} rows of {columns}",
+        name + _PATH: as_text(table.path),
         name + _CONTENT: table.fingerprint,
     }
 
 
-def told(values: Mapping[str, _V], other: Mapping[str, object]) -> dict[str, _V]:
-    """`values` of a problem by which it can be told from the `other`.
+def distinguishing_values(values: Mapping[str, _V], other: Mapping[str, object]) -> dict[str, _V]:
+    """Those `values` of a problem that tell it from the `other` problem.
 
     Tables are told by what they contain, and by their paths only if one of the two results did not record that.
     """
@@ -204,12 +204,12 @@ def told(values: Mapping[str, _V], other: Mapping[str, object]) -> dict[str, _V]
     }
 
 
-def shown(value: object) -> str:
+def as_text(value: object) -> str:
     """A value of a plan or of a machine as text."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "none"}[value]
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, (list, tuple)):
-        return ", ".join(map(shown, value)) or "none"
+        return ", ".join(map(as_text, value)) or "none"
     return str(value)

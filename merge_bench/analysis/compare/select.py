@@ -33,12 +33,12 @@ class Source:
 
     @property
     def measured(self) -> bool:
-        """Whether it has a complete launch."""
+        """Whether the run has a complete launch."""
         return any(launch.complete and launch.timed for launch in self.run.launches)
 
     @cached_property
     def failed(self) -> int:
-        """How many of its launches failed."""
+        """How many launches of the run failed."""
         return sum(launch.failed for launch in self.run.launches)
 
     @cached_property
@@ -55,38 +55,38 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """A candidate and the baseline that it is held against."""
+    """A candidate and the baseline that it is compared with."""
 
     baseline: Source
     candidate: Source
 
     @property
     def one_campaign(self) -> bool:
-        """Whether their launches were made together."""
+        """Whether both are runs of one campaign, so that their launches were interleaved."""
         return self.baseline.campaign is self.candidate.campaign
 
     @property
     def same_config(self) -> bool:
-        """Whether it is an A/A comparison: of one campaign, and different only in the name of the config."""
+        """Whether this is an A/A comparison: two runs of one campaign that differ only in the config's name."""
         old, new = self.baseline.run, self.candidate.run
         return self.one_campaign and old.config.variables == new.config.variables and old.options == new.options
 
     @property
     def incomparable(self) -> tuple[Difference, ...]:
-        """The known differences that make their ratio meaningless."""
+        """The known differences that make a ratio of the two runs meaningless."""
         old, new = self.baseline.properties, self.candidate.properties
         return properties.incomparable(old, new, one_campaign=self.one_campaign)
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The pairs, and what was left out and why."""
+    """The pairs of runs to compare, and sentences about what was left out and why."""
 
     pairs: tuple[Pair, ...]
     notes: tuple[str, ...]
 
 
-def select(campaigns: Sequence[Campaign], *, anyway: bool) -> Selection:
+def select_pairs(campaigns: Sequence[Campaign], *, anyway: bool) -> Selection:
     """Find a baseline for every other run.
 
     One campaign: the runs of its first config, each for the runs of the same problem. Several: the first campaign's
@@ -97,19 +97,19 @@ def select(campaigns: Sequence[Campaign], *, anyway: bool) -> Selection:
     was wrong in a baseline.
     """
     _check_campaigns(campaigns)
-    sources = _sources(campaigns)
+    sources = _sources_by_campaign(campaigns)
     notes: list[str] = []
-    pairs = _within(sources[0], notes) if len(sources) == 1 else _between(sources[0], sources[1:], notes)
+    pairs = _pairs_within(sources[0], notes) if len(sources) == 1 else _pairs_between(sources[0], sources[1:], notes)
     usable = [pair for pair in pairs if _can_be_compared(pair, notes)]
     if not usable:
         raise NothingToCompare("; ".join(dict.fromkeys(notes)))
-    reasons = list(dict.fromkeys(_reasons(usable)))
+    reasons = list(dict.fromkeys(_reasons_against_comparing(usable)))
     if reasons and not anyway:
-        reasons += _right_ways(usable)
+        reasons += _how_to_compare(usable)
         raise NotComparable(f"not comparable: {'; '.join(reasons)}")
     notes += [f"compared despite this difference: {reason}" for reason in reasons]
     for source in dict.fromkeys(source for pair in usable for source in (pair.baseline, pair.candidate)):
-        notes += _missing(source, alone=len(campaigns) == 1)
+        notes += _missing_records_notes(source, alone=len(campaigns) == 1)
     for campaign in campaigns:
         if nameless := [each for each in campaign.unattributed_failures if each.code != INTERRUPTED]:
             notes.append(f"{campaign.folder}: {len(nameless)} failures belong to no known launch")
@@ -119,7 +119,7 @@ def select(campaigns: Sequence[Campaign], *, anyway: bool) -> Selection:
 def planned_pairs(campaign: Campaign) -> list[Pair]:
     """The pairs within one campaign, whether it has launches yet or not; none if no two runs can be compared."""
     try:
-        return _within(_sources([campaign])[0], [])
+        return _pairs_within(_sources_by_campaign([campaign])[0], [])
     except NothingToCompare:
         return []
 
@@ -134,32 +134,32 @@ def _check_campaigns(campaigns: Sequence[Campaign]) -> None:
         raise NothingToCompare(f"{campaigns[0].folder} contains only one run; name a second result to compare it with")
 
 
-def letter(index: int, count: int) -> str | None:
+def letter_of(index: int, count: int) -> str | None:
     """The letter of a result in labels: A, B, …; ``None`` if there is only one."""
     if count == 1:
         return None
     return chr(ord("A") + index) if count <= 26 else str(index + 1)
 
 
-def lettered(campaigns: Sequence[Campaign]) -> list[list[str]]:
-    """What each run of `campaigns` is called: as `labels` tells all of them apart, after its campaign's letter."""
+def run_labels(campaigns: Sequence[Campaign]) -> list[list[str]]:
+    """A label for each run, by campaign: the campaign's letter, and a name that tells the run from all others."""
     every = [run for campaign in campaigns for run in campaign.runs]
     names = iter(labels([(run.config.name, run.options) for run in every]))
-    letters = [letter(index, len(campaigns)) for index in range(len(campaigns))]
+    letters = [letter_of(index, len(campaigns)) for index in range(len(campaigns))]
     return [
         [f"{short}: {next(names)}" if short else next(names) for _ in campaign.runs]
         for short, campaign in zip(letters, campaigns, strict=True)
     ]
 
 
-def _sources(campaigns: Sequence[Campaign]) -> list[list[Source]]:
-    """The runs of each campaign."""
+def _sources_by_campaign(campaigns: Sequence[Campaign]) -> list[list[Source]]:
+    """The runs of each campaign, with their labels and properties."""
     by_campaign = []
-    for campaign, names in zip(campaigns, lettered(campaigns), strict=True):
-        named = list(zip(names, campaign.runs, strict=True))
+    for campaign, names in zip(campaigns, run_labels(campaigns), strict=True):
+        named_runs = list(zip(names, campaign.runs, strict=True))
         sources = []
-        for name, run in named:
-            twins = [each for other, each in named if other == name and properties.same_problem(run, each)]
+        for name, run in named_runs:
+            twins = [each for other, each in named_runs if other == name and properties.same_problem(run, each)]
             label = name + _distinguishing_options(run, twins)
             sources.append(Source(campaign, run, label, properties.properties_of(campaign, run)))
         by_campaign.append(sources)
@@ -167,7 +167,7 @@ def _sources(campaigns: Sequence[Campaign]) -> list[list[Source]]:
 
 
 def _distinguishing_options(run: Run, twins: Sequence[Run]) -> str:
-    """The options of its plan in which a run differs from `twins`, of the same name and problem."""
+    """A text with the options in which a run differs from `twins`, the runs of the same name and problem."""
     names = [
         name
         for name, value in run.options.items()
@@ -176,14 +176,15 @@ def _distinguishing_options(run: Run, twins: Sequence[Run]) -> str:
     return f" ({', '.join(f'{name} {run.options[name]}' for name in names)})" if names else ""
 
 
-def _within(sources: Sequence[Source], notes: list[str]) -> list[Pair]:
-    first = sources[0].run.config.name
+def _pairs_within(sources: Sequence[Source], notes: list[str]) -> list[Pair]:
+    """The pairs of one campaign's runs; why a run has no pair is added to `notes`."""
+    first_config = sources[0].run.config.name
     pairs: list[Pair] = []
     left = list(sources)
     while left:
         alike = [source for source in left if properties.same_problem(left[0].run, source.run)]
         left = [source for source in left if source not in alike]
-        baseline = next((source for source in alike if source.run.config.name == first), alike[0])
+        baseline = next((source for source in alike if source.run.config.name == first_config), alike[0])
         pairs += [Pair(baseline, source) for source in alike if source is not baseline]
         if len(alike) == 1:
             notes.append(f"{baseline.label} is not compared: no other run merges equal tables on as many workers")
@@ -194,17 +195,18 @@ def _within(sources: Sequence[Source], notes: list[str]) -> list[Pair]:
     return pairs
 
 
-def _between(first: Sequence[Source], others: Sequence[Sequence[Source]], notes: list[str]) -> list[Pair]:
+def _pairs_between(first: Sequence[Source], others: Sequence[Sequence[Source]], notes: list[str]) -> list[Pair]:
+    """The runs of other campaigns, each with its baseline in the first; why a run has none is added to `notes`."""
     pairs: list[Pair] = []
     unmatched: list[Source] = []
     for candidate in (source for sources in others for source in sources):
         alike = [source for source in first if properties.same_problem(source.run, candidate.run)]
         if alike:
-            pairs.append(Pair(_same_name(alike, candidate), candidate))
+            pairs.append(Pair(_closest_baseline(alike, candidate), candidate))
         else:
             unmatched.append(candidate)
     if not pairs:  # refused with the reasons, unless --anyway is given
-        return [Pair(_same_name(first, candidate), candidate) for candidate in unmatched]
+        return [Pair(_closest_baseline(first, candidate), candidate) for candidate in unmatched]
     notes += [
         f"{source.label} is not compared: no run of the baseline merges equal tables on as many workers"
         for source in unmatched
@@ -212,7 +214,7 @@ def _between(first: Sequence[Source], others: Sequence[Sequence[Source]], notes:
     return pairs
 
 
-def _same_name(baselines: Sequence[Source], candidate: Source) -> Source:
+def _closest_baseline(baselines: Sequence[Source], candidate: Source) -> Source:
     """The baseline with the same config and, of several, the same engine and exchange; else the first."""
     run = candidate.run
 
@@ -236,32 +238,32 @@ def _can_be_compared(pair: Pair, notes: list[str]) -> bool:
     return False
 
 
-def _reasons(pairs: Sequence[Pair]) -> Iterator[str]:
+def _reasons_against_comparing(pairs: Sequence[Pair]) -> Iterator[str]:
     for pair in pairs:
         if pair.incomparable:
-            named = ", ".join(map(_named, pair.incomparable))
-            yield f"{pair.baseline.label} and {pair.candidate.label} differ in {named}"
+            listed = ", ".join(map(_difference_text, pair.incomparable))
+            yield f"{pair.baseline.label} and {pair.candidate.label} differ in {listed}"
 
 
-def _right_ways(pairs: Sequence[Pair]) -> Iterator[str]:
-    """How to compare what only results of one campaign may differ in."""
+def _how_to_compare(pairs: Sequence[Pair]) -> Iterator[str]:
+    """Sentences about how to compare engines or exchanges, in which only results of one campaign may differ."""
     differing = {(each.kind, each.name) for pair in pairs for each in pair.incomparable}
     for kind, name in properties.MUST_AGREE_APART:
         if (kind, name) in differing:
             yield (f"to compare {name}s, run one campaign with all of them, such as --{name} A,B")
 
 
-def _named(difference: Difference) -> str:
+def _difference_text(difference: Difference) -> str:
     name = f"{difference.kind} {difference.name}" if difference.kind == properties.UCX else difference.name
     return f"{name.replace('_', ' ')} ({difference.baseline_value} and {difference.candidate_value})"
 
 
-def _missing(source: Source, *, alone: bool) -> Iterator[str]:
-    """What is missing or unknown about a run, as sentences; runs of one campaign had the same machine."""
+def _missing_records_notes(source: Source, *, alone: bool) -> Iterator[str]:
+    """Sentences about missing launches, and missing properties unless `alone`: one campaign has one machine."""
     run = source.run
     launches = sum(launch.complete or launch.failed for launch in run.launches)
     if launches < run.planned_launches:
         yield f"{source.label}: the records stop after {launches} of {run.planned_launches} launches"
-    missing = properties.unknown(source.properties)
+    missing = properties.unknown_kinds(source.properties)
     if missing and not alone:
         yield f"{source.label}: the records do not describe {', '.join(missing)}; these may differ"

@@ -42,7 +42,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def label(self) -> str:
-        """``block 3``."""
+        """The point's name, as ``block 3`` or ``launch 3``."""
         return f"launch {self.launch}" if self.block is None else f"block {self.block}"
 
 

@@ -19,5 +19,5 @@ class Failure(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, line: FailureLine) -> Self:
-        """As it stands in the records."""
+        """The failure that a line of the records holds."""
         return cls(line.code, line.message, line.host, line.rank)

@@ -17,7 +17,7 @@ Interval: TypeAlias = tuple[float, float]
 
 
 class Spread(msgspec.Struct, frozen=True, kw_only=True):
-    """Median and 95 % interval over launches, null below 6 of them; the rest over all their iterations."""
+    """Median and its 95 % interval over launches, null below 6 launches; the others over all their iterations."""
 
     median: float | None
     ci95: Interval | None
@@ -39,7 +39,7 @@ class WorkerBandwidth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bandwidth(msgspec.Struct, frozen=True, kw_only=True):
-    """Of each iteration the harmonic mean over workers, the slowest and the fastest worker; then medians of each.
+    """Bandwidth of an iteration: harmonic mean over workers, the slowest and the fastest; of each, the median.
 
     So min ≤ harmonic_mean ≤ max. `per_worker`: medians of each worker, another figure. Imported: the mean alone.
     `spread`: of the harmonic mean.
@@ -219,5 +219,5 @@ Document: TypeAlias = RunDocument | SweepDocument
 
 
 def runs_of(document: Document) -> Sequence[RunDocument]:
-    """The documents of its runs; a single run's is its own."""
+    """The documents of the runs in `document`: of every run of a sweep, or of the single one."""
     return document.runs if isinstance(document, SweepDocument) else (document,)

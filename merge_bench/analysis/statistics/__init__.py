@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 FAR_OUT = 3.0
-"""Tukey's outer fence, in interquartile ranges."""
+"""Tukey's outer fence: how many interquartile ranges outside the quartiles a value is an outlier."""
 
 
 @dataclass(frozen=True)

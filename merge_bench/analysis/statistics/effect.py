@@ -23,7 +23,7 @@ from functools import cached_property
 from itertools import combinations_with_replacement
 
 from merge_bench.analysis.statistics import median
-from merge_bench.analysis.statistics.ranks import critical, rank_sum_tail, signed_rank_tail
+from merge_bench.analysis.statistics.ranks import critical_rank, rank_sum_tail, signed_rank_tail
 
 
 @dataclass(frozen=True)
@@ -55,59 +55,60 @@ class Effect:
 
     @cached_property
     def estimate(self) -> float:
-        """Hodges and Lehmann's: the median of the averages."""
+        """The estimated log-ratio of Hodges and Lehmann: the median of the averages."""
         return median(self.averages)
 
     @cached_property
     def p(self) -> float:
-        """Two-sided, exact up to `ranks.EXACT` values."""
+        """The two-sided p value, exact up to `ranks.EXACT` values."""
         not_above = bisect.bisect_right(self.averages, 0.0)
         not_below = len(self.averages) - bisect.bisect_left(self.averages, 0.0)
         return min(1.0, 2.0 * self.tail[min(not_above, not_below)])
 
     def interval(self, alpha: float) -> tuple[float, float] | None:
-        """Holds the true log-ratio with probability 1 - `alpha` or more; ``None`` where there are too few values."""
-        k = critical(self.tail, alpha)
+        """The interval that holds the true log-ratio with probability 1 - `alpha` or more; ``None``: too few values."""
+        k = critical_rank(self.tail, alpha)
         return (self.averages[k - 1], self.averages[-k]) if k else None
 
     @property
     def least(self) -> int:
-        """The smaller of the two samples: what the verdict rests on."""
+        """The number of launches in the smaller of the two samples, on which the verdict rests."""
         return min(self.launches)
 
 
-def paired(log_ratios: Sequence[float]) -> Effect:
+def paired_effect(log_ratios: Sequence[float]) -> Effect:
     """The effect of one log-ratio a block.
 
     Raises ValueError if there is none, or one is not finite.
     """
-    points = _finite(log_ratios)
+    points = _checked_finite(log_ratios)
     n = len(points)
     averages = sorted((a + b) / 2 for a, b in combinations_with_replacement(points, 2))
-    spread = math.sqrt(_squares(points) / (n - 1)) if n > 1 else None
+    spread = math.sqrt(_squared_deviations(points) / (n - 1)) if n > 1 else None
     return Effect(points, tuple(averages), signed_rank_tail(n), True, (n, n), spread)
 
 
-def unpaired(baseline: Sequence[float], candidate: Sequence[float]) -> Effect:
+def unpaired_effect(baseline: Sequence[float], candidate: Sequence[float]) -> Effect:
     """The effect of two samples of logarithms, larger ones better, that were not taken block by block.
 
     Raises ValueError if one of them is empty, or a value is not finite.
     """
-    old, new = _finite(baseline), _finite(candidate)
+    old, new = _checked_finite(baseline), _checked_finite(candidate)
     averages = sorted(b - a for a in old for b in new)
     middle = median(old)
     m, n = len(old), len(new)
-    spread = math.sqrt(2.0 * (_squares(old) + _squares(new)) / (m + n - 2)) if m + n > 2 else None
+    spread = math.sqrt(2.0 * (_squared_deviations(old) + _squared_deviations(new)) / (m + n - 2)) if m + n > 2 else None
     return Effect(tuple(b - middle for b in new), tuple(averages), rank_sum_tail(m, n), False, (m, n), spread)
 
 
-def _squares(values: Sequence[float]) -> float:
+def _squared_deviations(values: Sequence[float]) -> float:
     """The sum of squared deviations from the mean; `statistics.variance` takes twenty times as long."""
     mean = math.fsum(values) / len(values)
     return math.fsum((value - mean) ** 2 for value in values)
 
 
-def _finite(values: Sequence[float]) -> tuple[float, ...]:
+def _checked_finite(values: Sequence[float]) -> tuple[float, ...]:
+    """The values as a tuple; raises ValueError if there are none, or one is not finite."""
     if not values:
         raise ValueError("no values")
     if not all(map(math.isfinite, values)):

@@ -12,14 +12,14 @@ POWER = 0.9
 """The probability of a verdict with the number of launches that `launches_needed` gives."""
 
 MOST = 1000
-"""Larger numbers of launches are not given: they are not practical."""
+"""The largest number of launches that `launches_needed` gives: more are not practical."""
 
 EFFICIENCY = 3.0 / math.pi
-"""Of the Hodges-Lehmann estimate relative to the mean where errors are normal; it is higher for heavy tails."""
+"""Efficiency of the Hodges-Lehmann estimate relative to the mean for normal errors; for heavy tails it is higher."""
 
 
 class Stop(Enum):
-    """Which rule ended the measuring. That a difference has become significant is none: it would find what is not."""
+    """The rule that ended the measuring. A significant difference is no such rule: it would find what is not there."""
 
     PRECISION = "precision"
     LAUNCHES = "launches"
@@ -41,7 +41,7 @@ def least_launches(*, alpha: float = 0.05, paired: bool = True) -> int:
 
 
 def can_differ(baseline: int, candidate: int, *, alpha: float = 0.05) -> bool:
-    """Whether so many launches of each, which were not interleaved, could be significant at level α."""
+    """Whether any difference of so many launches that were not interleaved could be significant at level α."""
     return 2.0 / math.comb(baseline + candidate, baseline) <= alpha
 
 
@@ -76,18 +76,18 @@ def launches_needed(
     def enough(n: int) -> bool:
         error = spread / math.sqrt(n * EFFICIENCY)
         half_width = z * spread / math.sqrt((n - small) * EFFICIENCY) if n > small else math.inf
-        return _chance(effect, error, half_width, threshold) >= POWER
+        return _verdict_probability(effect, error, half_width, threshold) >= POWER
 
     launches = first + bisect.bisect_left(range(first, MOST + 1), True, key=enough)
     return launches + 1 if launches <= MOST else None
 
 
 def half_width(interval: tuple[float, float] | None) -> float | None:
-    """Half of an interval of log-ratios, as a share: 0.01 for ± 1 %."""
+    """Half the width of an interval of log-ratios, as a share: 0.01 for ± 1 %."""
     return None if interval is None else math.expm1((interval[1] - interval[0]) / 2.0)
 
 
-def stop(
+def stop_reason(
     half_widths: Sequence[float | None],
     *,
     precision: float | None = None,
@@ -96,7 +96,7 @@ def stop(
     seconds: float = 0.0,
     most_seconds: float | None = None,
 ) -> Stop | None:
-    """Whether to make no more launches, and by which rule; ``None``: go on.
+    """The rule by which to make no more launches; ``None``: go on.
 
     Parameters
     ----------
@@ -117,12 +117,12 @@ def stop(
     return None
 
 
-def _chance(effect: float, error: float, half_width: float, threshold: float) -> float:
-    """Of a verdict other than INCONCLUSIVE."""
+def _verdict_probability(effect: float, error: float, half_width: float, threshold: float) -> float:
+    """The probability of a verdict other than INCONCLUSIVE; `error`: standard error of the estimate `effect`."""
     if error == 0.0:
         return float(abs(effect) != threshold)
     estimate = NormalDist(effect, error)
     beyond = max(half_width, threshold)
-    chance = 1.0 - estimate.cdf(beyond) + estimate.cdf(-beyond)
+    probability = 1.0 - estimate.cdf(beyond) + estimate.cdf(-beyond)
     within = threshold - half_width
-    return chance + (estimate.cdf(within) - estimate.cdf(-within) if within > 0.0 else 0.0)
+    return probability + (estimate.cdf(within) - estimate.cdf(-within) if within > 0.0 else 0.0)

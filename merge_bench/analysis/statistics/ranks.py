@@ -27,15 +27,15 @@ def signed_rank_tail(n: int) -> tuple[float, ...]:
 
     Of the 2ⁿ ways to give the ranks 1 … n their signs, count those whose positive ranks add up to at most t.
     """
-    _need(n)
+    _require_values(n)
     most = n * (n + 1) // 2
     if n > EXACT:
-        return _normal(most, variance=n * (n + 1) * (2 * n + 1) / 24)
+        return _normal_tail(most, variance=n * (n + 1) * (2 * n + 1) / 24)
     ways = [1] + [0] * most
     for rank in range(1, n + 1):
         for total in range(most, rank - 1, -1):
             ways[total] += ways[total - rank]
-    return _shares(ways)
+    return _cumulative_shares(ways)
 
 
 @lru_cache(maxsize=512)
@@ -44,21 +44,21 @@ def rank_sum_tail(m: int, n: int) -> tuple[float, ...]:
 
     The ways are the coefficients of the Gaussian binomial Π (1 - qⁿ⁺ⁱ) ÷ (1 - qⁱ), i = 1 … m.
     """
-    _need(m)
-    _need(n)
+    _require_values(m)
+    _require_values(n)
     most = m * n
     if max(m, n) > EXACT:
-        return _normal(most, variance=m * n * (m + n + 1) / 12)
+        return _normal_tail(most, variance=m * n * (m + n + 1) / 12)
     ways = [1] + [0] * most
     for i in range(1, m + 1):
         for total in range(most, n + i - 1, -1):
             ways[total] -= ways[total - n - i]
         for total in range(i, most + 1):
             ways[total] += ways[total - i]
-    return _shares(ways)
+    return _cumulative_shares(ways)
 
 
-def critical(tail: Sequence[float], alpha: float) -> int:
+def critical_rank(tail: Sequence[float], alpha: float) -> int:
     """The largest k with 2 · P(≤ k - 1) ≤ `alpha`: the k-th smallest and largest averages bound the interval.
 
     0 where even the extreme outcome is more likely than that: too few values for this `alpha`.
@@ -66,16 +66,18 @@ def critical(tail: Sequence[float], alpha: float) -> int:
     return bisect.bisect_right(tail, alpha / 2.0, hi=len(tail) // 2)
 
 
-def _shares(ways: Sequence[int]) -> tuple[float, ...]:
+def _cumulative_shares(ways: Sequence[int]) -> tuple[float, ...]:
+    """The probability of each outcome or a smaller one, from the ways that lead to each outcome."""
     total = sum(ways)
     return tuple(count / total for count in accumulate(ways))
 
 
-def _normal(most: int, *, variance: float) -> tuple[float, ...]:
+def _normal_tail(most: int, *, variance: float) -> tuple[float, ...]:
+    """P(≤ t) for t = 0 … `most` by the normal approximation, with mean `most` ÷ 2."""
     normal = NormalDist(most / 2, math.sqrt(variance))
     return tuple(normal.cdf(t + 0.5) for t in range(most + 1))
 
 
-def _need(n: int) -> None:
+def _require_values(n: int) -> None:
     if n < 1:
         raise ValueError("no values")

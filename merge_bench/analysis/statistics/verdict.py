@@ -25,7 +25,7 @@ ALPHA = 0.05
 
 
 class Verdict(Enum):
-    """What is known of a candidate. The last two are no matter of statistics: it crashed, or its result was wrong."""
+    """The verdict on a candidate. FAILED and WRONG are no matter of statistics: it crashed, or its result was wrong."""
 
     FASTER = "FASTER"
     SLOWER = "SLOWER"
@@ -41,7 +41,7 @@ class Reason(Enum):
     UNDERPOWERED = "underpowered"
     """So few launches that no outcome at all could be significant."""
     WIDE = "wide-interval"
-    """The interval still holds too much."""
+    """The interval is too wide for another verdict."""
     NOISE = "within-noise"
     """A difference of more than the threshold, and of less than a config shows against itself."""
 
@@ -77,8 +77,8 @@ class Judgement:
     beyond: float
 
     @property
-    def more(self) -> int | None:
-        """INCONCLUSIVE: about how many more launches of each config would settle it, if effect and spread stay as seen.
+    def more_launches(self) -> int | None:
+        """About how many more launches of each config would settle an INCONCLUSIVE verdict, if effect and spread stay.
 
         ``None``: more than `power.MOST`, as of an effect that is as large as the threshold. A noise floor is mostly
         half an interval, and shrinks with the square root of the launches as all intervals do.
@@ -104,24 +104,24 @@ def holm(p_values: Sequence[float], *, family: int | None = None) -> tuple[float
 
     `family`: how many comparisons were meant to be made, if some have no p value; they count as if theirs were 1.
     """
-    k = _family(len(p_values), family)
+    k = _family_size(len(p_values), family)
     adjusted = [1.0] * len(p_values)
     highest = 0.0
-    for step, index in enumerate(_ascending(p_values)):
+    for step, index in enumerate(_ascending_indexes(p_values)):
         highest = max(highest, (k - step) * p_values[index])
         adjusted[index] = min(1.0, highest)
     return tuple(adjusted)
 
 
 def holm_levels(p_values: Sequence[float], *, alpha: float = ALPHA, family: int | None = None) -> tuple[float, ...]:
-    """What each p value is held against: α ÷ (k - j) at step j, and after the first that fails what that one was.
+    """The level that each p value is compared with: α ÷ (k - j) at step j, after the first that fails the same level.
 
     Equal p values share the step of the first of them: they pass or fail together, in whichever order they came.
     """
-    k = _family(len(p_values), family)
+    k = _family_size(len(p_values), family)
     levels = [alpha] * len(p_values)
     level, last = alpha, -1.0
-    for step, index in enumerate(_ascending(p_values)):
+    for step, index in enumerate(_ascending_indexes(p_values)):
         if last <= level and p_values[index] != last:
             level = alpha / (k - step)
         last = p_values[index]
@@ -157,7 +157,7 @@ def judge(
     family
         How many comparisons were meant to be made, if more than `effects`.
     """
-    k = _family(len(effects), family)
+    k = _family_size(len(effects), family)
     p_values = [effect.p for effect in effects]
     levels, adjusted = holm_levels(p_values, alpha=alpha, family=k), holm(p_values, family=k)
     within = math.log1p(threshold)
@@ -166,13 +166,13 @@ def judge(
         beyond = math.log1p(max(threshold, floor or 0.0))
         its_alpha = level if abs(effect.estimate) >= within else alpha / k
         interval = effect.interval(its_alpha)
-        verdict, reason = _verdict(effect.estimate, interval, within, beyond)
+        verdict, reason = _verdict_of_interval(effect.estimate, interval, within, beyond)
         judgements.append(Judgement(verdict, reason, interval, its_alpha, p_holm, effect, within, beyond))
     return tuple(judgements)
 
 
 def noise_floor(effect: Effect) -> float:
-    """What an A/A comparison, of a config with itself, shows to be noise: 0.01 for 1 %.
+    """The noise that an A/A comparison, of a config with itself, shows: 0.01 for 1 %.
 
     The smallest threshold at which this very comparison is EQUIVALENT, as it should be: exp of the far end of its
     interval, minus 1; with too few launches for an interval, of its largest log-ratio.
@@ -181,7 +181,7 @@ def noise_floor(effect: Effect) -> float:
     return math.expm1(max(map(abs, effect.points if interval is None else interval)))
 
 
-def _verdict(
+def _verdict_of_interval(
     estimate: float, interval: tuple[float, float] | None, within: float, beyond: float
 ) -> tuple[Verdict, Reason | None]:
     if interval is None:
@@ -196,11 +196,12 @@ def _verdict(
     return Verdict.FASTER if low > 0.0 else Verdict.SLOWER, None
 
 
-def _ascending(p_values: Sequence[float]) -> list[int]:
+def _ascending_indexes(p_values: Sequence[float]) -> list[int]:
+    """The indexes of the p values, the smallest p first."""
     return sorted(range(len(p_values)), key=p_values.__getitem__)
 
 
-def _family(effects: int, family: int | None) -> int:
+def _family_size(effects: int, family: int | None) -> int:
     k = max(1, effects) if family is None else family
     if k < effects:
         raise ValueError(f"a family of {k} has no {effects} comparisons")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.compare.document import compare
-from merge_bench.analysis.compare.select import letter
+from merge_bench.analysis.compare.select import letter_of
 from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.analysis.published import MergeResult, SettingEffect
 from merge_bench.analysis.verification_state import UNVERIFIED
@@ -64,7 +64,7 @@ def build(campaigns: Sequence[Campaign], references: References, defaults: Mappi
     campaigns = [*merges, *probes]  # the merges first, so that each result has one letter everywhere
     page.source = source_of(merges, campaigns)
     sources = sources_of(merges)
-    letters = [letter(at, len(campaigns)) or "" for at in range(len(merges), len(campaigns))]
+    letters = [letter_of(at, len(campaigns)) or "" for at in range(len(merges), len(campaigns))]
     rows = label_rows(probes, letters if len(campaigns) > 1 else ()) if probes else []
     state, alarm = _state(sources, probes)
     panels = panels_of_results(rows, references.rows, campaigns) if rows else ()
@@ -101,7 +101,7 @@ def build(campaigns: Sequence[Campaign], references: References, defaults: Mappi
     if not results:
         sentence, decided = headline([source.document for source in sources], merges)
         return replace(report, state=sentence, verified=state, decided=decided) if sentence else report
-    outcomes = (": ".join(filter(None, (letter(at, len(campaigns)), each.outcome))) for at, each in results.items())
+    outcomes = (": ".join(filter(None, (letter_of(at, len(campaigns)), each.outcome))) for at, each in results.items())
     decided = all(each.winner is not None for each in results.values())
     return replace(report, state=". ".join(outcomes), verified=state, decided=decided)
 
@@ -169,7 +169,7 @@ def _conclusion(
         lettered = zip(campaigns, titles_of(campaigns), strict=True)
         named = [(title, when(each.head.time), where_of(each)) for each, title in lettered]
         page.pairs(
-            *((letter(at, len(campaigns)) or "", " · ".join(filter(None, each))) for at, each in enumerate(named))
+            *((letter_of(at, len(campaigns)) or "", " · ".join(filter(None, each))) for at, each in enumerate(named))
         )
     documents = [source.document for source in sources]
     probed = [caution for campaign in campaigns if _is_probe(campaign) for caution in campaign.cautions]
@@ -295,7 +295,7 @@ def _runs(page: Page, sources: Sequence[Source], campaigns: Sequence[Campaign]) 
 def _repeat(page: Page, campaigns: Sequence[Campaign]) -> None:
     page.section("How to repeat the measurement")
     for number, campaign in enumerate(campaigns):
-        if short := letter(number, len(campaigns)):
+        if short := letter_of(number, len(campaigns)):
             page.line(f"{short}: {campaign.head.campaign_id}")
         write_command(page, campaign)
 
@@ -329,7 +329,7 @@ def _failure(page: Page, failure: FailureLine, campaign: Campaign, name: str | N
 
 def _environment(page: Page, campaigns: Sequence[Campaign], defaults: Mapping[str, str] | None) -> None:
     for number, campaign in enumerate(campaigns):
-        short = letter(number, len(campaigns))
+        short = letter_of(number, len(campaigns))
         page.section(f"Environment of {short}" if short else "Environment", folded=True)
         write_environment(page, campaign, defaults)
         page.heading("Records")

@@ -49,7 +49,7 @@ def write_environment(page: Page, campaign: Campaign, defaults: Mapping[str, str
         _hosts(page, workers)
         _devices(page, workers)
         page.heading("Packages")
-        page.pairs(*sorted(properties.gathered(worker.versions for worker in workers).items()))
+        page.pairs(*sorted(properties.joined_values(worker.versions for worker in workers).items()))
         _ucx(page, workers, defaults)
     else:
         page.line("The records do not describe the machine: no launch started, or the result was imported.", "dim")
@@ -89,16 +89,16 @@ def _devices(page: Page, workers: Sequence[Worker]) -> None:
 
 
 def _ucx(page: Page, workers: Sequence[Worker], defaults: Mapping[str, str] | None) -> None:
-    about = properties.gathered(
+    about = properties.joined_values(
         {"version": worker.ucx.version, "origin": worker.ucx.origin, "path": worker.ucx.path} for worker in workers
     )
-    settings = properties.gathered(worker.ucx.config for worker in workers)
+    settings = properties.joined_values(worker.ucx.config for worker in workers)
     if about:
         page.heading("UCX")
         page.pairs(*about.items())
     if not settings:
         return
-    environment = properties.gathered(worker.environment for worker in workers)
+    environment = properties.joined_values(worker.environment for worker in workers)
     if defaults is not None:
         shown = {name for name in settings if settings[name] != defaults.get(name)} - set(properties.OF_A_PROCESS)
         page.heading("UCX settings that differ from the defaults")

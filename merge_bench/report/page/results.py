@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from merge_bench.analysis import aggregate, exchange_share
 from merge_bench.analysis.compare.properties import problem, same_problem
-from merge_bench.analysis.compare.select import letter, lettered
+from merge_bench.analysis.compare.select import letter_of, run_labels
 from merge_bench.analysis.documents.run import RunDocument
 from merge_bench.analysis.exchange_share import ExchangeShare
 from merge_bench.analysis.published import MergeResult
@@ -56,7 +56,7 @@ class Source:
 
     def samples(self, metric: Metric) -> list[float]:
         """One value a launch."""
-        return aggregate.samples(aggregate.complete_launches(self.run), metric.value)
+        return aggregate.launch_medians(aggregate.complete_launches(self.run), metric.value)
 
 
 def sources_of(campaigns: Sequence[Campaign]) -> list[Source]:
@@ -66,8 +66,8 @@ def sources_of(campaigns: Sequence[Campaign]) -> list[Source]:
     """
     sources: list[Source] = []
     looks: dict[str, int] = {}
-    for at, (campaign, names) in enumerate(zip(campaigns, lettered(campaigns), strict=True)):
-        short = letter(at, len(campaigns))
+    for at, (campaign, names) in enumerate(zip(campaigns, run_labels(campaigns), strict=True)):
+        short = letter_of(at, len(campaigns))
         for config in names:
             looks.setdefault(config, len(looks))
         for index, (name, run) in enumerate(zip(names, campaign.runs, strict=True)):

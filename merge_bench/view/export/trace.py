@@ -13,7 +13,7 @@ from merge_bench.errors import UsageError
 from merge_bench.view.export import Exporter
 
 if TYPE_CHECKING:
-    from merge_bench.analysis.timelines import Aligned
+    from merge_bench.analysis.timelines import AlignedTimeline
     from merge_bench.records.campaign import Campaign
     from merge_bench.records.timeline import TimelineIteration, WorkerTimeline
 
@@ -45,7 +45,7 @@ def _encode(campaigns: Sequence[Campaign]) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def _about(campaign: Campaign, launches: Sequence[Aligned]) -> dict[str, str]:
+def _about(campaign: Campaign, launches: Sequence[AlignedTimeline]) -> dict[str, str]:
     """What the trace is of; `alignment`: how far times of different hosts may be off."""
     from merge_bench.view.plot.source import source_of
 
@@ -59,7 +59,7 @@ def _about(campaign: Campaign, launches: Sequence[Aligned]) -> dict[str, str]:
 class Trace:
     """The events of a campaign. Times are whole nanoseconds from the first event, and microseconds in the events."""
 
-    def __init__(self, campaign: Campaign, launches: Sequence[Aligned]) -> None:
+    def __init__(self, campaign: Campaign, launches: Sequence[AlignedTimeline]) -> None:
         self._campaign, self._launches = campaign, launches
         self._hosts = list(dict.fromkeys(host for aligned in launches for host in aligned.hosts))
         # Launches are apart by the wall-clock time, and precise to a nanosecond within.
@@ -86,7 +86,7 @@ class Trace:
 
     def _iteration(self, number: int, iteration: TimelineIteration) -> Iterator[tuple[Event, Event]]:
         """Add the slices of an iteration; gives those of each batch sent and of the same batch received."""
-        from merge_bench.analysis.timelines import messages
+        from merge_bench.analysis.timelines import matched_batches
 
         batches: dict[int, Event] = {}
         for worker in iteration.workers:
@@ -95,7 +95,7 @@ class Trace:
                 kind, arrow = (RECEIVED, "from") if batch.received else (SENT, "to")
                 name, args = f"{batch.side} {batch.piece} {arrow} rank {batch.peer}", {"bytes": batch.bytes}
                 batches[id(batch)] = self._slice(number, worker.rank, kind, batch.begin, batch.end, name, args)
-        return ((batches[id(sent)], batches[id(received)]) for _, sent, _, received in messages(iteration))
+        return ((batches[id(sent)], batches[id(received)]) for _, sent, _, received in matched_batches(iteration))
 
     def _phases(self, number: int, worker: WorkerTimeline, name: str) -> None:
         """Add the whole, and its phases and barriers in it."""
@@ -175,7 +175,7 @@ def _flows(messages: Sequence[tuple[Event, Event]]) -> Iterator[Event]:
         yield {"ph": "f", "bp": "e", "ts": at, "pid": received["pid"], **same, "tid": received["tid"]}
 
 
-def _begins(aligned: Aligned) -> Iterator[tuple[int, float]]:
+def _begins(aligned: AlignedTimeline) -> Iterator[tuple[int, float]]:
     for line in (*aligned.timeline.iterations, *aligned.timeline.rounds):
         for worker in line.workers:
             yield from ((worker.rank, span.begin) for span in worker.spans)

@@ -185,7 +185,7 @@ def phases(run: Run) -> Chart:
     rows = {f"{each.rank} {each.host}": parts for each in figures if (parts := parts_of(each))}
     ends, groups = stacked(PARTS, rows)
     there = {part for parts in rows.values() for part, ms in zip(PARTS, parts, strict=True) if ms}
-    wall = 1e3 * (aggregate.run_median(launches, aggregate.wall) or 0.0)
+    wall = 1e3 * (aggregate.run_median(launches, aggregate.wall_seconds) or 0.0)
     other = "; other: time of the worker outside these phases" if PARTS[-1] in there else ""
     return Chart(
         Axis("Time (ms)", low=0.0, high=1.05 * max([*ends, wall], default=1.0), rule=wall or None),

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from merge_bench.analysis.compare.select import letter
+from merge_bench.analysis.compare.select import letter_of
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import Worker
 from merge_bench.units import plural_noun
@@ -27,7 +27,7 @@ def source_of(campaigns: Sequence[Campaign], among: Sequence[Campaign] = ()) -> 
     lines = []
     for number, campaign in enumerate(campaigns[:_MOST_LINES]):
         place = next((at for at, other in enumerate(among) if other is campaign), number)
-        short = letter(place, len(among or campaigns))
+        short = letter_of(place, len(among or campaigns))
         lines.append(f"{short}: {_line(campaign)}" if short else _line(campaign))
     more = len(campaigns) - _MOST_LINES
     return "\n".join([*lines, f"and {more} more results"] if more > 0 else lines)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 
-from merge_bench.analysis.timelines import Aligned, drawn, messages, opening
+from merge_bench.analysis.timelines import AlignedTimeline, iteration_to_draw, matched_batches, opening_exit_seconds
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign, Run
 from merge_bench.records.timeline import TimelineIteration
@@ -50,14 +50,14 @@ def timeline(campaign: Campaign, run: Run) -> Chart:
     """
     recorded = None
     with suppress(UsageError):  # a damaged file: the report's figures do not need it
-        recorded = drawn(campaign, run)
+        recorded = iteration_to_draw(campaign, run)
     return of_iteration(*recorded) if recorded else Chart(Axis(), Axis(), title="Timeline")
 
 
-def of_iteration(aligned: Aligned, iteration: TimelineIteration) -> Chart:
+def of_iteration(aligned: AlignedTimeline, iteration: TimelineIteration) -> Chart:
     """The chart of one iteration."""
     shown = iteration.workers[:MOST_ROWS]
-    zero = min(aligned.time(worker.rank, opening(worker)) for worker in iteration.workers)
+    zero = min(aligned.time(worker.rank, opening_exit_seconds(worker)) for worker in iteration.workers)
     end = 1e3 * max(aligned.time(worker.rank, span.end) - zero for worker in shown for span in worker.spans)
     rows = {worker.rank: f"{worker.rank} {aligned.hosts[worker.rank]}" for worker in shown}
     return Chart(
@@ -70,7 +70,7 @@ def of_iteration(aligned: Aligned, iteration: TimelineIteration) -> Chart:
     )
 
 
-def _note(aligned: Aligned, workers: int, shown: int) -> str:
+def _note(aligned: AlignedTimeline, workers: int, shown: int) -> str:
     sentences = ["Upper boxes: phases and barriers; lower boxes: exchange, and messages by peer."]
     if shown < workers:
         sentences.append(f"Shown: the first {shown} of {workers} workers.")
@@ -80,7 +80,7 @@ def _note(aligned: Aligned, workers: int, shown: int) -> str:
     return " ".join(sentences)
 
 
-def _groups(aligned: Aligned, iteration: TimelineIteration, zero: float, least: float) -> Iterator[Group]:
+def _groups(aligned: AlignedTimeline, iteration: TimelineIteration, zero: float, least: float) -> Iterator[Group]:
     """A group for each kind of span, then the messages, each with its entry in the legend."""
 
     def at(rank: int, seconds: float) -> float:
@@ -106,7 +106,7 @@ def _groups(aligned: Aligned, iteration: TimelineIteration, zero: float, least: 
         ]
         yield from _group(look, boxes)
     rows = {worker.rank for worker in workers}
-    flows = [flow for flow in messages(iteration) if flow[0] in rows and flow[2] in rows]
+    flows = [flow for flow in matched_batches(iteration) if flow[0] in rows and flow[2] in rows]
     if 0 < len(flows) <= MOST_FLOWS:
         x = [(at(sender, sent.begin), at(receiver, got.end), math.nan) for sender, sent, receiver, got in flows]
         y = [(sender + _BATCHES[False].at, receiver + _BATCHES[True].at, math.nan) for sender, _, receiver, _ in flows]

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from merge_bench.analysis.compare.select import NotComparable, Selection, select
+from merge_bench.analysis.compare.select import NotComparable, Selection, select_pairs
 from merge_bench.errors import UsageError, WrongResult
 from merge_bench.host.description import Hardware, Ucx
 from merge_bench.records import schema as s
@@ -24,7 +24,7 @@ SIX = [0.10, 0.11, 0.12, 0.10, 0.11, 0.12]
 
 
 def selected(*folders: Path, anyway: bool = False) -> Selection:
-    return select([read_campaign(folder) for folder in folders], anyway=anyway)
+    return select_pairs([read_campaign(folder) for folder in folders], anyway=anyway)
 
 
 def labels(found: Selection) -> list[tuple[str, str]]:

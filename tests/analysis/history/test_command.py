@@ -204,7 +204,7 @@ def test_an_index_that_another_process_makes_meanwhile_keeps_what_that_wrote(tmp
         other.execute(statement)
     other.execute("insert into results values ('root', 'name', 'ended')")
     with ThreadPoolExecutor(1) as thread:
-        rows = thread.submit(lambda: index._opened(file).execute("select name from results").fetchall())
+        rows = thread.submit(lambda: index._open_database(file).execute("select name from results").fetchall())
         time.sleep(0.5)  # it has seen no version, and waits
         other.execute("commit")
         assert rows.result(60) == [("name",)]
@@ -233,14 +233,14 @@ def test_an_index_that_is_damaged_later_is_made_anew(results: Path, tmp_path: Pa
 
 
 def test_an_index_that_cannot_grow_ends_nothing(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = index._opened
+    opened = index._open_database
 
     def small(place: Path | str) -> sqlite3.Connection:
         base = opened(place)
         base.execute(f"pragma max_page_count = {100_000 if place == ':memory:' else 10}")
         return base
 
-    monkeypatch.setattr(index, "_opened", small)
+    monkeypatch.setattr(index, "_open_database", small)
     assert len(document(results).series[0].results) == 40
 
 

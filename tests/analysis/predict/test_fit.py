@@ -12,8 +12,8 @@ import pytest
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError
 from merge_bench.predict.document import predict
-from merge_bench.predict.fit import Point, fit, interval, line, replicates
-from merge_bench.predict.gather import Measured, Sample, Shape, gather
+from merge_bench.predict.fit import CostPoint, fit_line, fit_parameters, resampled_fits, resampled_interval
+from merge_bench.predict.gather import MeasuredRun, MergeShape, Sample, gather
 from merge_bench.records.reader import read_campaign
 from merge_bench.units import format_rate
 from tests.analysis.predict.made_up import Cluster, Setup, simulate, write, write_probe
@@ -89,7 +89,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say(tmp_path: Path) -> 
     for seed in range(20):
         folder = write(tmp_path / str(seed), REAL, Setup((1, 1, 1), launches=6, iterations=8), seed=seed)
         runs = gather([read_campaign(folder)], None).runs
-        low, high = interval([found["join_rate"] for found in replicates(runs, (), runs)])
+        low, high = resampled_interval([found["join_rate"] for found in resampled_fits(runs, (), runs)])
         held += low <= REAL.join_rate <= high
     assert held >= 16
     assert parameters(forecast(folder, workers=3, hosts=3))["join_rate"]["interval"] == [low, high]
@@ -127,8 +127,8 @@ def test_an_iteration_that_was_disturbed_does_not_make_all_workers_look_uneven(t
     found = parameters(forecast(write(tmp_path, steady, Setup((1,) * 4, iterations=40)), workers=4, hosts=4))
     assert found["join_spread"]["value"] == pytest.approx(0.05, rel=0.15)
     quiet, disturbed = [Sample(1.0, 1.0, 1.0, 100, join_spread=variance) for variance in (0.0025, 4.0)]
-    run = Measured(Shape("a", (1,) * 4, 50, 16), ((quiet,) * 9 + (disturbed,),))
-    assert fit([run], {})["join_spread"] < 0.06
+    run = MeasuredRun(MergeShape("a", (1,) * 4, 50, 16), ((quiet,) * 9 + (disturbed,),))
+    assert fit_parameters([run], {})["join_spread"] < 0.06
 
 
 def test_network_measurements_tell_the_links_that_no_merge_crossed(tmp_path: Path) -> None:
@@ -215,10 +215,10 @@ def test_measured_walls_stand_beside_the_forecasts_of_the_same_clusters(tmp_path
 
 
 def test_a_line_through_points_of_one_size_goes_through_zero() -> None:
-    assert line([Point(1, 10, 2.0), Point(1, 11, 2.2)]) == (0.0, pytest.approx(0.2))
+    assert fit_line([CostPoint(1, 10, 2.0), CostPoint(1, 11, 2.2)]) == (0.0, pytest.approx(0.2))
 
 
 def test_a_cost_below_zero_is_taken_for_none() -> None:
-    once, by_size = line([Point(1, 10, 1.0), Point(1, 100, 20.0)])
+    once, by_size = fit_line([CostPoint(1, 10, 1.0), CostPoint(1, 100, 20.0)])
     assert once == 0
     assert by_size == pytest.approx(0.15)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merge_bench.predict.model import NIC, PARTITION, Problem, Unknown, forecast, largest
+from merge_bench.predict.model import NIC, PARTITION, Problem, Unknown, forecast_merge, slowest_worker_factor
 
 VALUES = {
     "partition_rate": 40e6, "partition_spread": 0.1, "join_rate": 20e6, "join_spread": 0.05, "local_rate": 8e9,
@@ -32,14 +32,14 @@ values = st.fixed_dictionaries(
 def test_more_of_any_rate_is_never_slower(
     problem: Problem, known: dict[str, float], times: float, name: str
 ) -> None:  # fmt: skip
-    faster = forecast(problem, {**known, name: known[name] * times})
-    assert faster.wall <= forecast(problem, known).wall * (1 + 1e-12)
+    faster = forecast_merge(problem, {**known, name: known[name] * times})
+    assert faster.wall <= forecast_merge(problem, known).wall * (1 + 1e-12)
 
 
 @given(problems, values)
 def test_more_workers_never_process_or_exchange_fewer_bytes(problem: Problem, known: dict[str, float]) -> None:
     more = Problem(problem.workers * 2, problem.hosts, problem.rows_per_chunk, problem.row_bytes)
-    one, other = forecast(problem, known), forecast(more, known)
+    one, other = forecast_merge(problem, known), forecast_merge(more, known)
     assert more.data_bytes == pytest.approx(2 * problem.data_bytes)
     assert other.crossing >= one.crossing
     assert other.between_hosts >= one.between_hosts * (1 - 1e-12)
@@ -48,7 +48,7 @@ def test_more_workers_never_process_or_exchange_fewer_bytes(problem: Problem, kn
 
 @given(st.floats(1e3, 1e9), values)
 def test_one_worker_exchanges_nothing_and_has_no_bandwidth(rows: float, known: dict[str, float]) -> None:
-    alone = forecast(Problem(1, 1, rows, 16.0), known)
+    alone = forecast_merge(Problem(1, 1, rows, 16.0), known)
     assert alone.exchange == alone.crossing == alone.between_hosts == 0
     assert alone.bandwidth is None
     assert alone.wall == pytest.approx(2 * rows / known["partition_rate"] + 2 * rows / known["join_rate"])
@@ -58,8 +58,8 @@ def test_one_worker_exchanges_nothing_and_has_no_bandwidth(rows: float, known: d
 def test_overlap_hides_at_most_the_shorter_side_and_parts_add_up_without_it(
     problem: Problem, known: dict[str, float]
 ) -> None:
-    apart = forecast(problem, {**known, "overlap": 0.0})
-    hidden = forecast(problem, {**known, "overlap": 1.0})
+    apart = forecast_merge(problem, {**known, "overlap": 0.0})
+    hidden = forecast_merge(problem, {**known, "overlap": 1.0})
     computing = apart.wall - apart.exchange
     assert hidden.wall == pytest.approx(max(computing, apart.exchange), rel=1e-9)
     assert sum(apart.parts.values()) == pytest.approx(apart.wall, rel=1e-9)
@@ -68,7 +68,7 @@ def test_overlap_hides_at_most_the_shorter_side_and_parts_add_up_without_it(
 
 def test_workers_of_a_host_share_its_link() -> None:
     # 4 workers on each of 2 hosts: 4 · 4 messages of 2 MB cross each link, each way, for each frame.
-    found = forecast(
+    found = forecast_merge(
         Problem(8, 2, 1e6, 16.0), {**VALUES, "local_latency": 0, "nic_latency": 0, "nic_overhead": 0, "meeting": 0}
     )
     assert found.exchange == pytest.approx(2 * 16 * 2e6 / 1e9)
@@ -78,7 +78,7 @@ def test_workers_of_a_host_share_its_link() -> None:
 
 
 def test_the_fullest_host_decides_where_workers_are_uneven() -> None:
-    found = forecast(
+    found = forecast_merge(
         Problem(5, 2, 1e6, 16.0), {**VALUES, "local_latency": 0, "nic_latency": 0, "nic_overhead": 0, "meeting": 0}
     )
     assert found.exchange == pytest.approx(2 * 3 * 2 * 3.2e6 / 1e9)
@@ -86,17 +86,17 @@ def test_the_fullest_host_decides_where_workers_are_uneven() -> None:
 
 def test_a_link_that_is_not_known_is_named_and_one_that_is_not_needed_is_not_asked_for() -> None:
     without = {name: value for name, value in VALUES.items() if not name.startswith("nic")}
-    assert forecast(Problem(4, 1, 1e6, 16.0), without).limit != PARTITION
+    assert forecast_merge(Problem(4, 1, 1e6, 16.0), without).limit != PARTITION
     with pytest.raises(Unknown, match="nic_rate"):
-        forecast(Problem(4, 2, 1e6, 16.0), without)
+        forecast_merge(Problem(4, 2, 1e6, 16.0), without)
 
 
 @pytest.mark.parametrize(("spread", "workers"), [(0.1, 2), (0.6, 2), (0.3, 16), (0.2, 256)])
 def test_the_slowest_worker_is_as_slow_as_the_slowest_of_drawn_ones(spread: float, workers: int) -> None:
     drawn = np.random.default_rng(3).lognormal(0, spread, (2000, workers)).max(axis=1)
-    assert largest(spread, workers) == pytest.approx(np.median(drawn), rel=0.03)
+    assert slowest_worker_factor(spread, workers) == pytest.approx(np.median(drawn), rel=0.03)
 
 
 def test_the_slowest_of_equal_workers_and_the_only_one_take_what_a_worker_takes() -> None:
-    assert largest(0.0, 1024) == 1.0
-    assert largest(0.5, 1) == 1.0
+    assert slowest_worker_factor(0.0, 1024) == 1.0
+    assert slowest_worker_factor(0.5, 1) == 1.0

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merge_bench.analysis.statistics.effect import paired, unpaired
+from merge_bench.analysis.statistics.effect import paired_effect, unpaired_effect
 
 THOUSANDTHS = st.integers(-2000, 2000)
 
@@ -28,14 +28,14 @@ ALPHAS = st.sampled_from([0.3, 0.1, 0.05, 0.01])
 
 
 def test_a_pair_of_hand_worked_examples() -> None:
-    found = paired([0.1, 0.3, 0.2])
+    found = paired_effect([0.1, 0.3, 0.2])
     # Walsh averages: 0.1, 0.15, 0.2, 0.2, 0.25, 0.3. None is 0 or less: p = 2 · P(T ≤ 0) = 2 ÷ 8.
     assert found.estimate == pytest.approx(0.2)
     assert found.p == 0.25
     assert found.interval(0.25) == pytest.approx((0.1, 0.3))
     assert found.interval(0.05) is None
     assert found.launches == (3, 3)
-    two = unpaired([0.0, 0.1], [0.3, 0.5, 0.4])
+    two = unpaired_effect([0.0, 0.1], [0.3, 0.5, 0.4])
     # Differences: 0.3, 0.5, 0.4 and 0.2, 0.4, 0.3; of 10 arrangements one has U = 0.
     assert two.estimate == pytest.approx(0.35)
     assert two.p == pytest.approx(0.2)
@@ -47,12 +47,12 @@ def test_a_pair_of_hand_worked_examples() -> None:
 
 @pytest.mark.parametrize(("n", "there"), [(1, False), (5, False), (6, True), (9, True)])
 def test_six_pairs_give_an_interval(n: int, there: bool) -> None:
-    assert (paired([0.01 * i for i in range(n)]).interval(0.05) is not None) == there
+    assert (paired_effect([0.01 * i for i in range(n)]).interval(0.05) is not None) == there
 
 
 @given(WITHOUT_TIES)
 def test_p_is_that_of_wilcoxon_where_there_are_no_ties(stats: ModuleType, values: list[float]) -> None:
-    assert paired(values).p == pytest.approx(stats.wilcoxon(values, mode="exact").pvalue, rel=1e-9)
+    assert paired_effect(values).p == pytest.approx(stats.wilcoxon(values, mode="exact").pvalue, rel=1e-9)
 
 
 @given(TWO_WITHOUT_TIES)
@@ -61,12 +61,12 @@ def test_p_of_two_samples_is_that_of_mann_and_whitney_where_there_are_no_ties(
 ) -> None:
     first, second = samples
     found = stats.mannwhitneyu(second, first, method="exact")
-    assert unpaired(first, second).p == pytest.approx(found.pvalue, rel=1e-9)
+    assert unpaired_effect(first, second).p == pytest.approx(found.pvalue, rel=1e-9)
 
 
 @given(LOGS, ALPHAS)
 def test_p_and_interval_say_the_same_and_the_interval_holds_the_estimate(values: list[float], alpha: float) -> None:
-    found = paired(values)
+    found = paired_effect(values)
     interval = found.interval(alpha)
     excludes = interval is not None and not interval[0] <= 0.0 <= interval[1]
     assert excludes == (found.p <= alpha)
@@ -75,7 +75,7 @@ def test_p_and_interval_say_the_same_and_the_interval_holds_the_estimate(values:
 
 @given(LOGS, LOGS, ALPHAS)
 def test_p_and_interval_of_two_samples_say_the_same(first: list[float], second: list[float], alpha: float) -> None:
-    found = unpaired(first, second)
+    found = unpaired_effect(first, second)
     interval = found.interval(alpha)
     excludes = interval is not None and not interval[0] <= 0.0 <= interval[1]
     assert excludes == (found.p <= alpha)
@@ -85,8 +85,8 @@ def test_p_and_interval_of_two_samples_say_the_same(first: list[float], second: 
 def test_changing_places_changes_signs_and_nothing_else(first: list[float], second: list[float], alpha: float) -> None:
     pairs = list(zip(first, second, strict=False))
     for one, other in (
-        (paired([b - a for a, b in pairs]), paired([a - b for a, b in pairs])),
-        (unpaired(first, second), unpaired(second, first)),
+        (paired_effect([b - a for a, b in pairs]), paired_effect([a - b for a, b in pairs])),
+        (unpaired_effect(first, second), unpaired_effect(second, first)),
     ):
         assert other.estimate == pytest.approx(-one.estimate, abs=1e-12)
         assert other.p == one.p
@@ -101,7 +101,7 @@ def test_changing_places_changes_signs_and_nothing_else(first: list[float], seco
 def test_ties_and_zeros_never_make_a_difference_too_likely(sizes: tuple[float, ...]) -> None:
     """Without a difference every pattern of signs is equally likely: of all, at most α may have p ≤ α."""
     patterns = list(itertools.product((-1.0, 1.0), repeat=len(sizes)))
-    found = [paired([sign * size for sign, size in zip(signs, sizes, strict=True)]).p for signs in patterns]
+    found = [paired_effect([sign * size for sign, size in zip(signs, sizes, strict=True)]).p for signs in patterns]
     for alpha in sorted(set(found)):
         if alpha < 1.0:
             assert sum(p <= alpha for p in found) / len(found) <= alpha
@@ -112,28 +112,28 @@ def test_ties_in_two_samples_never_make_a_difference_too_likely() -> None:
     found = []
     for chosen in itertools.combinations(range(8), 4):
         rest = [pool[i] for i in range(8) if i not in chosen]
-        found.append(unpaired([pool[i] for i in chosen], rest).p)
+        found.append(unpaired_effect([pool[i] for i in chosen], rest).p)
     for alpha in sorted(set(found)):
         if alpha < 1.0:
             assert sum(p <= alpha for p in found) / len(found) <= alpha
 
 
 def test_identical_measurements_are_no_evidence() -> None:
-    found = paired([0.0] * 10)
+    found = paired_effect([0.0] * 10)
     assert (found.estimate, found.p, found.interval(0.05)) == (0.0, 1.0, (0.0, 0.0))
 
 
 def test_the_spread_is_of_one_launch_against_another() -> None:
-    assert paired([0.0, 0.2]).spread == pytest.approx(math.sqrt(0.02))
-    assert paired([0.1]).spread is None
-    assert unpaired([0.0], [0.1]).spread is None
+    assert paired_effect([0.0, 0.2]).spread == pytest.approx(math.sqrt(0.02))
+    assert paired_effect([0.1]).spread is None
+    assert unpaired_effect([0.0], [0.1]).spread is None
     # Variances 0.02 and 0.02 with 1 degree of freedom each: √(2 · 0.02).
-    assert unpaired([0.0, 0.2], [0.5, 0.7]).spread == pytest.approx(0.2)
+    assert unpaired_effect([0.0, 0.2], [0.5, 0.7]).spread == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize("bad", [[math.nan], [0.1, math.inf], []])
 def test_what_is_no_number_is_refused(bad: list[float]) -> None:
     with pytest.raises(ValueError, match=r"not finite|no values"):
-        paired(bad)
+        paired_effect(bad)
     with pytest.raises(ValueError, match=r"not finite|no values"):
-        unpaired([0.1], bad)
+        unpaired_effect([0.1], bad)

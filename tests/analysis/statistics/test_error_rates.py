@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from merge_bench.analysis.statistics.effect import Effect, paired, unpaired
-from merge_bench.analysis.statistics.power import Stop, half_width, launches_needed, stop
-from merge_bench.analysis.statistics.ranks import critical, rank_sum_tail, signed_rank_tail
+from merge_bench.analysis.statistics.effect import Effect, paired_effect, unpaired_effect
+from merge_bench.analysis.statistics.power import Stop, half_width, launches_needed, stop_reason
+from merge_bench.analysis.statistics.ranks import critical_rank, rank_sum_tail, signed_rank_tail
 from merge_bench.analysis.statistics.verdict import Verdict, judge
 
 Array = NDArray[np.float64]
@@ -89,7 +89,7 @@ class Trials:
     @property
     def intervals(self) -> tuple[Array, Array]:
         """The lower and the upper end of each 95 % interval; infinite where there are too few launches for one."""
-        k = critical(self.tail, 0.05)
+        k = critical_rank(self.tail, 0.05)
         nothing = np.full(len(self), np.inf)
         low, high = (self.averages[:, k - 1], self.averages[:, -k]) if k else (-nothing, nothing)
         for row in range(CHECKED):
@@ -125,14 +125,14 @@ def pairs(log_ratios: Array) -> Trials:
     n = log_ratios.shape[1]
     first, second = np.triu_indices(n)
     averages = np.sort((log_ratios[:, first] + log_ratios[:, second]) / 2, axis=1)
-    return Trials(averages, signed_rank_tail(n), lambda row: paired(log_ratios[row].tolist()))
+    return Trials(averages, signed_rank_tail(n), lambda row: paired_effect(log_ratios[row].tolist()))
 
 
 def samples(old: Array, new: Array) -> Trials:
     """A comparison for each row of `old` and `new`: logarithms of launches that were not interleaved."""
     averages = np.sort((new[:, None, :] - old[:, :, None]).reshape(len(old), -1), axis=1)
     tail = rank_sum_tail(old.shape[1], new.shape[1])
-    return Trials(averages, tail, lambda row: unpaired(old[row].tolist(), new[row].tolist()))
+    return Trials(averages, tail, lambda row: unpaired_effect(old[row].tolist(), new[row].tolist()))
 
 
 def trials(noise: Noise, count: int, n: int, effect: float, seed: int, *, drifting: bool = False) -> Trials:
@@ -242,7 +242,7 @@ def families(noise: Noise, count: int, n: int, effects: list[float], seed: int) 
     rng = np.random.default_rng(seed)
     old = noise(rng, (count, n))
     columns = [(noise(rng, (count, n)) + effect - old).tolist() for effect in effects]
-    return [[paired(column[i]) for column in columns] for i in range(count)]
+    return [[paired_effect(column[i]) for column in columns] for i in range(count)]
 
 
 @pytest.mark.parametrize("true", [[0.0] * 5, [0.15, 0.15, 0.0, 0.0, 0.0], [0.15, -0.15, 0.15, -0.15, 0.0]])
@@ -260,7 +260,7 @@ def test_among_several_candidates_a_false_equivalence_is_as_rare() -> None:
     columns = (math.log(1.0201) + 0.002 * rng.standard_normal((1500, 10, 10))).tolist()
     false = 0
     for rows in columns:
-        found = judge([paired(row) for row in rows], threshold=0.02)
+        found = judge([paired_effect(row) for row in rows], threshold=0.02)
         assert max(each.p_holm for each in found) <= 0.05
         false += any(each.verdict is Verdict.EQUIVALENT for each in found)
     assert false / 1500 <= at_most(0.05, 1500)
@@ -277,7 +277,7 @@ def test_stopping_on_precision_costs_little_and_stopping_on_p_a_lot() -> None:
     for row in range(600):
         for place, n in enumerate(range(6, 31)):
             low, high = intervals[place][row]
-            rule = stop([half_width((low, high))], precision=0.012, launches=n, most_launches=30)
+            rule = stop_reason([half_width((low, high))], precision=0.012, launches=n, most_launches=30)
             if rule is not None:
                 break
         precise += rule is Stop.PRECISION

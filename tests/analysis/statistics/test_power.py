@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from merge_bench.analysis.statistics.effect import paired, unpaired
-from merge_bench.analysis.statistics.power import MOST, Stop, half_width, launches_needed, least_launches, stop
+from merge_bench.analysis.statistics.effect import paired_effect, unpaired_effect
+from merge_bench.analysis.statistics.power import MOST, Stop, half_width, launches_needed, least_launches, stop_reason
 from merge_bench.analysis.statistics.verdict import Reason, Verdict, judge
 
 
@@ -22,7 +22,7 @@ def test_with_the_fewest_launches_a_clear_difference_is_found_and_with_one_less_
     n, m = (least_launches(alpha=0.05 / comparisons, paired=paired) for paired in (True, False))
     for count, apart, clear in ((n, m, Verdict.FASTER), (n - 1, m - 1, Verdict.INCONCLUSIVE)):
         clearly = [0.2 + 0.001 * i for i in range(count)]
-        effects = (paired(clearly), unpaired([0.001 * i for i in range(apart)], clearly[:apart]))
+        effects = (paired_effect(clearly), unpaired_effect([0.001 * i for i in range(apart)], clearly[:apart]))
         for effect in effects:
             found = judge([effect], threshold=0.02, family=comparisons)[0]
             assert found.verdict is clear
@@ -65,13 +65,13 @@ def test_a_spread_is_not_negative() -> None:
 
 def test_an_inconclusive_verdict_says_how_many_more() -> None:
     points = [0.05 + 0.05 * (-1) ** i * (1 + i / 10) for i in range(8)]
-    found = judge([paired(points)], threshold=0.02)[0]
+    found = judge([paired_effect(points)], threshold=0.02)[0]
     assert found.verdict is Verdict.INCONCLUSIVE
     whole = launches_needed(
-        effect=paired(points).estimate, spread=paired(points).spread or 0.0, threshold=math.log1p(0.02)
+        effect=paired_effect(points).estimate, spread=paired_effect(points).spread or 0.0, threshold=math.log1p(0.02)
     )
     assert whole is not None
-    assert found.more == whole - 8
+    assert found.more_launches == whole - 8
 
 
 def test_the_width_of_an_interval_is_a_share() -> None:
@@ -95,8 +95,8 @@ def test_the_width_of_an_interval_is_a_share() -> None:
 def test_measuring_stops_on_precision_or_on_a_budget_and_says_which(
     widths: list[float | None], spent: dict[str, float], rule: Stop | None
 ) -> None:
-    assert stop(widths, precision=0.01, most_launches=20, most_seconds=60.0, **spent) is rule  # type: ignore[arg-type]
+    assert stop_reason(widths, precision=0.01, most_launches=20, most_seconds=60.0, **spent) is rule  # type: ignore[arg-type]
 
 
 def test_without_a_rule_nothing_stops() -> None:
-    assert stop([0.0], launches=1000, seconds=1e9) is None
+    assert stop_reason([0.0], launches=1000, seconds=1e9) is None

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from merge_bench.analysis.statistics import ranks
-from merge_bench.analysis.statistics.ranks import critical, rank_sum_tail, signed_rank_tail
+from merge_bench.analysis.statistics.ranks import critical_rank, rank_sum_tail, signed_rank_tail
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 8])
@@ -44,12 +44,12 @@ def test_p_values_are_those_of_scipy(stats: ModuleType, n: int) -> None:
 @pytest.mark.parametrize(("n", "k"), [(5, 0), (6, 1), (7, 3), (8, 4), (9, 6), (10, 9), (15, 26), (20, 53)])
 def test_critical_values_are_those_of_the_tables(n: int, k: int) -> None:
     """Wilcoxon's table for a two-sided 5 % gives the largest T that is significant: 0, 2, 3, 5, 8, …, 25, 52."""
-    assert critical(signed_rank_tail(n), 0.05) == k
+    assert critical_rank(signed_rank_tail(n), 0.05) == k
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(3, 3, 0), (4, 4, 1), (5, 5, 3), (6, 6, 6), (8, 10, 18), (10, 10, 24)])
 def test_critical_values_of_two_samples_are_those_of_the_tables(m: int, n: int, k: int) -> None:
-    assert critical(rank_sum_tail(m, n), 0.05) == k
+    assert critical_rank(rank_sum_tail(m, n), 0.05) == k
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_many_values_use_a_normal_approximation_that_joins_on(
     near = tail(60)
     assert near != exact
     assert near == pytest.approx(exact, abs=2e-3)
-    assert critical(near, 0.05) == pytest.approx(critical(exact, 0.05), rel=0.005)
+    assert critical_rank(near, 0.05) == pytest.approx(critical_rank(exact, 0.05), rel=0.005)
 
 
 def test_nothing_has_no_distribution() -> None:

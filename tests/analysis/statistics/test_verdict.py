@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merge_bench.analysis.statistics.effect import Effect, paired, unpaired
+from merge_bench.analysis.statistics.effect import Effect, paired_effect, unpaired_effect
 from merge_bench.analysis.statistics.verdict import (
     Reason,
     Verdict,
@@ -20,7 +20,7 @@ from merge_bench.analysis.statistics.verdict import (
 
 P_VALUES = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=12)
 EFFECTS = st.lists(
-    st.lists(st.integers(-120, 120), min_size=1, max_size=12).map(lambda points: paired([i / 1000 for i in points])),
+    st.lists(st.integers(-120, 120), min_size=1, max_size=12).map(lambda ints: paired_effect([i / 1000 for i in ints])),
     min_size=1,
     max_size=5,
 )
@@ -30,7 +30,7 @@ NEAR = (-0.004, -0.003, -0.002, -0.001, 0.0, 0.001, 0.002, 0.003, 0.004)
 
 def around(ratio: float, scale: float = 1.0) -> Effect:
     """Nine blocks close to `ratio`."""
-    return paired([math.log(ratio) + scale * noise for noise in NEAR])
+    return paired_effect([math.log(ratio) + scale * noise for noise in NEAR])
 
 
 def one(effect: Effect, threshold: float = 0.02) -> Verdict:
@@ -59,10 +59,10 @@ def test_what_the_interval_says(ratio: float, scale: float, verdict: Verdict) ->
 @pytest.mark.parametrize("ratio", [1.0, 1.5, 0.5])
 @pytest.mark.parametrize("blocks", [1, 2, 5])
 def test_few_launches_are_underpowered_and_never_no_difference(ratio: float, blocks: int) -> None:
-    found = judge([paired([math.log(ratio)] * blocks)], threshold=0.02)[0]
+    found = judge([paired_effect([math.log(ratio)] * blocks)], threshold=0.02)[0]
     assert (found.verdict, found.reason, found.interval) == (Verdict.INCONCLUSIVE, Reason.UNDERPOWERED, None)
-    assert found.more is not None
-    assert found.more >= 6 - blocks
+    assert found.more_launches is not None
+    assert found.more_launches >= 6 - blocks
 
 
 @given(EFFECTS, THRESHOLDS)
@@ -82,14 +82,16 @@ def test_a_verdict_is_what_its_interval_shows_and_what_holm_finds(effects: list[
         assert (found.verdict is Verdict.EQUIVALENT) == inside
         assert (found.verdict is Verdict.FASTER) == (not inside and low > 0 and ratio >= limit)
         assert (found.verdict is Verdict.SLOWER) == (not inside and high < 0 and ratio <= -limit)
-        assert (found.more is None or found.more >= 1) if found.reason else found.more is None
+        assert (
+            (found.more_launches is None or found.more_launches >= 1) if found.reason else found.more_launches is None
+        )
 
 
 @given(EFFECTS, THRESHOLDS)
 def test_slower_is_faster_with_the_places_changed(effects: list[Effect], t: float) -> None:
     mirror = {Verdict.FASTER: Verdict.SLOWER, Verdict.SLOWER: Verdict.FASTER}
     found = judge(effects, threshold=t)
-    changed = judge([paired([-x for x in effect.points]) for effect in effects], threshold=t)
+    changed = judge([paired_effect([-x for x in effect.points]) for effect in effects], threshold=t)
     assert [each.verdict for each in changed] == [mirror.get(each.verdict, each.verdict) for each in found]
 
 
@@ -119,32 +121,33 @@ def test_a_family_has_room_for_its_comparisons() -> None:
 
 
 def test_more_candidates_need_stronger_evidence() -> None:
-    six = paired([0.05, 0.06, 0.07, 0.05, 0.06, 0.08])
+    six = paired_effect([0.05, 0.06, 0.07, 0.05, 0.06, 0.08])
     assert one(six) is Verdict.FASTER
     found = judge([six, six], threshold=0.02)
     assert {each.reason for each in found} == {Reason.UNDERPOWERED}
-    assert [each.more for each in found] == [2, 2]  # 2 ÷ 2⁷ ≤ 0.05 ÷ 2, and one for good measure
+    assert [each.more_launches for each in found] == [2, 2]  # 2 ÷ 2⁷ ≤ 0.05 ÷ 2, and one for good measure
 
 
 def test_a_planned_comparison_without_numbers_counts() -> None:
-    six = paired([0.05, 0.06, 0.07, 0.05, 0.06, 0.08])
+    six = paired_effect([0.05, 0.06, 0.07, 0.05, 0.06, 0.08])
     assert judge([six], threshold=0.02, family=2)[0].verdict is Verdict.INCONCLUSIVE
 
 
 def test_the_noise_floor_is_the_threshold_at_which_the_same_is_equivalent() -> None:
-    for effect in (around(1.004), around(0.99, 3.0), unpaired([0.0, 0.01, 0.02, 0.015], [0.012, 0.018, 0.002, 0.0])):
+    apart = unpaired_effect([0.0, 0.01, 0.02, 0.015], [0.012, 0.018, 0.002, 0.0])
+    for effect in (around(1.004), around(0.99, 3.0), apart):
         floor = noise_floor(effect)
         assert one(effect, floor * (1 + 1e-9)) is Verdict.EQUIVALENT
         assert one(effect, floor * (1 - 1e-6)) is not Verdict.EQUIVALENT
 
 
 def test_the_noise_floor_of_few_launches_is_the_largest_difference_seen() -> None:
-    assert noise_floor(paired([0.01, -0.03, 0.02])) == pytest.approx(math.expm1(0.03))
+    assert noise_floor(paired_effect([0.01, -0.03, 0.02])) == pytest.approx(math.expm1(0.03))
 
 
 def with_floor(effect: Effect, floor: float | None) -> tuple[Verdict, Reason | None, int | None]:
     found = judge([effect], threshold=0.02, floors=[floor])[0]
-    return found.verdict, found.reason, found.more
+    return found.verdict, found.reason, found.more_launches
 
 
 @pytest.mark.parametrize("floor", [None, 0.0, 0.01, 0.03])

@@ -8,7 +8,7 @@ from pathlib import Path
 import panel as pn
 import pytest
 
-from merge_bench.history.text import sentence
+from merge_bench.history.text import series_sentence
 from merge_bench.view.text import capitalized
 from tests.analysis.history.made_up import Nights, write
 from tests.helpers.synthetic_campaigns import write_campaign
@@ -32,7 +32,7 @@ def test_it_shows_the_conclusion_the_chart_and_each_shift_with_what_differs_and_
     assert document is not None
     first, *rest = view.history.parts.objects
     conclusion = html.unescape(first.value).replace("\u00a0%", " %")  # a number stays beside its unit
-    assert capitalized(sentence(document, document.series[0])) in conclusion
+    assert capitalized(series_sentence(document, document.series[0])) in conclusion
     assert " %" not in html.unescape(first.value)
     assert len(view.history.parts.select(pn.pane.Bokeh)) == 1
     shown = texts(rest[-1])
