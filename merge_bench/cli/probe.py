@@ -93,8 +93,8 @@ def measure(
     """`probe NAME`: measure every config, interleaved; show what was measured and what failed."""
     from merge_bench.cli.campaigns import this_command
     from merge_bench.probe.shared import probe_campaign as campaigns
-    from merge_bench.probe.shared.stored_rows import in_order
-    from merge_bench.probe.view.output import LIST, asked_for, print_references
+    from merge_bench.probe.shared.stored_rows import rows_in_order
+    from merge_bench.probe.view.output import LIST, check_outputs, print_references
     from merge_bench.records.reader import read_campaign
     from merge_bench.view.messages import say_warnings
     from merge_bench.view.progress import progress_for
@@ -103,19 +103,19 @@ def measure(
     if LIST in references:
         print_references(as_json=as_json)
         return 0
-    output = asked_for(csv_file, plots, references)
+    output = check_outputs(csv_file, plots, references)
     made, whole = kind.make(own, options), getattr(own, "details", True)
     named: list[str | None] = list(dict.fromkeys(filter(None, [baseline, *configs])))
     if url := service_of(options) or old_form(on):
         campaign, _, status = on_service(url, f"probe {kind.name}", options, details=whole)
     else:
-        head, jobs = campaigns.prepare(made, named or [None], options)
+        head, jobs = campaigns.plan_campaign(made, named or [None], options)
         say_warnings(warning for job in jobs for warning in job.prepared.warnings)
         if options.dry_run:
-            print(campaigns.dry_run(made, head, jobs))
+            print(campaigns.describe_dry_run(made, head, jobs))
             return 0
         with contextlib.closing(progress_for(sys.stderr, quiet=as_json)) as progress:
-            folder, status = campaigns.run(
+            folder, status = campaigns.run_campaign(
                 made,
                 head,
                 jobs,
@@ -125,7 +125,7 @@ def measure(
                 wait_for_quiet=options.wait_for_quiet,
             )
         campaign = read_campaign(folder)
-    return max(status, _show([campaign], in_order(campaign), output, as_json=as_json, whole=whole))
+    return max(status, _show([campaign], rows_in_order(campaign), output, as_json=as_json, whole=whole))
 
 
 @probe.command()
@@ -142,7 +142,7 @@ def show(
     """
     from merge_bench.probe.shared import stored_rows
     from merge_bench.probe.shared.stored_rows import label_rows
-    from merge_bench.probe.view.output import LIST, asked_for, print_references
+    from merge_bench.probe.view.output import LIST, check_outputs, print_references
     from merge_bench.records.reader import read_campaign
 
     if LIST in references:
@@ -150,19 +150,19 @@ def show(
         return 0
     if not results:
         raise UsageError("no RESULT given; name the folder of a `probe` campaign or its records.jsonl")
-    output = asked_for(csv_file, plots, references)
+    output = check_outputs(csv_file, plots, references)
     files = [Path(result) for result in dict.fromkeys(results) if str(result).endswith(".csv")]
     found = [read_campaign(result) for result in results if not str(result).endswith(".csv")]
-    rows = [*(row for _, row in label_rows(found)), *(row for file in files for row in stored_rows.read_csv(file))]
+    rows = [*(row for _, row in label_rows(found)), *(row for file in files for row in stored_rows.read_csv_rows(file))]
     return _show(found, rows, output, as_json=as_json)
 
 
 def show_campaign(campaign: Campaign, *, as_json: bool, whole: bool) -> int:
     """Print a stored campaign as the command that measured it does; gives the exit status."""
-    from merge_bench.probe.shared.stored_rows import in_order
+    from merge_bench.probe.shared.stored_rows import rows_in_order
     from merge_bench.probe.view.output import Output
 
-    return _show([campaign], in_order(campaign), Output(), as_json=as_json, whole=whole)
+    return _show([campaign], rows_in_order(campaign), Output(), as_json=as_json, whole=whole)
 
 
 def _show(
@@ -200,7 +200,7 @@ def _print(
     found: Sequence[Campaign], measured: Sequence[Row], rows: Sequence[Row],
     warnings: Sequence[Caution], *, whole: bool,
 ) -> None:  # fmt: skip
-    from merge_bench.probe.shared.stored_rows import ucx_latencies
+    from merge_bench.probe.shared.stored_rows import ucx_latency_rows
     from merge_bench.probe.view.show import print_rows, print_summary
 
     configs = list(dict.fromkeys(row.config for row in measured if row.source is None))
@@ -211,7 +211,7 @@ def _print(
     baseline = configs[0] if len(configs) > 1 else None
     records = [one.records for one in found]
     if measured and not whole and rows == list(measured):  # published rows need the tables
-        ucx = ucx_latencies(found[0].folder.parent)
+        ucx = ucx_latency_rows(found[0].folder.parent)
         print_summary(measured, ucx, warnings=warnings, remarks=remarks, records=records)
         return
     print_rows(rows, baseline=baseline, warnings=warnings, remarks=remarks, records=records)

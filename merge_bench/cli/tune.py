@@ -74,7 +74,7 @@ def tune(baseline: str | None, options: TuneOptions, plots: Sequence[str], run: 
             _print_space(task)
             return 0
         with contextlib.closing(progress_for(sys.stderr, quiet=run.json)) as progress:
-            campaign, status, problem = campaigns.run(task, output, progress, this_command())
+            campaign, status, problem = campaigns.run_tuning(task, output, progress, this_command())
     result = result_of(campaign)
     written = output if status == 0 and result.winner is not None else None
     remarks = [f"Written: {written}"] if written else [f"Not written: {output}"] * (status == 0)
@@ -129,7 +129,7 @@ def _print_space(task: Task) -> None:
         print(f"{value.id}: " + " ".join(f"{name}={text}" for name, text in value.variables))
     for each in task.pruned:
         print(f"# {each.value}: {each.reason}")
-    for sentence in timing.sentences(fitting):
+    for sentence in timing.describe_forecast(fitting):
         print(f"## {sentence}")
 
 

@@ -13,9 +13,9 @@ from merge_bench.analysis import published
 from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.last_result import LastResult
 from merge_bench.errors import MergeBenchError
-from merge_bench.probe.shared.base import measure_of, placed
+from merge_bench.probe.shared.base import measure_of, placement_text
 from merge_bench.probe.shared.stored_rows import label_rows
-from merge_bench.probe.view.charts import panels_of_results, spread
+from merge_bench.probe.view.charts import panels_of_results, range_of_row
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.probe_rows import Row
 from merge_bench.records.results_folder import Entry
@@ -61,11 +61,11 @@ def content_of(loaded: Sequence[Loaded], datasets: Sequence[str]) -> Content:
 
 def _row_table(rows: Sequence[Row]) -> pd.DataFrame:
     """The table of measured rows, each in the unit that people read it in."""
-    values = [(measure_of(row), spread(row)) for row in rows]  # as the charts show them
+    values = [(measure_of(row), range_of_row(row)) for row in rows]  # as the charts show them
     columns: dict[str, list[Any]] = {
         "Config": [row.config for row in rows],
         "Test": [row.test for row in rows],
-        "Placement": [placed(row.placement) for row in rows],
+        "Placement": [placement_text(row.placement) for row in rows],
         "Message size (B)": [row.size for row in rows],
         "What": [f"{measure.title} ({measure.unit})" for measure, _ in values],
         "Median": [value.median if value else None for _, value in values],

@@ -26,9 +26,9 @@ from merge_bench.records.schema import ConfigLine, TuneLine
 from merge_bench.records.writer import safe_name
 from merge_bench.report.campaign_figures import CampaignCache, Figures, Loaded
 from merge_bench.report.next_step import after_recorded_tuning
-from merge_bench.tune.charts import race, tunings
+from merge_bench.tune.charts import chart_by_step, phase_charts
 from merge_bench.tune.evaluator import CONFIRM
-from merge_bench.tune.result import LEFT_OUT, PHASE_NAMES, Result, decision_of, name_of, result_of
+from merge_bench.tune.result import LEFT_OUT, PHASE_NAMES, Result, decision_of, result_of, step_name
 from merge_bench.tune.stage import stage_of, steps_of
 from merge_bench.tune.text import open_questions
 from merge_bench.units import plural
@@ -112,8 +112,8 @@ def content_of(loaded: Loaded | None) -> Content:
         step=step,
         progress=progress if running else None,
         steps=steps,
-        charts=tuple(of_results(tunings(steps, partial(size_of, campaign)), [campaign])),
-        race=replace(race(decided), source=source_of([campaign])),
+        charts=tuple(of_results(phase_charts(steps, partial(size_of, campaign)), [campaign])),
+        race=replace(chart_by_step(decided), source=source_of([campaign])),
         frame=_step_table(campaign, steps) if steps else None,
         config=text,
         file_name=f"{safe_name(winner.config.name)}.cfg" if winner else "tuned.cfg",
@@ -143,7 +143,7 @@ def _step_table(campaign: Campaign, steps: Sequence[TuneLine]) -> pd.DataFrame:
     columns: dict[str, list[Any]] = {
         "Step": list(range(1, len(steps) + 1)),
         "Phase": [PHASE_NAMES.get(step.phase, step.phase) for step in steps],
-        "Setting": [name_of(step) for step in steps],
+        "Setting": [step_name(step) for step in steps],
         "Decision": [decision_of(step) for step in steps],
         "Speed-up": [step.ratio for step in steps],
         "Interval": [ends(step.low, step.high) for step in steps],

@@ -16,7 +16,7 @@ from merge_bench.config.option import option
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import Caution, UsageError, WrongResult
 from merge_bench.probe.ranks.osu_rules import LARGEST_MESSAGE
-from merge_bench.probe.shared.base import ALL_TO_ALL, OverMpi, Probe, ProbeKind
+from merge_bench.probe.shared.base import ALL_TO_ALL, MpirunProbe, Probe, ProbeKind
 from merge_bench.probe.shared.options import IterationOptions, MpirunOptions, SizeOptions
 from merge_bench.probe.shared.sizes import parse_names, parse_sizes
 from merge_bench.units import format_bytes, format_count
@@ -36,16 +36,16 @@ NAME = "all-to-all"
 GIVEN, RING = "given", "ring"
 EQUAL, UNEVEN = "alltoall", "alltoallv"
 FRACTION, PAYLOAD_COLUMNS = 0.3, 1
-"""Of the synthetic tables that `run` merges by default."""
+"""Fraction of matching rows, and number of payload columns, of the synthetic tables that `run` merges by default."""
 NCCL = "nccl"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pattern:
-    """What to exchange: messages of `sizes` bytes, and the parcels of merges of so many rows a chunk.
+    """What ranks exchange: messages of each of `sizes` bytes, and the messages of a merge with each of `chunks` rows.
 
-    `iterations`: timed rounds, None for as many as take half a second. `limit`: bytes per second that a rank can send;
-    None: measured, if there are more than two ranks.
+    `iterations`: timed rounds; None for as many as take half a second. `limit`: bytes per second that the link of a
+    rank carries; None: it is measured if there are more than two ranks.
     """
 
     sizes: tuple[int, ...]
@@ -62,92 +62,100 @@ class Pattern:
             "limit": self.limit,
         }
 
-    def ring(self, ranks: int) -> int | None:
-        """Size of the messages of the measured limit; None: it is not measured."""
+    def ring_bytes(self, ranks: int) -> int | None:
+        """Bytes of each message of the exchange that measures the link limit; None if it is not measured."""
         largest = max((*self.sizes, *(16 * chunk // ranks for chunk in self.chunks)))
         return largest if self.limit is None and ranks > 2 else None
 
-    def rounds(self, seconds: float) -> int:
-        """Timed rounds of an operation whose fastest round in the warm-up took so long."""
-        from merge_bench.probe.shared.exchange_matrix import rounds_of
+    def timed_rounds(self, round_seconds: float) -> int:
+        """Number of timed rounds of an exchange, if its fastest warm-up round took `round_seconds`."""
+        from merge_bench.probe.shared.exchange_matrix import rounds_in_half_a_second
 
-        return self.iterations or rounds_of(seconds)
+        return self.iterations or rounds_in_half_a_second(round_seconds)
 
-    def tables(self, prepared: PlannedRun) -> list[SyntheticSpec]:
-        """The synthetic tables whose parcels are sent."""
+    def synthetic_tables(self, prepared: PlannedRun) -> list[SyntheticSpec]:
+        """The synthetic tables, one for each of `chunks`, whose partitioned rows are the messages of a merge."""
         from merge_bench.merge.workload.synthetic import SyntheticSpec
 
         plan = prepared.plan
         return [SyntheticSpec(chunk * plan.workers, FRACTION, plan.seed, PAYLOAD_COLUMNS) for chunk in self.chunks]
 
-    def usual_seconds(self, prepared: PlannedRun, start: float) -> float | None:
-        """Measured: half a second of rounds and a tenth around them, 0.5 µs for each row of a chunk and rank."""
-        rows = len(self.sizes) + len(self.chunks) + (self.ring(prepared.plan.workers) is not None)
+    def expected_launch_seconds(self, prepared: PlannedRun, start: float) -> float | None:
+        """Seconds of a launch that starts within `start` seconds; None with a set number of iterations.
+
+        As measured: 0.6 s for each exchange, and 0.5 µs for each row of a chunk and rank.
+        """
+        rows = len(self.sizes) + len(self.chunks) + (self.ring_bytes(prepared.plan.workers) is not None)
         tables = 0.5e-6 * sum(self.chunks) * prepared.plan.workers
         return None if self.iterations else start + 0.6 * rows + tables
 
 
-def at_least_two(prepared: PlannedRun) -> PlannedRun:
-    """The same; raises `UsageError` if there is one worker only."""
+def require_two_ranks(prepared: PlannedRun) -> PlannedRun:
+    """The run as it is; raises `UsageError` if it has one worker only."""
     if prepared.plan.workers < 2:
         raise UsageError("all-to-all needs at least two ranks; use --workers 2 or more")
     return prepared
 
 
-def matrices(session: Session, pattern: Pattern) -> Iterator[list[Matrix]]:
-    """The matrices of each operation between the workers of a cluster, in the order of `Recorder`."""
-    from merge_bench.probe.shared.exchange_matrix import equal, ring
+def message_matrices(session: Session, pattern: Pattern) -> Iterator[list[Matrix]]:
+    """The message sizes of each exchange between the workers of a cluster, a matrix for each frame; the ring first."""
+    from merge_bench.probe.shared.exchange_matrix import equal_matrix, ring_matrix
     from merge_bench.probe.workers import exchanging
 
     ranks = session.plan.workers
-    if size := pattern.ring(ranks):
-        yield [ring(size, ranks)]
+    if size := pattern.ring_bytes(ranks):
+        yield [ring_matrix(size, ranks)]
     for size in pattern.sizes:
-        yield [equal(size, ranks)]
-    for spec in pattern.tables(session.job.prepared):
+        yield [equal_matrix(size, ranks)]
+    for spec in pattern.synthetic_tables(session.job.prepared):
         session.progress.phase(f"sizes of the parcels of {format_count(spec.rows)} rows")
-        left, right = zip(*session.workers.on_all(exchanging.parcels, spec, ranks, ranked=True), strict=True)
+        left, right = zip(*session.workers.on_all(exchanging.parcel_sizes, spec, ranks, ranked=True), strict=True)
         yield [left, right]
 
 
-class Lines(Protocol):
-    """Makes a line of the records from the figures that are the same for every backend."""
+class MakeLine(Protocol):
+    """Makes a line of the records from the figures that every backend measures."""
 
     def __call__(self, **figures: Any) -> ProbeLine: ...
 
 
 class Recorder:
-    """Records the rows of one launch; the ring, which comes first, is the limit of the others."""
+    """Records the exchanges of one launch; the rate of the ring, which comes first, is the link limit of the others."""
 
     def __init__(self, session: Session | RankSession, pattern: Pattern, backend: str) -> None:
         self._session, self._backend = session, backend
-        self._limit, self._from = pattern.limit, GIVEN if pattern.limit else None
-        self._rows = [*pattern.sizes, *pattern.chunks]
-        self._ring = pattern.ring(session.plan.workers) is not None
-        self._at = 0
-        self._sizes = len(pattern.sizes)
+        self._limit, self._limit_origin = pattern.limit, GIVEN if pattern.limit else None
+        self._sizes_and_chunks = [*pattern.sizes, *pattern.chunks]
+        self._ring_comes = pattern.ring_bytes(session.plan.workers) is not None
+        self._recorded = 0
+        self._size_count = len(pattern.sizes)
 
-    def take(self, frames: Sequence[Matrix], rounds: Sequence[Sequence[float]], wrong: int, line: Lines) -> None:
-        """Record one result; the ring only becomes the limit. Raises `WrongResult` if a byte is wrong."""
-        from merge_bench.probe.shared.exchange_matrix import Traffic, figures, mean_message
+    def record_result(
+        self, frames: Sequence[Matrix], rounds: Sequence[Sequence[float]], wrong: int, make_line: MakeLine
+    ) -> None:
+        """Record one exchange; of the ring only its rate is kept. Raises `WrongResult` if a byte is wrong.
 
-        results = figures(Traffic.of(frames), rounds, self._limit)
-        size, ring = mean_message(frames), self._ring
+        `frames`: the message sizes; `rounds`: seconds by rank and round; `wrong`: number of wrong bytes.
+        """
+        from merge_bench.probe.shared.exchange_matrix import Traffic, figures_of_exchange, mean_message_bytes
+
+        results = figures_of_exchange(Traffic.of(frames), rounds, self._limit)
+        size, ring = mean_message_bytes(frames), self._ring_comes
         if ring:
-            self._limit, self._from, self._ring = results["bandwidth_bytes_per_second"], RING, False
+            self._limit, self._limit_origin, self._ring_comes = results["bandwidth_bytes_per_second"], RING, False
         else:
-            uneven, self._at = self._at >= self._sizes, self._at + 1
-            chunk = self._rows[self._at - 1] if uneven else None
+            uneven, self._recorded = self._recorded >= self._size_count, self._recorded + 1
+            chunk = self._sizes_and_chunks[self._recorded - 1] if uneven else None
             test = f"{self._backend}_{UNEVEN if uneven else EQUAL}"
             self._session.writer.write(
-                line(
+                make_line(
                     probe=NAME,
                     test=test,
                     size=size,
                     count=chunk,
                     iterations=len(rounds[0]),
                     wrong=wrong,
-                    limit_from=self._from,
+                    limit_from=self._limit_origin,
                     **results,
                 )
             )
@@ -158,54 +166,56 @@ class Recorder:
 
 
 @dataclass(frozen=True)
-class InWorkers(Probe):
+class ExchangeInWorkers(Probe):
     """An exchange between the workers of a cluster."""
 
     pattern: Pattern
     name = NAME
 
     def prepare(self, prepared: PlannedRun) -> PlannedRun:
-        return at_least_two(prepared)
+        return require_two_ranks(prepared)
 
-    def exchange_all(
+    def exchange_and_record(
         self,
         session: Session,
         backend: str,
-        prepare: Callable[[list[Matrix]], list[float]],
-        method: Callable[[str], str],
-        **fields: Any,
+        prepare_messages: Callable[[list[Matrix]], list[float]],
+        method_of: Callable[[str], str],
+        **extra_fields: Any,
     ) -> None:
-        """Exchange what the pattern says, and record it.
+        """Make every exchange of the pattern between the workers, and record each.
 
-        `prepare`: makes the messages on every worker and gives the seconds of its fastest warm-up. `method`: what
-        measures a test. `fields`: of every row.
+        `prepare_messages`: makes the messages on every worker and gives each one's seconds of its fastest warm-up
+        round. `method_of`: describes what measures a test. `extra_fields`: fields of every row.
         """
-        from merge_bench.probe.shared.placements import placement
+        from merge_bench.probe.shared.placements import placement_of_workers
         from merge_bench.probe.workers import exchanging
         from merge_bench.records.schema import ProbeLine
 
-        def line(**figures: Any) -> ProbeLine:
+        def make_line(**figures: Any) -> ProbeLine:
             return ProbeLine(
                 launch=session.launch,
-                method=method(figures["test"]),
+                method=method_of(figures["test"]),
                 memory="cuda" if self.device_memory else "host",
-                placement=placement(session.descriptions),
+                placement=placement_of_workers(session.descriptions),
                 ranks=[member.rank for member in session.members],
                 hosts=[member.host for member in session.members],
-                **fields,
+                **extra_fields,
                 **figures,
             )
 
         recorder = Recorder(session, self.pattern, backend)
-        for frames in matrices(session, self.pattern):
-            rounds = self.pattern.rounds(max(prepare(frames)))
-            measured = session.workers.on_all(exchanging.measure, rounds)
-            recorder.take(frames, [each.seconds for each in measured], sum(each.wrong for each in measured), line)
+        for frames in message_matrices(session, self.pattern):
+            rounds = self.pattern.timed_rounds(max(prepare_messages(frames)))
+            measured = session.workers.on_all(exchanging.measure_rounds, rounds)
+            recorder.record_result(
+                frames, [each.seconds for each in measured], sum(each.wrong for each in measured), make_line
+            )
 
 
 @dataclass(frozen=True)
-class OverUcx(InWorkers):
-    """Our data plane."""
+class AllToAllOverUcx(ExchangeInWorkers):
+    """An exchange between workers over the data plane of merges."""
 
     device_memory: bool = False
     exchange = "ucx"
@@ -213,16 +223,16 @@ class OverUcx(InWorkers):
     def describe(self) -> dict[str, Any]:
         return {**self.pattern.describe(UCX), **({"memory": "cuda"} if self.device_memory else {})}
 
-    def usual_seconds(self, prepared: PlannedRun) -> float | None:
-        """As of `Pattern`, and the start of a cluster."""
-        return self.pattern.usual_seconds(prepared, 2.5)
+    def expected_launch_seconds(self, prepared: PlannedRun) -> float | None:
+        """Seconds of a launch, the start of a cluster included; None if they are not known."""
+        return self.pattern.expected_launch_seconds(prepared, 2.5)
 
     def measure(self, session: Session) -> None:
-        """Connect the workers as for a merge, and exchange."""
+        """Connect the workers as for a merge, make every exchange, and record it."""
         from merge_bench.campaign.recording import record_connections
         from merge_bench.host import machine
         from merge_bench.merge import worker
-        from merge_bench.probe.shared.placements import CROWDED, as_requested
+        from merge_bench.probe.shared.placements import CROWDED, are_lanes_as_requested
         from merge_bench.probe.workers import exchanging
 
         workers = session.workers
@@ -235,21 +245,21 @@ class OverUcx(InWorkers):
         first = session.descriptions[0]
         endpoints = [endpoint for peers in workers.on_all(worker.endpoints) for endpoint in peers.values()]
         lanes = list(dict.fromkeys(lane for lanes, _ in endpoints for lane in lanes))
-        self.exchange_all(
+        self.exchange_and_record(
             session,
             UCX,
-            lambda frames: workers.on_all(exchanging.prepare, frames, device=self.device_memory),
+            lambda frames: workers.on_all(exchanging.prepare_messages, frames, device=self.device_memory),
             lambda test: f"tagged messages of UCX {first.ucx.version}, as in a merge",
             requested=transport_settings(first.ucx.config),
             selected=lanes,
-            as_requested=as_requested(first.environment.get("UCX_TLS"), lanes),
+            as_requested=are_lanes_as_requested(first.environment.get("UCX_TLS"), lanes),
         )
         workers.on_all(worker.close)
 
 
 @dataclass(frozen=True)
-class OverNccl(InWorkers):
-    """ncclAlltoAll, and grouped sends and receives, between GPUs."""
+class AllToAllOverNccl(ExchangeInWorkers):
+    """An exchange between GPUs with ncclAlltoAll, or with grouped sends and receives of NCCL."""
 
     device_memory = True
 
@@ -257,30 +267,30 @@ class OverNccl(InWorkers):
         return self.pattern.describe(NCCL)
 
     def prepare(self, prepared: PlannedRun) -> PlannedRun:
-        """The same, with at least two workers; checks that NCCL is there."""
+        """The run as it is; raises `UsageError` without NCCL, with one worker, or if workers share a GPU."""
         from merge_bench.probe.workers import nccl_ranks
 
         if prepared.settings.workers_per_gpu > 1:
             raise UsageError("--backend nccl needs a GPU for each rank; use --workers-per-gpu 1")
         if prepared.launcher.starts_here:
-            nccl_ranks.version()
+            nccl_ranks.nccl_version()
         return super().prepare(prepared)
 
     def measure(self, session: Session) -> None:
-        """Connect the workers, and exchange."""
+        """Connect the workers over NCCL, make every exchange, and record it."""
         from merge_bench.probe.workers import nccl_ranks
 
         workers = session.workers
         session.record_launch()
         session.progress.phase("connecting")
-        identifier = workers.on_one(0, nccl_ranks.new_id)
+        identifier = workers.on_one(0, nccl_ranks.new_communicator_id)
         version, *_ = workers.on_all(nccl_ranks.connect, session.plan.workers, identifier, ranked=True)
         settings = session.descriptions[0].environment
         uneven, even = "grouped ncclSend and ncclRecv", "ncclAlltoAll"
-        self.exchange_all(
+        self.exchange_and_record(
             session,
             NCCL,
-            lambda frames: workers.on_all(nccl_ranks.prepare, frames, ranked=True),
+            lambda frames: workers.on_all(nccl_ranks.prepare_messages, frames, ranked=True),
             lambda test: f"{version}, {uneven if test.endswith(UNEVEN) else even}",
             requested={name: value for name, value in settings.items() if name.startswith("NCCL_")},
         )
@@ -288,8 +298,8 @@ class OverNccl(InWorkers):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OverMpiRanks(OverMpi):
-    """MPI_Alltoall and MPI_Alltoallv, in ranks that mpirun starts."""
+class AllToAllOverMpi(MpirunProbe):
+    """An exchange with MPI_Alltoall or MPI_Alltoallv between ranks that mpirun starts."""
 
     pattern: Pattern
     name = NAME
@@ -298,42 +308,42 @@ class OverMpiRanks(OverMpi):
         return {**self.pattern.describe(MPI), "mpirun": self.mpi().mpirun}
 
     def prepare(self, prepared: PlannedRun) -> PlannedRun:
-        """The same, with at least two ranks; checks the MPI."""
-        return at_least_two(super().prepare(prepared))
+        """The run as it is; raises `UsageError` with one rank, or if this MPI cannot start ranks on the hosts."""
+        return require_two_ranks(super().prepare(prepared))
 
-    def usual_seconds(self, prepared: PlannedRun) -> float | None:
-        """As of `Pattern`, and the start of mpirun."""
-        return self.pattern.usual_seconds(prepared, 1.5)
+    def expected_launch_seconds(self, prepared: PlannedRun) -> float | None:
+        """Seconds of a launch, the start of mpirun included; None if they are not known."""
+        return self.pattern.expected_launch_seconds(prepared, 1.5)
 
     def measure(self, session: RankSession) -> None:
-        """Exchange in the ranks, and record what they report."""
+        """Have the ranks make every exchange, and record what they report."""
         from merge_bench.probe.ranks.messages import ExchangeRow
 
         pattern = self.pattern
         work = {
             "probe": NAME,
             "sizes": pattern.sizes,
-            "ring": pattern.ring(session.plan.workers),
-            "tables": [dataclasses.asdict(spec) for spec in pattern.tables(session.job.prepared)],
+            "ring": pattern.ring_bytes(session.plan.workers),
+            "tables": [dataclasses.asdict(spec) for spec in pattern.synthetic_tables(session.job.prepared)],
             "iterations": pattern.iterations,
         }
         recorder = Recorder(session, pattern, MPI)
         for row in session.run(work, ExchangeRow):
 
-            def line(selected: Sequence[str] = row.selected, **figures: Any) -> ProbeLine:
+            def make_line(selected: Sequence[str] = row.selected, **figures: Any) -> ProbeLine:
                 call = "MPI_Alltoallv" if figures["test"].endswith(UNEVEN) else "MPI_Alltoall"
-                return session.line(f"{session.method()}, {call}", selected, **figures)
+                return session.make_line(f"{session.describe_method()}, {call}", selected, **figures)
 
-            recorder.take(row.frames, row.rounds, row.wrong, line)
+            recorder.record_result(row.frames, row.rounds, row.wrong, make_line)
             session.doing = "after an exchange"
 
 
 @dataclass(frozen=True)
 class AllToAll(Probe):
-    """Every backend, each in launches of its own."""
+    """The exchanges of every backend, each backend in launches of its own."""
 
     backends: tuple[Probe, ...]
-    left_out: Caution | None = None
+    left_out_warning: Caution | None = None
     name = NAME
     sweeps = True
 
@@ -347,12 +357,12 @@ class AllToAll(Probe):
         return self.backends
 
     def cautions(self) -> tuple[Caution, ...]:
-        return () if self.left_out is None else (self.left_out,)
+        return () if self.left_out_warning is None else (self.left_out_warning,)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AllToAllOptions(MpirunOptions, IterationOptions, SizeOptions):
-    """What to exchange, and with what."""
+    """Options of `probe all-to-all`: what is exchanged, and with which backends."""
 
     chunk: int | tuple[int, ...] | None = option(
         parsers.counts(1),
@@ -378,8 +388,11 @@ class AllToAllOptions(MpirunOptions, IterationOptions, SizeOptions):
     )
 
 
-def make(options: AllToAllOptions, run: RunOptions) -> AllToAll:
-    """Without ``--backend`` MPI takes part where it is installed; an MPI that is named and missing is a UsageError."""
+def make_probe(options: AllToAllOptions, run: RunOptions) -> AllToAll:
+    """The probe of these options; without ``--backend`` MPI takes part where it is installed.
+
+    Raises UsageError if sizes are wrong, or an MPI that is named is missing.
+    """
     chunks = options.chunk or ()
     sizes = parse_sizes(options.sizes) if options.sizes else () if chunks else parse_sizes(SIZES)
     if sizes and sizes[-1] > LARGEST_MESSAGE:
@@ -392,8 +405,8 @@ def make(options: AllToAllOptions, run: RunOptions) -> AllToAll:
     )
     backend_names = options.backend
     names = parse_names("--backend", backend_names, (UCX, MPI, NCCL)) if backend_names else (UCX, MPI)
-    over_mpi = OverMpiRanks(pattern=pattern, iterations=pattern.iterations, mpirun_asked=options.mpirun)
-    left_out = None
+    over_mpi = AllToAllOverMpi(pattern=pattern, iterations=pattern.iterations, mpirun_asked=options.mpirun)
+    left_out_warning = None
     if not backend_names:
         if run.scheduler_address or run.scheduler_file:
             names = (UCX,)
@@ -402,24 +415,28 @@ def make(options: AllToAllOptions, run: RunOptions) -> AllToAll:
         except UsageError as reason:
             if options.mpirun:
                 raise
-            names, left_out = (UCX,), Caution("backend-left-out", f"all-to-all without MPI: {reason}")
+            names, left_out_warning = (UCX,), Caution("backend-left-out", f"all-to-all without MPI: {reason}")
     if MPI in names and NCCL in names:
         raise UsageError("--backend: mpi sends host memory and nccl GPU memory; name one of them")
-    backends = {UCX: OverUcx(pattern, device_memory=NCCL in names), MPI: over_mpi, NCCL: OverNccl(pattern)}
-    return AllToAll(tuple(backends[name] for name in names), left_out)
+    backends = {
+        UCX: AllToAllOverUcx(pattern, device_memory=NCCL in names),
+        MPI: over_mpi,
+        NCCL: AllToAllOverNccl(pattern),
+    }
+    return AllToAll(tuple(backends[name] for name in names), left_out_warning)
 
 
-def in_rank(rank: Rank) -> None:
+def measure_in_rank(rank: Rank) -> None:
     from merge_bench.probe.ranks import all_to_all
 
-    all_to_all.run(rank)
+    all_to_all.measure_all_to_all(rank)
 
 
 PROBE = ProbeKind(
     name=NAME,
     help="Every rank sends to every other: our data plane, MPI, NCCL; by message size and number of ranks (--workers).",
     options=AllToAllOptions,
-    make=make,
+    make=make_probe,
     other_tests=ALL_TO_ALL,
-    in_rank=in_rank,
+    in_rank=measure_in_rank,
 )

@@ -10,9 +10,9 @@ from merge_bench.config.options import RunOptions
 from merge_bench.errors import LaunchFailed, UsageError
 from merge_bench.probe.ranks.osu_rules import LARGEST_MESSAGE, OSU, PING_PONG, WINDOW
 from merge_bench.probe.shared import base
-from merge_bench.probe.shared.base import OverMpi, ProbeKind
+from merge_bench.probe.shared.base import MpirunProbe, ProbeKind
 from merge_bench.probe.shared.options import MpirunOptions, PairOptions
-from merge_bench.probe.shared.placements import pair_count, pairs, placements_of, places
+from merge_bench.probe.shared.placements import pair_count, parse_placements, plan_placements, rank_pairs
 from merge_bench.probe.shared.sizes import parse_sizes
 from merge_bench.records.placements import EVERY_PAIR, ONE_HOST, TWO_HOSTS
 from merge_bench.units import format_bytes
@@ -28,12 +28,12 @@ SIZES = {
 }
 
 PING_PONG_SECONDS, OSU_SECONDS = 0.24, 0.07
-"""Of a row, on two cores."""
+"""Seconds that a row of each pattern takes, on two cores."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class MpiProbe(OverMpi):
-    """Messages between two ranks. `sizes` and `iterations` are None for the defaults of the pattern."""
+class MpiProbe(MpirunProbe):
+    """Messages between two MPI ranks; `sizes` and `iterations` are None for the defaults of `pattern`."""
 
     pattern: str
     sizes: str | None
@@ -41,7 +41,7 @@ class MpiProbe(OverMpi):
     name = "mpi"
 
     def describe(self) -> dict[str, Any]:
-        """The plan in the records; sizes as on the command line."""
+        """What is measured, as plain data for the records; sizes as the command line has them."""
         return {
             "pattern": self.pattern,
             "sizes": self.sizes or SIZES[self.pattern],
@@ -51,29 +51,32 @@ class MpiProbe(OverMpi):
         }
 
     def prepare(self, prepared: PlannedRun) -> PlannedRun:
-        """Two ranks on the first host and one on the second, or the workers of every pair; checks the MPI."""
-        return places(super().prepare(prepared), self.placements, both=True)
+        """The run with two ranks on the first host and one on the second, or with all workers for every pair.
 
-    def usual_seconds(self, prepared: PlannedRun) -> float | None:
-        """Measured: 474 s for 2002 rows of a ping-pong; 4.5 s for 46 rows of OSU's tests."""
+        Raises UsageError if this MPI cannot start ranks on the hosts.
+        """
+        return plan_placements(super().prepare(prepared), self.placements, both=True)
+
+    def expected_launch_seconds(self, prepared: PlannedRun) -> float | None:
+        """Seconds of a launch; as measured, 474 s for 2002 rows of a ping-pong, 4.5 s for 46 rows of OSU's tests."""
         sizes = len(parse_sizes(self.sizes or SIZES[self.pattern][ONE_HOST]))
         rows = 2 * sizes + (2 if self.pattern == PING_PONG else 0)
         row_seconds = PING_PONG_SECONDS if self.pattern == PING_PONG else OSU_SECONDS
         return None if self.iterations else 1.5 + row_seconds * rows * pair_count(prepared, self.placements, both=True)
 
     def measure(self, session: RankSession) -> None:
-        """Measure every pair, one after the other."""
+        """Measure every pair of ranks, one after the other."""
         from merge_bench.probe.ranks.messages import Row
 
-        names = [name for name, count in session.hosts for _ in range(count)]
-        where = names
-        if len(names) > 2:  # one look at all ranks; later only two run, because idle ranks would slow them down
+        host_of_rank = [name for name, count in session.hosts for _ in range(count)]
+        host_ids = host_of_rank
+        if len(host_of_rank) > 2:  # one look at all ranks; later only two run, because idle ranks would slow them down
             list(session.run({}, Row))
-            where = [str(number) for number in session.host_numbers]
-        for pair, placement in pairs(session.job.prepared, self.placements, where, both=True):
-            self._pair(session, pair, placement, [names[rank] for rank in pair])
+            host_ids = [str(number) for number in session.host_numbers]
+        for pair, placement in rank_pairs(session.job.prepared, self.placements, host_ids, both=True):
+            self._measure_pair(session, pair, placement, [host_of_rank[rank] for rank in pair])
 
-    def _pair(self, session: RankSession, pair: tuple[int, int], placement: str, hosts: list[str]) -> None:
+    def _measure_pair(self, session: RankSession, pair: tuple[int, int], placement: str, hosts: list[str]) -> None:
         from merge_bench.probe.ranks.messages import Row
         from merge_bench.probe.shared import stored_rows
 
@@ -85,11 +88,11 @@ class MpiProbe(OverMpi):
             actual = " and ".join(worker.host for worker in session.workers)
             raise LaunchFailed(f"placement {placement} was requested, but MPI started the two ranks on {actual}")
         session.doing = f"while ranks {pair[0]} and {pair[1]} measured the first message size"
-        where = f"{placement}-{pair[0]}-{pair[1]}" if EVERY_PAIR in (self.placements or ()) else placement
+        place = f"{placement}-{pair[0]}-{pair[1]}" if EVERY_PAIR in (self.placements or ()) else placement
         for row in rows:
             how = f"window {WINDOW}" if row.test == "osu_bw" else "one message at a time"
-            line = session.line(
-                f"{session.method()}, {how}",
+            line = session.make_line(
+                f"{session.describe_method()}, {how}",
                 row.selected,
                 probe=self.name,
                 test=row.test,
@@ -104,12 +107,12 @@ class MpiProbe(OverMpi):
             session.doing = f"after {row.test} with messages of {row.size} bytes ({placement})"
             session.progress.phase(f"{row.test}, {placement}: {format_bytes(row.size)}")
             if self.pattern == PING_PONG:
-                stored_rows.append_to_csv(session.writer.folder, where, line)
+                stored_rows.append_to_csv(session.writer.folder, place, line)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MpiOptions(MpirunOptions, PairOptions):
-    """What to send, and what to print."""
+    """Options of `probe mpi`: what is sent, and what is printed."""
 
     pattern: str = choice(
         f"{PING_PONG}|{OSU}",
@@ -119,8 +122,8 @@ class MpiOptions(MpirunOptions, PairOptions):
     details: bool = flag("Print the tables of all sizes instead of a summary.")
 
 
-def make(options: MpiOptions, run: RunOptions) -> MpiProbe:
-    """The measurement of these options.
+def make_probe(options: MpiOptions, run: RunOptions) -> MpiProbe:
+    """The probe of these options.
 
     Raises UsageError if sizes or placements are wrong.
     """
@@ -131,22 +134,22 @@ def make(options: MpiOptions, run: RunOptions) -> MpiProbe:
         pattern=options.pattern,
         sizes=sizes,
         iterations=options.iterations,
-        placements=placements_of(options.placement),
+        placements=parse_placements(options.placement),
         mpirun_asked=options.mpirun,
     )
 
 
-def in_rank(rank: Rank) -> None:
+def measure_in_rank(rank: Rank) -> None:
     from merge_bench.probe.ranks import ping_pong
 
-    ping_pong.run(rank)
+    ping_pong.measure_pair(rank)
 
 
 PROBE = ProbeKind(
     name=MpiProbe.name,
     help="MPI messages between two ranks: ping-pong (standard and buffered sends), or OSU latency and bandwidth tests.",
     options=MpiOptions,
-    make=make,
+    make=make_probe,
     other_tests=base.PING_PONG,
-    in_rank=in_rank,
+    in_rank=measure_in_rank,
 )

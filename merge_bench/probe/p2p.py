@@ -16,7 +16,13 @@ from merge_bench.config.option import choice, option
 from merge_bench.config.options import RunOptions
 from merge_bench.probe.shared.base import Probe, ProbeKind
 from merge_bench.probe.shared.options import PairOptions
-from merge_bench.probe.shared.placements import as_requested, pair_count, pairs, placements_of, places
+from merge_bench.probe.shared.placements import (
+    are_lanes_as_requested,
+    pair_count,
+    parse_placements,
+    plan_placements,
+    rank_pairs,
+)
 from merge_bench.probe.shared.sizes import parse_names, parse_sizes
 from merge_bench.records.placements import ONE_HOST
 
@@ -30,7 +36,7 @@ SIZES = "1..4M"
 
 @dataclass(frozen=True, kw_only=True)
 class P2POptions(PairOptions):
-    """What to test."""
+    """Options of `probe p2p`: types of messages, and where their buffers are."""
 
     tests: str = option(
         parsers.text,
@@ -41,7 +47,8 @@ class P2POptions(PairOptions):
     memory: str = choice("host|cuda", "host", "Memory of the message buffers: host, or cuda (GPU memory).")
 
 
-def make(options: P2POptions, run: RunOptions) -> P2P:
+def make_probe(options: P2POptions, run: RunOptions) -> P2P:
+    """The probe of these options; raises UsageError if tests, sizes or placements are wrong."""
     from merge_bench.cluster.ucx_perftest import BANDWIDTH, KINDS, LATENCY, Perftest
 
     kinds = parse_names("--tests", options.tests, KINDS)
@@ -49,7 +56,7 @@ def make(options: P2POptions, run: RunOptions) -> P2P:
     return P2P(
         tests,
         parse_sizes(options.sizes or SIZES),
-        placements_of(options.placement),
+        parse_placements(options.placement),
         options.memory,
         options.iterations,
     )
@@ -57,7 +64,10 @@ def make(options: P2POptions, run: RunOptions) -> P2P:
 
 @dataclass(frozen=True)
 class P2P(Probe):
-    """`placements`: None for two-hosts where there are two, else one-host; `count`: iterations, None: the defaults."""
+    """Latency and bandwidth between two workers.
+
+    `placements`: None for two-hosts where there are two, else one-host; `count`: iterations, None: the defaults.
+    """
 
     tests: tuple[Perftest, ...]
     sizes: tuple[int, ...]
@@ -83,40 +93,42 @@ class P2P(Probe):
         }
 
     def prepare(self, prepared: PlannedRun) -> PlannedRun:
-        """The workers that `placements` needs; checks that the tool is there."""
+        """The run with the workers that `placements` needs; raises UsageError if ucx_perftest is missing."""
         from merge_bench.cluster import ucx_perftest
 
         if prepared.launcher.starts_here:
             ucx_perftest.find_perftest()
-        return places(prepared, self.placements)
+        return plan_placements(prepared, self.placements)
 
-    def usual_seconds(self, prepared: PlannedRun) -> float | None:
-        """Measured: 24.7 s for 2 tests at 23 sizes."""
+    def expected_launch_seconds(self, prepared: PlannedRun) -> float | None:
+        """Seconds of a launch; as measured, 24.7 s for 2 tests at 23 sizes. None with a set number of iterations."""
         rows = len(self.tests) * len(self.sizes) * pair_count(prepared, self.placements)
         return None if self.count else 2.0 + 0.5 * rows
 
     def measure(self, session: Session) -> None:
-        """Run every test between every pair."""
+        """Run every test between every pair of workers."""
         from merge_bench.cluster import worker_programs
 
         session.record_launch()
         origin = session.workers.on_all(worker_programs.prepare_worker)[0]
         hosts = [member.host for member in session.members]
-        for pair, placement in pairs(session.job.prepared, self.placements, hosts):
+        for pair, placement in rank_pairs(session.job.prepared, self.placements, hosts):
             for test in self.tests:
                 session.progress.phase(f"{test.name}, {placement}, ranks {pair[0]} and {pair[1]}")
-                self._test(session, test, pair, placement, origin)
+                self._measure_test(session, test, pair, placement, origin)
 
-    def _test(self, session: Session, test: Perftest, ranks: tuple[int, int], placement: str, origin: str) -> None:
-        """Run and record one test; the first rank sends."""
+    def _measure_test(
+        self, session: Session, test: Perftest, ranks: tuple[int, int], placement: str, origin: str
+    ) -> None:
+        """Run one test between two ranks, of which the first sends, and record it."""
         from merge_bench.cluster import ucx_perftest, worker_programs
         from merge_bench.records.schema import ProbeLine
 
         client, server = ranks
         text = ucx_perftest.batch_file(test, self.sizes, memory=self.memory, count=self.count, error_handling=False)
-        limits = self._limits(test, session.plan.timeout)
+        limits = self._time_limits_seconds(test, session.plan.timeout)
         affinity = [session.descriptions[rank].hardware.affinity or "" for rank in ranks]
-        cores = cores_of(*affinity, placement=placement)
+        cores = cores_to_bind(*affinity, placement=placement)
         opened = session.workers.on_one(server, worker_programs.start_server, text, cores[1])
         output, _ = session.workers.on_some(
             {
@@ -126,7 +138,7 @@ class P2P(Probe):
         )
         log = ucx_perftest.parse_log(output.log, test)
         environment = {**UCXX_OVERRIDES, **session.descriptions[client].environment}
-        fits = as_requested(environment.get("UCX_TLS"), log.lanes)
+        transports_fit = are_lanes_as_requested(environment.get("UCX_TLS"), log.lanes)
         how = f"window {ucx_perftest.WINDOW}" if test.measures == ucx_perftest.BANDWIDTH else "half the round trip"
         for figures in ucx_perftest.median_figures(output.text, self.sizes):
             session.writer.write(
@@ -148,12 +160,12 @@ class P2P(Probe):
                     requested=transport_settings(environment),
                     selected=list(log.lanes),
                     protocol=log.protocol(figures.size),
-                    as_requested=fits and not log.missing,
+                    as_requested=transports_fit and not log.missing,
                 )
             )
 
-    def _limits(self, test: Perftest, timeout: float) -> list[float]:
-        """Seconds that each line of the batch may take."""
+    def _time_limits_seconds(self, test: Perftest, timeout: float) -> list[float]:
+        """Seconds that ucx_perftest may take for each line of its batch file: one for each size and run."""
         from merge_bench.cluster import ucx_perftest
         from merge_bench.cluster.worker_programs import SLOWEST_BYTES_PER_SECOND
 
@@ -165,8 +177,8 @@ class P2P(Probe):
         return [seconds(size) for size in self.sizes for _ in range(ucx_perftest.RUNS)]
 
 
-def cores_of(client: str, server: str, *, placement: str) -> tuple[int, int] | tuple[None, None]:
-    """The cores that the two sides are bound to: one each if their workers share cores of a host, else none.
+def cores_to_bind(client: str, server: str, *, placement: str) -> tuple[int, int] | tuple[None, None]:
+    """The cores that both ends of a test are bound to: one each if their workers share cores of a host, else none.
 
     Both sides poll. Otherwise the kernel of a busy host might run them on one core, in turns of milliseconds. `client`,
     `server`: the cores of their workers, as ``0-3``.
@@ -181,5 +193,5 @@ PROBE = ProbeKind(
     name=P2P.name,
     help="Latency and bandwidth between two workers for each message size, measured with ucx_perftest of UCX.",
     options=P2POptions,
-    make=make,
+    make=make_probe,
 )

@@ -15,11 +15,11 @@ from merge_bench.probe.ranks.osu_rules import (
     OPERATIONS,
     OPERATIONS_SKIPPED,
     REDUCE_SCATTER,
-    block_of,
-    collective,
-    loops_of_count,
+    block_elements,
+    collective_figures,
+    iterations_by_count,
 )
-from merge_bench.probe.shared.base import COLLECTIVE, OverMpi, ProbeKind
+from merge_bench.probe.shared.base import COLLECTIVE, MpirunProbe, ProbeKind
 from merge_bench.probe.shared.options import IterationOptions, MpirunOptions
 from merge_bench.probe.shared.sizes import parse_counts, parse_names
 from merge_bench.units import format_count
@@ -34,12 +34,15 @@ MPI_CALLS = {"mpi": "MPI_Reduce_scatter_block", "reduces": "one MPI_Ireduce to e
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReduceScatterProbe(OverMpi):
-    """Algorithms over counts. `workers`: the value of ``--workers``; `with_ucc`: the algorithms of ucc_perftest."""
+class ReduceScatterProbe(MpirunProbe):
+    """Algorithms of reduce-scatter, each measured for vectors of each of `counts` elements.
+
+    `workers`: the value of ``--workers``; `ucc_algorithms`: those of `algorithms` that ucc_perftest measures.
+    """
 
     counts: tuple[int, ...]
     algorithms: tuple[str, ...]
-    with_ucc: tuple[str, ...]
+    ucc_algorithms: tuple[str, ...]
     workers: int | None
     name = REDUCE_SCATTER
 
@@ -51,22 +54,22 @@ class ReduceScatterProbe(OverMpi):
             "mpirun": self.mpi().mpirun,
         }
 
-    def usual_seconds(self, prepared: PlannedRun) -> float | None:
-        """Measured: 107 s for two algorithms at 16Ki to 128Mi elements, 7 ns for an element and operation."""
+    def expected_launch_seconds(self, prepared: PlannedRun) -> float | None:
+        """Seconds of a launch: 7 ns for an element and operation (107 s for two algorithms, 16Ki to 128Mi elements)."""
         work = sum(
-            n * ((self.iterations or loops_of_count(n, OPERATIONS)) + loops_of_count(n, OPERATIONS_SKIPPED))
+            n * ((self.iterations or iterations_by_count(n, OPERATIONS)) + iterations_by_count(n, OPERATIONS_SKIPPED))
             for n in self.counts
         )
         return 1.5 + 7e-9 * work * len(self.algorithms)
 
-    def tool_library(self) -> str | None:
-        """The libmpi of ucc_perftest, if an algorithm needs that tool."""
+    def tool_libmpi(self) -> str | None:
+        """Path of the libmpi that ucc_perftest loads; None if no algorithm needs that tool."""
         from merge_bench.probe.ranks import ucc
 
-        return ucc.find_tool().libmpi if self.with_ucc else None
+        return ucc.find_tool().libmpi if self.ucc_algorithms else None
 
     def prepare(self, prepared: PlannedRun) -> PlannedRun:
-        """At least two ranks; checks the MPI and the tools that the algorithms need."""
+        """The run with at least two ranks; raises UsageError if the MPI or a needed tool is missing."""
         super().prepare(prepared)
         ranks = prepared.plan.workers
         if ranks < 2 and (self.workers is not None or prepared.settings.hosts):
@@ -80,8 +83,8 @@ class ReduceScatterProbe(OverMpi):
         rounded = tuple(
             Caution(
                 "count-rounded",
-                f"{format_count(n)} elements are rounded up to {format_count(block_of(n, ranks) * ranks)}, so that"
-                f" all {ranks} ranks get the same number",
+                f"{format_count(n)} elements are rounded up to {format_count(block_elements(n, ranks) * ranks)}, so"
+                f" that all {ranks} ranks get the same number",
             )
             for n in self.counts
             if n % ranks
@@ -94,20 +97,20 @@ class ReduceScatterProbe(OverMpi):
         from merge_bench.probe.ranks import ucc
         from merge_bench.probe.ranks.messages import Row
 
-        ours = [name for name in self.algorithms if name in MPI_CALLS]
-        work = {"probe": self.name, "counts": self.counts, "algorithms": ours, "iterations": self.iterations}
+        mpi_algorithms = [name for name in self.algorithms if name in MPI_CALLS]
+        work = {"probe": self.name, "counts": self.counts, "algorithms": mpi_algorithms, "iterations": self.iterations}
         for row in session.run(work, Row):
             ranks, count = len(row.seconds), row.size // ELEMENT
             elements = f"{format_count(count)} elements"
             times = (sum(row.seconds) / ranks, min(row.seconds), max(row.seconds))
-            line = session.line(
-                f"{session.method()}, {MPI_CALLS[row.test]}",
+            line = session.make_line(
+                f"{session.describe_method()}, {MPI_CALLS[row.test]}",
                 row.selected,
                 probe=self.name,
                 test=row.test,
                 iterations=row.iterations,
                 wrong=row.wrong,
-                **collective(count, *times, ranks=ranks),
+                **collective_figures(count, *times, ranks=ranks),
             )
             session.writer.write(line)
             session.doing = f"after {row.test} of {elements}"
@@ -117,7 +120,7 @@ class ReduceScatterProbe(OverMpi):
                     f"algorithm {row.test}: {format_count(row.wrong)} of {elements} in the result are wrong"
                 )
         problems = []
-        for name in self.with_ucc:
+        for name in self.ucc_algorithms:
             problems += ucc.measure_with_ucc(session, name, self.counts, self.iterations)
         if problems:
             more = f" (and {len(problems) - 1} more problems)" if len(problems) > 1 else ""
@@ -126,7 +129,7 @@ class ReduceScatterProbe(OverMpi):
 
 @dataclass(frozen=True, kw_only=True)
 class ReduceScatterOptions(MpirunOptions, IterationOptions):
-    """What to reduce, and how."""
+    """Options of `probe reduce-scatter`: lengths of the vectors, and algorithms."""
 
     counts: str | None = option(
         parsers.text,
@@ -143,8 +146,8 @@ class ReduceScatterOptions(MpirunOptions, IterationOptions):
     )
 
 
-def make(options: ReduceScatterOptions, run: RunOptions) -> ReduceScatterProbe:
-    """The measurement of these options.
+def make_probe(options: ReduceScatterOptions, run: RunOptions) -> ReduceScatterProbe:
+    """The probe of these options.
 
     Raises UsageError if counts or algorithms are wrong.
     """
@@ -154,24 +157,24 @@ def make(options: ReduceScatterOptions, run: RunOptions) -> ReduceScatterProbe:
     return ReduceScatterProbe(
         counts=parse_counts(options.counts or COUNTS),
         algorithms=algorithms,
-        with_ucc=tuple(name for name in algorithms if name in ENVIRONMENT),
+        ucc_algorithms=tuple(name for name in algorithms if name in ENVIRONMENT),
         iterations=options.iterations,
         workers=run.workers,
         mpirun_asked=options.mpirun,
     )
 
 
-def in_rank(rank: Rank) -> None:
+def measure_in_rank(rank: Rank) -> None:
     from merge_bench.probe.ranks import reduce
 
-    reduce.run(rank)
+    reduce.measure_reduce_scatter(rank)
 
 
 PROBE = ProbeKind(
     name=REDUCE_SCATTER,
     help="Time and bus bandwidth of reduce-scatter for each vector length, with verified results.",
     options=ReduceScatterOptions,
-    make=make,
+    make=make_probe,
     other_tests=COLLECTIVE,
-    in_rank=in_rank,
+    in_rank=measure_in_rank,
 )

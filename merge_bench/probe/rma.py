@@ -14,7 +14,13 @@ from merge_bench.config.options import RunOptions
 from merge_bench.errors import LaunchFailed, WrongResult
 from merge_bench.probe.shared.base import TIME, Probe, ProbeKind
 from merge_bench.probe.shared.options import PairOptions
-from merge_bench.probe.shared.placements import as_requested, pair_count, pairs, placements_of, places
+from merge_bench.probe.shared.placements import (
+    are_lanes_as_requested,
+    pair_count,
+    parse_placements,
+    plan_placements,
+    rank_pairs,
+)
 from merge_bench.probe.shared.sizes import parse_sizes
 
 if TYPE_CHECKING:
@@ -27,13 +33,17 @@ MOST_BYTES = 1 << 29
 FEWEST = 20
 
 
-def make(options: PairOptions, run: RunOptions) -> Rma:
-    return Rma(parse_sizes(options.sizes or SIZES), placements_of(options.placement), options.iterations)
+def make_probe(options: PairOptions, run: RunOptions) -> Rma:
+    """The probe of these options; raises UsageError if sizes or placements are wrong."""
+    return Rma(parse_sizes(options.sizes or SIZES), parse_placements(options.placement), options.iterations)
 
 
 @dataclass(frozen=True)
 class Rma(Probe):
-    """`placements`: None for two-hosts where there are two, else one-host; `count`: puts of every size, None: 1000."""
+    """Mean time of a put from one worker to another.
+
+    `placements`: None for two-hosts where there are two, else one-host; `count`: puts of every size, None: `put_count`.
+    """
 
     sizes: tuple[int, ...]
     placements: tuple[str, ...] | None
@@ -45,19 +55,19 @@ class Rma(Probe):
         return {"sizes": list(self.sizes), "placements": list(self.placements or ()), "iterations": self.count}
 
     def prepare(self, prepared: PlannedRun) -> PlannedRun:
-        return places(prepared, self.placements)
+        return plan_placements(prepared, self.placements)
 
-    def usual_seconds(self, prepared: PlannedRun) -> float | None:
-        """Measured: 4.9 s for 21 sizes."""
+    def expected_launch_seconds(self, prepared: PlannedRun) -> float | None:
+        """Seconds of a launch; as measured, 4.9 s for 21 sizes. None with a set number of puts."""
         rows = 2 * len(self.sizes) * pair_count(prepared, self.placements)
         return None if self.count else 2.5 + 0.06 * rows
 
-    def puts(self, size: int) -> int:
-        """Number of puts: 1000, or as many as make 512 MiB, but at least 20."""
+    def put_count(self, size: int) -> int:
+        """Number of puts of `size` bytes: 1000, or as many as make 512 MiB, but at least 20."""
         return self.count or max(FEWEST, min(PUTS, MOST_BYTES // size))
 
     def measure(self, session: Session) -> None:
-        """Connect the workers as for a merge, and measure every pair."""
+        """Connect the workers as for a merge, and measure every pair of them."""
         from merge_bench.campaign.recording import record_connections
         from merge_bench.merge import worker
 
@@ -67,25 +77,25 @@ class Rma(Probe):
         session.record_launch()
         record_connections(session)
         hosts = [member.host for member in session.members]
-        for pair, placement in pairs(session.job.prepared, self.placements, hosts):
+        for pair, placement in rank_pairs(session.job.prepared, self.placements, hosts):
             session.progress.phase(f"puts, {placement}, from rank {pair[0]} to rank {pair[1]}")
-            self._pair(session, pair, placement)
+            self._measure_pair(session, pair, placement)
         workers.on_all(worker.close)
 
-    def _pair(self, session: Session, ranks: tuple[int, int], placement: str) -> None:
-        """Measure and record one pair; wrong bytes are recorded too, and then end the launch."""
+    def _measure_pair(self, session: Session, ranks: tuple[int, int], placement: str) -> None:
+        """Measure and record the puts of one pair of ranks; wrong bytes are recorded, too, and then end the launch."""
         from merge_bench.merge import worker
         from merge_bench.probe.workers import putting
         from merge_bench.records.schema import ProbeLine
 
         (source, target), workers = ranks, session.workers
         fact = session.descriptions[source]
-        sizes = [(size, self.puts(size)) for size in self.sizes]
-        window = workers.on_one(target, putting.hold, max(self.sizes), source)
+        sizes = [(size, self.put_count(size)) for size in self.sizes]
+        window = workers.on_one(target, putting.hold_target_memory, max(self.sizes), source)
         measured, wrong = workers.on_some(
-            {source: (putting.put, target, window, sizes), target: (putting.drive, source, sizes)}
+            {source: (putting.put_all_sizes, target, window, sizes), target: (putting.serve_puts, source, sizes)}
         )
-        workers.on_one(target, putting.release, putting.TARGET)
+        workers.on_one(target, putting.free_memory, putting.TARGET)
         lanes = workers.on_one(source, worker.endpoints)[target][0]
         version = fact.ucx.version
         if version is None:
@@ -113,7 +123,7 @@ class Rma(Probe):
                 wrong=bad,
                 requested=transport_settings(fact.ucx.config),
                 selected=lanes,
-                as_requested=as_requested(fact.environment.get("UCX_TLS"), lanes),
+                as_requested=are_lanes_as_requested(fact.environment.get("UCX_TLS"), lanes),
             )
             for each, bad in zip(measured, wrong, strict=True)
         ]
@@ -130,6 +140,6 @@ PROBE = ProbeKind(
     name=Rma.name,
     help="Mean time of a UCX put for each message size: with one flush after 1000 puts, or a flush after each put.",
     options=PairOptions,
-    make=make,
+    make=make_probe,
     latency=TIME,
 )

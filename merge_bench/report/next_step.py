@@ -135,7 +135,7 @@ def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, en
     if tuning is None:
         return _report(campaign)
     launches, seconds = (*tuning.budget, None, None)[:2]
-    limited = result.stopped is not None or bool(result.absent)
+    limited = result.stopped is not None or bool(result.left_out_values)
     unjudged = [line.config for line in result.open_in_confirmation]
     inconclusive = bool(unjudged)
     busy, waits = _was_busy(campaign), can_wait(campaign) and "wait_for_quiet" not in given

@@ -11,8 +11,8 @@ from merge_bench.errors import say
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import TuneLine
 from merge_bench.tune.evaluator import NO_GAIN_SEEN, NOISE, UNDECIDED
-from merge_bench.tune.head_to_head import level
-from merge_bench.tune.result import GAINED, PHASE_NAMES, Result, decision_of, name_of
+from merge_bench.tune.head_to_head import interval_alpha
+from merge_bench.tune.result import GAINED, PHASE_NAMES, Result, decision_of, step_name
 from merge_bench.units import plural
 from merge_bench.view.numbers import with_interval
 from merge_bench.view.plot.charts import rows_axis, thin_ticks
@@ -34,11 +34,11 @@ _LOOKS = {
     NO_GAIN_SEEN: 6,
     "not decided yet": 5,
 }
-"""Of decisions, the same in every chart; others are grey."""
+"""The color and marker of each decision, the same in every chart; other decisions are grey."""
 _OUTCOMES = (GAINED, "kept", "dropped", NO_GAIN_SEEN, UNDECIDED, "rejected", "failed")
-"""What the chart of a result calls decisions: those that it does not have are drops, but what is accepted is kept."""
+"""The decisions in the chart of a result; there ``accepted`` is called ``kept``, and all others ``dropped``."""
 _LETTERS = 36
-"""Of a row's label; a drawing shortens longer ones in their middle, where the size begins."""
+"""Most letters of a row's label; a drawing shortens longer ones in their middle, where the size begins."""
 _ENOUGH = 6
 """Blocks whose interval has a level of 95 %; a confirmation at several sizes asks for more than that."""
 
@@ -52,8 +52,8 @@ class Estimate:
     step: TuneLine
 
     @property
-    def shown(self) -> str:
-        """The ratio with its interval."""
+    def ratio_text(self) -> str:
+        """The ratio of the step with its interval, as text."""
         return with_interval(self.step.ratio, self.step.low, self.step.high)
 
 
@@ -64,7 +64,7 @@ def draw_figures(
 
     Problems are printed on standard error.
     """
-    chart = forest_of(result, sizes, metric)
+    chart = forest_of_result(result, sizes, metric)
     if chart.empty:
         return []
     own = [path for path in (campaign.folder / name for name in FILES) if drawable(path)]
@@ -77,16 +77,18 @@ def draw_figures(
     return lines
 
 
-def forest_of(result: Result, sizes: Sequence[str], metric: str) -> Chart:
-    """Each setting alone, the largest effect first; each one in the combination; the confirmation at every size."""
+def forest_of_result(result: Result, sizes: Sequence[str], metric: str) -> Chart:
+    """The chart of a result: settings alone by their effect, settings in the combination, and the confirmation."""
     singles = sorted(result.singles, key=lambda step: -(step.ratio or 0.0))
     ablated = {step.setting: step for step in (*result.combined, *result.ablated)}
     outcome = " ".join(result.winner.settings) if result.winner else uncapitalized(result.outcome)
-    return forest(
+    return forest_chart(
         {
-            "Each alone": [_estimate(step, str(step.setting)) for step in singles],
-            "In combination": [_estimate(step, str(name)) for name, step in ablated.items()],
-            "Confirmation": [_estimate(step, _label(step.config, sizes[step.plan])) for step in result.confirmation],
+            "Each alone": [_make_estimate(step, str(step.setting)) for step in singles],
+            "In combination": [_make_estimate(step, str(name)) for name, step in ablated.items()],
+            "Confirmation": [
+                _make_estimate(step, _config_and_size(step.config, sizes[step.plan])) for step in result.confirmation
+            ],
         },
         title=f"Speed-up by setting over {result.baseline}: {outcome}",
         axis=f"Speed-up in {metric} over the config without the setting (1 = no difference), with interval",
@@ -95,32 +97,32 @@ def forest_of(result: Result, sizes: Sequence[str], metric: str) -> Chart:
     )
 
 
-def _label(config: str, size: str) -> str:
-    """``a=y+b=y, 1,000,000 rows``: of the config as much as a drawing has room for beside the whole size."""
+def _config_and_size(config: str, size: str) -> str:
+    """A row's label, ``a=y+b=y, 1,000,000 rows``: the config is shortened, the size is whole."""
     size = size.removesuffix(" per chunk")
     return f"{short(config, max(_LETTERS - len(f', {size}'), 12))}, {size}"
 
 
-def _estimate(step: TuneLine, label: str) -> Estimate:
+def _make_estimate(step: TuneLine, label: str) -> Estimate:
     decision = "kept" if decision_of(step) == "accepted" else decision_of(step)
     return Estimate(label, decision if decision in _OUTCOMES else "dropped", step)
 
 
-def tunings(steps: Sequence[TuneLine], size_of: Callable[[int], str]) -> list[Chart]:
-    """What each step makes of speed: a chart for each phase of tuning and each plan; `size_of`: a plan's name."""
+def phase_charts(steps: Sequence[TuneLine], size_of: Callable[[int], str]) -> list[Chart]:
+    """A chart of speed-ups by step for each phase of the tuning and each plan; `size_of`: gives a plan's name."""
     keys = dict.fromkeys((step.phase, step.plan) for step in steps)
     charts = [
-        _of_phase([step for step in steps if (step.phase, step.plan) == (phase, plan)], phase, size_of(plan))
+        _chart_of_phase([step for step in steps if (step.phase, step.plan) == (phase, plan)], phase, size_of(plan))
         for phase, plan in keys
     ]
     return [chart for chart in charts if not chart.empty]
 
 
-def _of_phase(steps: Sequence[TuneLine], phase: str, size: str) -> Chart:
+def _chart_of_phase(steps: Sequence[TuneLine], phase: str, size: str) -> Chart:
     noise = next((step for step in steps if decision_of(step) == NOISE), None)
     estimates = [Estimate(step.setting or step.config, decision_of(step), step) for step in steps if step is not noise]
-    lines = levels_of(step.launches for step in steps if step.low is not None)
-    return forest(
+    lines = interval_levels_text(step.launches for step in steps if step.low is not None)
+    return forest_chart(
         {"": estimates},
         title=f"Tuning, {PHASE_NAMES.get(phase, phase)}, {size}: speed-up by setting",
         axis="Speed-up in throughput (1 = without the setting, more is better)",
@@ -130,7 +132,7 @@ def _of_phase(steps: Sequence[TuneLine], phase: str, size: str) -> Chart:
     )
 
 
-def forest(
+def forest_chart(
     sections: Mapping[str, Sequence[Estimate]],
     *,
     title: str,
@@ -139,7 +141,7 @@ def forest(
     noise: TuneLine | None,
     note: str = "",
 ) -> Chart:
-    """A row for each title of a section and for each estimate, which has its numbers on the right.
+    """A chart with a row for each title of a section and for each estimate, with its numbers on the right.
 
     Parameters
     ----------
@@ -157,7 +159,7 @@ def forest(
         rows += [*([name.upper()] if name else []), *estimates] if estimates else []
     placed = {at: row for at, row in enumerate(rows) if isinstance(row, Estimate)}
     steps = [row.step for row in placed.values()]
-    groups = _groups(placed, kinds)
+    groups = _groups_by_kind(placed, kinds)
     if noise and noise.low is not None and noise.high is not None and rows:
         band = Boxes([len(rows) / 2], [noise.low], [noise.high], width=len(rows) + 2, fill=0.25)
         groups = (Group(GREY, (band,), "the baseline compared with itself"), *groups)
@@ -168,7 +170,7 @@ def forest(
     names = {at: row.label if isinstance(row, Estimate) else row for at, row in enumerate(rows)}
     return Chart(
         Axis(axis, low=max(low - room, 0.0), high=high + room, rule=1.0),
-        rows_axis(names, len(rows) - 1, {at: row.shown for at, row in placed.items()}),
+        rows_axis(names, len(rows) - 1, {at: row.ratio_text for at, row in placed.items()}),
         groups,
         30 + 24 * len(rows),
         title,
@@ -176,37 +178,46 @@ def forest(
     )
 
 
-def levels_of(blocks: Iterable[int]) -> str:
-    """``interval (75 % from 3 blocks, 95 % or more from 6 or more)``: the levels from so many blocks."""
+def interval_levels_text(blocks: Iterable[int]) -> str:
+    """The levels of intervals by numbers of blocks: ``interval (75 % from 3 blocks, 95 % or more from 6 or more)``."""
     counts = sorted({min(count, _ENOUGH) for count in blocks if count > 1})
-    levels = [f"{100 * (1 - level(count)):.4g} % from {plural(count, 'block')}" for count in counts if count < _ENOUGH]
+    levels = [
+        f"{100 * (1 - interval_alpha(count)):.4g} % from {plural(count, 'block')}"
+        for count in counts
+        if count < _ENOUGH
+    ]
     levels += ["95 % or more from 6 or more blocks"] if _ENOUGH in counts else []
     return f"interval ({', '.join(levels)})" if levels else "interval"
 
 
-def race(steps: Sequence[TuneLine]) -> Chart:
-    """Speed-ups with their intervals by the numbers of their steps, without steps that measured nothing."""
+def chart_by_step(steps: Sequence[TuneLine]) -> Chart:
+    """The chart of speed-ups with their intervals by number of the step, without steps that measured nothing."""
     estimates = {
-        number: Estimate(f"step {number}, {PHASE_NAMES.get(step.phase, step.phase)}: {name_of(step)}", kind, step)
+        number: Estimate(f"step {number}, {PHASE_NAMES.get(step.phase, step.phase)}: {step_name(step)}", kind, step)
         for number, step in enumerate(steps, 1)
         if step.ratio is not None and (kind := decision_of(step))
     }
     kinds = list(dict.fromkeys(estimate.kind for estimate in estimates.values()))
-    lines = levels_of(step.launches for step in steps if step.low is not None)
+    lines = interval_levels_text(step.launches for step in steps if step.low is not None)
     last = max(estimates, default=0)
     ticks = thin_ticks({number: str(number) for number in range(1, last + 1)}, 24)
     return Chart(
         Axis("Step", ticks, low=0.5, high=last + 0.5, grid=False),
         Axis("Speed-up (×)", rule=1.0),
-        _groups(estimates, kinds, upright=True),
+        _groups_by_kind(estimates, kinds, upright=True),
         280,
         "Speed-up by step",
         f"Lines: {lines}." + (" Noise: the baseline compared with itself." if NOISE in kinds else ""),
     )
 
 
-def _groups(estimates: Mapping[int, Estimate], kinds: Sequence[str], *, upright: bool = False) -> tuple[Group, ...]:
-    """Estimates, by their places, of each kind that occurs; `upright`: ratios go upwards, and places to the right."""
+def _groups_by_kind(
+    estimates: Mapping[int, Estimate], kinds: Sequence[str], *, upright: bool = False
+) -> tuple[Group, ...]:
+    """A group of marks for each kind of `estimates`, which are by their places on the axis.
+
+    `upright`: ratios go upwards, and places to the right.
+    """
     groups = []
     for kind in kinds:
         rows = {at: row for at, row in estimates.items() if row.kind == kind}
@@ -217,7 +228,7 @@ def _groups(estimates: Mapping[int, Estimate], kinds: Sequence[str], *, upright:
         steps = [row.step for row in rows.values()]
         details = {
             "setting": [row.label for row in rows.values()],
-            "speed-up": [row.shown for row in rows.values()],
+            "speed-up": [row.ratio_text for row in rows.values()],
             "why": [f"{decision_of(step)}: {step.reason}; {plural(step.launches, 'block')}" for step in steps],
         }
         at = list(rows)

@@ -63,7 +63,7 @@ class Sample:
 
 
 def sample_of(launch: Launch, metric: str) -> Sample:
-    """The result of `launch` in `metric`, one of `compare`."""
+    """The result of `launch` in `metric`, which is one of the metrics of `compare`."""
     wrong = any(not check.ok for check in launch.verifications)
     if wrong or any(failure.code == WrongResult.code for failure in launch.failures):
         return Sample(None, "the merge result was wrong", wrong=True)
@@ -81,7 +81,7 @@ class BudgetSpent(MergeBenchError):
 
 
 class Evaluator(Protocol):
-    """Makes launches, or returns recorded ones.
+    """Makes the launches that a strategy asks for, or takes them from records.
 
     `timed`: launches of the baseline's twin and of the baseline that were made before the search, to time them.
     """
@@ -91,7 +91,7 @@ class Evaluator(Protocol):
 
     @property
     def plans(self) -> int:
-        """How many sizes of the problem there are."""
+        """How many problem sizes there are, each a plan."""
 
     @property
     def limited(self) -> bool:
@@ -107,22 +107,22 @@ class Evaluator(Protocol):
         that nothing was launched; or if the budget is spent before a launch of it.
         """
 
-    def joining(self, pending: int) -> Sequence[Value]:
+    def joining_values(self, pending: int) -> Sequence[Value]:
         """Values that the budget had no time for at first, and now has; they join the screening.
 
         `pending`: launches until each of those that are screened now can be judged, without the baseline's.
         """
 
     def note(self, line: TuneLine) -> None:
-        """Record a decision."""
+        """Record the decision of a step."""
 
 
 @dataclass(frozen=True)
 class Options:
     """How a strategy decides.
 
-    `threshold`: a smaller gain does not count (0.02 for 2 %). `least`, `most`: a candidate is judged after at least and
-    at most this many blocks. `confirm`: blocks of the confirmation. `alpha`: of the verdicts of the confirmation.
+    `threshold`: smaller gains do not count (0.02 for 2 %). `least`, `most`: a candidate is judged after at least and
+    at most this many blocks. `confirm`: blocks of the confirmation. `alpha`: error probability of its verdicts.
     """
 
     threshold: float = 0.02

@@ -15,7 +15,7 @@ from merge_bench.units import plural
 
 MOST_FAILURES = 2
 WHOLE_LEVEL = 6
-"""The blocks from which on an interval has the level of 95 %."""
+"""From so many blocks on an interval has the level of 95 %."""
 
 
 class State(Enum):
@@ -42,7 +42,7 @@ class Bar:
 
 @dataclass
 class Contest:
-    """A candidate against another at one size: one log-ratio per block, none for a block in which either failed."""
+    """A candidate compared with another at one size: a log-ratio for each block in which neither failed."""
 
     candidate: Candidate
     against: Candidate
@@ -52,7 +52,7 @@ class Contest:
     plan: int = 0
 
     def add(self, candidate: Sample, against: Sample) -> None:
-        """Add the samples of a block. If both failed, only a wrong result counts against the candidate."""
+        """Add both samples of a block; if both failed, only a wrong result counts against the candidate."""
         if candidate.value is None:
             self.wrong = self.wrong or candidate.wrong
             if against.value is not None or candidate.wrong:
@@ -67,8 +67,8 @@ class Contest:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Of the log-ratio, of the level that so few blocks can give; None before the second complete block."""
-        return paired_effect(self.ratios).interval(level(len(self.ratios))) if len(self.ratios) > 1 else None
+        """The interval of the log-ratio, at the level of `interval_alpha`; None before the second complete block."""
+        return paired_effect(self.ratios).interval(interval_alpha(len(self.ratios))) if len(self.ratios) > 1 else None
 
     @property
     def setting(self) -> str | None:
@@ -96,12 +96,12 @@ class Contest:
             return State.LOSS
         return State.NONE if high < worth else State.OPEN
 
-    def promises(self, least: int) -> bool:
-        """Whether it may be faster, by at least so many blocks: then it is worth a confirmation."""
+    def may_gain(self, least: int) -> bool:
+        """Whether at least so many blocks suggest a gain: then the candidate is worth a confirmation."""
         return self.effect is not None and len(self.ratios) >= least and self.effect.estimate > 0.0
 
-    def figures(self, interval: tuple[float, float] | None = None) -> dict[str, Any]:
-        """What it shows, as fields of a line; `interval`: of the log-ratio, by default the contest's own."""
+    def step_figures(self, interval: tuple[float, float] | None = None) -> dict[str, Any]:
+        """Ratio, interval and blocks as fields of a line; `interval`: of the log-ratio, by default the contest's."""
         effect, interval = self.effect, interval or self.interval
         return {
             "ratio": math.exp(effect.estimate) if effect else None,
@@ -113,7 +113,7 @@ class Contest:
     def note(
         self, evaluator: Evaluator, phase: str, decision: str, reason: str, interval: tuple[float, float] | None = None
     ) -> None:
-        """Record a decision; a confirmation is about a whole config, so it names no setting."""
+        """Record the decision of a step; a confirmation is about a whole config, so it names no setting."""
         evaluator.note(
             TuneLine(
                 phase=phase,
@@ -123,31 +123,34 @@ class Contest:
                 setting=None if phase == CONFIRM else self.setting,
                 decision=decision,
                 reason=reason,
-                **self.figures(interval),
+                **self.step_figures(interval),
             )
         )
 
 
-def from_blocks(blocks: Sequence[Mapping[Candidate, Sample]], candidate: Candidate, against: Candidate) -> Contest:
+def contest_from_blocks(
+    blocks: Sequence[Mapping[Candidate, Sample]], candidate: Candidate, against: Candidate
+) -> Contest:
+    """The contest of two candidates in blocks that were made."""
     contest = Contest(candidate, against)
     for samples in blocks:
         contest.add(samples[candidate], samples[against])
     return contest
 
 
-def level(blocks: int) -> float:
-    """α of the interval: 0.05, or with few blocks the smallest that they can give, 2 ÷ 2ⁿ.
+def interval_alpha(blocks: int) -> float:
+    """Error probability α of an interval from n `blocks`: 0.05, or the smallest that they can give, 2 ÷ 2ⁿ.
 
     With 3 blocks the interval reaches from the smallest to the largest ratio.
     """
     return max(0.05, 2.0 ** (1 - blocks))
 
 
-def decide(evaluator: Evaluator, contest: Contest, options: Options, bar: Bar, *, keep: int = 1) -> State:
-    """Make blocks of the two until the state is clear, at most 1.5 times `options.most`; `keep`: see `Evaluator.block`.
+def run_until_decided(evaluator: Evaluator, contest: Contest, options: Options, bar: Bar, *, keep: int = 1) -> State:
+    """Make blocks of both candidates until the state is clear, at most 1.5 times `options.most`.
 
-    A block is only two launches, so more of them are affordable: one slow launch of eight can leave a gain of 10 %
-    undecided.
+    `keep`: candidates for whose confirmation the search leaves time. A block is only two launches, so more of them are
+    affordable: one slow launch of eight can leave a gain of 10 % undecided.
     """
     for _ in range(options.most + options.most // 2):
         candidate, against = evaluator.block([contest.candidate, contest.against], plan=contest.plan, keep=keep)
@@ -158,8 +161,8 @@ def decide(evaluator: Evaluator, contest: Contest, options: Options, bar: Bar, *
     return State.OPEN
 
 
-def bar_of(twin: Contest, threshold: float) -> Bar:
-    """The bar, with the noise that the baseline's twin shows.
+def bar_from_twin(twin: Contest, threshold: float) -> Bar:
+    """The bar for a gain: the `threshold`, and the noise that the baseline's twin shows.
 
     The noise is the apparent difference of one config from itself, estimated like that of a candidate, from as many
     blocks. Its whole interval (`verdict.noise_floor`) would not do: from few ratios it is the largest of them, so one
@@ -169,8 +172,8 @@ def bar_of(twin: Contest, threshold: float) -> Bar:
     return Bar(threshold, math.expm1(abs(effect.estimate)) if effect else 0.0)
 
 
-def reason_of(state: State, contest: Contest, bar: Bar, ended: str = "") -> str:
-    """The reason of a decision, for people; `ended`: why there were no more blocks."""
+def reason_text(state: State, contest: Contest, bar: Bar, ended: str = "") -> str:
+    """The reason of a decision, as a text for people; `ended`: why there were no more blocks."""
     if state is State.FAILED:
         times = "once" if len(contest.failures) == 1 else f"{len(contest.failures)} times"
         return f"failed {times}: {contest.failures[-1]}"
@@ -186,6 +189,6 @@ def reason_of(state: State, contest: Contest, bar: Bar, ended: str = "") -> str:
     return f"{UNDECIDED} after {n}{ended}"
 
 
-def ranked(contests: Sequence[Contest]) -> list[Contest]:
-    """By effect, the largest first; equal ones by name, so that the order is always the same."""
+def largest_effect_first(contests: Sequence[Contest]) -> list[Contest]:
+    """The contests by effect, the largest first; equal ones by name, so that the order is always the same."""
     return sorted(contests, key=lambda each: (-(each.effect.estimate if each.effect else 0.0), each.candidate.name("")))

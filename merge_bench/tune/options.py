@@ -11,7 +11,7 @@ from merge_bench.tune.strategies import strategies
 
 @dataclass(frozen=True, kw_only=True)
 class TuneOptions(Options):
-    """What to try, and for how long."""
+    """Options of `tune`: what is tried, and for how long."""
 
     space: str | None = option(
         parsers.path, None, "File that lists the settings to try; by default the shipped space.toml.", "FILE"

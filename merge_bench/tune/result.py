@@ -31,7 +31,7 @@ STOPPED = "stopped"
 LEFT_OUT = "left out"
 """The decision of the line of a setting, or of a size, that the budget has no time for."""
 GAINED = "gained"
-"""What is said of a setting that gains alone, for which the records have ``kept``."""
+"""What people read for a setting that gains alone; the records have ``kept``."""
 _REJECTED = {
     Verdict.FAILED.value: "failed in the confirmation",
     Verdict.SLOWER.value: "is slower",
@@ -39,7 +39,7 @@ _REJECTED = {
     NO_GAIN: "has {gain} in new launches",
     Verdict.EQUIVALENT.value: "is as fast",
 }
-"""The outcome of one rejected candidate, by the first of these with which its reason begins at any size."""
+"""What people read of the only rejected candidate, by how its reason begins at any size; the first that fits counts."""
 
 
 PHASE_NAMES = {
@@ -124,7 +124,7 @@ class Result:
 
     @property
     def outcome(self) -> str:
-        """The outcome, as a heading: no more than what was decided."""
+        """The outcome as a heading, which says no more than was decided."""
         if self.winner is not None:
             sets = " ".join(filter(None, (self.variables.get(each, "") for each in self.winner.settings)))
             return f"Found: {' '.join(self.winner.settings)}" + (f" ({sets})" if sets else "")
@@ -132,22 +132,22 @@ class Result:
         all_decided = self.finished and not open_still
         none = f"{'No config is' if all_decided else 'Found no config'} faster than {self.baseline}"
         if self.open_in_confirmation:
-            return f"Not decided: {self._open_still(self.open_in_confirmation)}"
+            return f"Not decided: {self._open_text(self.open_in_confirmation)}"
         if self.confirmed:
-            return f"{none}: {self._rejected}"
+            return f"{none}: {self._rejection_text}"
         if self.unconfirmed is not None:
             seen = self.broken_off or [line for line in [self.unconfirmed_step] if line is not None]
-            return f"Not decided: {self._open_still(seen)}"
+            return f"Not decided: {self._open_text(seen)}"
         if self.undecided:
             return f"Not decided: too few blocks to judge {len(self.undecided)} of {self.screened} candidates"
         if self.screened == 1 and all_decided:
             return f"{self.singles[0].config} is not faster than {self.baseline}"
         return none if self.screened else "Nothing was decided: no candidate was judged"
 
-    def _open_still(self, lines: Sequence[TuneLine]) -> str:
-        """What the best of `lines`, steps without a verdict, says of its config: ``may be faster`` needs a reason.
+    def _open_text(self, lines: Sequence[TuneLine]) -> str:
+        """What can be said of the best config in `lines`, which are steps without a verdict.
 
-        That is an estimate beyond the threshold and beyond what the baseline differed from itself.
+        It ``may be faster`` if its estimate exceeds the threshold and the baseline's difference from itself.
         """
         names = [line.config for line in lines] or [str(self.unconfirmed)]
         best = max(lines, key=lambda line: line.ratio or 0.0, default=None)
@@ -161,8 +161,8 @@ class Result:
         return f"the gain of {best.config} may be noise"
 
     @property
-    def _rejected(self) -> str:
-        """What new launches showed of candidates of which none is faster."""
+    def _rejection_text(self) -> str:
+        """What new launches showed of the candidates, if none of them is faster."""
         gain = f"{NO_GAIN}{self.threshold:.1%}"
         names = list(dict.fromkeys(line.config for line in self.confirmed))
         reasons = [line.reason for line in self.confirmed]
@@ -177,7 +177,7 @@ class Result:
 
     @property
     def open_in_confirmation(self) -> list[TuneLine]:
-        """Steps of candidates whose estimate in new launches is a gain, which did not judge them; the best first."""
+        """Steps of the confirmation that show a gain without a verdict, the best first."""
         lost = {line.config for line in self.confirmed if line.reason in (Verdict.FAILED.value, Verdict.SLOWER.value)}
         lost |= {line.config for line in self.confirmed if self.winner is not None}
         lines = [line for line in self.confirmed if decision_of(line) == UNDECIDED and line.config not in lost]
@@ -197,8 +197,8 @@ class Result:
         return [line for line in self.confirmed if won is None or line.config == won.config.name]
 
     @property
-    def absent(self) -> list[PrunedValue]:
-        """What the document names beside the values that cannot help: what the budget left out."""
+    def left_out_values(self) -> list[PrunedValue]:
+        """Values and sizes that the budget left out, which the document names beside values that cannot help."""
         return self.left_out + [
             PrunedValue(value=f"confirmation at size {plan + 1}", reason="the budget has no time for it")
             for plan in self.sizes_left_out
@@ -212,7 +212,7 @@ class Result:
         return TuneDocument(
             records=str(records),
             config=None if written is None else str(written),
-            pruned=[*pruned, *self.absent],
+            pruned=[*pruned, *self.left_out_values],
             error=error,
             winner=None
             if won is None
@@ -225,6 +225,7 @@ _IN_DOCUMENT = {field.name for field in fields(Result)} & {*TuneDocument.__struc
 
 
 def result_of(campaign: Campaign) -> Result:
+    """What the steps in the records of a tuning led to."""
     lines, plan, base = campaign.tuning, campaign.plans[0].tune, campaign.head.configs[0].variables
     screened, combined, ablated, confirmed = (
         [line for line in lines if line.phase == phase] for phase in (SCREEN, COMBINE, ABLATE, CONFIRM)
@@ -264,7 +265,9 @@ def result_of(campaign: Campaign) -> Result:
         ],
         failures=[line for line in lines if line.decision == "failed"],
         winner=winner,
-        contributions={} if winner is None else {each: _contribution(each, winner, lines) for each in winner.settings},
+        contributions={}
+        if winner is None
+        else {each: _contribution_step(each, winner, lines) for each in winner.settings},
         stopped=stops[-1].reason if stops else None,
         not_combined=[
             line.setting
@@ -299,18 +302,17 @@ def result_of(campaign: Campaign) -> Result:
 
 
 def recorded_result_of(campaign: Campaign) -> Result:
-    """What a search that no longer runs has decided: if it was interrupted or failed, no more than its steps."""
+    """The result of a tuning that no longer runs; one that was interrupted or failed counts as stopped."""
     result = result_of(campaign)
     regular = campaign.end is not None and campaign.end.status == 0
     return result if regular or result.stopped else replace(result, stopped="the search was interrupted")
 
 
 def decision_of(line: TuneLine) -> str:
-    """The decision of a step, for people: a setting that gains alone is not yet kept, and what is INCONCLUSIVE is open.
+    """The decision of a step in the words that people read.
 
-    What is open is undecided only where the estimate is a gain, or from fewer blocks than a candidate is judged by.
-
-    Older records call the baseline compared with itself ``kept``, undecided ``dropped``.
+    A setting that gains alone is ``gained``, not ``kept``. An INCONCLUSIVE confirmation is undecided, or shows no gain
+    if its estimate is none after enough blocks. Older records call the noise ``kept``, and undecided ``dropped``.
     """
     if line.config.endswith(AGAIN):
         return NOISE
@@ -324,15 +326,15 @@ def decision_of(line: TuneLine) -> str:
     return GAINED if (line.phase, line.decision) == (SCREEN, "kept") else line.decision
 
 
-def name_of(line: TuneLine) -> str:
-    """What a step is about: its setting, or its config; of the baseline's copy ``default against itself``."""
+def step_name(line: TuneLine) -> str:
+    """What people call a step: its setting, or its config; that of the baseline's twin ``default against itself``."""
     if line.config.endswith(AGAIN):
         return f"{line.config.removesuffix(AGAIN)} against itself"
     return line.setting or line.config
 
 
-def _contribution(setting: str, winner: ConfigLine, lines: Sequence[TuneLine]) -> TuneLine | None:
-    """The step that shows the effect of a winner's setting; see `Result`."""
+def _contribution_step(setting: str, winner: ConfigLine, lines: Sequence[TuneLine]) -> TuneLine | None:
+    """The step that shows the effect of a setting of the winner; None if there is none. `Result` has the rules."""
     name = winner.config.name
     if len(winner.settings) == 1:
         return next(line for line in lines if line.decision == "accepted" and line.config == name)

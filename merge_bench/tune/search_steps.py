@@ -29,7 +29,16 @@ from merge_bench.tune.evaluator import (
     Options,
     Sample,
 )
-from merge_bench.tune.head_to_head import Bar, Contest, State, bar_of, decide, from_blocks, ranked, reason_of
+from merge_bench.tune.head_to_head import (
+    Bar,
+    Contest,
+    State,
+    bar_from_twin,
+    contest_from_blocks,
+    largest_effect_first,
+    reason_text,
+    run_until_decided,
+)
 from merge_bench.tune.space import Space, Value
 
 DECISIONS = {State.FAILED: "failed", State.OPEN: UNDECIDED, State.GAIN: "kept"}
@@ -39,7 +48,7 @@ MOST = 3
 
 
 def screen(values: Sequence[Value], evaluator: Evaluator, options: Options) -> tuple[list[Contest], Bar]:
-    """The values that gain alone, the strongest first, and the bar that the noise sets.
+    """Find the values that gain alone; returns their contests, the strongest first, and the bar that the noise sets.
 
     Every value alone runs against the baseline, block by block, beside the baseline's twin. A value leaves as soon as
     it is clear whether it gains (a race, after Birattari et al., "A racing algorithm for configuring metaheuristics",
@@ -56,12 +65,12 @@ def screen(values: Sequence[Value], evaluator: Evaluator, options: Options) -> t
     seem_faster = 0  # of those that stay undecided after all their blocks
     while True:
         pending = sum(max(options.least - blocks[contest.candidate], 0) for contest in alive)
-        alive += [Contest(Candidate.of(value), Candidate()) for value in evaluator.joining(pending)]
+        alive += [Contest(Candidate.of(value), Candidate()) for value in evaluator.joining_values(pending)]
         if not alive:
             break
         early = [contest for contest in alive if blocks[contest.candidate] < options.least]
-        promising = [contest for contest in alive if contest.promises(options.least)]
-        most = 1 if early else most_together(options, evaluator.plans)
+        promising = [contest for contest in alive if contest.may_gain(options.least)]
+        most = 1 if early else most_confirmed_together(options, evaluator.plans)
         keep = min(len(winners) + seem_faster + len(promising), most)
         keeps = (keep,) if keep else (1, 0) if early else (0,)
         try:
@@ -69,7 +78,7 @@ def screen(values: Sequence[Value], evaluator: Evaluator, options: Options) -> t
         except BudgetSpent:
             _note_undecided(evaluator, alive, twin, options)
             raise
-        bar = bar_of(twin, options.threshold)
+        bar = bar_from_twin(twin, options.threshold)
         for contest in chosen:
             blocks[contest.candidate] += 1
             state = contest.state(bar, least=options.least)
@@ -78,20 +87,20 @@ def screen(values: Sequence[Value], evaluator: Evaluator, options: Options) -> t
             alive.remove(contest)
             if state is State.GAIN:
                 winners.append(contest)
-            seem_faster += state is State.OPEN and contest.promises(options.least)
-            contest.note(evaluator, SCREEN, DECISIONS.get(state, "dropped"), reason_of(state, contest, bar))
-    return ranked(winners), _note_noise(evaluator, twin, options)
+            seem_faster += state is State.OPEN and contest.may_gain(options.least)
+            contest.note(evaluator, SCREEN, DECISIONS.get(state, "dropped"), reason_text(state, contest, bar))
+    return largest_effect_first(winners), _note_noise(evaluator, twin, options)
 
 
 def _race_block(evaluator: Evaluator, alive: Sequence[Contest], twin: Contest, keeps: Sequence[int]) -> list[Contest]:
-    """A block of as many of `alive` as the budget has time for, the best first; gives them.
+    """Make a block of as many of `alive` as the budget has time for, the best first; returns those.
 
     `keeps`: for how many confirmations time is left; what does not fit with the first of them is tried with the next.
     Raises BudgetSpent if there is no time for even one.
     """
     spent = BudgetSpent("nothing is left to be judged")
     for keep, count in itertools.product(keeps, range(len(alive), 0, -1)):
-        best = ranked(alive)[:count]
+        best = largest_effect_first(alive)[:count]
         chosen = [contest for contest in alive if contest in best]
         try:
             samples = evaluator.block(
@@ -108,7 +117,8 @@ def _race_block(evaluator: Evaluator, alive: Sequence[Contest], twin: Contest, k
 
 
 def _note_noise(evaluator: Evaluator, twin: Contest, options: Options) -> Bar:
-    bar = bar_of(twin, options.threshold)
+    """Record how far the baseline differs from its twin; returns the bar that follows."""
+    bar = bar_from_twin(twin, options.threshold)
     difference = f"the baseline differs from itself by {bar.floor:.1%}"
     limit = "the noise" if bar.floor > bar.threshold else "the threshold"
     reason = f"{difference}; a gain must exceed {limit} of {bar.height:.1%}"
@@ -117,12 +127,12 @@ def _note_noise(evaluator: Evaluator, twin: Contest, options: Options) -> Bar:
 
 
 def _note_undecided(evaluator: Evaluator, alive: Sequence[Contest], twin: Contest, options: Options) -> None:
-    """Record what the blocks show of values that are not decided when the budget ends, as far as they show anything."""
+    """Record as undecided the values that are still screened when the budget ends, if any was measured."""
     if not any(contest.ratios for contest in alive):
         return
-    bar = bar_of(twin, options.threshold)
+    bar = bar_from_twin(twin, options.threshold)
     for contest in alive:
-        contest.note(evaluator, SCREEN, UNDECIDED, reason_of(State.OPEN, contest, bar, ", when its time was up"))
+        contest.note(evaluator, SCREEN, UNDECIDED, reason_text(State.OPEN, contest, bar, ", when its time was up"))
     _note_noise(evaluator, twin, options)
 
 
@@ -135,19 +145,19 @@ def combine(
 
     Returns the contests that added a value, in their order; that of the strongest is its own against the baseline.
     """
-    added, keep = list(winners[:1]), min(len(winners), most_together(options, evaluator.plans))
+    added, keep = list(winners[:1]), min(len(winners), most_confirmed_together(options, evaluator.plans))
     for winner in added:
         winner.note(evaluator, COMBINE, "kept", "the largest gain alone; the combination starts with this setting")
     for winner in winners[1:]:
         (value,) = winner.candidate.values
         current = added[-1].candidate
         contest = Contest(current.with_value(value), current)
-        clash = space.conflict(value, current.values)
+        clash = space.conflicting_id(value, current.values)
         if clash:
             contest.note(evaluator, COMBINE, "dropped", f"cannot be combined with {clash}, which gains more")
             continue
-        state = decide(evaluator, contest, options, bar, keep=keep)
-        reason = reason_of(state, contest, bar)
+        state = run_until_decided(evaluator, contest, options, bar, keep=keep)
+        reason = reason_text(state, contest, bar)
         if state is State.LOSS:
             reason += "; the setting gains alone but loses in the combination"
         if state is State.GAIN:
@@ -175,8 +185,8 @@ def ablate(added: Sequence[Contest], evaluator: Evaluator, options: Options, bar
     while waiting and len(current.values) > 1:
         pair = (current, current.without(waiting.pop(0)))
         contest = contests.setdefault(pair, Contest(*pair))
-        state = decide(evaluator, contest, replace(options, least=len(contest.ratios) + options.least), bar)
-        reason = reason_of(state, contest, bar)
+        state = run_until_decided(evaluator, contest, replace(options, least=len(contest.ratios) + options.least), bar)
+        reason = reason_text(state, contest, bar)
         if state is State.GAIN:
             contest.note(evaluator, ABLATE, "kept", f"{reason} with this setting")
         else:
@@ -186,29 +196,31 @@ def ablate(added: Sequence[Contest], evaluator: Evaluator, options: Options, bar
     return current
 
 
-def without_useless(
+def without_idle_values(
     best: Candidate, blocks: Sequence[Mapping[Candidate, Sample]], evaluator: Evaluator, options: Options
 ) -> Candidate:
-    """`best` without the values that add nothing, those with the smallest effect first, from the given launches."""
+    """`best` without the values that add nothing, as the launches of `blocks` show; the weakest goes first."""
     bar = Bar(options.threshold)
     while len(best.values) > 1:
-        contests = [from_blocks(blocks, best, best.without(value)) for value in best.values]
+        contests = [contest_from_blocks(blocks, best, best.without(value)) for value in best.values]
         idle = [each for each in contests if each.state(bar, least=options.least) is not State.GAIN]
         if not idle:
             for contest in contests:
-                contest.note(evaluator, ABLATE, "kept", f"{reason_of(State.GAIN, contest, bar)} with this setting")
+                contest.note(evaluator, ABLATE, "kept", f"{reason_text(State.GAIN, contest, bar)} with this setting")
             break
-        least = ranked(idle)[-1]
+        least = largest_effect_first(idle)[-1]
         least.note(evaluator, ABLATE, "dropped", "no gain from this setting")
         best = least.against
     return best
 
 
-def settle(best: Candidate, evaluator: Evaluator, options: Options, others: Sequence[Candidate] = ()) -> Candidate:
-    """The confirmed candidate, of `best` and `others`; the empty candidate if nothing is confirmed.
+def confirm_or_repair(
+    best: Candidate, evaluator: Evaluator, options: Options, others: Sequence[Candidate] = ()
+) -> Candidate:
+    """Confirm `best` and `others`; returns the fastest that is confirmed, or the empty candidate.
 
-    If `best` is slower at a size, and no other is confirmed, each of its values is removed there in turn, and the rest
-    gets one more confirmation. Those launches are part of the search, so they are not made once the budget is spent.
+    If none is, and `best` is slower at a size, each of its values is removed there in turn, and the rest gets one more
+    confirmation. Those launches are part of the search, so they are not made once the budget is spent.
     """
     if not best.values:
         return best
@@ -216,7 +228,7 @@ def settle(best: Candidate, evaluator: Evaluator, options: Options, others: Sequ
     if winner is not None:
         return winner
     try:
-        repaired = _repair(best, slower, evaluator, options)
+        repaired = _without_losing_values(best, slower, evaluator, options)
     except BudgetSpent:
         return Candidate()
     if repaired == best:
@@ -225,38 +237,39 @@ def settle(best: Candidate, evaluator: Evaluator, options: Options, others: Sequ
 
 
 def _note_broken_off(contests: Sequence[Contest], evaluator: Evaluator, options: Options) -> None:
+    """Record as undecided what a confirmation shows that the budget ended before a verdict."""
     for contest in contests:
         if contest.ratios:
-            reason = reason_of(State.OPEN, contest, Bar(options.threshold), ", too few for a verdict")
+            reason = reason_text(State.OPEN, contest, Bar(options.threshold), ", too few for a verdict")
             contest.note(evaluator, CONFIRM, UNDECIDED, reason)
 
 
-def least_blocks(options: Options, sizes: int) -> int:
-    """How many blocks a verdict needs at each of so many sizes."""
+def blocks_for_verdict(options: Options, sizes: int) -> int:
+    """How many blocks a confirmation needs for a verdict at each of so many sizes."""
     return least_launches(alpha=options.alpha / sizes, paired=True)
 
 
-def most_together(options: Options, sizes: int) -> int:
+def most_confirmed_together(options: Options, sizes: int) -> int:
     """How many candidates can share a confirmation, so that its blocks suffice for a verdict about each."""
-    fitting = (count for count in range(MOST, 1, -1) if least_blocks(options, count * sizes) <= options.confirm)
+    fitting = (count for count in range(MOST, 1, -1) if blocks_for_verdict(options, count * sizes) <= options.confirm)
     return next(fitting, 1)
 
 
 def _gains_nothing(judgement: Judgement, options: Options) -> bool:
-    """Whether a comparison shows at least that there is no gain that counts."""
+    """Whether a comparison rules out a gain of the threshold or more."""
     return judgement.interval is not None and judgement.interval[1] < math.log1p(options.threshold)
 
 
-def _repair(best: Candidate, slower: Sequence[int], evaluator: Evaluator, options: Options) -> Candidate:
-    """`best` without the values that lose at the sizes `slower`; at least one value stays."""
+def _without_losing_values(best: Candidate, slower: Sequence[int], evaluator: Evaluator, options: Options) -> Candidate:
+    """`best` without the values that make it slower at the plans `slower`; at least one value stays."""
     repaired, bar = best, Bar(options.threshold)
     for plan in slower:
         for value in best.values:
             if value not in repaired.values or len(repaired.values) < 2:
                 continue
             contest = Contest(repaired.without(value), repaired, plan=plan)
-            state = decide(evaluator, contest, options, bar)
-            reason = reason_of(state, contest, bar)
+            state = run_until_decided(evaluator, contest, options, bar)
+            reason = reason_text(state, contest, bar)
             if state is State.GAIN:
                 contest.note(evaluator, ABLATE, "dropped", f"{reason} without this setting")
                 repaired = contest.candidate
@@ -268,10 +281,10 @@ def _repair(best: Candidate, slower: Sequence[int], evaluator: Evaluator, option
 def confirm(
     candidates: Sequence[Candidate], evaluator: Evaluator, options: Options
 ) -> tuple[Candidate | None, list[int]]:
-    """The fastest of those that are faster at one size at least and slower at none, None if none is.
+    """Confirm candidates on new launches; returns the fastest that is faster at some size and slower at none, or None.
 
-    Also gives the sizes at which the first candidate is slower. Every size gets `options.confirm` blocks of its own, in
-    turn; fewer if the budget ends, but as many as a verdict needs. None of them was seen by the search, because the
+    Also returns the plans at which the first candidate is slower. Each size gets `options.confirm` own blocks, in turn;
+    fewer if the budget ends, but as many as a verdict needs. None of them was seen by the search, because the
     winner of a search looks better than it is. All candidates share the launches of the baseline, and with all sizes
     they are one family of verdicts. One that is INCONCLUSIVE, but whose own interval ends below the threshold, is
     recorded as `NO_GAIN`: nobody would take a setting for less. Raises BudgetSpent if the budget ends before each size
@@ -283,13 +296,13 @@ def confirm(
         try:
             against, *samples = evaluator.block([Candidate(), *candidates], plan=plan, search=False)
         except BudgetSpent:
-            if block < least_blocks(options, family):
-                _note_broken_off([each for found in contests.values() for each in found], evaluator, options)
+            if block < blocks_for_verdict(options, family):
+                _note_broken_off([each for by_size in contests.values() for each in by_size], evaluator, options)
                 raise
             break
         for candidate, sample in zip(candidates, samples, strict=True):
             contests[candidate][plan].add(sample, against)
-    effects = {each: _effects(found) for each, found in contests.items()}
+    effects = {each: _effects_by_size(by_size) for each, by_size in contests.items()}
     judged = iter(
         judge(
             [one for each in effects.values() for one in each],
@@ -299,31 +312,32 @@ def confirm(
         )
     )
     judgements = {each: [next(judged) for _ in effects[each]] for each in candidates}
-    accepted = [each for each in candidates if _accepted(judgements[each])]
+    accepted = [each for each in candidates if _is_accepted(judgements[each])]
     accepted.sort(key=lambda each: math.fsum(effect.estimate for effect in effects[each]))
     for candidate in [*(each for each in candidates if each not in accepted), *accepted]:  # the winner is the last
         decision = "accepted" if candidate in accepted else "rejected"
-        _note(contests[candidate], judgements[candidate], decision, evaluator, options)
+        _note_confirmation(contests[candidate], judgements[candidate], decision, evaluator, options)
     slower = [plan for plan, each in enumerate(judgements[candidates[0]]) if each.verdict is Verdict.SLOWER]
     return accepted[-1] if accepted else None, slower
 
 
-def _effects(contests: Sequence[Contest]) -> list[Effect]:
-    """The effect at each size; none if a launch of the candidate failed."""
+def _effects_by_size(contests: Sequence[Contest]) -> list[Effect]:
+    """The effect of a candidate at each size; an empty list if one of its launches failed."""
     effects = [contest.effect for contest in contests if not contest.failures]
     whole = [effect for effect in effects if effect is not None]
     return whole if len(whole) == len(contests) else []
 
 
-def _accepted(judgements: Sequence[Judgement]) -> bool:
+def _is_accepted(judgements: Sequence[Judgement]) -> bool:
+    """Whether a candidate is faster at some size and slower at none."""
     verdicts = {judgement.verdict for judgement in judgements}
     return Verdict.FASTER in verdicts and Verdict.SLOWER not in verdicts
 
 
-def _note(
+def _note_confirmation(
     contests: Sequence[Contest], judgements: Sequence[Judgement], decision: str, evaluator: Evaluator, options: Options
 ) -> None:
-    """Record a candidate's confirmation, a line for each size; `judgements`: none if it failed."""
+    """Record the confirmation of a candidate, a line for each size; `judgements`: empty if a launch failed."""
     if not judgements:
         for contest in contests:
             contest.note(evaluator, CONFIRM, decision, Verdict.FAILED.value)

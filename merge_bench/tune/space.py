@@ -78,7 +78,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Space:
-    """The settings, in the order of the file, and the file's SHA-256."""
+    """A tuning space: its settings in the order of the file, and the SHA-256 of the file."""
 
     settings: tuple[Setting, ...]
     sha256: str
@@ -87,17 +87,24 @@ class Space:
     def values(self) -> tuple[Value, ...]:
         return tuple(value for setting in self.settings for value in setting.values)
 
-    def conflict(self, value: Value, others: Sequence[Value]) -> str | None:
-        """The id of one of `others` that `value` cannot be combined with; another value of its setting is one."""
+    def conflicting_id(self, value: Value, others: Sequence[Value]) -> str | None:
+        """The id of the first of `others` with which `value` cannot be combined; None if there is none.
+
+        Two values of one setting cannot be combined.
+        """
         for other in others:
-            if other.setting == value.setting or self._declared(value, other) or self._declared(other, value):
+            if (
+                other.setting == value.setting
+                or self._declares_conflict(value, other)
+                or self._declares_conflict(other, value)
+            ):
                 return other.id
             if {name for name, _ in value.variables} & {name for name, _ in other.variables}:
                 return other.id
         return None
 
-    def only(self, names: Sequence[str]) -> Space:
-        """The same space with these settings, or values (``name=label``), alone.
+    def restricted_to(self, names: Sequence[str]) -> Space:
+        """This space with only the settings, or values (``name=label``), of `names`.
 
         Raises UsageError if it has no setting, or no value, of a name.
         """
@@ -114,7 +121,8 @@ class Space:
         )
         return Space(tuple(each for each in chosen if each.values), self.sha256)
 
-    def _declared(self, value: Value, other: Value) -> bool:
+    def _declares_conflict(self, value: Value, other: Value) -> bool:
+        """Whether the setting of `value` names `other`, or its setting, as a conflict."""
         setting = next(each for each in self.settings if each.name == value.setting)
         return other.id in setting.conflicts or other.setting in setting.conflicts
 
@@ -151,7 +159,7 @@ def read_space(path: Path, *, trusted: bool = False) -> Space:
         entries = document.pop("setting", None)
         if document or not isinstance(entries, list) or not entries:
             raise ValueError("the file must contain [[setting]] tables and nothing else")
-        settings = tuple(map(_setting, entries))
+        settings = tuple(map(_parse_setting, entries))
         _check_names(settings)
         for value in (value for setting in settings for value in setting.values):
             _check_variables(value, trusted)
@@ -162,7 +170,8 @@ def read_space(path: Path, *, trusted: bool = False) -> Space:
     return Space(settings, hashlib.sha256(text).hexdigest())
 
 
-def allows(releases: Sequence[str], version: str) -> bool:
+def releases_allow(releases: Sequence[str], version: str) -> bool:
+    """Whether a version of UCX fulfils all conditions such as ``>=1.16``."""
     match = re.match(r"(\d+)\.(\d+)", version)
     if match is None:
         return False
@@ -171,7 +180,8 @@ def allows(releases: Sequence[str], version: str) -> bool:
     return all((have >= (int(major), int(minor))) == (sign == ">=") for sign, major, minor in bounds)
 
 
-def _setting(entry: Any) -> Setting:
+def _parse_setting(entry: Any) -> Setting:
+    """The setting of a ``[[setting]]`` table; raises ValueError if the table is wrong."""
     name = entry.get("name") if isinstance(entry, dict) else None
     try:
         read = msgspec.convert(entry, _Setting)
@@ -179,11 +189,11 @@ def _setting(entry: Any) -> Setting:
         raise ValueError(f"setting {name!r}: {error}; docs/tune.md describes the format") from error
     values = tuple(Value(read.name, each.label, tuple(sorted(each.set.items()))) for each in read.values)
     return Setting(
-        read.name, values, _several(read.requires), _several(read.conflicts), _several(read.ucx), read.risk, read.source
+        read.name, values, _tupled(read.requires), _tupled(read.conflicts), _tupled(read.ucx), read.risk, read.source
     )
 
 
-def _several(names: Sequence[str]) -> tuple[str, ...]:
+def _tupled(names: Sequence[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 

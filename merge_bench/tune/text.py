@@ -1,6 +1,6 @@
-"""The outcome of `tune` for people: single settings, combination, ablation, confirmation, what was left out.
+"""The outcome of `tune` as text for people: single settings, combination, ablation, confirmation, what was left out.
 
-Then the same in a report, drawn, and what single settings did for others.
+Also the sections of reports about a tuning, with charts, and about published effects of single settings.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from merge_bench.analysis.published import SettingEffect
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import TuneLine
-from merge_bench.tune.charts import tunings
+from merge_bench.tune.charts import phase_charts
 from merge_bench.tune.document import PrunedValue
 from merge_bench.tune.evaluator import UNDECIDED
-from merge_bench.tune.head_to_head import level
-from merge_bench.tune.result import GAINED, Result, decision_of, name_of, recorded_result_of, result_of
+from merge_bench.tune.head_to_head import interval_alpha
+from merge_bench.tune.result import GAINED, Result, decision_of, recorded_result_of, result_of, step_name
 from merge_bench.tune.stage import steps_of
 from merge_bench.units import plural
 from merge_bench.view.content import Column, Page, by_row
@@ -46,7 +46,7 @@ def print_tuning(
     file: TextIO | None = None,
     width: int | None = None,
 ) -> None:
-    """Print it on `file` (standard output), the conclusion last, so that a terminal shows it.
+    """Print a result on `file` (standard output), the conclusion last, so that a terminal shows it.
 
     `sizes`: what each plan is called; `pruned`: values that cannot help here; `details`: whether to name each of them;
     `step`: what to do next; `remarks`: where files are; `width`: of a terminal.
@@ -67,28 +67,28 @@ def print_tuning(
 
 
 def write_steps(page: Page, result: Result, sizes: Sequence[str]) -> None:
-    """Every step of the search, in tables."""
+    """Write every step of the search, in tables."""
     where = f" at {sizes[0]}" if len(sizes) > 1 else ""
     new = {line.config for line in (*result.confirmed, *result.broken_off)}
     singles = [
         replace(line, reason=BEST_ESTIMATE) if decision_of(line) == UNDECIDED and line.config in new else line
         for line in result.singles
     ]
-    _steps(page, f"Single settings against {result.baseline}{where}", singles, sets=result.variables)
+    _write_step_table(page, f"Single settings against {result.baseline}{where}", singles, sets=result.variables)
     if (noise := result.noise_floor) is not None:
         of_copy = (
             f"{result.baseline} against its own copy: {ends(noise.low, noise.high)} in"
-            f" {plural(noise.launches, 'block')}, level {100 * (1 - level(noise.launches)):.4g}%"
+            f" {plural(noise.launches, 'block')}, level {100 * (1 - interval_alpha(noise.launches)):.4g}%"
         )
         page.line(
             f"Noise: {noise.reason} ({of_copy}). A loss is decided by the interval of its own setting.",
             "dim",
         )
-    _steps(
+    _write_step_table(
         page, "Combined, strongest setting first; each compared with the config without the setting", result.combined
     )
-    _steps(page, "Removed again; each compared with the config without the setting", result.ablated)
-    _steps(page, "Confirmation on new launches", result.confirmed, sizes=sizes)
+    _write_step_table(page, "Removed again; each compared with the config without the setting", result.ablated)
+    _write_step_table(page, "Confirmation on new launches", result.confirmed, sizes=sizes)
     if result.interactions:
         page.heading("Settings that help alone but not together")
         for line in result.interactions:
@@ -96,9 +96,9 @@ def write_steps(page: Page, result: Result, sizes: Sequence[str]) -> None:
 
 
 def write_outcome(page: Page, result: Result, sizes: Sequence[str], metric: str, note: str = "") -> None:
-    """What was found, how sure it is at each size, and what is not known; `note`: of the next step."""
+    """Write what was found, how sure it is at each size, and what is not known; `note`: of the next step."""
     page.heading(result.outcome)
-    for sentence in confirmed(result, sizes, metric):
+    for sentence in confirmation_sentences(result, sizes, metric):
         page.line(sentence)
     for sentence in open_questions(result, sizes):
         page.line(sentence)
@@ -108,8 +108,8 @@ def write_outcome(page: Page, result: Result, sizes: Sequence[str], metric: str,
         page.line("The tuning is not finished: the same command resumes it.")
 
 
-def confirmed(result: Result, sizes: Sequence[str], metric: str) -> list[str]:
-    """What new launches showed at each size, of each candidate if there are several: a sentence for each."""
+def confirmation_sentences(result: Result, sizes: Sequence[str], metric: str) -> list[str]:
+    """A sentence for each candidate and size of the confirmation: what new launches showed."""
     several = len({line.config for line in result.confirmation}) > 1
     return [
         f"{f'{line.config}, ' if several else ''}{metric} at {sizes[line.plan]}: {ratio(line.ratio)} ×"
@@ -119,7 +119,7 @@ def confirmed(result: Result, sizes: Sequence[str], metric: str) -> list[str]:
 
 
 def open_questions(result: Result, sizes: Sequence[str]) -> list[str]:
-    """What the search did not decide, and why, and what makes it doubtful: a sentence for each."""
+    """Sentences on what the search did not decide, why, and what makes its result doubtful."""
     sentences = []
     best, left_out, noise = result.best_undecided, result.left_out, result.noise_floor
     if result.doubtful and noise is not None:
@@ -127,7 +127,7 @@ def open_questions(result: Result, sizes: Sequence[str]) -> list[str]:
             f"Doubtful: {result.baseline} differed from itself ({ratio(noise.ratio)} ×, {ends(noise.low, noise.high)}),"
             " so the host was not quiet, or its speed drifted. Run again on a quiet host, or with --wait-for-quiet 5m."
         )
-    sentences += _counts(result)
+    sentences += _count_sentences(result)
     step = result.unconfirmed_step
     if step is not None and (best is None or best.config != step.config):
         estimate = f"{ratio(step.ratio)} × {step.against} ({ends(step.low, step.high)})"
@@ -141,16 +141,16 @@ def open_questions(result: Result, sizes: Sequence[str]) -> list[str]:
             f"New launches of {line.config} at {sizes[line.plan]}: {estimate} in {plural(line.launches, 'block')},"
             " too few for a verdict."
         )
-    sentences += _not_combined(result)
+    sentences += _not_combined_sentences(result)
     if left_out:
         count = plural(len(left_out), "candidate")
-        some = f"{len(left_out)} of {result.settings} candidates" if result.settings else count
+        left_out_count = f"{len(left_out)} of {result.settings} candidates" if result.settings else count
         was, them, have = ("was", "it", "has") if len(left_out) == 1 else ("were", "them", "have")
         named = ", ".join(each.value for each in left_out)
         sentences.append(
-            f"{some} {was} not tried, because the budget has no time for {them}: {named}."
+            f"{left_out_count} {was} not tried, because the budget has no time for {them}: {named}."
             if result.finished
-            else f"{some} {have} not been tried yet; there is time only if others end early: {named}."
+            else f"{left_out_count} {have} not been tried yet; there is time only if others end early: {named}."
         )
     if result.sizes_left_out:
         where = " and ".join(sizes[plan] for plan in result.sizes_left_out)
@@ -160,8 +160,8 @@ def open_questions(result: Result, sizes: Sequence[str]) -> list[str]:
     return sentences
 
 
-def _counts(result: Result) -> list[str]:
-    """How many candidates the search judged, and how; nothing if that is no more than the heading says."""
+def _count_sentences(result: Result) -> list[str]:
+    """A sentence on how many candidates were decided in which way; none if all were decided."""
     best, tested = result.best_undecided, {line.config for line in (*result.confirmed, *result.broken_off)}
     if not (result.undecided or result.no_gain_seen):
         return []
@@ -186,8 +186,8 @@ def _counts(result: Result) -> list[str]:
     return [f"{sentence}{which or ':'} {best.config}: {estimate} in {plural(best.launches, 'block')}{open_still}."]
 
 
-def _not_combined(result: Result) -> list[str]:
-    """Why settings that gain alone are not in the candidate of a search that ended early."""
+def _not_combined_sentences(result: Result) -> list[str]:
+    """Sentences on why settings that gain alone are not in the candidate of a search that ended early."""
     names = {name.partition("=")[0] for name in (result.candidate or "").split("+")}
     others = [each for each in result.not_combined if each.partition("=")[0] in names]
     rest = [each for each in result.not_combined if each not in others]
@@ -204,7 +204,7 @@ def _not_combined(result: Result) -> list[str]:
     return sentences
 
 
-def _steps(
+def _write_step_table(
     page: Page,
     title: str,
     lines: Sequence[TuneLine],
@@ -227,15 +227,15 @@ def _steps(
     ]
     variables = [(sets or {}).get(line.setting or "", "") for line in lines]
     sets_column = [Column("Sets", variables, text=True)] if any(variables) else []
-    page.wide_table([Column("Setting", [name_of(line) for line in lines], text=True)], measured, decided, sets_column)
+    page.wide_table([Column("Setting", [step_name(line) for line in lines], text=True)], measured, decided, sets_column)
 
 
 def write_recorded_outcome(page: Page, campaign: Campaign, note: str) -> None:
-    """What was found and how sure it is, drawn, what is left open (`note`), and what the config sets."""
+    """Write what was found and how sure it is, with a chart, and what the config sets; `note`: what is left open."""
     result = recorded_result_of(campaign)
     tuning = campaign.plans[0].tune
-    write_outcome(page, result, _sizes(campaign), (tuning and tuning.metric) or "throughput", note)
-    charts = tunings(steps_of(campaign), _sizes(campaign).__getitem__)
+    write_outcome(page, result, _size_names(campaign), (tuning and tuning.metric) or "throughput", note)
+    charts = phase_charts(steps_of(campaign), _size_names(campaign).__getitem__)
     for chart in charts[-1:]:  # the confirmation, or as far as the search went
         page.chart(chart)
     if result.winner is not None:
@@ -244,20 +244,20 @@ def write_recorded_outcome(page: Page, campaign: Campaign, note: str) -> None:
 
 
 def write_tuning(page: Page, campaign: Campaign) -> None:
-    """Every step of the search, drawn phase by phase."""
+    """Write the section of a report with every step of the search, and a chart for each phase."""
     page.section("Tuning")
-    sizes = _sizes(campaign)
+    sizes = _size_names(campaign)
     write_steps(page, result_of(campaign), sizes)
-    for chart in tunings(steps_of(campaign), sizes.__getitem__):
+    for chart in phase_charts(steps_of(campaign), sizes.__getitem__):
         page.chart(chart)
 
 
-def _sizes(campaign: Campaign) -> list[str]:
+def _size_names(campaign: Campaign) -> list[str]:
     return [size_of(campaign, plan) for plan in range(len(campaign.plans))]
 
 
 def write_published(page: Page, effects: Sequence[SettingEffect]) -> None:
-    """What single settings did for others, as a table and as the bar graph of its report."""
+    """Write published effects of single settings, as a table and as a bar chart."""
     page.section("Published effects of single settings")
     rates = [each for each in effects if each.metric == "throughput"]
     headings = ("Setting", "Variables", "Base config", "Metric", "Baseline\n(GiB/s)", "With setting\n(GiB/s)", "Ratio")
@@ -276,13 +276,13 @@ def write_published(page: Page, effects: Sequence[SettingEffect]) -> None:
         for each in effects
     ]
     page.table(*by_row((*headings, "Section", "Note"), rows, (0, 1, 2, 3, 7, 8)))
-    page.chart(published_effects(rates))
+    page.chart(published_effects_chart(rates))
     for source in dict.fromkeys(each.source.rpartition(", ")[0] for each in effects):
         page.line(f"Published: {source}; ratios are recomputed from the printed values.", "dim")
 
 
-def published_effects(effects: Sequence[SettingEffect]) -> Chart:
-    """What single settings made of others' throughput, as the bar graph of their report has it."""
+def published_effects_chart(effects: Sequence[SettingEffect]) -> Chart:
+    """The bar chart of published effects of single settings on throughput."""
     names = [each.label if each.beside == "default" else f"{each.label}, added to {each.beside}" for each in effects]
     return bars(
         [

@@ -24,17 +24,17 @@ from merge_bench.records.outputs import replacing
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.schema import EndLine, TuneLine
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.tune.budget import AffordableSearch, Timing, left_out
+from merge_bench.tune.budget import AffordableSearch, Timing, left_out_lines
 from merge_bench.tune.cluster_evaluator import RESUME, Budget, ClusterEvaluator
 from merge_bench.tune.evaluator import ABLATE, COMBINE, CONFIRM, SCREEN, UNDECIDED, BudgetSpent, Candidate, Options
 from merge_bench.tune.result import STOPPED, Result, result_of
-from merge_bench.tune.search_steps import least_blocks, most_together, settle
+from merge_bench.tune.search_steps import blocks_for_verdict, confirm_or_repair, most_confirmed_together
 from merge_bench.tune.space import Space, Value
 from merge_bench.tune.strategies import strategies
-from merge_bench.tune.tuning_plan import Task, load
+from merge_bench.tune.tuning_plan import Task, load_plans
 
 
-def run(task: Task, output: Path, progress: Progress, caller: Caller) -> tuple[Campaign, int, str]:
+def run_tuning(task: Task, output: Path, progress: Progress, caller: Caller) -> tuple[Campaign, int, str]:
     """Search, confirm, and write the config that was found to `output`.
 
     Returns the campaign, the exit status (3 also if the budget was too short to try anything), and what went wrong.
@@ -58,12 +58,12 @@ def run(task: Task, output: Path, progress: Progress, caller: Caller) -> tuple[C
         else:
             write_first_lines(writer, line, jobs)
         if fitting is not None:
-            timing.say(fitting)
+            timing.print_forecast(fitting)
         with caller.surround(writer.logs / "driver.log"):
             try:
                 with signals.interruptible():
                     check_host(jobs[0].prepared.settings, writer, wait=task.run.wait_for_quiet, first=caller.look)
-                    _search(task, timing, writer, progress)
+                    _search_and_confirm(task, timing, writer, progress)
                     whole = read_campaign(writer.folder)
                     write_config(whole, task.space, task.text, task.sizes, task.options.metric, output)
                     untried = result_of(whole).untried
@@ -72,7 +72,7 @@ def run(task: Task, output: Path, progress: Progress, caller: Caller) -> tuple[C
                 status, problem = error.exit_status, str(error)
                 if isinstance(error, signals.Interrupted):
                     problem = f"{error}; {RESUME}"
-                    if not _recorded_interruption(writer):
+                    if not _is_interruption_recorded(writer):
                         write_interruption(writer, error)
         if untried or status in (0, WrongResult.exit_status):  # otherwise the same command resumes it
             with contextlib.suppress(RunFailed):
@@ -80,19 +80,20 @@ def run(task: Task, output: Path, progress: Progress, caller: Caller) -> tuple[C
         return read_campaign(writer.folder), status, problem
 
 
-def _recorded_interruption(writer: CampaignWriter) -> bool:
+def _is_interruption_recorded(writer: CampaignWriter) -> bool:
     launches = read_campaign(writer.folder).launches
     return bool(launches) and any(failure.code == INTERRUPTED for failure in launches[-1].failures)
 
 
-def _search(task: Task, timing: Timing, writer: CampaignWriter, progress: Progress) -> None:
-    given = task.options
+def _search_and_confirm(task: Task, timing: Timing, writer: CampaignWriter, progress: Progress) -> None:
+    """Run the strategy, then confirm the best candidates; a spent budget ends either, and is recorded."""
+    tune_options = task.options
 
     def launch(job: Job, index: int) -> int:
         began = time.monotonic()
         status = launch_merge(job, writer, Labelled(progress, evaluator.label(job)), index)
         if status == 0:
-            timing.note(job, time.monotonic() - began)
+            timing.note_launch(job, time.monotonic() - began)
         return status
 
     evaluator = ClusterEvaluator(
@@ -100,36 +101,36 @@ def _search(task: Task, timing: Timing, writer: CampaignWriter, progress: Progre
         baseline=task.baseline,
         text=task.text,
         prepared=task.prepared,
-        load=lambda path: load(path, task.run),
+        load=lambda path: load_plans(path, task.run),
         launch=launch,
-        metric=given.metric,
+        metric=tune_options.metric,
         seed=task.head.seed,
-        budget=Budget(given.max_launches, given.budget, timing.weights, given.confirm),
+        budget=Budget(tune_options.max_launches, tune_options.budget, timing.weights, tune_options.confirm),
     )
-    options = Options(threshold=given.threshold, most=given.most_blocks, confirm=given.confirm)
+    options = Options(threshold=tune_options.threshold, most=tune_options.most_blocks, confirm=tune_options.confirm)
     best, spent = Candidate(), None
     try:
-        fitting = _fit_recorded(task, timing, evaluator)
-        best = strategies()[given.strategy].tune(task.space, fitting.values, evaluator, options)
+        fitting = _fit_to_timed_baseline(task, timing, evaluator)
+        best = strategies()[tune_options.strategy].tune(task.space, fitting.values, evaluator, options)
     except BudgetSpent as ended:
         spent = ended
     candidates = best_so_far(read_campaign(writer.folder), task.values, best)
-    together = candidates[: max(evaluator.confirmable(most_together(options, evaluator.plans)), 1)]
+    together = candidates[: max(evaluator.confirmable_count(most_confirmed_together(options, evaluator.plans)), 1)]
     first, names = [*together, Candidate()][0], ", ".join(each.name("") for each in together)
     if spent is not None:
         judged = result_of(read_campaign(writer.folder)).screened
         so_far = f"; best so far: {names}" if together else "; no candidate seems faster so far" if judged else ""
         _note_stop(evaluator, first, f"{spent}{so_far}")
-        if together and not evaluator.can_confirm(least_blocks(options, evaluator.plans)):
+        if together and not evaluator.can_confirm(blocks_for_verdict(options, evaluator.plans)):
             return
     try:
-        settle(first, evaluator, options, together[1:])
+        confirm_or_repair(first, evaluator, options, together[1:])
     except BudgetSpent as ended:
         _note_stop(evaluator, first, f"{ended}, during the confirmation of {names}")
 
 
-def _fit_recorded(task: Task, timing: Timing, evaluator: ClusterEvaluator) -> AffordableSearch:
-    """What fits the budget, by the time that a recorded launch of the baseline took: the same when it is resumed.
+def _fit_to_timed_baseline(task: Task, timing: Timing, evaluator: ClusterEvaluator) -> AffordableSearch:
+    """What fits the budget, by the time that recorded launches of the baseline took; a resumed tuning finds the same.
 
     Raises BudgetSpent if not even one setting fits.
     """
@@ -143,26 +144,26 @@ def _fit_recorded(task: Task, timing: Timing, evaluator: ClusterEvaluator) -> Af
             fitting = timing.fit(launch)
     except UsageError as short:
         raise BudgetSpent(str(short)) from None
-    for line in left_out(task, fitting, evaluator.budget.seconds):
+    for line in left_out_lines(task, fitting, evaluator.budget.seconds):
         evaluator.note(line)
     evaluator.waiting = [value for value in task.values if value not in fitting.values]
     evaluator.prepared = task.prepared[: fitting.sizes]
     evaluator.budget.weights = timing.weights[: fitting.sizes]
-    timing.say(fitting)
+    timing.print_forecast(fitting)
     return fitting
 
 
 def _note_stop(evaluator: ClusterEvaluator, candidate: Candidate, reason: str) -> None:
+    """Record why the search ended early, and its best candidate."""
     name, against = candidate.name(evaluator.baseline), evaluator.baseline
     evaluator.note(TuneLine(phase="search", config=name, against=against, decision=STOPPED, reason=reason))
 
 
 def best_so_far(campaign: Campaign, values: Sequence[Value], best: Candidate | None = None) -> list[Candidate]:
-    """What is worth a confirmation, the best first.
+    """The candidates that are worth a confirmation, the best first.
 
-    First the `best` of the search; of one that ended early, the last combination without what was removed. Then the
-    settings that gained alone and are not in it, then those that are undecided, if their estimate is a gain: the
-    confirmation decides.
+    First the `best` of the search, or the last combination of one that ended early; then the settings that gained alone
+    and are not in that; then those that are undecided, if their estimate is a gain.
     """
     by_id = {value.id: value for value in values}
     settings = {line.config.name: line.settings for line in campaign.added}
@@ -192,11 +193,11 @@ def best_so_far(campaign: Campaign, values: Sequence[Value], best: Candidate | N
 def write_config(
     campaign: Campaign, space: Space, baseline: str, sizes: Sequence[str], metric: str, output: Path
 ) -> None:
-    """Write the config that was found, if there is one; arguments as of `tuned_text`."""
+    """Write the config that was found, if there is one, to `output`; parameters as of `tuned_config_text`."""
     result = result_of(campaign)
     if result.winner is None:
         return
-    text = tuned_text(campaign, result, space, baseline=baseline, sizes=sizes, metric=metric)
+    text = tuned_config_text(campaign, result, space, baseline=baseline, sizes=sizes, metric=metric)
     try:
         with replacing(output) as stream:
             stream.write(text.encode())
@@ -204,10 +205,10 @@ def write_config(
         raise RunFailed(f"--output {output} was not written: {error.strerror}; {RESUME}") from error
 
 
-def tuned_text(
+def tuned_config_text(
     campaign: Campaign, result: Result, space: Space, *, baseline: str, sizes: Sequence[str], metric: str
 ) -> str:
-    """The text of the file.
+    """The text of the config file for what was found.
 
     `baseline`: the text of the baseline's config; empty for the built-in defaults. `sizes`: the name of each plan:
     ``1,000,000 rows per chunk``.
@@ -240,7 +241,7 @@ def tuned_text(
 
 
 def speed_up_text(line: TuneLine) -> str:
-    """``1.47 × (1.41 to 1.55, 8 blocks)``."""
+    """The speed-up of a step as text: ``1.47 × (1.41 to 1.55, 8 blocks)``."""
     if line.ratio is None:
         return "not measured"
     interval = f"{line.low:.3f} to {line.high:.3f}, " if line.low is not None and line.high is not None else ""

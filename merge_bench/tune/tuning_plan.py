@@ -26,8 +26,8 @@ from merge_bench.records.schema import RunKey
 from merge_bench.tune.document import PrunedValue
 from merge_bench.tune.evaluator import Options
 from merge_bench.tune.options import TuneOptions
-from merge_bench.tune.search_steps import least_blocks
-from merge_bench.tune.space import Setting, Space, Value, allows, read_space
+from merge_bench.tune.search_steps import blocks_for_verdict
+from merge_bench.tune.space import Setting, Space, Value, read_space, releases_allow
 from merge_bench.tune.strategies import strategies
 from merge_bench.units import format_bytes, format_count
 
@@ -39,7 +39,7 @@ _MESSAGE_SIZE = BY_KEY["message_size"].variable
 
 @dataclass(frozen=True)
 class Context:
-    """What is known before the first launch.
+    """What is known about the machine, UCX and the baseline before the first launch.
 
     - `conditions`: those of `space.CONDITIONS` that hold
     - `ucx`: the version of UCX; None if it is unknown
@@ -59,8 +59,8 @@ class Context:
     chunk_bytes: int | None = None
 
 
-def context_of(prepared: PlannedRun, given: RunOptions) -> Context:
-    """The context of a baseline; `given`: options of the command line, of which ``--chunk`` fixes nothing."""
+def context_of(prepared: PlannedRun, run_options: RunOptions) -> Context:
+    """The context of a baseline; `run_options`: options of the command line, of which ``--chunk`` fixes nothing."""
     plan, settings = prepared.plan, prepared.settings
     surroundings = {name: text for name, text in os.environ.items() if name.startswith(("UCX", PREFIX, "RAPIDS_"))}
     variables = {**surroundings, **settings.environment}
@@ -101,7 +101,7 @@ def context_of(prepared: PlannedRun, given: RunOptions) -> Context:
         ucx_names=ucx_names,
         baseline=variables,
         options={BY_KEY[key].variable: value for key, value in options.items()},
-        fixed=frozenset(BY_KEY[key].variable for key in given.sources if key != "chunk"),
+        fixed=frozenset(BY_KEY[key].variable for key in run_options.sources if key != "chunk"),
         chunk_bytes=(
             plan.rows_per_chunk * plan.workload.bytes_per_row
             if isinstance(plan.workload, SyntheticSpec) and plan.rows_per_chunk is not None
@@ -110,46 +110,50 @@ def context_of(prepared: PlannedRun, given: RunOptions) -> Context:
     )
 
 
-def prune(space: Space, context: Context) -> tuple[tuple[Value, ...], tuple[PrunedValue, ...]]:
+def prune_space(space: Space, context: Context) -> tuple[tuple[Value, ...], tuple[PrunedValue, ...]]:
     """The values that can be tried, and those that cannot, in the order of the space."""
-    reasons = {value: _why_not(setting, value, context) for setting in space.settings for value in setting.values}
+    reasons = {
+        value: _reason_to_skip(setting, value, context) for setting in space.settings for value in setting.values
+    }
     left = (PrunedValue(value=value.id, reason=reason) for value, reason in reasons.items() if reason is not None)
     return tuple(value for value in reasons if reasons[value] is None), tuple(left)
 
 
-def _why_not(setting: Setting, value: Value, context: Context) -> str | None:
+def _reason_to_skip(setting: Setting, value: Value, context: Context) -> str | None:
+    """Why a value makes no sense in this context; None if it can be tried."""
     missing = [condition for condition in setting.requires if condition not in context.conditions]
     if missing:
         return f"requires {', '.join(missing)} (not met in this run)"
-    if setting.releases and (context.ucx is None or not allows(setting.releases, context.ucx)):
+    if setting.releases and (context.ucx is None or not releases_allow(setting.releases, context.ucx)):
         return f"needs UCX {', '.join(setting.releases)}; the installed version is {context.ucx or 'unknown'}"
     for name, _ in value.variables:
         if name in context.fixed:
             return f"the command line sets --{BY_VARIABLE[name].name}"
         if name.startswith("UCX_") and context.ucx_names is not None and name not in context.ucx_names:
             return f"the installed UCX {context.ucx} has no variable {name}"
-    if all(_has(name, text, context) for name, text in value.variables):
+    if all(_baseline_has(name, text, context) for name, text in value.variables):
         return "the baseline already has this value"
     if (chunk := context.chunk_bytes) is not None and all(
-        _never_reached(*each, context, chunk) for each in value.variables
+        _is_never_split(*each, context, chunk) for each in value.variables
     ):
         return f"no message is that long: a chunk has {format_bytes(chunk)}"
     return None
 
 
-def _never_reached(name: str, text: str, context: Context, longest: int) -> bool:
-    """Whether neither this limit of messages nor the baseline's splits one of `longest` bytes."""
-    limits = (_parsed(name, text), context.options.get(name)) if name == _MESSAGE_SIZE else (None,)
+def _is_never_split(name: str, text: str, context: Context, longest: int) -> bool:
+    """Whether a message of `longest` bytes is split neither by this message size nor by the baseline's."""
+    limits = (_parse_option_value(name, text), context.options.get(name)) if name == _MESSAGE_SIZE else (None,)
     return all(isinstance(limit, int) and (limit == 0 or limit >= longest) for limit in limits)
 
 
-def _parsed(name: str, text: str) -> object:
+def _parse_option_value(name: str, text: str) -> object:
     return BY_VARIABLE[name].parse(text)
 
 
-def _has(name: str, text: str, context: Context) -> bool:
+def _baseline_has(name: str, text: str, context: Context) -> bool:
+    """Whether the baseline sets this variable to the same value."""
     if name.startswith(PREFIX):
-        return name in context.options and _parsed(name, text) == context.options[name]
+        return name in context.options and _parse_option_value(name, text) == context.options[name]
     return context.baseline.get(name) == text
 
 
@@ -176,19 +180,19 @@ class Task:
 
 
 def make_task(baseline: str | None, options: TuneOptions, run: RunOptions) -> Task:
-    """Read baseline and space, plan the sizes, leave out values that make no sense here.
+    """Read the baseline and the space, plan the sizes, and leave out values that make no sense here.
 
     Raises UsageError if an option, the baseline or the space is wrong, or the launches that are allowed cannot decide
     anything.
     """
     space = read_space(Path(options.space or SPACE), trusted=run.trust_config)
     if options.only:
-        space = space.only(options.only)
-    prepared = load(baseline, run)
+        space = space.restricted_to(options.only)
+    prepared = load_plans(baseline, run)
     config = prepared[0].config
-    _refuse(prepared[0], options)
+    _refuse_run(prepared[0], options)
     line = config_line(prepared[0])
-    kept, pruned = prune(space, context_of(prepared[0], run))
+    kept, pruned = prune_space(space, context_of(prepared[0], run))
     if not kept:
         reasons = "; ".join(f"{each.value}: {each.reason}" for each in pruned)
         raise UsageError(f"this run cannot try any of the tuning settings: {reasons}")
@@ -196,7 +200,7 @@ def make_task(baseline: str | None, options: TuneOptions, run: RunOptions) -> Ta
         raise UsageError(
             f"the baseline has the same name as a setting that `tune` tries: {line.name}; rename the baseline's file"
         )
-    _refuse_few(options, strategies()[options.strategy].first_block(space, kept), len(prepared))
+    _refuse_low_limits(options, strategies()[options.strategy].first_block(space, kept), len(prepared))
     about = {
         "strategy": options.strategy,
         "space": space.sha256,
@@ -220,12 +224,12 @@ def make_task(baseline: str | None, options: TuneOptions, run: RunOptions) -> Ta
     return Task(head, line.name, text, prepared, space, kept, pruned, sizes, options, run)
 
 
-def load(name: str | Path | None, run: RunOptions) -> list[PlannedRun]:
-    """The plans of a config: the sizes of ``--chunk``, few iterations, and no measurement of the link."""
+def load_plans(name: str | Path | None, run: RunOptions) -> list[PlannedRun]:
+    """The planned runs of a config, one for each size of ``--chunk``: few iterations, no measurement of the link."""
     tables = run.left is not None or run.workload not in ("auto", "synthetic")
-    given = run if tables or "chunk" in run.sources else run.given(chunk=SIZES)
+    sized_run = run if tables or "chunk" in run.sources else run.given(chunk=SIZES)
     ready: list[PlannedRun] = []
-    for variant in loading.plan_runs(None if name is None else str(name), given):
+    for variant in loading.plan_runs(None if name is None else str(name), sized_run):
         plan = replace(variant.plan, launches=1, link_rounds=0, check_link=False, timeline="off")
         if run.iterations is None:
             rows = plan.rows_per_chunk or SMALL_ROWS
@@ -235,8 +239,8 @@ def load(name: str | Path | None, run: RunOptions) -> list[PlannedRun]:
     return ready
 
 
-def _refuse(prepared: PlannedRun, options: TuneOptions) -> None:
-    """Refuse what cannot be tuned, whatever the space."""
+def _refuse_run(prepared: PlannedRun, options: TuneOptions) -> None:
+    """Raise UsageError if this run cannot be tuned, whatever the space."""
     if not prepared.launcher.owns_processes:
         raise UsageError(
             "tune cannot use a running cluster, because it changes UCX settings; omit --scheduler-address and"
@@ -248,14 +252,14 @@ def _refuse(prepared: PlannedRun, options: TuneOptions) -> None:
         raise UsageError("--metric bandwidth needs --exchange ucx and at least 2 workers")
 
 
-def _refuse_few(options: TuneOptions, first_block: int, sizes: int) -> None:
-    """Refuse limits with which nothing could be judged or confirmed."""
+def _refuse_low_limits(options: TuneOptions, first_block: int, sizes: int) -> None:
+    """Raise UsageError for limits with which nothing could be judged or confirmed."""
     needed = first_block * Options.least
     if options.max_launches is not None and options.max_launches < needed:
         raise UsageError(
             f"--max-launches {options.max_launches} is too few: these settings need at least {needed}; raise it,"
             " or try fewer settings with --only"
         )
-    least = least_blocks(Options(), sizes)
+    least = blocks_for_verdict(Options(), sizes)
     if options.confirm < least:
         raise UsageError(f"--confirm {options.confirm} is too low; use at least {least}")

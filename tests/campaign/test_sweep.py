@@ -211,17 +211,17 @@ def test_a_running_cluster_takes_one_config() -> None:
 def test_probes_of_a_running_cluster_make_one_launch_unless_more_are_asked_for() -> None:
     running = given(scheduler_address="tcp://127.0.0.1:1", workers=2)
     probe = P2P((), (8,), None)
-    _, jobs = probes.prepare(probe, [None], running)
+    _, jobs = probes.plan_campaign(probe, [None], running)
     assert len(jobs) == 1
     with pytest.raises(UsageError, match="omit --launches"):
-        probes.prepare(probe, [None], running.given(launches=2))
-    _, jobs = probes.prepare(probe, [None], given(workers=2))
+        probes.plan_campaign(probe, [None], running.given(launches=2))
+    _, jobs = probes.plan_campaign(probe, [None], given(workers=2))
     assert [job.block for job in jobs] == [0, 1, 2]
 
 
 def test_several_values_are_for_run_alone() -> None:
     with pytest.raises(UsageError, match="only `run` accepts"):
-        probes.prepare(P2P((), (8,), None), [None], given(workers=(1, 2)))
+        probes.plan_campaign(P2P((), (8,), None), [None], given(workers=(1, 2)))
 
 
 @pytest.mark.parametrize(

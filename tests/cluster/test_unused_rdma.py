@@ -107,7 +107,7 @@ def test_ranks_over_mpi_have_the_same_warning_once_a_host(sys: Path) -> None:
     told = told_by_ranks(sys, "eth0", "eth0", "eth0")
     expected = rdma_warnings(dict.fromkeys(("n1", "n2"), host(sys, "eth0")), {})
     assert len(expected) == 1
-    assert ranks.cautions(told, [("n1", 2), ("n2", 1)], {}) == expected
+    assert ranks.unused_rdma_cautions(told, [("n1", 2), ("n2", 1)], {}) == expected
 
 
 @pytest.mark.parametrize(
@@ -122,4 +122,4 @@ def test_ranks_over_mpi_have_the_same_warning_once_a_host(sys: Path) -> None:
 def test_ranks_over_mpi_give_no_warning_where_rdma_is_used_or_not_wanted(
     sys: Path, interfaces: tuple[str | None, ...], hosts: list[tuple[str, int]], config: dict[str, str]
 ) -> None:
-    assert ranks.cautions(told_by_ranks(sys, *interfaces), hosts, config) == []
+    assert ranks.unused_rdma_cautions(told_by_ranks(sys, *interfaces), hosts, config) == []

@@ -17,15 +17,15 @@ from merge_bench.probe.shared.exchange_matrix import (
     BLANK,
     PERIOD,
     Traffic,
-    count_wrong,
-    equal,
-    figures,
-    fill,
-    mean_message,
-    ring,
-    rounds_of,
+    count_wrong_bytes,
+    equal_matrix,
+    figures_of_exchange,
+    fill_message,
+    mean_message_bytes,
+    ring_matrix,
+    rounds_in_half_a_second,
 )
-from merge_bench.probe.shared.stored_rows import in_order
+from merge_bench.probe.shared.stored_rows import rows_in_order
 from merge_bench.probe.view.charts import panels_of
 from merge_bench.probe.view.show import print_rows
 from merge_bench.records import schema as s
@@ -55,15 +55,15 @@ def test_keys_in_blocks_are_those_of_the_chunk(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("size", [1, PERIOD - 1, PERIOD, 3 * PERIOD + 17])
 def test_every_byte_is_checked_and_no_other_message_passes(size: int) -> None:
     message = np.full(size, BLANK, np.uint8)
-    assert count_wrong(message, 2, 1, 0) == size
-    fill(message, 2, 1, 0)
-    assert count_wrong(message, 2, 1, 0) == 0
+    assert count_wrong_bytes(message, 2, 1, 0) == size
+    fill_message(message, 2, 1, 0)
+    assert count_wrong_bytes(message, 2, 1, 0) == 0
     for other in ((1, 2, 0), (3, 1, 0), (2, 0, 0), (2, 1, 1)):
-        assert count_wrong(message, *other) == size
+        assert count_wrong_bytes(message, *other) == size
     if size > 1:
-        assert count_wrong(np.roll(message, 1), 2, 1, 0) > 0
+        assert count_wrong_bytes(np.roll(message, 1), 2, 1, 0) > 0
     message[size // 2] ^= 1
-    assert count_wrong(message, 2, 1, 0) == 1
+    assert count_wrong_bytes(message, 2, 1, 0) == 1
 
 
 UNEVEN = [[[10, 20, 30], [40, 50, 60], [70, 80, 90]], [[1, 2, 3], [4, 5, 6], [7, 8, 9]]]
@@ -74,26 +74,26 @@ def test_traffic_leaves_out_what_a_rank_keeps() -> None:
     assert traffic.sent == (55, 110, 165)
     assert traffic.received == (121, 110, 99)
     assert traffic.whole == (66, 165, 264)
-    assert traffic.busiest == 165
-    assert mean_message(UNEVEN) == round((20 + 30 + 40 + 60 + 70 + 80 + 2 + 3 + 4 + 6 + 7 + 8) / 12)
-    assert Traffic.of([equal(100, 4)]).sent == Traffic.of([ring(100, 4)]).sent == (300,) * 4
-    assert ring(8, 3) == [[0, 16, 0], [0, 0, 16], [16, 0, 0]]
+    assert traffic.busiest_bytes == 165
+    assert mean_message_bytes(UNEVEN) == round((20 + 30 + 40 + 60 + 70 + 80 + 2 + 3 + 4 + 6 + 7 + 8) / 12)
+    assert Traffic.of([equal_matrix(100, 4)]).sent == Traffic.of([ring_matrix(100, 4)]).sent == (300,) * 4
+    assert ring_matrix(8, 3) == [[0, 16, 0], [0, 0, 16], [16, 0, 0]]
 
 
 def test_figures_by_their_definitions() -> None:
     rounds = [[1.0, 2.0, 6.0], [3.0, 1.0, 1.0], [2.0, 2.0, 2.0]]  # of a rank: the slowest ones are 3, 2, 6
-    found = figures(Traffic.of(UNEVEN), rounds, 100.0)
+    found = figures_of_exchange(Traffic.of(UNEVEN), rounds, 100.0)
     assert found["seconds"] == 3.0
     assert (found["seconds_mean"], found["seconds_min"], found["seconds_max"]) == pytest.approx((20 / 9, 5 / 3, 3.0))
     assert (found["bandwidth_min"], found["bandwidth_max"]) == pytest.approx((55 / 3, 165 / 3))
     assert found["bandwidth_bytes_per_second"] == pytest.approx(110 / 3)
     assert found["bus_bandwidth_bytes_per_second"] == pytest.approx(165 / 3 * 2 / 3)
-    even = figures(Traffic.of([equal(1000, 4)]), [[0.5]] * 4, None)
+    even = figures_of_exchange(Traffic.of([equal_matrix(1000, 4)]), [[0.5]] * 4, None)
     assert even["bandwidth_bytes_per_second"] == even["bus_bandwidth_bytes_per_second"] == pytest.approx(6000)
 
 
 def test_rounds_take_half_a_second_within_limits() -> None:
-    assert [rounds_of(each) for each in (0.0, 0.001, 0.01, 2.0)] == [1000, 500, 50, 10]
+    assert [rounds_in_half_a_second(each) for each in (0.0, 0.001, 0.01, 2.0)] == [1000, 500, 50, 10]
 
 
 def stored(folder: Path, **changes: Any) -> list[Row]:
@@ -111,9 +111,10 @@ def stored(folder: Path, **changes: Any) -> list[Row]:
             writer.write(
                 s.LaunchLine(launch=index, config="default", plan=0, cluster=cluster, workers=[], data_bytes=0, rows=0)
             )
-            for frames, count in ((UNEVEN, 1000), ([equal(1000, 3)], None)):
+            for frames, count in ((UNEVEN, 1000), ([equal_matrix(1000, 3)], None)):
                 fields = {
-                    **figures(Traffic.of(frames), [[seconds]] * 3, 4e6), "size": mean_message(frames), "count": count,
+                    **figures_of_exchange(Traffic.of(frames), [[seconds]] * 3, 4e6), "count": count,
+                    "size": mean_message_bytes(frames),
                     "test": f"{backend}_alltoall{'v' * (count is not None)}", "limit_from": "given", "wrong": 0,
                     "ranks": [0, 1, 2], **changes,
                 }  # fmt: skip
@@ -125,7 +126,7 @@ def stored(folder: Path, **changes: Any) -> list[Row]:
                 )  # fmt: skip
             writer.write(s.LaunchEndLine(launch=index, status=0, seconds=1.0))
         writer.write(s.EndLine(status=0))
-    return in_order(read_campaign(writer.folder))
+    return rows_in_order(read_campaign(writer.folder))
 
 
 def test_backends_stand_side_by_side_with_their_shares_of_the_link(tmp_path: Path) -> None:

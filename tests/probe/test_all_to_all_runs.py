@@ -84,12 +84,12 @@ SABOTAGE = """
 import sys
 def install():
     from merge_bench.probe.shared import exchange_matrix
-    honest = exchange_matrix.fill
+    honest = exchange_matrix.fill_message
     def fill(message, sender, receiver, frame):
         honest(message, sender, receiver, frame)
         if sender == 1:
             message[5] ^= 1
-    exchange_matrix.fill = fill
+    exchange_matrix.fill_message = fill
 if any("probe.ranks.rank import" in word or "dask_worker" in word for word in sys.orig_argv):
     install()
 """

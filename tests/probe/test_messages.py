@@ -15,17 +15,17 @@ def test_any_text_arrives_over_an_ascii_stream(monkeypatch: pytest.MonkeyPatch, 
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr("sys.stdout", stream)
     sent = messages.Error(1, "node1", None, text)
-    messages.send(sent)
+    messages.send_to_driver(sent)
     stream.seek(0)
     (line,) = stream.read().splitlines()
-    assert messages.parse(line) == sent
+    assert messages.parse_message(line) == sent
 
 
 def test_a_message_of_another_form_is_no_output_of_a_tool() -> None:
     with pytest.raises(msgspec.ValidationError):
-        messages.parse('{"merge_bench": "error", "rank": "one"}')
+        messages.parse_message('{"merge_bench": "error", "rank": "one"}')
 
 
 @pytest.mark.parametrize("line", ["# OSU MPI Latency Test", '{"merge_bench": "err', '{"other": 1}'])
 def test_other_lines_are_no_messages(line: str) -> None:
-    assert messages.parse(line) is None
+    assert messages.parse_message(line) is None

@@ -8,42 +8,42 @@ import numpy as np
 import pytest
 
 from merge_bench.probe.ranks import osu_rules
-from merge_bench.probe.ranks.osu_rules import Timed
+from merge_bench.probe.ranks.osu_rules import TimedLoop
 from merge_bench.probe.shared import stored_rows
-from merge_bench.probe.shared.exchange_matrix import contribute, count_wrong_sums
+from merge_bench.probe.shared.exchange_matrix import count_wrong_sums, fill_contribution
 from merge_bench.records.schema import ProbeLine
 
 
 def test_osu_repeats_short_messages_more_often_than_long_ones() -> None:
     # osu_util.h: LARGE_MESSAGE_SIZE 8192, LAT_LOOP 10000/1000, LAT_SKIP 100/10, BW_LOOP 100/20, BW_SKIP 10/2.
-    assert [osu_rules.loops_of_size(size, osu_rules.LATENCY) for size in (1, 8192, 8193)] == [10_000, 10_000, 1000]
-    assert [osu_rules.loops_of_size(size, osu_rules.LATENCY_SKIPPED) for size in (8192, 8193)] == [100, 10]
-    assert [osu_rules.loops_of_size(size, osu_rules.WINDOWS) for size in (8192, 8193)] == [100, 20]
-    assert [osu_rules.loops_of_size(size, osu_rules.WINDOWS_SKIPPED) for size in (8192, 8193)] == [10, 2]
+    assert [osu_rules.iterations_by_size(size, osu_rules.LATENCY) for size in (1, 8192, 8193)] == [10_000, 10_000, 1000]
+    assert [osu_rules.iterations_by_size(size, osu_rules.LATENCY_SKIPPED) for size in (8192, 8193)] == [100, 10]
+    assert [osu_rules.iterations_by_size(size, osu_rules.WINDOWS) for size in (8192, 8193)] == [100, 20]
+    assert [osu_rules.iterations_by_size(size, osu_rules.WINDOWS_SKIPPED) for size in (8192, 8193)] == [10, 2]
     assert osu_rules.WINDOW == 64
 
 
 def test_a_ping_pong_is_bounded_by_time() -> None:
-    assert osu_rules.bounded_iterations(1e-6) == 3000
-    assert osu_rules.bounded_iterations(0.0) == 3000
-    assert osu_rules.bounded_iterations(1e-3) == 100
-    assert osu_rules.bounded_iterations(1.0) == 20
+    assert osu_rules.ping_pong_iterations(1e-6) == 3000
+    assert osu_rules.ping_pong_iterations(0.0) == 3000
+    assert osu_rules.ping_pong_iterations(1e-3) == 100
+    assert osu_rules.ping_pong_iterations(1.0) == 20
 
 
 def test_times_and_rates_of_a_loop() -> None:
-    timed = Timed(size=1000, iterations=500, elapsed=0.01)
-    assert timed.one_way == pytest.approx(1e-5)  # 10 ms ÷ (2 × 500)
+    timed = TimedLoop(size=1000, iterations=500, elapsed=0.01)
+    assert timed.one_way_seconds == pytest.approx(1e-5)  # 10 ms ÷ (2 × 500)
     assert timed.both_ways_rate == pytest.approx(1e8)  # 1000 B × 2 × 500 ÷ 10 ms
-    assert timed.of_window == pytest.approx(0.01 / (500 * 64))
+    assert timed.window_message_seconds == pytest.approx(0.01 / (500 * 64))
     assert timed.window_rate == pytest.approx(1000 * 64 * 500 / 0.01)
 
 
 def line_of(test: str, size: int, iterations: int, elapsed: float, launch: int = 0) -> ProbeLine:
     """The record of a ping-pong that took `elapsed` seconds."""
-    timed = Timed(size, iterations, elapsed)
+    timed = TimedLoop(size, iterations, elapsed)
     return ProbeLine(
         launch=launch, probe="mpi", test=test, method="", placement="", ranks=[0, 1], size=size,
-        iterations=iterations, seconds=timed.one_way,
+        iterations=iterations, seconds=timed.one_way_seconds,
         bandwidth_bytes_per_second=None if test.endswith("delay") else timed.both_ways_rate,
     )  # fmt: skip
 
@@ -64,10 +64,10 @@ def test_csv_has_the_columns_and_units_of_the_program_it_comes_from(tmp_path: Pa
 
 
 def test_blocks_are_rounded_up_and_what_does_not_fit_is_left_out() -> None:
-    assert [osu_rules.block_of(count, 3) for count in (3, 4, 6)] == [1, 2, 2]
+    assert [osu_rules.block_elements(count, 3) for count in (3, 4, 6)] == [1, 2, 2]
     # Four vectors of 4-byte elements: 16 B an element.
-    assert osu_rules.fitting([10, 100, 1000], 2, room=1600) == ([10, 100], [1000])
-    assert osu_rules.fitting([3], 2, room=63) == ([], [3])  # rounded up to 4 elements
+    assert osu_rules.split_by_memory([10, 100, 1000], 2, room=1600) == ([10, 100], [1000])
+    assert osu_rules.split_by_memory([3], 2, room=63) == ([], [3])  # rounded up to 4 elements
 
 
 def test_bus_bandwidth_is_the_whole_vector_without_a_rank_s_own_part() -> None:
@@ -81,7 +81,7 @@ def test_every_wrong_element_of_a_sum_is_counted(ranks: int) -> None:
     block = count // ranks
     vectors = np.empty((ranks, count), np.float32)
     for rank in range(ranks):
-        contribute(vectors[rank], rank)
+        fill_contribution(vectors[rank], rank)
     assert len({vector.tobytes() for vector in vectors}) == ranks
     for order in (slice(None), slice(None, None, -1)):
         total = vectors[order].sum(axis=0, dtype=np.float32)

@@ -15,7 +15,7 @@ from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.hosts import HostSpec
 from merge_bench.errors import UsageError
 from merge_bench.probe.ranks import mpirun
-from merge_bench.probe.ranks.mpirun import MPICH, OPEN_MPI, Mpi, identify
+from merge_bench.probe.ranks.mpirun import MPICH, OPEN_MPI, Mpi, mpi_release
 from tests.probe.test_ucc import executable
 
 FIVE = Mpi(OPEN_MPI, "5.0.11", "/env/bin/mpirun", "/env/lib")
@@ -144,7 +144,7 @@ def test_mpich_takes_no_options_of_open_mpi() -> None:
     ],
 )
 def test_whose_mpi_it_is(text: str, found: tuple[str, str] | None) -> None:
-    assert identify(text) == found
+    assert mpi_release(text) == found
 
 
 @pytest.fixture
@@ -164,9 +164,9 @@ def test_the_environment_s_own_comes_first_and_then_every_folder_of_path(folders
     one, two, prefix = folders
     path = f"{one.parent / 'none'}:{one}:{two}:{one}"
     found = [str(prefix / "bin/mpirun"), str(one / "mpiexec"), str(two / "mpirun")]
-    assert mpirun.candidates(path, str(prefix)) == found
-    assert mpirun.candidates(f"{two}:{prefix}/bin:{one}", str(prefix)) == [found[0], found[2], found[1]]
-    assert mpirun.candidates(path, str(one)) == found[1:]
+    assert mpirun.find_mpiruns(path, str(prefix)) == found
+    assert mpirun.find_mpiruns(f"{two}:{prefix}/bin:{one}", str(prefix)) == [found[0], found[2], found[1]]
+    assert mpirun.find_mpiruns(path, str(one)) == found[1:]
 
 
 def test_the_one_whose_libmpi_a_tool_loads_comes_before_all_others(folders: tuple[Path, Path, Path]) -> None:
@@ -177,12 +177,12 @@ def test_the_one_whose_libmpi_a_tool_loads_comes_before_all_others(folders: tupl
         (base / "lib/libmpi.so.40").symlink_to("libmpi.so.40.30")
     path = f"{one}:{two}"
     tool = str(two.parent / "lib/libmpi.so.40")
-    assert mpirun.candidates(path, str(prefix), tool)[0] == str(two / "mpirun")
-    assert mpirun.candidates(path, str(prefix), str(prefix / "lib/libmpi.so.40"))[0] == str(prefix / "bin/mpirun")
+    assert mpirun.find_mpiruns(path, str(prefix), tool)[0] == str(two / "mpirun")
+    assert mpirun.find_mpiruns(path, str(prefix), str(prefix / "lib/libmpi.so.40"))[0] == str(prefix / "bin/mpirun")
     elsewhere = one / "libmpi.so.40"
     elsewhere.write_text("")
-    assert mpirun.candidates(path, str(prefix), str(elsewhere)) == mpirun.candidates(path, str(prefix))
-    assert mpirun.candidates(path, str(prefix), "/nonexistent/libmpi.so") == mpirun.candidates(path, str(prefix))
+    assert mpirun.find_mpiruns(path, str(prefix), str(elsewhere)) == mpirun.find_mpiruns(path, str(prefix))
+    assert mpirun.find_mpiruns(path, str(prefix), "/nonexistent/libmpi.so") == mpirun.find_mpiruns(path, str(prefix))
 
 
 def test_an_mpirun_that_does_not_fit_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,8 @@ from merge_bench.host import cuda_context
 from merge_bench.merge.engines import gpu_memory
 from merge_bench.merge.engines.gpu_memory import DeviceBytes
 from merge_bench.merge.exchange.base import Abort
-from merge_bench.probe.all_to_all import OverNccl, Pattern
-from merge_bench.probe.shared.exchange_matrix import equal
+from merge_bench.probe.all_to_all import AllToAllOverNccl, Pattern
+from merge_bench.probe.shared.exchange_matrix import equal_matrix
 from merge_bench.probe.workers import exchanging, nccl_ranks
 from merge_bench.probe.workers.nccl_ranks import NcclRank
 from merge_bench.records.schema import LaunchLine, ProbeLine
@@ -40,7 +40,7 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> NcclRank:
     gpu_memory.own_stream.cache_clear()
     cuda_context.bind()
     monkeypatch.setattr(fake_nccl, "SECONDS", 0.2)
-    return NcclRank(1, nccl_ranks.new_id(), 0, Abort())
+    return NcclRank(1, nccl_ranks.new_communicator_id(), 0, Abort())
 
 
 def buffers(*contents: bytes) -> list[DeviceBytes]:
@@ -72,12 +72,12 @@ def test_what_arrived_is_there_when_the_transfer_ends(alone: NcclRank) -> None:
 
 
 def test_messages_of_one_size_include_the_own_one_and_follow_each_other(alone: NcclRank) -> None:
-    held = exchanging.Held([equal(1000, 1)], 0, alone, exchanging.OnDevice(), own=True)
-    held.blank()
-    assert held.count_wrong() == 1000
-    held.exchange()
-    assert held.count_wrong() == 0
-    rooms = exchanging.OnDevice().rooms([10, 7, 3])
+    held = exchanging.HeldMessages([equal_matrix(1000, 1)], 0, alone, exchanging.DeviceMemory(), own=True)
+    held.overwrite_received()
+    assert held.count_wrong_bytes() == 1000
+    held.exchange_seconds()
+    assert held.count_wrong_bytes() == 0
+    rooms = exchanging.DeviceMemory().allocate_messages([10, 7, 3])
     assert [each.ptr - rooms[0].ptr for each in rooms] == [0, 10, 17]
 
 
@@ -142,20 +142,20 @@ def typed(typestr: str) -> Any:
 def test_ranks_that_share_a_gpu_are_refused() -> None:
     pattern = Pattern(sizes=(8,), chunks=(), iterations=None, limit=None)
     with pytest.raises(UsageError, match="needs a GPU for each rank; use --workers-per-gpu 1"):
-        OverNccl(pattern).prepare(SimpleNamespace(settings=SimpleNamespace(workers_per_gpu=2)))  # type: ignore[arg-type]
+        AllToAllOverNccl(pattern).prepare(SimpleNamespace(settings=SimpleNamespace(workers_per_gpu=2)))  # type: ignore[arg-type]
 
 
 def test_without_nccl4py_and_without_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "nccl", None)
     with pytest.raises(UsageError, match=r"--backend nccl needs the package nccl4py, .*; run: \S+ --setup-only"):
-        nccl_ranks.version()
+        nccl_ranks.nccl_version()
     for name, module in fake_nccl.modules().items():
         monkeypatch.setitem(sys.modules, name, module)
-    assert nccl_ranks.version() == "NCCL 2.32.3+cuda13.4 through nccl4py 0.6.0"
+    assert nccl_ranks.nccl_version() == "NCCL 2.32.3+cuda13.4 through nccl4py 0.6.0"
     absent = SimpleNamespace(libnccl=None, nccl4py="0.6.0")
     monkeypatch.setattr(sys.modules["nccl.core"], "get_version", lambda: absent)
     with pytest.raises(UsageError, match=r"NCCL's library libnccl\.so\.2, .*pip install nvidia-nccl-cu13"):
-        nccl_ranks.version()
+        nccl_ranks.nccl_version()
 
 
 @pytest.mark.cluster

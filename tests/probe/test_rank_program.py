@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from merge_bench.host import network
-from merge_bench.probe.ranks.rank import net_devices, transports
+from merge_bench.probe.ranks.rank import connection_settings, net_devices
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +38,6 @@ def test_what_the_environment_says_holds() -> None:
 
 
 def test_on_one_host_ucx_opens_no_port_unless_the_environment_names_tcp() -> None:
-    assert transports([], {}) == {"UCX_TLS": "^tcp"}
-    assert transports([], {"UCX_TLS": "tcp,self"}) == {}
-    assert transports(["near", "far"], {"UCX_TLS": "tcp"}) == {"UCX_TCP_PORT_RANGE": "27000-27999"}
+    assert connection_settings([], {}) == {"UCX_TLS": "^tcp"}
+    assert connection_settings([], {"UCX_TLS": "tcp,self"}) == {}
+    assert connection_settings(["near", "far"], {"UCX_TLS": "tcp"}) == {"UCX_TCP_PORT_RANGE": "27000-27999"}

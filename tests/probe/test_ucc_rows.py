@@ -22,7 +22,7 @@ from merge_bench.config.options import RunOptions
 from merge_bench.errors import Caution, LaunchFailed
 from merge_bench.probe.ranks.launch import RankSession
 from merge_bench.probe.ranks.mpirun import OPEN_MPI, Mpi
-from merge_bench.probe.reduce_scatter import ReduceScatterOptions, make
+from merge_bench.probe.reduce_scatter import ReduceScatterOptions, make_probe
 from merge_bench.records.schema import ProbeLine, Worker
 from tests.probe.fake_ucc import fake_ucc
 
@@ -45,8 +45,8 @@ class FirstRank(RankSession):
         assert work["algorithms"] == []
         return iter(())
 
-    def execute(self, work: Mapping[str, Any], hosts: Any = None, also: Any = None, *, ucx: bool = True) -> Any:
-        environ, printed = {**also, "OMPI_COMM_WORLD_RANK": "0"}, io.StringIO()
+    def execute(self, work: Mapping[str, Any], hosts: Any = None, extra_variables: Any = None, **more: bool) -> Any:
+        environ, printed = {**extra_variables, "OMPI_COMM_WORLD_RANK": "0"}, io.StringIO()
         with patch.dict(os.environ, environ), patch.object(sys, "argv", work["execute"]), redirect_stdout(printed):
             runpy.run_path(work["execute"][0])
         return printed.getvalue()
@@ -67,7 +67,7 @@ def session(monkeypatch: pytest.MonkeyPatch) -> FirstRank:
 def measure(session: FirstRank, monkeypatch: pytest.MonkeyPatch, folder: Path, asked: dict[str, str], **fake: Any):  # type: ignore[no-untyped-def]
     """Measure on two ranks with an ucc_perftest as of `fake_ucc`."""
     monkeypatch.setenv("PATH", fake_ucc(folder / "bin", **fake)["PATH"])
-    probe = make(ReduceScatterOptions(**{"algorithms": "ucc-ucp", "iterations": 7, **asked}), RunOptions())
+    probe = make_probe(ReduceScatterOptions(**{"algorithms": "ucc-ucp", "iterations": 7, **asked}), RunOptions())
     probe.measure(session)
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.probe.ranks.mpirun import as_root
+from merge_bench.probe.ranks.mpirun import run_as_root_variables
 from merge_bench.records.schema import WarningLine
 from tests.conftest import gpu_present
 from tests.helpers.mpiruns import SYSTEM
@@ -145,7 +145,7 @@ def mpi_components(folder: Path, marker: Path) -> dict[str, str]:
         shutil.copy(made, folder / f"mca_{framework}_mark.so")
     told = subprocess.run(
         [Path(SYSTEM).with_name("ompi_info"), "--parsable", "--path", "pkglibdir"], capture_output=True,
-        env={**os.environ, **as_root()}, text=True, check=True, timeout=60,
+        env={**os.environ, **run_as_root_variables()}, text=True, check=True, timeout=60,
     ).stdout  # fmt: skip
     return {"OMPI_MCA_mca_base_component_path": f"{folder}:{told.strip().rpartition(':')[2]}"}
 

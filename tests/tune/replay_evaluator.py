@@ -47,7 +47,7 @@ class ReplayEvaluator:
         """Whether there is a budget."""
         return self.most_launches is not None
 
-    def joining(self, pending: int) -> Sequence[Value]:
+    def joining_values(self, pending: int) -> Sequence[Value]:
         """None: the budget is one of launches."""
         return ()
 

@@ -13,7 +13,7 @@ from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import RECORDS, CampaignWriter
 from merge_bench.tune.cluster_evaluator import Budget, ClusterEvaluator
 from merge_bench.tune.evaluator import Candidate, Options, Sample
-from merge_bench.tune.search_steps import settle
+from merge_bench.tune.search_steps import confirm_or_repair
 from merge_bench.tune.space import Space
 from merge_bench.tune.strategies import strategies
 
@@ -34,11 +34,11 @@ class _Recorded(ClusterEvaluator):
 
     asked: list[AuthorizedRequest] = field(default_factory=list)
 
-    def _one(self, candidate: Candidate, plan: int, block: int) -> Sample:
+    def _sample_of_launch(self, candidate: Candidate, plan: int, block: int) -> Sample:
         key = candidate.name(self.baseline), plan, block
-        assert key in self._made, f"{key} is not recorded"
+        assert key in self._samples_by_launch, f"{key} is not recorded"
         self.asked.append(key)
-        return super()._one(candidate, plan, block)
+        return super()._sample_of_launch(candidate, plan, block)
 
 
 def replay(
@@ -60,5 +60,5 @@ def replay(
             writer=writer, baseline=campaign.head.configs[0].name, text="", prepared=unused, load=lambda path: unused,
             launch=launch, metric=metric, seed=campaign.head.seed or 0, budget=Budget(),
         )  # fmt: skip
-        settle(strategies()[strategy].tune(space, space.values, evaluator, options), evaluator, options)
+        confirm_or_repair(strategies()[strategy].tune(space, space.values, evaluator, options), evaluator, options)
     return Replayed(read_campaign(copy), evaluator.asked)

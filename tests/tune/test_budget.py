@@ -15,14 +15,14 @@ from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.tune.budget import AffordableSearch, Costs, fit_to_budget, left_out
+from merge_bench.tune.budget import AffordableSearch, Costs, fit_to_budget, left_out_lines
 from merge_bench.tune.cluster_evaluator import Budget
 from merge_bench.tune.evaluator import AGAIN, BudgetSpent, Candidate, Options
 from merge_bench.tune.result import LEFT_OUT, result_of
-from merge_bench.tune.search_steps import settle
+from merge_bench.tune.search_steps import confirm_or_repair
 from merge_bench.tune.space import Value
 from merge_bench.tune.strategies import strategies
-from merge_bench.tune.tune_campaign import _fit_recorded, best_so_far
+from merge_bench.tune.tune_campaign import _fit_to_timed_baseline, best_so_far
 from tests.tune.clusters import PREPARED, TRUTH, Cluster, begin, evaluator_of, search
 from tests.tune.factorials import Truth
 from tests.tune.replay_evaluator import Recorded
@@ -34,7 +34,7 @@ def costs(*launch: float) -> Costs:
     def first_block(values: Sequence[Value]) -> int:
         return len(values) + 2
 
-    return Costs(launch, first_block, confirm=8)
+    return Costs(launch, first_block, confirm_blocks=8)
 
 
 # With a launch of 4 s: 3 blocks of 3, 4 or 5 launches take 36, 48 or 60 s, a confirmation 64 s.
@@ -191,7 +191,7 @@ def test_launches_that_become_slow_leave_time_for_a_confirmation(tmp_path: Path)
         found = best_so_far(read_campaign(writer.folder), FLAT.values)[0]
         assert found.name("default") == "b=y"
         assert evaluator.can_confirm(6)
-        settle(found, evaluator, Options(confirm=7))
+        confirm_or_repair(found, evaluator, Options(confirm=7))
     (line,) = result_of(read_campaign(writer.folder)).confirmed
     assert line.launches >= 6
 
@@ -203,7 +203,7 @@ def waiting(folder: Path, seconds: float, speed: Recorded) -> tuple[Campaign, Ca
         evaluator = evaluator_of(writer, Cluster(writer, speed=speed).launch, budget=budget, prepared=PREPARED[:1])
         task = cast("Any", SimpleNamespace(values=FLAT.values, space=FLAT, prepared=PREPARED[:1], baseline="default"))
         evaluator.time_baseline()
-        for line in left_out(task, AffordableSearch(FLAT.values[:1], 1), seconds):
+        for line in left_out_lines(task, AffordableSearch(FLAT.values[:1], 1), seconds):
             evaluator.note(line)
         evaluator.waiting = FLAT.values[1:]
         found = Candidate()
@@ -211,7 +211,7 @@ def waiting(folder: Path, seconds: float, speed: Recorded) -> tuple[Campaign, Ca
             found = strategies()["race"].tune(FLAT, FLAT.values[:1], evaluator, Options(confirm=7))
         except BudgetSpent:
             found = best_so_far(read_campaign(writer.folder), FLAT.values)[0]
-        settle(found, evaluator, Options(confirm=7))
+        confirm_or_repair(found, evaluator, Options(confirm=7))
     return read_campaign(writer.folder), found
 
 
@@ -243,12 +243,12 @@ def test_a_confirmation_that_the_budget_ends_is_judged_by_the_blocks_that_a_verd
         found = Candidate.of(VALUES[0])
         if blocks is None:
             with pytest.raises(BudgetSpent):
-                settle(found, evaluator, Options(confirm=8))
+                confirm_or_repair(found, evaluator, Options(confirm=8))
             assert not evaluator.can_confirm(6)
             (line,) = result_of(read_campaign(writer.folder)).broken_off  # what it shows is not lost
             assert (line.decision, line.launches, line.ratio) == ("undecided", 5, pytest.approx(1.5, rel=0.05))
             return
-        assert settle(found, evaluator, Options(confirm=8)) == found
+        assert confirm_or_repair(found, evaluator, Options(confirm=8)) == found
     (line,) = read_campaign(writer.folder).tuning
     assert (line.decision, line.launches) == ("accepted", blocks)
 
@@ -260,7 +260,7 @@ def lengths(folder: Path) -> list[float]:
 
 @dataclass
 class _Timing:
-    """As `tune.timing.Timing`, with the costs of this file."""
+    """As `tune.budget.Timing`, with the costs of this file."""
 
     budget: float
     jobs: int = 1
@@ -274,7 +274,7 @@ class _Timing:
     def fit(self, launch: float) -> AffordableSearch:
         return fit_to_budget(VALUES, costs(*(launch * weight for weight in self.weights)), self.budget)
 
-    def say(self, fitting: AffordableSearch) -> None:
+    def print_forecast(self, fitting: AffordableSearch) -> None:
         self.said.append(fitting)
 
 
@@ -283,7 +283,7 @@ def fitted(writer: CampaignWriter, budget: float, made: float) -> tuple[Affordab
     cluster = Cluster(writer, seconds=made)
     task = cast("Any", SimpleNamespace(values=VALUES, prepared=PREPARED[:1], baseline="default"))
     evaluator = evaluator_of(writer, cluster.launch, budget=Budget(seconds=budget))
-    return _fit_recorded(task, cast("Any", _Timing(budget)), evaluator), cluster.made
+    return _fit_to_timed_baseline(task, cast("Any", _Timing(budget)), evaluator), cluster.made
 
 
 def test_the_first_two_launches_decide_what_fits_and_a_resumed_tuning_decides_the_same(tmp_path: Path) -> None:
@@ -311,14 +311,14 @@ def test_how_long_launches_take_at_another_size_is_measured(tmp_path: Path, larg
         task = cast("Any", SimpleNamespace(values=VALUES, prepared=PREPARED, baseline="default"))
         evaluator = evaluator_of(writer, launch, budget=Budget(seconds=300.0))
         timing = _Timing(300.0, jobs=2)
-        fitting = _fit_recorded(task, cast("Any", timing), evaluator)
+        fitting = _fit_to_timed_baseline(task, cast("Any", timing), evaluator)
         # 60 s until all can be judged, 64 s to confirm one at the first size, 128 or 192 s at the second.
         assert fitting == AffordableSearch(VALUES, sizes)
         assert timing.measured == [4.0, large]
         assert evaluator.budget.weights == (1.0, large / 4.0)[:sizes]
         assert cluster.made == 3
         again = evaluator_of(writer, launch, budget=Budget(seconds=300.0))
-        assert _fit_recorded(task, cast("Any", _Timing(300.0, jobs=2)), again) == fitting
+        assert _fit_to_timed_baseline(task, cast("Any", _Timing(300.0, jobs=2)), again) == fitting
         assert cluster.made == 3  # what is in the records is not made again
 
 

@@ -16,7 +16,7 @@ from merge_bench.records.reader import read_campaign
 from merge_bench.tune.cluster_evaluator import Budget
 from merge_bench.tune.evaluator import BudgetSpent, Candidate, Options
 from merge_bench.tune.result import Result, result_of
-from merge_bench.tune.search_steps import most_together, settle
+from merge_bench.tune.search_steps import confirm_or_repair, most_confirmed_together
 from tests.tune.clusters import Cluster, Cut, begin, evaluator_of, made, reopened, steps
 from tests.tune.factorials import value
 from tests.tune.replay_evaluator import Recorded, ReplayEvaluator
@@ -39,7 +39,7 @@ def launches(**by: Sequence[float]) -> Recorded:
 def confirmed(*candidates: Candidate, options: Options = EIGHT, **by: Sequence[float]) -> ReplayEvaluator:
     """The evaluator after the confirmation, with `found` set."""
     evaluator = ReplayEvaluator(launches(**by))
-    settle(candidates[0], evaluator, options, candidates[1:])
+    confirm_or_repair(candidates[0], evaluator, options, candidates[1:])
     return evaluator
 
 
@@ -91,11 +91,11 @@ def test_that_there_is_no_gain_is_judged_by_each_ones_own_interval() -> None:
 def test_no_more_are_confirmed_together_than_the_blocks_can_give_a_verdict(
     confirm: int, sizes: int, together: int
 ) -> None:
-    assert most_together(Options(confirm=confirm), sizes) == together
+    assert most_confirmed_together(Options(confirm=confirm), sizes) == together
 
 
 def settled(evaluator: object) -> Candidate:
-    return settle(A, evaluator, EIGHT, [B, C])  # type: ignore[arg-type]
+    return confirm_or_repair(A, evaluator, EIGHT, [B, C])  # type: ignore[arg-type]
 
 
 RECORDED = launches(a=EVEN, b=UP, c=EVEN)

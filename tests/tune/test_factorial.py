@@ -18,7 +18,7 @@ from merge_bench.records.writer import CampaignWriter
 from merge_bench.tune.cluster_evaluator import ClusterEvaluator
 from merge_bench.tune.evaluator import Candidate, Options
 from merge_bench.tune.result import result_of
-from merge_bench.tune.search_steps import settle
+from merge_bench.tune.search_steps import confirm_or_repair
 from merge_bench.tune.space import Setting, Space, Value
 from merge_bench.tune.strategies import strategies
 from tests.tune.clusters import Cluster, Cut, begin, evaluator_of, made, reopened, steps
@@ -95,7 +95,7 @@ def test_whichever_combination_is_the_baseline_the_race_finds_nothing_that_is_no
 
 
 def search(evaluator: ClusterEvaluator) -> Candidate:
-    return settle(strategies()["race"].tune(SPACE, SPACE.values, evaluator, OPTIONS), evaluator, OPTIONS)
+    return confirm_or_repair(strategies()["race"].tune(SPACE, SPACE.values, evaluator, OPTIONS), evaluator, OPTIONS)
 
 
 def launches_of(writer: CampaignWriter, cut: int | None = None, where: str = "middle") -> Cluster:

@@ -8,7 +8,15 @@ from collections.abc import Sequence
 import pytest
 
 from merge_bench.tune.evaluator import Candidate, Sample
-from merge_bench.tune.head_to_head import Bar, Contest, State, bar_of, level, ranked, reason_of
+from merge_bench.tune.head_to_head import (
+    Bar,
+    Contest,
+    State,
+    bar_from_twin,
+    interval_alpha,
+    largest_effect_first,
+    reason_text,
+)
 from tests.tune.factorials import value
 
 BAR = Bar(0.02)
@@ -40,18 +48,18 @@ def test_a_gain_must_stand_out_of_the_noise() -> None:
     found = contest(1.03, 1.04, 1.05)
     assert found.state(Bar(0.02, 0.03), least=3) is State.GAIN
     assert found.state(Bar(0.02, 0.06), least=3) is State.OPEN
-    assert "within the noise of 6.0%" in reason_of(State.OPEN, found, Bar(0.02, 0.06))
+    assert "within the noise of 6.0%" in reason_text(State.OPEN, found, Bar(0.02, 0.06))
 
 
 def test_noise_is_what_the_baseline_seems_to_differ_from_itself() -> None:
-    assert bar_of(contest(), 0.02).floor == 0.0
-    assert bar_of(contest(0.96, 0.96, 0.96), 0.02).floor == pytest.approx(1 / 0.96 - 1)
-    one_slow = bar_of(contest(1.0, 1.01, 0.99, 1.0, 0.7, 1.0), 0.02)
+    assert bar_from_twin(contest(), 0.02).floor == 0.0
+    assert bar_from_twin(contest(0.96, 0.96, 0.96), 0.02).floor == pytest.approx(1 / 0.96 - 1)
+    one_slow = bar_from_twin(contest(1.0, 1.01, 0.99, 1.0, 0.7, 1.0), 0.02)
     assert one_slow.floor < 0.01
 
 
 def test_levels_are_those_that_so_few_blocks_can_give() -> None:
-    assert [level(n) for n in (2, 3, 4, 5, 6, 8)] == [0.5, 0.25, 0.125, 0.0625, 0.05, 0.05]
+    assert [interval_alpha(n) for n in (2, 3, 4, 5, 6, 8)] == [0.5, 0.25, 0.125, 0.0625, 0.05, 0.05]
 
 
 def test_failures_count_where_the_other_did_not_fail_too() -> None:
@@ -63,7 +71,7 @@ def test_failures_count_where_the_other_did_not_fail_too() -> None:
     found.add(good, bad)
     found.add(bad, good)
     assert found.state(BAR, least=3) is State.FAILED
-    assert reason_of(State.FAILED, found, BAR) == "failed 2 times: it died"
+    assert reason_text(State.FAILED, found, BAR) == "failed 2 times: it died"
 
 
 def test_a_wrong_result_is_a_failure_whatever_the_other_did() -> None:
@@ -74,7 +82,7 @@ def test_a_wrong_result_is_a_failure_whatever_the_other_did() -> None:
 
 def test_equal_effects_are_ranked_by_name() -> None:
     made = [contest(1.1, name="c"), contest(1.1, name="b"), contest(1.2, name="d"), contest(name="a")]
-    assert [each.candidate.name("") for each in ranked(made)] == ["d=y", "b=y", "c=y", "a=y"]
+    assert [each.candidate.name("") for each in largest_effect_first(made)] == ["d=y", "b=y", "c=y", "a=y"]
 
 
 def test_a_candidate_is_called_by_its_settings_in_one_order() -> None:

@@ -45,7 +45,7 @@ def before_the_first(patch: pytest.MonkeyPatch) -> None:
 
 
 def between_two(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Timing, "note", lambda self, job, seconds: ctrl_c())
+    patch.setattr(Timing, "note_launch", lambda self, job, seconds: ctrl_c())
 
 
 def within_one(patch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from merge_bench.config.shipped import SPACE
 from merge_bench.errors import UsageError
-from merge_bench.tune.space import CONDITIONS, OPTIONS, Setting, Space, Value, allows, read_space
+from merge_bench.tune.space import CONDITIONS, OPTIONS, Setting, Space, Value, read_space, releases_allow
 from tests.tune.factorials import space_of, value
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,10 +51,10 @@ def test_a_space_is_read_as_it_stands(tmp_path: Path) -> None:
 def test_conflicts_go_both_ways_and_values_of_a_setting_exclude_each_other(tmp_path: Path) -> None:
     space = read_space(write(tmp_path, GOOD))
     mutex, two, four = space.values
-    assert space.conflict(mutex, [two]) == "rails=2"
-    assert space.conflict(two, [mutex]) == "mutex=y"
-    assert space.conflict(mutex, [four]) is None
-    assert space.conflict(two, [four]) == "rails=4k"
+    assert space.conflicting_id(mutex, [two]) == "rails=2"
+    assert space.conflicting_id(two, [mutex]) == "mutex=y"
+    assert space.conflicting_id(mutex, [four]) is None
+    assert space.conflicting_id(two, [four]) == "rails=4k"
 
 
 @pytest.mark.parametrize(
@@ -114,13 +114,13 @@ def test_a_space_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_only_takes_settings_that_are_there() -> None:
     space = space_of("abc")
-    assert [setting.name for setting in space.only(["c", "a"]).settings] == ["a", "c"]
+    assert [setting.name for setting in space.restricted_to(["c", "a"]).settings] == ["a", "c"]
     with pytest.raises(UsageError, match="the tuning space has no setting x; its settings are a, b, c"):
-        space.only(["x"])
+        space.restricted_to(["x"])
     two = Space((Setting("a", (value("a"), Value("a", "n", (("UCX_A", "n"),)))), *space.settings[1:]), "0" * 64)
-    assert [each.id for each in two.only(["a=n", "c"]).values] == ["a=n", "c=y"]
+    assert [each.id for each in two.restricted_to(["a=n", "c"]).values] == ["a=n", "c=y"]
     with pytest.raises(UsageError, match="the tuning space has no a=x; it has a=y, a=n"):
-        two.only(["a=x"])
+        two.restricted_to(["a=x"])
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_only_takes_settings_that_are_there() -> None:
     ],
 )  # fmt: skip
 def test_releases_are_numbers_not_texts(conditions: list[str], version: str, so: bool) -> None:
-    assert allows(conditions, version) is so
+    assert releases_allow(conditions, version) is so
 
 
 def test_the_shipped_space_is_read_and_says_where_each_setting_is_from() -> None:

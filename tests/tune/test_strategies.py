@@ -11,7 +11,7 @@ import pytest
 from merge_bench.errors import UsageError
 from merge_bench.records.schema import TuneLine
 from merge_bench.tune.evaluator import BudgetSpent, Candidate, Options
-from merge_bench.tune.search_steps import settle
+from merge_bench.tune.search_steps import confirm_or_repair
 from merge_bench.tune.strategies import strategies
 from tests.tune.factorials import Truth, space_of, value
 from tests.tune.replay_evaluator import ReplayEvaluator, read_recorded
@@ -38,7 +38,7 @@ def tuned(truth: Truth, seed: int, strategy: str = "race", options: Options | No
     asked = options or Options()
     candidate = strategies()[strategy].tune(truth.space, truth.space.values, evaluator, asked)
     searched = evaluator.launches
-    confirmed = settle(candidate, evaluator, asked)
+    confirmed = confirm_or_repair(candidate, evaluator, asked)
     return Tuned(frozenset(each.setting for each in confirmed.values), searched, evaluator.notes)
 
 

@@ -14,13 +14,13 @@ from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.schema import EndLine, TuneLine
-from merge_bench.tune.charts import Estimate, draw_figures, forest, forest_of
+from merge_bench.tune.charts import Estimate, draw_figures, forest_chart, forest_of_result
 from merge_bench.tune.evaluator import Candidate, Options
 from merge_bench.tune.result import result_of
-from merge_bench.tune.search_steps import settle
+from merge_bench.tune.search_steps import confirm_or_repair
 from merge_bench.tune.strategies import strategies
 from merge_bench.tune.text import print_tuning
-from merge_bench.tune.tune_campaign import tuned_text
+from merge_bench.tune.tune_campaign import tuned_config_text
 from merge_bench.view.plot.draw import check_plots, draw
 from merge_bench.view.plot.marks import Boxes, Whiskers
 from tests.helpers.charts import rows_of
@@ -37,7 +37,7 @@ def campaign_of(folder: Path, strategy: str = "race") -> Campaign:
             search(evaluator)
         else:
             found = strategies()[strategy].tune(TRUTH.space, TRUTH.space.values, evaluator, Options())
-            settle(found, evaluator, Options())
+            confirm_or_repair(found, evaluator, Options())
     return read_campaign(writer.folder)
 
 
@@ -58,7 +58,7 @@ def nothing(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
 
 
 def text_of(campaign: Campaign, baseline: str = "") -> str:
-    return tuned_text(
+    return tuned_config_text(
         campaign, result_of(campaign), TRUTH.space, baseline=baseline, sizes=SIZES, metric="throughput"
     )  # fmt: skip
 
@@ -100,7 +100,7 @@ def test_what_it_was_measured_on_and_the_confirmation_stand_at_the_top(campaign:
 
 
 def test_nothing_in_the_records_can_end_a_comment(campaign: Campaign) -> None:
-    text = tuned_text(
+    text = tuned_config_text(
         campaign, result_of(campaign), TRUTH.space, baseline="", sizes=["x\nexport UCX_EVIL=y", SIZES[1]], metric="m"
     )  # fmt: skip
     assert "\nexport UCX_EVIL" not in text
@@ -121,7 +121,7 @@ def test_nothing_beats_the_baseline_is_said_first(nothing: Campaign) -> None:
     out = io.StringIO()
     print_tuning(result_of(nothing), sizes=SIZES, metric="throughput", file=out)
     assert "\nc=y is not faster than default\n" in out.getvalue()
-    assert forest_of(result_of(nothing), SIZES, "throughput").title.endswith(": c=y is not faster than default")
+    assert forest_of_result(result_of(nothing), SIZES, "throughput").title.endswith(": c=y is not faster than default")
 
 
 def test_that_settings_stayed_undecided_is_said_first(tmp_path: Path) -> None:
@@ -138,12 +138,12 @@ def test_that_settings_stayed_undecided_is_said_first(tmp_path: Path) -> None:
     print_tuning(result, sizes=SIZES, metric="throughput", file=out)
     said = "ot decided: too few blocks to judge 1 of 2 candidates"
     assert f"\nN{said}\n" in out.getvalue()
-    assert forest_of(result, SIZES, "throughput").title.endswith(": n" + said)
+    assert forest_of_result(result, SIZES, "throughput").title.endswith(": n" + said)
     assert (result.undecided, result.no_gain_seen) == (["b=y"], ["c=y"])
 
 
 def test_the_forest_has_every_single_the_combination_and_every_size(campaign: Campaign) -> None:
-    chart = forest_of(result_of(campaign), SIZES, "throughput")
+    chart = forest_of_result(result_of(campaign), SIZES, "throughput")
     rows = rows_of(chart)
     together, confirmed = rows.index("IN COMBINATION"), rows.index("CONFIRMATION")
     assert rows[:together] == ["EACH ALONE", "a=y", "b=y", "c=y"]
@@ -160,7 +160,7 @@ def test_the_forest_has_every_single_the_combination_and_every_size(campaign: Ca
 def test_a_long_name_leaves_room_for_the_whole_size_of_its_confirmation(campaign: Campaign) -> None:
     found = result_of(campaign)
     long = [msgspec.structs.replace(line, config="rendezvous-threshold=64k") for line in found.confirmed]
-    rows = rows_of(forest_of(dataclasses.replace(found, confirmed=long, winner=None), SIZES, "throughput"))
+    rows = rows_of(forest_of_result(dataclasses.replace(found, confirmed=long, winner=None), SIZES, "throughput"))
     assert rows[-2:] == ["rendezvous-th…ld=64k, 1,000,000 rows", "rendezvous-t…ld=64k, 25,000,000 rows"]
     assert max(map(len, rows)) <= 36
 
@@ -181,7 +181,7 @@ def test_figures_lie_in_the_campaigns_folder_and_where_asked_for(campaign: Campa
 def test_a_failed_setting_is_drawn_too(tmp_path: Path) -> None:
     step = TuneLine(phase="screen", config="x", against="a", decision="failed", reason="it failed 2 times: <b>")
     failed = Estimate("x=$y$", "failed", step)
-    with_failure = forest({"$a$": [failed]}, title="Speed-up", axis="ratio", kinds=("failed",), noise=None)
+    with_failure = forest_chart({"$a$": [failed]}, title="Speed-up", axis="ratio", kinds=("failed",), noise=None)
     assert list(with_failure.y.beside.values()) == ["not measured"]
     for name in ("a.png", "a.svg", "a.html"):
         draw([with_failure], tmp_path / name)

@@ -1,4 +1,4 @@
-"""The ranks of one launch: started by mpirun, listened to, and ended whatever happens."""
+"""The ranks of one launch: they are started by mpirun, their messages are read, and they are ended in any case."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from merge_bench.config.allowed_transports import transport_settings
 from merge_bench.errors import Caution, LaunchFailed
 from merge_bench.probe.ranks import messages, mpirun
 from merge_bench.probe.ranks.messages import ExchangeRow, Message, RankDescription, Row
-from merge_bench.probe.ranks.mpirun import Ranks
-from merge_bench.probe.shared.placements import as_requested, placement
+from merge_bench.probe.ranks.mpirun import MpirunProcess
+from merge_bench.probe.shared.placements import are_lanes_as_requested, placement_of_workers
 from merge_bench.records.schema import Cluster, LaunchLine, ProbeLine, WarningLine, Worker
 from merge_bench.records.writer import CampaignWriter
 
@@ -43,23 +43,23 @@ class RankSession:
     def __init__(self, job: Job, writer: CampaignWriter, progress: Progress, launch: int) -> None:
         self.job, self.writer, self.progress, self.launch = job, writer, progress, launch
         self.plan, self.settings = job.prepared.plan, job.prepared.settings
-        self.hosts = mpirun.placed(self.plan, self.settings)
+        self.hosts = mpirun.ranks_by_host(self.plan, self.settings)
         self.silence = SILENCE_FACTOR * self.plan.timeout
         self.doing = "while starting"
         self.workers: list[Worker] = []
         self.host_numbers: list[int] = []
-        self._ranks: list[Ranks] = []
+        self._ranks: list[MpirunProcess] = []
         self._scratch: Path | None = None
 
     def start(self, mpi: mpirun.Mpi) -> None:
-        """Take the MPI that starts the ranks of each piece of work."""
+        """Begin the launch; `mpi` starts the ranks of each piece of work."""
         self.mpi, self._began = mpi, time.monotonic()
         self.progress.phase(f"starting ranks with {mpi.mpirun} ({mpi.name})")
         with signals.deferred():
             self._scratch = scratch.make_folder()
 
     def cause(self, problem: Exception) -> None:
-        """None: the end of a rank is always a `LaunchFailed`."""
+        """Nothing: the end of a rank is always a `LaunchFailed`, which needs no other cause."""
 
     def end(self, *, well: bool) -> None:
         """End all ranks, and remove the scratch folder."""
@@ -73,13 +73,14 @@ class RankSession:
         self,
         work: Mapping[str, Any],
         hosts: mpirun.Hosts | None = None,
-        also: Mapping[str, str] | None = None,
+        extra_variables: Mapping[str, str] | None = None,
         *,
         ucx: bool = True,
-    ) -> Ranks:
-        """Start ranks for this work.
+    ) -> MpirunProcess:
+        """Start ranks with mpirun for a piece of work.
 
-        `hosts`: where, if not on all; `also`: more variables for their environment; `ucx`: as of `mpirun.command`.
+        `hosts`: their hosts, by default all; `extra_variables`: more variables for their environment; `ucx`: whether
+        MPI sends over UCX only.
         """
         names = [name for name, _ in hosts or self.hosts]
         spec = {
@@ -91,33 +92,35 @@ class RankSession:
             "names": sorted(self.settings.environment),
         }
         argv = main_argv("merge_bench.probe.ranks.rank", json.dumps(spec))
-        words = mpirun.command(self.mpi, hosts or self.hosts, self.settings, argv, str(self._scratch), also, ucx=ucx)
-        environment = {**self.settings.environment, **(also or {})}
+        words = mpirun.command(
+            self.mpi, hosts or self.hosts, self.settings, argv, str(self._scratch), extra_variables, ucx=ucx
+        )
+        environment = {**self.settings.environment, **(extra_variables or {})}
         with signals.deferred():
-            ranks = Ranks(words, environment, self.writer.logs / f"launch-{self.launch:03d}-mpirun.log")
+            ranks = MpirunProcess(words, environment, self.writer.logs / f"launch-{self.launch:03d}-mpirun.log")
             self._ranks.append(ranks)
         return ranks
 
     def run(
-        self, work: Mapping[str, Any], of: type[ReportedRow], hosts: mpirun.Hosts | None = None
+        self, work: Mapping[str, Any], row_type: type[ReportedRow], hosts: mpirun.Hosts | None = None
     ) -> Iterator[ReportedRow]:
-        """Start ranks for this work; returns when they are up, and gives the rows that they report, `of` one type.
+        """Start ranks for a piece of work; once they are up, returns the rows of `row_type` that they report.
 
-        Their warnings are recorded, and so is the launch when its first ranks are up. Raises LaunchFailed if ranks
-        fail, fall silent, or end before they are done; while the rows are read, too.
+        Their warnings are recorded, and so is the launch when its first ranks are up. Raises LaunchFailed, also while
+        the rows are read, if ranks fail, fall silent, or end before they are done.
         """
-        reported = self._work(self.execute(work, hosts), hosts or self.hosts)
+        reported = self._reported_rows(self.execute(work, hosts), hosts or self.hosts)
         next(reported, None)
-        return (each for each in reported if isinstance(each, of))
+        return (each for each in reported if isinstance(each, row_type))
 
-    def _work(self, ranks: Ranks, hosts: mpirun.Hosts) -> Iterator[Message]:
-        """The message that the ranks are up, then their rows."""
+    def _reported_rows(self, ranks: MpirunProcess, hosts: mpirun.Hosts) -> Iterator[Message]:
+        """The message that the ranks have started, then the rows that they report."""
         done = False
         try:
             for message in self.listen(ranks, self.settings.start_timeout, self.silence):
                 match message:
                     case messages.Hello():
-                        self._up(message.ranks, hosts)
+                        self._record_started_ranks(message.ranks, hosts)
                         ranks.pids = {worker.rank: worker.pid for worker in self.workers}
                         yield message
                     case messages.Row() | messages.ExchangeRow():
@@ -132,25 +135,26 @@ class RankSession:
             raise
         if not done:
             # mpirun may end with 0 although it lost a host: PRRTE does, if its daemon there was killed.
-            raise ranks.explained(0, self.silence)
+            raise ranks.end_error(0, self.silence)
 
-    def listen(self, ranks: Ranks, first: float, silence: float) -> Iterator[str | Message]:
-        """The messages of `ranks`, and all other lines, which are also logged.
+    def listen(self, ranks: MpirunProcess, first: float, silence: float) -> Iterator[str | Message]:
+        """The messages that `ranks` print, and all their other lines, which are also logged.
 
-        Raises LaunchFailed if a rank reports an error, or as `Ranks.lines`; says what was being done.
+        `first`, `silence`: as of `MpirunProcess.lines`. Raises LaunchFailed if a rank reports an error, nothing comes
+        in time, or mpirun fails; the error says what was being done.
         """
         try:
             for line in ranks.lines(first, silence):
-                message = messages.parse(line)
+                message = messages.parse_message(line)
                 if message is None or isinstance(message, messages.Error):
-                    ranks.note(line)
+                    ranks.log_line(line)
                 if isinstance(message, messages.Error):
                     break
                 yield line if message is None else message
             else:
                 return
         except LaunchFailed as error:
-            error.args = (f"{error}, {self.doing}{self._settings() if error.code == mpirun.NO_UCX else ''}",)
+            error.args = (f"{error}, {self.doing}{self._transport_settings() if error.code == mpirun.NO_UCX else ''}",)
             raise
         who = message.host if message.rank is None else f"rank {message.rank} on {message.host}"
         raise LaunchFailed(
@@ -165,36 +169,36 @@ class RankSession:
         """Record a warning about this launch."""
         self.writer.write(WarningLine.of(caution, self.launch))
 
-    def line(
-        self, method: str, selected: Sequence[str], also: Mapping[str, str] | None = None, **figures: Any
+    def make_line(
+        self, method: str, selected: Sequence[str], extra_settings: Mapping[str, str] | None = None, **figures: Any
     ) -> ProbeLine:
-        """A row of the ranks that were started last.
+        """A line of the records for a row that the ranks measured that were started last.
 
-        `selected`: UCX's lanes; `also`: settings besides those of the environment; `figures`: other fields of the row.
+        `selected`: UCX's lanes; `extra_settings`: settings besides the environment's; `figures`: other fields.
         """
         settings = transport_settings(self.workers[0].environment)
         fields = {
-            "placement": placement(self.workers),
+            "placement": placement_of_workers(self.workers),
             "ranks": [worker.rank for worker in self.workers],
             "hosts": [worker.host for worker in self.workers],
-            "requested": {**settings, **(also or {})},
-            "as_requested": as_requested(settings.get("UCX_TLS"), selected),
+            "requested": {**settings, **(extra_settings or {})},
+            "as_requested": are_lanes_as_requested(settings.get("UCX_TLS"), selected),
         }
         return ProbeLine(launch=self.launch, method=method, selected=list(selected), **{**fields, **figures})
 
-    def method(self) -> str:
-        """What measures: MPI and its UCX, as the first rank has loaded them, and the mpirun."""
+    def describe_method(self) -> str:
+        """What measures, as text: MPI and its UCX, as the first rank has loaded them, and the mpirun."""
         versions, ucx = self.workers[0].versions, self.workers[0].ucx
         loaded = f"{versions['mpi']} ({self.mpi.mpirun}), mpi4py {versions['mpi4py']} with loops in numba"
         return f"{loaded}, UCX {ucx.version or 'of unknown version'} ({ucx.origin})" if ucx.lanes else loaded
 
-    def _settings(self) -> str:
-        """The settings that choose transports, as the end of a sentence."""
+    def _transport_settings(self) -> str:
+        """The settings of the environment that choose transports, as the end of a sentence."""
         listed = transport_settings({**os.environ, **self.settings.environment})
         return ", with " + ", ".join(f"{name}={value}" for name, value in listed.items()) if listed else ""
 
-    def _up(self, reports: Sequence[RankDescription], hosts: mpirun.Hosts) -> None:
-        """Take what the ranks report about themselves; record the launch at the first time."""
+    def _record_started_ranks(self, reports: Sequence[RankDescription], hosts: mpirun.Hosts) -> None:
+        """Keep what the ranks report about themselves; for the first ranks of the launch also record the launch."""
         first = not self.workers
         self.workers = [report.worker for report in reports]
         self.host_numbers = [report.host_number for report in reports]
@@ -213,7 +217,9 @@ class RankSession:
                     startup_seconds=time.monotonic() - self._began,
                 )
             )
-            for report in cautions(reports, hosts, {**forwarded_variables(os.environ), **self.settings.environment}):
+            for report in unused_rdma_cautions(
+                reports, hosts, {**forwarded_variables(os.environ), **self.settings.environment}
+            ):
                 self.warn(report)
         for worker in self.workers if self.mpi.kind == mpirun.OPEN_MPI else ():
             if not worker.ucx.lanes:
@@ -226,8 +232,10 @@ class RankSession:
                 )
 
 
-def cautions(reports: Sequence[RankDescription], hosts: mpirun.Hosts, config: Mapping[str, str]) -> list[Caution]:
-    """The warnings of a merge about RDMA devices that the ranks do not use; `reports`: by rank, host by host."""
+def unused_rdma_cautions(
+    reports: Sequence[RankDescription], hosts: mpirun.Hosts, config: Mapping[str, str]
+) -> list[Caution]:
+    """Warnings about RDMA devices that the ranks do not use; `reports`: one of each rank, host by host."""
     names = [name for name, count in hosts for _ in range(count)]
     networks = {name: each.network for name, each in zip(names, reports, strict=True) if each.network}
     return rdma_warnings(networks, config)

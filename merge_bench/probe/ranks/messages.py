@@ -24,7 +24,7 @@ class _Message(msgspec.Struct, frozen=True, tag_field=KEY, tag=str.lower):
 
 
 class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """A rank. `host_number`: equal for ranks on one host. `network`: its host's, if UCX got an interface."""
+    """What a rank is. `host_number`: equal for ranks on one host. `network`: its host's, if UCX got an interface."""
 
     worker: Worker
     host_number: int
@@ -32,16 +32,16 @@ class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hello(_Message, frozen=True):
-    """All ranks are up."""
+    """All ranks have started."""
 
     ranks: list[RankDescription]
 
 
 class Row(_Message, frozen=True):
-    """A result.
+    """The result of one test at one size.
 
-    `seconds`: of an operation, as the test defines it, on each rank that measures time. `rate`: bytes per second, if
-    the test has one. `wrong`: how many elements are wrong, if they were checked. `selected`: UCX's lanes.
+    `seconds`: seconds of an operation, as the test defines it, on each rank that measures time. `rate`: bytes per
+    second, if the test has one. `wrong`: how many elements are wrong, if they were checked. `selected`: UCX's lanes.
     """
 
     test: str
@@ -54,9 +54,9 @@ class Row(_Message, frozen=True):
 
 
 class ExchangeRow(_Message, frozen=True):
-    """A result of `probe all-to-all`.
+    """The result of one exchange of `probe all-to-all`.
 
-    `frames`: bytes of each pair, for each frame; `rounds`: seconds of each rank in each round; others as of `Row`.
+    `frames`: bytes from each rank to each, for each frame; `rounds`: seconds by rank and round; others as of `Row`.
     """
 
     frames: list[list[list[int]]]
@@ -66,6 +66,8 @@ class ExchangeRow(_Message, frozen=True):
 
 
 class Warn(_Message, frozen=True):
+    """A warning about the launch."""
+
     caution: Caution
 
 
@@ -79,7 +81,7 @@ class Error(_Message, frozen=True):
 
 
 class Progress(_Message, frozen=True):
-    """A loop has done more operations."""
+    """A timed loop has done more operations."""
 
 
 class Done(_Message, frozen=True):
@@ -89,16 +91,17 @@ class Done(_Message, frozen=True):
 Message = Hello | Row | ExchangeRow | Warn | Error | Progress | Done
 
 
-def send(message: Message) -> None:
+def send_to_driver(message: Message) -> None:
+    """Print a message on standard output, which the driver reads."""
     with _lock:
         sys.stdout.write(json.dumps(msgspec.to_builtins(message)) + "\n")  # ASCII, whatever the locale
         sys.stdout.flush()
 
 
-def parse(line: str) -> Message | None:
-    """The message in a line; None if the line is none.
+def parse_message(line: str) -> Message | None:
+    """The message in a line of standard output; None if the line is not a message.
 
-    Raises msgspec.ValidationError if a rank sends a message of another form.
+    Raises msgspec.ValidationError if a message has another form.
     """
     if not line.startswith(f'{{"{KEY}"'):
         return None

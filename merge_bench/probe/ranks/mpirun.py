@@ -37,7 +37,7 @@ from merge_bench.host import network
 from merge_bench.merge.plan import Plan
 
 Hosts = Sequence[tuple[str, int]]
-"""Names of hosts, as mpirun gets them, and the number of ranks on each."""
+"""The names of hosts, as mpirun gets them, each with its number of ranks."""
 OPEN_MPI, MPICH, INTEL_MPI = "Open MPI", "MPICH", "Intel MPI"
 _NAMES = ("mpirun", "mpiexec")
 _OTHER = "choose another mpirun with --mpirun"
@@ -95,12 +95,12 @@ class Mpi:
 
     @property
     def name(self) -> str:
-        """``Open MPI 5.0.11``."""
+        """The kind and the version: ``Open MPI 5.0.11``."""
         return f"{self.kind} {self.version}"
 
 
-def identify(text: str) -> tuple[str, str] | None:
-    """Name and version of an MPI, from the output of ``mpirun --version`` or ``MPI_Get_library_version``."""
+def mpi_release(text: str) -> tuple[str, str] | None:
+    """Kind and version of an MPI, as ``mpirun --version`` or ``MPI_Get_library_version`` says; None if unknown."""
     for kind, pattern in _KINDS:
         match = pattern.search(text)
         if match:
@@ -109,29 +109,31 @@ def identify(text: str) -> tuple[str, str] | None:
 
 
 def find_mpi(wanted: str | None = None, tool: str | None = None) -> Mpi:
-    """The mpirun that fits mpi4py: the one that was `wanted`, else the first of `candidates` that fits.
+    """The mpirun that fits mpi4py: the one that was `wanted`, else the first of `find_mpiruns` that fits.
 
     `tool`: the libmpi file that a tool under this mpirun loads. Raises UsageError if there is none, none fits, or the
     one that fits cannot send over UCX.
     """
-    return _find(os.environ.get("PATH", ""), sys.prefix, os.environ.get("LD_LIBRARY_PATH", ""), wanted, tool)
+    return _find_mpi_cached(os.environ.get("PATH", ""), sys.prefix, os.environ.get("LD_LIBRARY_PATH", ""), wanted, tool)
 
 
 @functools.lru_cache(maxsize=8)
-def _find(path: str, prefix: str, libraries: str, wanted: str | None, tool: str | None) -> Mpi:
-    """As `find_mpi`; `libraries` is a parameter only because the answer depends on it."""
+def _find_mpi_cached(path: str, prefix: str, libraries: str, wanted: str | None, tool: str | None) -> Mpi:
+    """The result of `find_mpi`, kept by all that it depends on: `libraries` is LD_LIBRARY_PATH, which loaders read."""
     named = shutil.which(wanted, path=path) if wanted else None
     if wanted and named is None:
         raise UsageError(f"--mpirun {wanted}: program not found")
     unfit = []
-    for mpirun in [os.path.abspath(named)] if named else candidates(path, prefix, tool):
-        release = identify(ask([mpirun, "--version"]) or "")
+    for mpirun in [os.path.abspath(named)] if named else find_mpiruns(path, prefix, tool):
+        release = mpi_release(output_or_none([mpirun, "--version"]) or "")
         if release is None:
             unfit.append(f"{mpirun} is neither Open MPI, MPICH nor Intel MPI")
             continue
-        library = _library_beside(mpirun)
-        loaded = ask([sys.executable, "-P", "-c", _LIBRARY_VERSION], {"MPI4PY_LIBMPI": library} if library else {})
-        if loaded is not None and identify(loaded) == release:
+        library = _libmpi_folder(mpirun)
+        loaded = output_or_none(
+            [sys.executable, "-P", "-c", _LIBRARY_VERSION], {"MPI4PY_LIBMPI": library} if library else {}
+        )
+        if loaded is not None and mpi_release(loaded) == release:
             mpi = Mpi(*release, mpirun, library)
             if mpi.kind == OPEN_MPI and not _can_use_ucx(mpirun):
                 raise UsageError(
@@ -139,52 +141,59 @@ def _find(path: str, prefix: str, libraries: str, wanted: str | None, tool: str 
                     f" pml ucx); {_OTHER}"
                 )
             return mpi
-        theirs = " ".join(identify(loaded) or ("another MPI",)) if loaded is not None else "no MPI (missing or broken)"
+        theirs = (
+            " ".join(mpi_release(loaded) or ("another MPI",)) if loaded is not None else "no MPI (missing or broken)"
+        )
         unfit.append(f"{mpirun} is {' '.join(release)}, but mpi4py loads {theirs}")
     if not unfit:
         raise UsageError(f"there is no mpirun in {prefix}/bin or on PATH; {_REMEDY}")
     raise UsageError(f"no mpirun matches the MPI that mpi4py uses: {'; '.join(unfit)}; {_OTHER if named else _REMEDY}")
 
 
-def candidates(path: str, prefix: str, tool: str | None = None) -> list[str]:
-    """Every mpirun (else mpiexec): one whose libmpi is `tool`, then that of `prefix`/bin, then those on `path`."""
+def find_mpiruns(path: str, prefix: str, tool: str | None = None) -> list[str]:
+    """Paths of every mpirun (else mpiexec): one whose libmpi is `tool`, that of `prefix`/bin, and those on `path`."""
     programs: dict[str, str] = {}
     for folder in [f"{prefix}/bin", *path.split(os.pathsep)]:
         program = next((file for name in _NAMES if (file := shutil.which(name, path=folder or "."))), None)
         if program is not None:
             programs.setdefault(os.path.realpath(os.path.dirname(program)), os.path.abspath(program))
-    return sorted(programs.values(), key=lambda mpirun: tool is None or not _has_library(mpirun, tool))
+    return sorted(programs.values(), key=lambda mpirun: tool is None or not _has_libmpi(mpirun, tool))
 
 
-def _has_library(mpirun: str, file: str) -> bool:
-    folder = _library_beside(mpirun)
+def _has_libmpi(mpirun: str, file: str) -> bool:
+    """Whether `file` is the libmpi that belongs to this mpirun."""
+    folder = _libmpi_folder(mpirun)
     return folder is not None and Path(file).resolve() in {each.resolve() for each in Path(folder).glob("libmpi.so*")}
 
 
-def _library_beside(mpirun: str) -> str | None:
+def _libmpi_folder(mpirun: str) -> str | None:
+    """The folder of the libmpi beside the folder of this mpirun; None if there is none."""
     prefix = Path(mpirun).parent.parent
     folders = (prefix / "lib", prefix / "lib64", *prefix.glob("lib/*-linux-gnu"))
     return next((str(folder) for folder in folders if any(folder.glob("libmpi.so*"))), None)
 
 
 def _can_use_ucx(mpirun: str) -> bool:
-    """False if ``ompi_info`` beside it does not list UCX; without a working ``ompi_info`` it is assumed."""
-    listed = ask([str(Path(mpirun).with_name("ompi_info")), "--parsable"])
+    """Whether ``ompi_info`` beside this mpirun lists UCX; True without a working ``ompi_info``."""
+    listed = output_or_none([str(Path(mpirun).with_name("ompi_info")), "--parsable"])
     return listed is None or "mca:pml:ucx:" in listed
 
 
-def ask(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> str | None:
-    """What a program prints; None if it fails, cannot be started, or takes too long."""
+def output_or_none(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> str | None:
+    """What a program prints on standard output; None if it fails, cannot be started, or takes too long."""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        return output_of(argv, environment)
+        return program_output(argv, environment)
     return None
 
 
-def output_of(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
-    """What a program prints; raises as `subprocess.run` if it fails, cannot be started, or takes too long."""
+def program_output(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
+    """What a program prints on standard output.
+
+    Raises OSError or subprocess.SubprocessError if it fails, cannot be started, or takes too long.
+    """
     return subprocess.run(
         argv,
-        env={**os.environ, **as_root(), **(environment or {})},
+        env={**os.environ, **run_as_root_variables(), **(environment or {})},
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
@@ -194,8 +203,8 @@ def output_of(argv: Sequence[str], environment: Mapping[str, str] | None = None)
     ).stdout
 
 
-def as_root() -> dict[str, str]:
-    """The variables without which Open MPI does not run as root; containers often have no other user."""
+def run_as_root_variables() -> dict[str, str]:
+    """The environment variables without which Open MPI does not run as root, if this is root, as in most containers."""
     names = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
     return dict.fromkeys(names, "1") if os.geteuid() == 0 else {}
 
@@ -221,8 +230,8 @@ def check_hosts(mpi: Mpi, settings: ClusterSettings) -> None:
         raise UsageError(f"--ssh-config {settings.ssh_config!r}: mpirun needs a file path without spaces")
 
 
-def placed(plan: Plan, settings: ClusterSettings) -> Hosts:
-    """The hosts of all ranks of a plan."""
+def ranks_by_host(plan: Plan, settings: ClusterSettings) -> Hosts:
+    """The hosts of all ranks of a plan, each with its number of ranks."""
     if not settings.hosts:
         return [("localhost", plan.workers)]
     placements = place_workers(settings.hosts, plan.workers, settings.workers_per_gpu)
@@ -235,31 +244,32 @@ def command(
     settings: ClusterSettings,
     argv: Sequence[str],
     scratch: str,
-    also: Mapping[str, str] | None = None,
+    extra_variables: Mapping[str, str] | None = None,
     *,
     ucx: bool = True,
 ) -> tuple[str, ...]:
     """The command line that runs `argv` in every rank, with the config's variables and the driver's UCX settings.
 
-    It has only names of variables (``-x NAME``); mpirun takes their values from its environment. `also`: more
-    variables. `ucx`: MPI sends over UCX only; False for a tool that loads its own UCX, so that MPI chooses itself.
+    It has only names of variables (``-x NAME``); mpirun takes their values from its environment.
+    `extra_variables`: more of them. `ucx`: MPI sends over UCX only; False for a tool that loads its own UCX, so that
+    MPI chooses itself.
     """
     ranks = sum(count for _, count in hosts)
     if mpi.kind != OPEN_MPI:  # its mpirun passes the whole environment on
         return (mpi.mpirun, "-n", str(ranks), *argv)
-    names = sorted({*settings.environment, *forwarded_variables(os.environ), *(also or {})})
+    names = sorted({*settings.environment, *forwarded_variables(os.environ), *(extra_variables or {})})
     places = ",".join(f"{name}:{count}" for name, count in hosts)
     return (
         *(mpi.mpirun, "-n", str(ranks), "--host", places, "--map-by", "slot", "--bind-to", "none"),
         *(_UCX if ucx else ()),
-        *_reach(mpi, settings, scratch),
+        *_daemon_options(mpi, settings, scratch),
         *(word for name in names for word in ("-x", name)),
         *argv,
     )
 
 
-def _reach(mpi: Mpi, settings: ClusterSettings, scratch: str) -> list[str]:
-    """The options by which mpirun's daemons reach each other: of PRRTE in Open MPI 5, of ORTE in 4."""
+def _daemon_options(mpi: Mpi, settings: ClusterSettings, scratch: str) -> list[str]:
+    """The words of mpirun by which its daemons reach each other: options of PRRTE in Open MPI 5, of ORTE in 4."""
     new = int(mpi.version.partition(".")[0]) >= 5
     options = [("prte_local_tmpdir_base", scratch)] if new else []  # ORTE refuses it if a site has set another
     if settings.hosts and not launchers()[settings.launcher].mpirun_finds_hosts:
@@ -274,10 +284,10 @@ def _reach(mpi: Mpi, settings: ClusterSettings, scratch: str) -> list[str]:
 
 
 def subnet(interface: str | None, peers: Sequence[str]) -> str | None:
-    """The network of `interface`, as ``10.0.0.0/24``: other hosts may have other names for their interfaces.
+    """The address range of `interface`, as ``10.0.0.0/24``: other hosts may have other names for their interfaces.
 
-    If this host has no such interface, or none was named, it is the network of the interface to the `peers`. None if
-    none was named and some peer is in another network, in which its daemon would have no address here.
+    If this host has no such interface, or none was named, it is the range of the interface to the `peers`. None if none
+    was named and some peer is in another range, in which its daemon would have no address here.
     """
     interfaces = psutil.net_if_addrs()
     named = interface in interfaces
@@ -286,30 +296,33 @@ def subnet(interface: str | None, peers: Sequence[str]) -> str | None:
             if entry.family == socket.AF_INET and entry.netmask:
                 candidate = ipaddress.ip_network(f"{entry.address}/{entry.netmask}", strict=False)
                 if named or not candidate.is_loopback:  # a name of this host may resolve to loopback
-                    return str(candidate) if interface or all(_lies_in(candidate, peer) for peer in peers) else None
+                    return (
+                        str(candidate) if interface or all(_is_in_subnet(candidate, peer) for peer in peers) else None
+                    )
     return None
 
 
-def _lies_in(subnet: ipaddress.IPv4Network | ipaddress.IPv6Network, peer: str) -> bool:
+def _is_in_subnet(subnet: ipaddress.IPv4Network | ipaddress.IPv6Network, peer: str) -> bool:
+    """Whether the address of `peer` is in this address range, or leads back to this host."""
     address = network.resolve_address(peer)
     return address is not None and (address in subnet or address.is_loopback)
 
 
-def explain(text: str, status: int, silence: float, pids: Mapping[int, int] | None = None) -> LaunchFailed:
+def error_of_output(text: str, status: int, silence: float, pids: Mapping[int, int] | None = None) -> LaunchFailed:
     """The error for an mpirun that printed `text` and ended with `status`.
 
     `silence`: seconds without progress after which a rank ends itself. `pids`: process ids that the ranks reported;
     Open MPI 4 prints 0 for ranks on its own host.
     """
-    error = _known(text, " ".join(text.split()), silence, pids or {})
+    error = _known_error(text, " ".join(text.split()), silence, pids or {})
     if error is not None:
         return error
     ended = f"mpirun ended with status {status}" if status else "the ranks ended before the measurement was complete"
-    return LaunchFailed(ended + _first_line(text))
+    return LaunchFailed(ended + _first_line_with_words(text))
 
 
-def _known(text: str, flat: str, silence: float, pids: Mapping[int, int]) -> LaunchFailed | None:
-    """The error that known lines of mpirun stand for, the most telling first; `flat`: `text` in one line."""
+def _known_error(text: str, flat: str, silence: float, pids: Mapping[int, int]) -> LaunchFailed | None:
+    """The error for a known line in mpirun's output `text`; None without such a line; `flat`: `text` as one line."""
     if match := _LOADER.search(text):
         return LaunchFailed(f"{match[1]} does not start ({match[2]}); {OWN_MPIRUN}", code=NOT_STARTED)
     if match := _KILLED.search(flat):
@@ -341,13 +354,13 @@ def _known(text: str, flat: str, silence: float, pids: Mapping[int, int]) -> Lau
         )
         return LaunchFailed(message, host=match[1] if match else None, code=NO_UCX)
     if match := _STATUS.search(flat):
-        message = f"rank {match[1]} ended with status {match[2]}{_first_line(text)}"
+        message = f"rank {match[1]} ended with status {match[2]}{_first_line_with_words(text)}"
         return LaunchFailed(message, rank=int(match[1]), code=DIED)
     return None
 
 
-def _first_line(text: str) -> str:
-    """The first line with words outside of mpirun's frames, else inside, after a colon; "" if there is none."""
+def _first_line_with_words(text: str) -> str:
+    """A colon and the first line with words outside of the frames of dashes that mpirun prints, else inside; or ""."""
     inside: list[str] = []
     framed = False
     for line in (each.strip() for each in text.splitlines()):
@@ -360,10 +373,10 @@ def _first_line(text: str) -> str:
     return f": {inside[0]}" if inside else ""
 
 
-class Ranks:
-    """One mpirun in a session of its own, and the lines that its ranks print.
+class MpirunProcess:
+    """One mpirun process in a session of its own, and the lines that its ranks print.
 
-    `pids`: processes of the ranks, as soon as they have reported them.
+    `pids`: process ids of the ranks, once they have reported them.
     """
 
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
@@ -372,12 +385,14 @@ class Ranks:
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._start = log.stat().st_size if log.exists() else 0
         self._process = Child(
-            argv, environment={**os.environ, **as_root(), **environment}, log=log, stdout=subprocess.PIPE
+            argv, environment={**os.environ, **run_as_root_variables(), **environment}, log=log, stdout=subprocess.PIPE
         )
-        threading.Thread(target=self._read, name="mpirun", daemon=True).start()
+        threading.Thread(target=self._queue_lines, name="mpirun", daemon=True).start()
 
     def lines(self, first: float, silence: float) -> Iterator[str]:
-        """Every line until mpirun ends; the first within `first` seconds, others within `silence` of the one before.
+        """Every line that ranks print until mpirun ends.
+
+        The first has to come within `first` seconds, others within `silence` seconds of the one before.
 
         Raises LaunchFailed if nothing comes in that time, or mpirun ends with a status other than 0.
         """
@@ -400,25 +415,25 @@ class Ranks:
         if status is None:
             raise LaunchFailed("the ranks ended, but mpirun did not", log_tail=tail(self.log))
         if status:
-            raise self.explained(status, silence)
+            raise self.end_error(status, silence)
 
-    def explained(self, status: int, silence: float) -> LaunchFailed:
-        """The error for mpirun's end, from its last output."""
+    def end_error(self, status: int, silence: float) -> LaunchFailed:
+        """The error for an mpirun that ended with `status`, from its last output."""
         printed = self.log.read_bytes()[self._start :].decode(errors="replace")
-        error = explain(printed, status, silence, self.pids)
+        error = error_of_output(printed, status, silence, self.pids)
         error.log_tail = tail(self.log)
         return error
 
     def stop(self) -> None:
-        """End mpirun, which ends the ranks on every host; kill what is left of its session here."""
+        """End mpirun, which ends the ranks on every host; kill the processes that are left of its session here."""
         self._process.end(signal.SIGTERM, STOP_SECONDS)
 
-    def note(self, line: str) -> None:
+    def log_line(self, line: str) -> None:
         """Write a line that is not a message into the log, where mpirun's own output is."""
         with contextlib.suppress(OSError), open(self.log, "a", opener=open_without_links) as log:
             log.write(line + "\n")
 
-    def _read(self) -> None:
+    def _queue_lines(self) -> None:
         for line in self._process.stdout:
             self._lines.put(line.decode(errors="replace").strip())
         self._lines.put(None)

@@ -40,15 +40,15 @@ COPIES = 4
 
 
 @dataclass(frozen=True)
-class Timed:
-    """A loop's time on the first rank."""
+class TimedLoop:
+    """How long a loop took on the first rank: `iterations` with messages of `size` bytes, `elapsed` seconds."""
 
     size: int
     iterations: int
     elapsed: float
 
     @property
-    def one_way(self) -> float:
+    def one_way_seconds(self) -> float:
         """Seconds of a message in one direction: half of the mean time there and back."""
         return self.elapsed / (2 * self.iterations)
 
@@ -58,7 +58,7 @@ class Timed:
         return self.size * 2 * self.iterations / self.elapsed
 
     @property
-    def of_window(self) -> float:
+    def window_message_seconds(self) -> float:
         """Seconds of one of the 64 messages of a window: time ÷ (64 × iterations)."""
         return self.elapsed / (WINDOW * self.iterations)
 
@@ -68,42 +68,43 @@ class Timed:
         return self.size * WINDOW * self.iterations / self.elapsed
 
 
-def loops_of_size(size: int, small_and_large: tuple[int, int]) -> int:
-    """OSU's number for messages of up to 8192 bytes, or for larger ones."""
+def iterations_by_size(size: int, small_and_large: tuple[int, int]) -> int:
+    """OSU's number of iterations for messages of `size` bytes: up to 8192 bytes the first, else the second."""
     return small_and_large[size > LARGE]
 
 
-def bounded_iterations(seconds_each: float) -> int:
-    """3000, or as many as take a tenth of a second, but at least 20."""
+def ping_pong_iterations(seconds_each: float) -> int:
+    """Iterations of a ping-pong: 3000, or as many of `seconds_each` as take a tenth of a second, but at least 20."""
     return int(min(PING_PONGS, max(FEWEST, ROW_SECONDS / max(seconds_each, 1e-9))))
 
 
-def loops_of_count(count: int, small_middle_large: tuple[int, int, int]) -> int:
-    """The number for a vector of `count` elements: up to 64Ki, up to 4Mi, or more."""
+def iterations_by_count(count: int, small_middle_large: tuple[int, int, int]) -> int:
+    """The number of iterations for a vector of `count` elements: up to 64Ki, up to 4Mi, or more."""
     return small_middle_large[(count > SMALL) + (count > MIDDLE)]
 
 
-def block_of(count: int, ranks: int) -> int:
-    """Elements of a rank's block: `count` ÷ `ranks`, rounded up."""
+def block_elements(count: int, ranks: int) -> int:
+    """Elements of the block that a rank keeps: `count` ÷ `ranks`, rounded up."""
     return -(-count // ranks)
 
 
-def fitting(counts: Sequence[int], ranks: int, room: int) -> tuple[list[int], list[int]]:
+def split_by_memory(counts: Sequence[int], ranks: int, room: int) -> tuple[list[int], list[int]]:
     """The counts whose vectors fit in `room` bytes of each rank, and those that do not."""
-    needed = {count: COPIES * ELEMENT * block_of(count, ranks) * ranks for count in counts}
+    needed = {count: COPIES * ELEMENT * block_elements(count, ranks) * ranks for count in counts}
     return [n for n in counts if needed[n] <= room], [n for n in counts if needed[n] > room]
 
 
 def bus_bandwidth(size: int, seconds: float, ranks: int) -> float | None:
-    """Bytes per second: size of the whole vector ÷ time × (N − 1) ÷ N, as nccl-tests and ucc_perftest define it.
+    """Bus bandwidth in bytes per second: size of the whole vector ÷ time × (N − 1) ÷ N.
 
-    Each rank must send and receive at least that, with any algorithm. None for one rank, which sends nothing.
+    So nccl-tests and ucc_perftest define it. Each rank must send and receive at least that, with any algorithm. None
+    for one rank, which sends nothing.
     """
     return size / seconds * (ranks - 1) / ranks if ranks > 1 and seconds > 0 else None
 
 
-def collective(count: int, average: float, least: float, most: float, *, ranks: int) -> dict[str, Any]:
-    """The fields of a row of reduce-scatter: of a vector of `count` elements, and the ranks' times of an operation."""
+def collective_figures(count: int, average: float, least: float, most: float, *, ranks: int) -> dict[str, Any]:
+    """The fields of a row of reduce-scatter, from the elements of the vector and the ranks' seconds of an operation."""
     size = count * ELEMENT
     return {
         "size": size,

@@ -1,6 +1,6 @@
 """The program that mpirun starts in each rank: it sets up the environment, and runs the probe's part or another tool.
 
-Its one argument is JSON: what `surroundings` needs, and the work: a ``probe`` with its parameters, a command to
+Its one argument is JSON: what `prepare_environment` needs, and the work: a ``probe`` with its parameters, a command to
 ``execute``, or neither; then the ranks only describe themselves. It contains nothing secret.
 """
 
@@ -37,7 +37,7 @@ DAEMONS = ("prted", "orted")
 _PML = "OMPI_MCA_pml"  # mpirun sets it for its ranks
 
 
-class Watch:
+class ProgressWatch:
     """Ends this process and mpirun's daemon on this host if there is no progress for `limit` seconds.
 
     The driver may be out of reach, and the daemon does not notice a cut cable for a quarter of an hour. The loops
@@ -49,14 +49,14 @@ class Watch:
         self.reports = False
         self._done, self._limit = done, limit + GRACE_SECONDS
         self.touch()
-        threading.Thread(target=self._run, name="watch", daemon=True).start()
+        threading.Thread(target=self._watch_progress, name="watch", daemon=True).start()
 
     def touch(self) -> None:
-        """Note progress."""
+        """Note that there was progress just now."""
         self._moved = time.monotonic()
         signal.alarm(math.ceil(self._limit + GRACE_SECONDS))
 
-    def _run(self) -> None:
+    def _watch_progress(self) -> None:
         seen = 0
         while time.monotonic() - self._moved < self._limit:
             time.sleep(WATCH_SECONDS)
@@ -65,7 +65,7 @@ class Watch:
                 seen = now
                 self.touch()
                 if self.reports:
-                    messages.send(messages.Progress())
+                    messages.send_to_driver(messages.Progress())
         end_daemon()
         os.kill(os.getpid(), signal.SIGALRM)
 
@@ -84,29 +84,30 @@ def end_daemon() -> None:
 class Rank:
     """This rank among the others.
 
-    `comm`: all ranks. `done`: operations that this rank has done; the loops count them. `host_number`: the lowest rank
-    on this host: ranks with equal numbers share memory. `local_ranks`: ranks on this host.
+    `comm`: the communicator of all ranks. `done`: operations that this rank has done; the loops count them.
+    `host_number`: the lowest rank on this host: ranks with equal numbers share memory. `local_ranks`: ranks on this
+    host.
     """
 
-    def __init__(self, spec: Mapping[str, Any], log: int, way: str | None) -> None:
+    def __init__(self, spec: Mapping[str, Any], log: int, interface: str | None) -> None:
         import mpi4py
 
         mpi4py.rc.thread_level = "funneled"  # as a C program's MPI_Init; only the main thread calls MPI
         import numpy as np
         from mpi4py import MPI
 
-        self.spec, self._log, self._way = spec, log, way
+        self.spec, self._log, self._interface = spec, log, interface
         self.comm = MPI.COMM_WORLD
         self.rank, self.size = self.comm.rank, self.comm.size
         self.done = np.zeros(1, np.int64)
-        self.watch = Watch(self.done, float(spec["limit"]))
-        near = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
-        self.local_ranks = near.size
-        self.host_number: int = near.bcast(self.rank)
+        self.watch = ProgressWatch(self.done, float(spec["limit"]))
+        same_host = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
+        self.local_ranks = same_host.size
+        self.host_number: int = same_host.bcast(self.rank)
         self.comm.Barrier()  # UCX connects, and logs the lanes
 
     def ucx_log(self) -> str:
-        """The UCX log of this process."""
+        """What UCX has logged in this process."""
         ctypes.CDLL(None).fflush(None)  # lines may still be in a buffer of the C library
         return os.pread(self._log, os.fstat(self._log).st_size, 0).decode(errors="replace")
 
@@ -117,19 +118,20 @@ class Rank:
         """
         return ucx_log.lanes_to_others(self.ucx_log()) if os.environ.get(_PML) == "ucx" else ()
 
-    def warn_of_crowd(self) -> None:
+    def warn_of_few_cores(self) -> None:
         """Report a warning if a host has fewer cores than ranks; all ranks call this."""
         from merge_bench.host.memory import usable_cores
         from merge_bench.probe.shared.placements import CROWDED
 
         crowded = self.comm.allreduce(int(self.local_ranks > usable_cores()))
         if self.rank == 0 and crowded:
-            messages.send(messages.Warn(CROWDED))
+            messages.send_to_driver(messages.Warn(CROWDED))
 
-    def hello(self) -> None:
+    def report_ranks(self) -> None:
+        """Report from rank 0 that all ranks have started, and what each is; all ranks call this."""
         ranks = self.comm.gather(self._describe())
         if ranks is not None:  # as on rank 0 alone
-            messages.send(messages.Hello(ranks))
+            messages.send_to_driver(messages.Hello(ranks))
 
     def _describe(self) -> messages.RankDescription:
         import mpi4py
@@ -149,27 +151,28 @@ class Rank:
             lanes=list(self.lanes()),
             pml=os.environ.get(_PML),
         )
-        facts = machine.describe_process(self.spec.get("names", ()), ucx=ucx)
-        versions = {**facts.versions, "mpi4py": mpi4py.__version__, "mpi": _library_version(MPI)}
+        host_facts = machine.describe_process(self.spec.get("names", ()), ucx=ucx)
+        versions = {**host_facts.versions, "mpi4py": mpi4py.__version__, "mpi": _mpi_version(MPI)}
         return messages.RankDescription(
-            worker=Worker.of(self.rank, f"rank-{self.rank}", replace(facts, versions=versions)),
+            worker=Worker.of(self.rank, f"rank-{self.rank}", replace(host_facts, versions=versions)),
             host_number=self.host_number,
-            network=network.describe_network(self._way) if self._way else None,
+            network=network.describe_network(self._interface) if self._interface else None,
         )
 
 
-def _library_version(mpi: Any) -> str:
-    from merge_bench.probe.ranks.mpirun import identify
+def _mpi_version(mpi: Any) -> str:
+    """Kind and version of the loaded MPI; the first line of what it calls itself if they are unknown."""
+    from merge_bench.probe.ranks.mpirun import mpi_release
 
     text = str(mpi.Get_library_version()).replace("\0", "")
-    return " ".join(identify(text) or (text.partition("\n")[0],))
+    return " ".join(mpi_release(text) or (text.partition("\n")[0],))
 
 
-def surroundings(spec: Mapping[str, Any]) -> tuple[int, str | None]:
-    """Set what libraries read from the environment when they load.
+def prepare_environment(spec: Mapping[str, Any]) -> tuple[int, str | None]:
+    """Set the environment variables that libraries read when they load.
 
-    Gives the file for UCX's log, and the interface to the other hosts that UCX gets here; None if there are no other
-    hosts, or the environment names devices.
+    Returns the descriptor of the file for UCX's log, and the interface to the other hosts that UCX gets here; None if
+    there are no other hosts, or the environment names devices.
 
     The process ends with its parent, and after twice the limit without progress. As under the launchers, UCX may use
     the interface to the other hosts and its RDMA devices, unless the environment names others.
@@ -178,14 +181,14 @@ def surroundings(spec: Mapping[str, Any]) -> tuple[int, str | None]:
 
     die_with_parent()
     signal.alarm(math.ceil(2 * float(spec["limit"]) + GRACE_SECONDS))
-    given = net_devices(spec.get("interface"), spec.get("peers", ()), os.environ)
-    os.environ.update({**given, **transports(spec.get("peers", ()), os.environ)})
+    devices = net_devices(spec.get("interface"), spec.get("peers", ()), os.environ)
+    os.environ.update({**devices, **connection_settings(spec.get("peers", ()), os.environ)})
     if spec.get("library"):
         os.environ["MPI4PY_LIBMPI"] = str(spec["library"])
     if os.environ.get("UCX_LOG_LEVEL", "warn").lower() not in _LOUD:
         os.environ["UCX_LOG_LEVEL"] = "info"
-    way = given["UCX_NET_DEVICES"].rpartition(",")[2] if given and spec.get("peers") else None
-    return os.memfd_create(_LOG), way  # a killed rank leaves no file behind
+    interface = devices["UCX_NET_DEVICES"].rpartition(",")[2] if devices and spec.get("peers") else None
+    return os.memfd_create(_LOG), interface  # a killed rank leaves no file behind
 
 
 def net_devices(interface: str | None, peers: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
@@ -217,29 +220,29 @@ def net_devices(interface: str | None, peers: Sequence[str], environ: Mapping[st
     return {"UCX_NET_DEVICES": ",".join([*devices, *names])}
 
 
-def transports(peers: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """UCX's settings of ports, as `ucx_settings` has them for workers; {} if the environment has them."""
+def connection_settings(peers: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """UCX settings that the launchers also give to workers: ports with other hosts, else no tcp; {} if they are set."""
     from merge_bench.config.allowed_transports import UCX_PORTS
 
-    given = {"UCX_TCP_PORT_RANGE": UCX_PORTS} if peers else {"UCX_TLS": "^tcp"}
-    return {name: value for name, value in given.items() if name not in environ}
+    settings = {"UCX_TCP_PORT_RANGE": UCX_PORTS} if peers else {"UCX_TLS": "^tcp"}
+    return {name: value for name, value in settings.items() if name not in environ}
 
 
 def main() -> None:
-    """Do the work of the argument; report an error, and end all ranks."""
+    """Do the work that the command line's argument describes; an error is reported, and ends all ranks."""
     from merge_bench.errors import MergeBenchError
 
     spec = json.loads(sys.argv[1])
     rank = None
     try:
-        log, way = surroundings(spec)
+        log, interface = prepare_environment(spec)
         if "execute" in spec:
             os.environ.pop("UCX_LOG_FILE", None)
             signal.alarm(EXECUTED_SECONDS)  # survives exec; the tool reports no progress that would postpone it
             os.execvp(spec["execute"][0], spec["execute"])
         os.environ["UCX_LOG_FILE"] = f"/proc/self/fd/{log}"
-        rank = Rank(spec, log, way)
-        rank.hello()
+        rank = Rank(spec, log, interface)
+        rank.report_ranks()
         if "probe" in spec:
             work = probes()[spec["probe"]].in_rank
             assert work is not None
@@ -249,7 +252,7 @@ def main() -> None:
         ours = isinstance(error, MergeBenchError)
         message = str(error) if ours else f"{type(error).__name__}: {error}"
         code = error.code if isinstance(error, MergeBenchError) else None
-        messages.send(messages.Error(rank.rank if rank else None, os.uname().nodename, code, message))
+        messages.send_to_driver(messages.Error(rank.rank if rank else None, os.uname().nodename, code, message))
         if not ours:
             import traceback
 
@@ -258,7 +261,7 @@ def main() -> None:
             sys.exit(1)
         rank.comm.Abort(1)
     if rank is not None and rank.rank == 0:
-        messages.send(messages.Done())
+        messages.send_to_driver(messages.Done())
 
 
 if __name__ == "__main__":

@@ -27,7 +27,8 @@ PAGE = 4096
 _MOST_STATUS_BYTES = 64  # of one MPI_Status; 24 in Open MPI, 20 in MPICH
 
 
-def _addresses(*names: str) -> Sequence[int]:
+def _function_addresses(*names: str) -> Sequence[int]:
+    """The addresses of these C functions of libmpi."""
     return [address_of(_libmpi(), name) for name in names]
 
 
@@ -58,12 +59,13 @@ def page_aligned_buffer(size: int) -> np.ndarray[Any, Any]:
     return buffer
 
 
-def ping_pong(send_name: str) -> Callable[..., int]:
-    """``loop(outgoing, incoming, size, iterations, first, peer, byte, comm, requests, statuses, done)``.
+def ping_pong_loop(send_name: str) -> Callable[..., int]:
+    """The loop of a ping-pong, whose messages the MPI function `send_name` sends.
 
-    The first rank sends and then receives, the other receives and then sends. Both buffers may be the same.
+    ``loop(outgoing, incoming, size, iterations, first, peer, byte, comm, requests, statuses, done)``: the first
+    rank sends and then receives, the other receives and then sends. Both buffers may be the same.
     """
-    return partial(_ping_pong, *_addresses(send_name, "MPI_Recv"))
+    return partial(_ping_pong, *_function_addresses(send_name, "MPI_Recv"))
 
 
 @compiled
@@ -87,12 +89,12 @@ def _ping_pong(  # type: ignore[no-untyped-def]
 
 
 def bandwidth_loop() -> Callable[..., int]:
-    """OSU's bandwidth test, a loop with the parameters of `ping_pong`'s.
+    """OSU's bandwidth test, a loop with the parameters of `ping_pong_loop`'s.
 
     In each iteration 64 messages go one way, then a short one comes back. The first rank sends from `outgoing`, and the
     second receives into it; `incoming` is for the short one.
     """
-    functions = _addresses("MPI_Isend", "MPI_Irecv", "MPI_Waitall", "MPI_Send", "MPI_Recv")
+    functions = _function_addresses("MPI_Isend", "MPI_Irecv", "MPI_Waitall", "MPI_Send", "MPI_Recv")
     return partial(_bandwidth_loop, *functions, MPI._sizeof(MPI.Request))  # type: ignore[call-arg]
 
 
@@ -135,13 +137,13 @@ def _bandwidth_loop(  # type: ignore[no-untyped-def]
     return 0
 
 
-def reduce_scatter() -> Callable[..., float]:
-    """``loop(source, target, block, iterations, real, add, comm, ranks, requests, statuses, done)``.
+def reduce_scatter_loop() -> Callable[..., float]:
+    """The loop over MPI_Reduce_scatter_block.
 
-    Calls MPI_Reduce_scatter_block; returns the seconds inside it, without the barrier after each operation. A negative
-    result is MPI's error code.
+    ``loop(source, target, block, iterations, real, add, comm, ranks, requests, statuses, done)``
+    returns the seconds inside the operations, without the barrier after each. A negative result is MPI's error code.
     """
-    return partial(_reduce_scatter, *_addresses("MPI_Reduce_scatter_block", "MPI_Barrier", "MPI_Wtime"))
+    return partial(_reduce_scatter, *_function_addresses("MPI_Reduce_scatter_block", "MPI_Barrier", "MPI_Wtime"))
 
 
 @compiled
@@ -161,9 +163,9 @@ def _reduce_scatter(  # type: ignore[no-untyped-def]
     return inside
 
 
-def rooted_reduces() -> Callable[..., float]:
-    """The same signature and result as `reduce_scatter`: one MPI_Ireduce to each rank, then MPI_Waitall."""
-    functions = _addresses("MPI_Ireduce", "MPI_Barrier", "MPI_Wtime", "MPI_Waitall")
+def rooted_reduces_loop() -> Callable[..., float]:
+    """The loop over one MPI_Ireduce to each rank, then MPI_Waitall; with the signature of `reduce_scatter_loop`'s."""
+    functions = _function_addresses("MPI_Ireduce", "MPI_Barrier", "MPI_Wtime", "MPI_Waitall")
     return partial(_rooted_reduces, *functions, MPI._sizeof(MPI.Request), MPI.FLOAT.Get_size())  # type: ignore[call-arg]
 
 
@@ -205,12 +207,12 @@ def _rooted_reduces(  # type: ignore[no-untyped-def]
     return inside
 
 
-def all_to_all() -> Callable[..., int]:
-    """``loop(source, target, size, byte, comm, times, done)``: MPI_Alltoall with `size` elements for each pair.
+def all_to_all_loop() -> Callable[..., int]:
+    """The loop over MPI_Alltoall: ``loop(source, target, size, byte, comm, times, done)``, `size` elements a rank.
 
     `times` gets the seconds inside each operation, before which all ranks have met in a barrier.
     """
-    return partial(_all_to_all, *_addresses("MPI_Alltoall", "MPI_Barrier", "MPI_Wtime"))
+    return partial(_all_to_all, *_function_addresses("MPI_Alltoall", "MPI_Barrier", "MPI_Wtime"))
 
 
 @compiled
@@ -227,9 +229,9 @@ def _all_to_all(operate, barrier, clock, source, target, size, kind, comm, times
     return 0
 
 
-def all_to_all_v() -> Callable[..., int]:
-    """The same with MPI_Alltoallv; each buffer is followed by counts and displacements by rank, int32, in elements."""
-    return partial(_all_to_all_v, *_addresses("MPI_Alltoallv", "MPI_Barrier", "MPI_Wtime"))
+def all_to_all_v_loop() -> Callable[..., int]:
+    """The loop over MPI_Alltoallv; after each buffer come counts and displacements by rank, int32, in elements."""
+    return partial(_all_to_all_v, *_function_addresses("MPI_Alltoallv", "MPI_Barrier", "MPI_Wtime"))
 
 
 @compiled
@@ -249,12 +251,13 @@ def _all_to_all_v(  # type: ignore[no-untyped-def]
     return 0
 
 
-def handles(*objects: Any) -> Sequence[np.signedinteger[Any]]:
-    """MPI's handles with the width that they have in C: pointers in Open MPI, integers in MPICH."""
+def mpi_handles(*objects: Any) -> Sequence[np.signedinteger[Any]]:
+    """The C handles of mpi4py's objects with the width that they have: pointers in Open MPI, integers in MPICH."""
     width = np.int64 if MPI._sizeof(MPI.Comm) == ctypes.sizeof(ctypes.c_void_p) else np.int32
     return [width(np.uint64(MPI._handleof(each)).astype(width)) for each in objects]
 
 
-def check(failed: int, size: str) -> None:
+def check_status(failed: int, size: str) -> None:
+    """Raise RunFailed if a loop returned the error code `failed`; `size`: of its messages, as text."""
     if failed:
         raise RunFailed(f"MPI failed while sending messages of {size}: {MPI.Get_error_string(failed)}")

@@ -3,7 +3,7 @@
 ``-b`` and ``-e`` are always the elements that a rank keeps. Before UCC 1.5 the printed count and size are those of a
 rank's part, since 1.5 those of the whole source vector; the bus bandwidth is always that of the source vector. Times
 and bandwidths are rounded, usually to two decimals, so bandwidths of short vectors are 0.00 or 0.01 GB/s. Bandwidths
-are therefore only used to find out which convention a line follows; the records compute them from size and time.
+are therefore only used to find out which count_factor a line follows; the records compute them from size and time.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING, Any
 from merge_bench.cluster import ucx_log
 from merge_bench.errors import Caution, LaunchFailed, UsageError
 from merge_bench.probe.ranks import mpirun
-from merge_bench.probe.ranks.mpirun import OWN_MPIRUN, ask, output_of
+from merge_bench.probe.ranks.mpirun import OWN_MPIRUN, output_or_none, program_output
 from merge_bench.probe.ranks.osu_rules import (
     ELEMENT,
     OPERATIONS,
     OPERATIONS_SKIPPED,
     REDUCE_SCATTER,
-    block_of,
+    block_elements,
     bus_bandwidth,
-    collective,
-    loops_of_count,
+    collective_figures,
+    iterations_by_count,
 )
 from merge_bench.units import format_count
 
@@ -87,10 +87,10 @@ class Tool:
 
 
 @dataclass(frozen=True)
-class Printed:
-    """A line of its table, in seconds and bytes per second: average, least and greatest time and their bandwidths.
+class PrintedRow:
+    """A row of ucc_perftest's table: average, least and greatest seconds, and their bandwidths in bytes per second.
 
-    `decimals`: how many it prints of times in µs and of bandwidths in GB/s.
+    `decimals`: how many decimals the table has for times in µs, and for bandwidths in GB/s.
     """
 
     count: int
@@ -101,8 +101,8 @@ class Printed:
 
 
 @dataclass(frozen=True)
-class Chain:
-    """The counts of one run, each twice the one before, and their iterations."""
+class DoublingRun:
+    """One run of ucc_perftest: elements of a rank's block, each twice those before, and its iterations."""
 
     blocks: tuple[int, ...]
     iterations: int
@@ -121,7 +121,7 @@ def find_tool() -> Tool:
     info = str(beside) if beside.exists() else INFO
     release, problem = None, "printed no version"
     try:
-        release = version(output_of([info, "-v"]))
+        release = parse_version(program_output([info, "-v"]))
     except subprocess.CalledProcessError as error:
         problem = f"failed with status {error.returncode}"
     except subprocess.TimeoutExpired as error:
@@ -133,43 +133,45 @@ def find_tool() -> Tool:
         raise UsageError(
             f"the UCC version of {path} is unknown: `{info} -v` {problem}; repair this installation of UCC"
         )
-    return Tool(path, release, libmpi(ask(["ldd", path]) or ""))
+    return Tool(path, release, libmpi_path(output_or_none(["ldd", path]) or ""))
 
 
-def libmpi(text: str) -> str | None:
+def libmpi_path(text: str) -> str | None:
+    """The path of libmpi in the output of ldd; None if there is none."""
     match = _LIBMPI.search(text)
     return match[1] if match else None
 
 
-def version(text: str) -> tuple[int, ...] | None:
+def parse_version(text: str) -> tuple[int, ...] | None:
+    """The version of UCC in the output of ucc_info; None if there is none."""
     match = _VERSION.search(text)
     return tuple(int(number) for number in match.groups() if number) if match else None
 
 
-def chains(counts: Sequence[int], ranks: int, iterations: int | None) -> list[Chain]:
+def doubling_runs(counts: Sequence[int], ranks: int, iterations: int | None) -> list[DoublingRun]:
     """The runs of ucc_perftest for whole vectors of `counts` elements; a run doubles from a first to a last block."""
-    runs: list[Chain] = []
+    runs: list[DoublingRun] = []
     for count in counts:
-        block = block_of(count, ranks)
-        often = iterations or loops_of_count(count, OPERATIONS)
-        before = loops_of_count(count, OPERATIONS_SKIPPED)
+        block = block_elements(count, ranks)
+        often = iterations or iterations_by_count(count, OPERATIONS)
+        before = iterations_by_count(count, OPERATIONS_SKIPPED)
         last = runs[-1] if runs else None
         if last and last.blocks[-1] * 2 == block and (last.iterations, last.warm_up) == (often, before):
-            runs[-1] = Chain((*last.blocks, block), often, before)
+            runs[-1] = DoublingRun((*last.blocks, block), often, before)
         elif not last or last.blocks[-1] != block:
-            runs.append(Chain((block,), often, before))
+            runs.append(DoublingRun((block,), often, before))
     return runs
 
 
-def command(tool: Tool, chain: Chain, *, trace: bool) -> list[str]:
-    """The command of one run; with `trace` each count is run once, to log what carries it."""
+def command(tool: Tool, chain: DoublingRun, *, trace: bool) -> list[str]:
+    """The command of one run of ucc_perftest; with `trace` each count is run once, to log its transport."""
     count, warm_up = (1, 0) if trace else (chain.iterations, chain.warm_up)
     blocks = f"-b {chain.blocks[0]} -e {chain.blocks[-1]} -n {count} -w {warm_up}"
     return [tool.path, *f"-c reduce_scatter -F -d float32 -o sum -m host {blocks}".split()]
 
 
-def parse_table(text: str) -> tuple[list[Printed], list[str]]:
-    """The lines under the heading, without a leading ``#``; and a message for each damaged line."""
+def parse_table(text: str) -> tuple[list[PrintedRow], list[str]]:
+    """The rows of the table in the output of ucc_perftest, and a message for each damaged line."""
     heading = _HEADING.search(text)
     if heading is None:
         return [], ["its output has no table of times and bandwidths"]
@@ -181,7 +183,7 @@ def parse_table(text: str) -> tuple[list[Printed], list[str]]:
             count, size, numbers = int(words[0]), int(words[1]), [float(word) for word in words[2:]]
             if size == count * ELEMENT:
                 seconds, rates = (each / 1e6 for each in numbers[:3]), (each * 1e9 for each in numbers[3:])
-                rows.append(Printed(count, size, tuple(seconds), tuple(rates), decimals))
+                rows.append(PrintedRow(count, size, tuple(seconds), tuple(rates), decimals))
             else:
                 damaged.append(f"its line for {count} elements has a wrong size: {size} bytes")
         elif words and words[0].isdigit():
@@ -190,32 +192,32 @@ def parse_table(text: str) -> tuple[list[Printed], list[str]]:
 
 
 def _decimals(words: Sequence[str]) -> tuple[int, int] | None:
-    """How many decimals the times have, and the bandwidths; None if a number has others than those beside it.
+    """How many decimals the times and the bandwidths of a line have; None if a time or a bandwidth has fewer.
 
-    A number that was cut off has fewer.
+    Then the line was cut off.
     """
     decimals = [len(word.partition(".")[2]) for word in words]
     return (decimals[0], decimals[3]) if len(set(decimals[:3])) == len(set(decimals[3:])) == 1 else None
 
 
-def convention(table: Sequence[Printed], traced: Mapping[int, str], ranks: int, release: tuple[int, ...]) -> int:
-    """The factor from counts of a `table` to counts of the whole source vector: 1, or `ranks`.
+def count_factor(table: Sequence[PrintedRow], traced: Mapping[int, str], ranks: int, release: tuple[int, ...]) -> int:
+    """The factor from the counts of a `table` to the counts of the whole source vector: 1, or `ranks`.
 
-    It is taken from the trace, which has source counts; else from the lines whose bandwidth fits only one of the two;
-    else from the `release`. `traced`: as from `transport_layers`.
+    It follows from the trace, which has source counts; else from rows whose bandwidth fits only one factor; else from
+    the `release` of UCC. `traced`: the result of `transport_layers`.
     """
     both = (1, ranks)
     of_trace = {factor for factor in both if table and all(each.count * factor in traced for each in table)}
-    fitting = [[factor for factor in both if _fits(each, factor, ranks)] for each in table]
+    fitting = [[factor for factor in both if _bandwidth_fits(each, factor, ranks)] for each in table]
     for factors_seen in (of_trace, {factors[0] for factors in fitting if len(factors) == 1}):
         if len(factors_seen) == 1:
             return factors_seen.pop()
     return 1 if release >= SOURCE_SIDE_SINCE else ranks
 
 
-def contradiction(printed: Printed, factor: int, ranks: int) -> str | None:
-    """Why the bandwidth of a line does not fit `factor` times its size; None if it does."""
-    if _fits(printed, factor, ranks):
+def bandwidth_contradiction(printed: PrintedRow, factor: int, ranks: int) -> str | None:
+    """Why the bandwidth of a row does not fit its time and `factor` times its size; None if it does."""
+    if _bandwidth_fits(printed, factor, ranks):
         return None
     rate = " / ".join(f"{each / 1e9:.{printed.decimals[1]}f}" for each in printed.bandwidth)
     return (
@@ -224,8 +226,8 @@ def contradiction(printed: Printed, factor: int, ranks: int) -> str | None:
     )
 
 
-def _fits(printed: Printed, factor: int, ranks: int) -> bool:
-    """Whether all three bandwidths of a line, of its mean, least and greatest time, fit `factor` times its size."""
+def _bandwidth_fits(printed: PrintedRow, factor: int, ranks: int) -> bool:
+    """Whether the bandwidths of a row fit its mean, least and greatest time, and `factor` times its size."""
     size = printed.size * factor
     half_a_digit = [0.5 * 10.0**-each for each in printed.decimals]  # the largest error by rounding
     of_time, of_rate = half_a_digit[0] * 1e-6, half_a_digit[1] * 1e9
@@ -258,22 +260,22 @@ def check_one_job(text: str, ranks: int) -> None:
 
 
 def measure_with_ucc(session: RankSession, name: str, counts: Sequence[int], iterations: int | None) -> list[str]:
-    """Run `name` at every count, and record each line that passes the checks.
+    """Measure the algorithm `name` at every count with ucc_perftest, and record each row that passes the checks.
 
-    Gives a message for each line that does not, and for missing counts. Raises LaunchFailed if it cannot be started, or
-    ends early; the lines before that are recorded.
+    Returns a message for each row that does not, and for missing counts. Raises LaunchFailed if the tool cannot be
+    started, or ends early; the rows before that are recorded.
     """
     tool, ranks = find_tool(), session.plan.workers
     problems, warned = [], False
-    for chain in chains(counts, ranks, iterations):
+    for chain in doubling_runs(counts, ranks, iterations):
         trace: list[str] = []
         printed: list[str] = []
-        _run(session, name, command(tool, chain, trace=True), TRACE, trace)
+        _run_in_ranks(session, name, command(tool, chain, trace=True), TRACE, trace)
         traced = "\n".join(trace)
         try:
-            _run(session, name, command(tool, chain, trace=False), {}, printed)
+            _run_in_ranks(session, name, command(tool, chain, trace=False), {}, printed)
         finally:
-            lines, wrong = _records(session, name, tool, chain, traced, "\n".join(printed))
+            lines, wrong = _lines_of_table(session, name, tool, chain, traced, "\n".join(printed))
             for line in lines:
                 session.writer.write(line)
         problems += wrong
@@ -287,10 +289,10 @@ def measure_with_ucc(session: RankSession, name: str, counts: Sequence[int], ite
     return problems
 
 
-def _records(
-    session: RankSession, name: str, tool: Tool, chain: Chain, trace: str, printed: str
+def _lines_of_table(
+    session: RankSession, name: str, tool: Tool, chain: DoublingRun, trace: str, printed: str
 ) -> tuple[list[ProbeLine], list[str]]:
-    """The records of a table, and messages for lines that are missing or contradict themselves.
+    """The lines of the records for a printed table, and messages for rows that are missing or contradict themselves.
 
     Bandwidths are computed from size and time. A row is called ``ucc-sharp`` only if the trace shows that SHARP carried
     it: UCC falls back to UCP silently.
@@ -302,10 +304,10 @@ def _records(
         f" {session.mpi.name} ({session.mpi.mpirun}), results not verified"
     )
     table, problems = parse_table(printed)
-    factor = convention(table, layers, ranks, tool.version)
+    factor = count_factor(table, layers, ranks, tool.version)
     lines = []
     for row in table:
-        if wrong := contradiction(row, factor, ranks):
+        if wrong := bandwidth_contradiction(row, factor, ranks):
             problems.append(wrong)
             continue
         count = row.count * factor
@@ -314,14 +316,14 @@ def _records(
             test = f"{UCP if layer else 'ucc'} {SHARP_ASKED}"
             fields = {"test": test, "as_requested": False if layer else None}
         lines.append(
-            session.line(
+            session.make_line(
                 method,
                 ucx_log.lanes_to_others(trace),
-                also=ENVIRONMENT[name],
+                extra_settings=ENVIRONMENT[name],
                 probe=REDUCE_SCATTER,
                 protocol=layer,
                 iterations=chain.iterations,
-                **collective(count, *row.seconds, ranks=ranks),
+                **collective_figures(count, *row.seconds, ranks=ranks),
                 **fields,
             )
         )
@@ -332,11 +334,13 @@ def _records(
     return lines, problems
 
 
-def _run(session: RankSession, name: str, argv: Sequence[str], more: Mapping[str, str], printed: list[str]) -> None:
-    """Start it in every rank; its output is added to `printed`."""
+def _run_in_ranks(
+    session: RankSession, name: str, argv: Sequence[str], more: Mapping[str, str], printed: list[str]
+) -> None:
+    """Run ucc_perftest in every rank; its output is added to `printed`; `more`: variables of the environment."""
     session.doing = f"while {TOOL} measured {name}"
     session.progress.phase(f"{name}: {' '.join(argv[-8:])}")
-    ranks = session.execute({"execute": list(argv)}, also={**ENVIRONMENT[name], **more}, ucx=False)
+    ranks = session.execute({"execute": list(argv)}, extra_variables={**ENVIRONMENT[name], **more}, ucx=False)
     limit = SILENCE_FACTOR * session.silence
     try:
         for line in session.listen(ranks, max(limit, session.settings.start_timeout), limit):

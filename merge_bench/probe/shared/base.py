@@ -36,7 +36,7 @@ _PLACEMENTS = {ONE_HOST: "one host", TWO_HOSTS: "two hosts"}
 
 @dataclass(frozen=True)
 class Measure:
-    """A quantity of a row: its title, its unit for people, the SI value of one unit, and the row's field."""
+    """A quantity of rows: its title, its unit for people, how many SI units that unit is, and the row's field."""
 
     title: str
     unit: str
@@ -44,8 +44,8 @@ class Measure:
     field: str
     less_is_better: bool = False
 
-    def of(self, row: Row | None) -> Range | None:
-        """The row's value in this unit; None if it was not measured."""
+    def value_in(self, row: Row | None) -> Range | None:
+        """The value of this quantity in a row, in this unit; None if it was not measured."""
         from merge_bench.records.probe_rows import Range
 
         value: Range | None = getattr(row, self.field) if row is not None else None
@@ -63,7 +63,7 @@ WORKER_RATE = Measure("Bandwidth of a rank", "GB/s", 1e9, "bandwidth")
 SLOWEST = Measure("Time of the slowest rank", "µs", 1e-6, "seconds", less_is_better=True)
 
 
-def by_name(test: str, otherwise: str) -> str:
+def kind_by_test_name(test: str, otherwise: str) -> str:
     """The kind of a test by its name: ``tag_bw`` is a bandwidth test; `otherwise` if the name does not say."""
     words = set(re.split(r"[^a-z0-9]+", test.lower()))
     if words & _BANDWIDTH_WORDS:
@@ -71,7 +71,7 @@ def by_name(test: str, otherwise: str) -> str:
     return LATENCY_TEST if words & _LATENCY_WORDS else otherwise
 
 
-def family(test: str) -> str:
+def family_of_test(test: str) -> str:
     """The common name of a latency and a bandwidth test: ``tag_lat``, ``tag_bw`` → ``tag``."""
     words = [
         word for word in re.split(r"([^A-Za-z0-9]+)", test) if word.lower() not in _BANDWIDTH_WORDS | _LATENCY_WORDS
@@ -79,20 +79,22 @@ def family(test: str) -> str:
     return "".join(words).strip("_- .") or test
 
 
-def kind_of(row: Row) -> str:
+def kind_of_test(row: Row) -> str:
+    """The kind of the test that a row is of: `LATENCY_TEST`, `RATE_TEST`, `PING_PONG`, `COLLECTIVE` or `ALL_TO_ALL`."""
     probe = probes().get(row.probe)
-    return by_name(row.test, otherwise=probe.other_tests if probe is not None else LATENCY_TEST)
+    return kind_by_test_name(row.test, otherwise=probe.other_tests if probe is not None else LATENCY_TEST)
 
 
 def measure_of(row: Row) -> Measure:
+    """The quantity that tables and charts show of a row."""
     probe = probes().get(row.probe)
     latency = probe.latency if probe is not None else ONE_WAY
     measures = {RATE_TEST: RATE, PING_PONG: THROUGHPUT, COLLECTIVE: BUS, ALL_TO_ALL: WORKER_RATE}
-    return measures.get(kind_of(row), latency)
+    return measures.get(kind_of_test(row), latency)
 
 
-def placed(placement: str) -> str:
-    """A placement in words: ``one-host`` → ``one host``."""
+def placement_text(placement: str) -> str:
+    """The placement of a pair of ranks in words: ``one-host`` → ``one host``."""
     return _PLACEMENTS.get(placement, placement)
 
 
@@ -114,11 +116,11 @@ class Probe:
 
     @property
     def parts(self) -> tuple[Probe, ...]:
-        """Measurements of which each gets launches of its own, interleaved with those of the others; by default one."""
+        """The measurements that get launches of their own, in turn; by default this one alone."""
         return (self,)
 
     def cautions(self) -> tuple[Caution, ...]:
-        """Warnings before anything is started."""
+        """Warnings that are given before anything is started."""
         return ()
 
     def describe(self) -> dict[str, Any]:
@@ -126,7 +128,7 @@ class Probe:
         raise NotImplementedError
 
     def prepare(self, prepared: PlannedRun) -> PlannedRun:
-        """The same hosts and settings, with the workers that this measurement needs; by default all.
+        """The run with as many workers as this measurement needs, by default as it is.
 
         Raises UsageError if there are too few hosts, or a tool is missing.
         """
@@ -139,12 +141,12 @@ class Probe:
         commands = make_launcher(prepared.settings).commands(prepared.plan, prepared.settings)
         return [line for each in commands for line in (f"# {each.role} on {each.host}", each.shell_line())]
 
-    def usual_seconds(self, prepared: PlannedRun) -> float | None:
-        """Seconds that a launch takes on two cores by default; None if that is not known, or depends on options."""
+    def expected_launch_seconds(self, prepared: PlannedRun) -> float | None:
+        """Seconds that a launch takes on two cores; None if that is not known, or depends on options."""
         return None
 
     def launch(self, job: Job, writer: CampaignWriter, progress: Progress, index: int) -> int:
-        """Make one launch of a Dask cluster, measure in it, and end its processes; gives the exit status."""
+        """Start a Dask cluster for launch number `index`, measure, and end its processes; returns the exit status."""
         from merge_bench.campaign.launch import make_launch
 
         return make_launch(job, writer, progress, index, self.measure, merges=False, exchange=self.exchange)
@@ -158,41 +160,41 @@ class Probe:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OverMpi(Probe):
-    """A measurement by ranks that mpirun starts; `mpirun_asked`: the value of ``--mpirun``."""
+class MpirunProbe(Probe):
+    """A measurement in ranks that mpirun starts; `mpirun_asked`: the value of ``--mpirun``."""
 
     iterations: int | None
     mpirun_asked: str | None = None
 
-    def tool_library(self) -> str | None:
-        """The libmpi of a tool that runs in the ranks, if there is one."""
+    def tool_libmpi(self) -> str | None:
+        """Path of the libmpi that a tool in the ranks loads; None without such a tool."""
         return None
 
     def mpi(self) -> Mpi:
-        """The MPI that starts the ranks; raises as `mpirun.find_mpi`."""
+        """The MPI that starts the ranks; raises UsageError if none fits mpi4py."""
         from merge_bench.probe.ranks import mpirun
 
-        return mpirun.find_mpi(self.mpirun_asked, self.tool_library())
+        return mpirun.find_mpi(self.mpirun_asked, self.tool_libmpi())
 
     def prepare(self, prepared: PlannedRun) -> PlannedRun:
-        """The same, if this MPI can start ranks on the hosts; raises as `mpirun.check_hosts`."""
+        """The run as it is; raises UsageError if this MPI cannot start ranks on the hosts."""
         from merge_bench.probe.ranks import mpirun
 
         mpirun.check_hosts(self.mpi(), prepared.settings)
         return prepared
 
     def commands(self, prepared: PlannedRun) -> list[str]:
-        """The mpirun of the ranks; WORK and SCRATCH are known only when they start."""
+        """A line with the hosts of the ranks, and the mpirun command; WORK and SCRATCH are known only at the start."""
         from merge_bench.cluster.start_on_hosts import main_argv
         from merge_bench.probe.ranks import mpirun
 
-        hosts = mpirun.placed(prepared.plan, prepared.settings)
+        hosts = mpirun.ranks_by_host(prepared.plan, prepared.settings)
         argv = main_argv("merge_bench.probe.ranks.rank", "WORK")
         words = mpirun.command(self.mpi(), hosts, prepared.settings, argv, "SCRATCH")
         return ["# ranks on " + ", ".join(f"{name} ({count})" for name, count in hosts), shlex.join(words)]
 
     def launch(self, job: Job, writer: CampaignWriter, progress: Progress, index: int) -> int:
-        """Start ranks, measure, and end them; gives the exit status."""
+        """Start ranks for the launch number `index`, measure, and end them; returns the exit status."""
         from merge_bench.campaign.launch import record_outcome
         from merge_bench.probe.ranks.launch import RankSession
 
@@ -205,13 +207,13 @@ class OverMpi(Probe):
 
 @dataclass(frozen=True)
 class ProbeKind(Generic[OptionsT]):
-    """What a file of `probe` declares.
+    """What each file of the folder `probe` declares as ``PROBE``.
 
     - `name`, `help`: name and help of the command; the name is also the one in the records
     - `options`: its options besides those that all probes share
     - `make`: makes the measurement from them and from what the command line gave of those of `run`. Raises UsageError.
-    - `other_tests`: kind of its tests whose names do not say bandwidth or latency (see `by_name`); tables and charts
-      depend on it
+    - `other_tests`: kind of its tests whose names do not say bandwidth or latency (see `kind_by_test_name`); tables and
+      charts depend on it
     - `latency`: what its latency tests measure
     - `in_rank`: what runs in each rank of a probe that mpirun starts
     """

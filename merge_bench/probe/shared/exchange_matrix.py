@@ -1,4 +1,4 @@
-"""What collective operations send: contents that can be checked, and of all-to-all bytes for each pair, and figures.
+"""What all-to-all and reduce-scatter send: sizes, contents that can be checked, and the figures of an exchange.
 
 A matrix has a row for each sender and a column for each receiver, in bytes; its diagonal is what a rank keeps. What
 reduce-scatter adds are small integers, so that every order of additions gives the same float32. They repeat after
@@ -31,37 +31,40 @@ MOST_RANKS = EXACT // VALUES
 Vector = np.ndarray[Any, Any]
 
 
-def equal(size: int, ranks: int) -> list[list[int]]:
-    """Every rank sends `size` bytes to every rank, itself included, as `MPI_Alltoall` counts."""
+def equal_matrix(size: int, ranks: int) -> list[list[int]]:
+    """The matrix in which every rank sends `size` bytes to every rank, itself included, as `MPI_Alltoall` counts."""
     return [[size] * ranks for _ in range(ranks)]
 
 
-def ring(size: int, ranks: int) -> list[list[int]]:
-    """Every rank sends to the next rank alone as much as it sends to all others in `equal`."""
+def ring_matrix(size: int, ranks: int) -> list[list[int]]:
+    """The matrix in which every rank sends to the next rank alone what it sends to all others in `equal_matrix`."""
     return [
         [size * (ranks - 1) if receiver == (sender + 1) % ranks else 0 for receiver in range(ranks)]
         for sender in range(ranks)
     ]
 
 
-def rounds_of(seconds: float) -> int:
-    """Timed rounds if the fastest of the warm-up took so long: as many as take half a second, 10 to 1000."""
+def rounds_in_half_a_second(seconds: float) -> int:
+    """Number of rounds of `seconds` each that take half a second together, but 10 to 1000."""
     return int(min(MOST_ROUNDS, max(FEWEST_ROUNDS, ROW_SECONDS / max(seconds, 1e-9))))
 
 
-def fill(message: Bytes, sender: int, receiver: int, frame: int) -> None:
+def fill_message(message: Bytes, sender: int, receiver: int, frame: int) -> None:
     """Write the contents of one message of a frame."""
-    for part, expected in _parts(message, sender, receiver, frame):
+    for part, expected in _parts_with_contents(message, sender, receiver, frame):
         part[:] = expected
 
 
-def count_wrong(message: Bytes, sender: int, receiver: int, frame: int) -> int:
-    """Number of bytes of a message that are not as `fill` writes them."""
-    return sum(int(np.count_nonzero(part != expected)) for part, expected in _parts(message, sender, receiver, frame))
+def count_wrong_bytes(message: Bytes, sender: int, receiver: int, frame: int) -> int:
+    """Number of bytes of a message that are not as `fill_message` writes them."""
+    return sum(
+        int(np.count_nonzero(part != expected))
+        for part, expected in _parts_with_contents(message, sender, receiver, frame)
+    )
 
 
-def _parts(message: Bytes, sender: int, receiver: int, frame: int) -> Iterator[tuple[Any, Bytes]]:
-    """Views of a message, whole periods and the bytes after them, each with what it has to contain."""
+def _parts_with_contents(message: Bytes, sender: int, receiver: int, frame: int) -> Iterator[tuple[Any, Bytes]]:
+    """Two views of a message, its whole periods and the bytes after them, each with the contents it has to have."""
     first = SENDER * sender + RECEIVER * receiver + FRAME * frame
     pattern = ((first + np.arange(PERIOD)) % PERIOD).astype(np.uint8)
     whole = message.size // PERIOD * PERIOD
@@ -71,9 +74,9 @@ def _parts(message: Bytes, sender: int, receiver: int, frame: int) -> Iterator[t
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes of one operation: of each rank, by rank.
+    """Bytes of one exchange, by rank.
 
-    `sent`, `received`: to and from others; `whole`: the whole send buffer, the rank's own part included.
+    `sent`, `received`: bytes to and from other ranks; `whole`: the whole send buffer, the rank's own part included.
     """
 
     sent: tuple[int, ...]
@@ -82,18 +85,19 @@ class Traffic:
 
     @classmethod
     def of(cls, frames: Sequence[Matrix]) -> Traffic:
+        """The bytes of all `frames` of an exchange together."""
         total = np.sum([np.array(frame, np.int64) for frame in frames], axis=0)
         own = np.diagonal(total)
         return cls(*(tuple(map(int, each)) for each in (total.sum(1) - own, total.sum(0) - own, total.sum(1))))
 
     @property
-    def busiest(self) -> int:
-        """What the rank that sends or receives most has to move in one direction."""
+    def busiest_bytes(self) -> int:
+        """Bytes in one direction of the rank that sends or receives most."""
         return max(*self.sent, *self.received)
 
 
-def mean_message(frames: Sequence[Matrix]) -> int:
-    """Mean bytes that a rank sends to another one in a frame."""
+def mean_message_bytes(frames: Sequence[Matrix]) -> int:
+    """Mean bytes of a message from one rank to another in a frame."""
     others = [
         size
         for frame in frames
@@ -104,8 +108,8 @@ def mean_message(frames: Sequence[Matrix]) -> int:
     return round(mean(others))
 
 
-def figures(traffic: Traffic, rounds: Sequence[Sequence[float]], limit: float | None) -> dict[str, Any]:
-    """The fields of a row that follow from the seconds of each rank in each round, `rounds[rank][round]`.
+def figures_of_exchange(traffic: Traffic, rounds: Sequence[Sequence[float]], limit: float | None) -> dict[str, Any]:
+    """The fields of a row of all-to-all: times and rates from the seconds `rounds[rank][round]`.
 
     ``seconds``: the median over rounds of the slowest rank. ``seconds_mean``, ``seconds_min``, ``seconds_max``:
     average, least and greatest over ranks of a rank's mean, the three that ``osu_alltoall`` prints. A rank's bandwidth
@@ -127,31 +131,31 @@ def figures(traffic: Traffic, rounds: Sequence[Sequence[float]], limit: float | 
         "bandwidth_min": min(rates, default=None),
         "bandwidth_max": max(rates, default=None),
         "bus_bandwidth_bytes_per_second": mean(traffic.whole) / seconds * (ranks - 1) / ranks if rates else None,
-        "busiest_bytes": traffic.busiest,
+        "busiest_bytes": traffic.busiest_bytes,
         "limit_bytes_per_second": limit,
     }
 
 
-def contribute(vector: Vector, rank: int) -> None:
-    """Fill the vector of a rank; an element depends only on its index and the rank."""
-    rows, rest = _whole_values(vector)
-    rows[:] = _contributions(0, rank)
-    rest[:] = _contributions(0, rank)[: rest.size]
+def fill_contribution(vector: Vector, rank: int) -> None:
+    """Fill the vector that a rank contributes; an element depends only on its index and the rank."""
+    rows, rest = _split_at_last_period(vector)
+    rows[:] = _contributed_period(0, rank)
+    rest[:] = _contributed_period(0, rank)[: rest.size]
 
 
 def count_wrong_sums(block: Vector, first: int, ranks: int) -> int:
-    """Number of wrong elements in a block that begins at index `first` of the sum over all ranks."""
-    expected = np.sum([_contributions(first, rank) for rank in range(ranks)], axis=0)
-    rows, rest = _whole_values(block)
+    """Number of wrong elements in `block`, which begins at index `first` of the sum of all ranks' vectors."""
+    expected = np.sum([_contributed_period(first, rank) for rank in range(ranks)], axis=0)
+    rows, rest = _split_at_last_period(block)
     return int(np.count_nonzero(rows != expected) + np.count_nonzero(rest != expected[: rest.size]))
 
 
-def _contributions(first: int, rank: int) -> Vector:
-    """A rank's elements from index `first` on, until they repeat."""
+def _contributed_period(first: int, rank: int) -> Vector:
+    """The elements that a rank contributes from index `first` on, until they repeat."""
     return ((first + STEP * rank + np.arange(VALUES)) % VALUES).astype(np.float32)
 
 
-def _whole_values(vector: Vector) -> tuple[Vector, Vector]:
-    """Views of a vector: whole periods, one a row, and the elements after them."""
+def _split_at_last_period(vector: Vector) -> tuple[Vector, Vector]:
+    """Two views of a vector: its whole periods, one a row, and the elements after them."""
     whole = vector.size // VALUES * VALUES
     return vector[:whole].reshape(-1, VALUES), vector[whole:]

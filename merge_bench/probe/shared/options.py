@@ -10,7 +10,7 @@ from merge_bench.config.option import Options, option
 
 @dataclass(frozen=True, kw_only=True)
 class SizeOptions(Options):
-    """Of a probe that sends messages."""
+    """Options of a probe that sends messages."""
 
     sizes: str | None = option(
         parsers.text,
@@ -22,7 +22,7 @@ class SizeOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class IterationOptions(Options):
-    """Of a probe that times each size several times."""
+    """Options of a probe that times each size several times."""
 
     iterations: int | None = option(
         parsers.count(1), None, "Timed iterations per size. [default: fewer for larger sizes]", "N"
@@ -31,7 +31,7 @@ class IterationOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class PairOptions(IterationOptions, SizeOptions):
-    """Of a probe that measures pairs of workers."""
+    """Options of a probe that measures pairs of workers."""
 
     placement: str | None = option(
         parsers.text,
@@ -44,7 +44,7 @@ class PairOptions(IterationOptions, SizeOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class MpirunOptions(Options):
-    """Of a probe that uses MPI."""
+    """Options of a probe that uses MPI."""
 
     mpirun: str | None = option(
         parsers.path,

@@ -1,4 +1,4 @@
-"""On which hosts the ends of a measurement are, and which transports the user asked for."""
+"""Placements: on which hosts both ends of a measurement are; and whether UCX used the requested transports."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ CROWDED = Caution(
 PLACEMENTS = (ONE_HOST, TWO_HOSTS, EVERY_PAIR)
 
 
-def placements_of(text: str | None) -> tuple[str, ...] | None:
-    """The placements of ``--placement``; None if it was not given."""
+def parse_placements(text: str | None) -> tuple[str, ...] | None:
+    """The placements that the value of ``--placement`` lists; None if it was not given."""
     return None if text is None else parse_names("--placement", text, PLACEMENTS)
 
 
-def places(prepared: PlannedRun, requested: tuple[str, ...] | None, *, both: bool = False) -> PlannedRun:
-    """The same plan with as many workers as the placements need: two on the first host, one or two on the second.
+def plan_placements(prepared: PlannedRun, requested: tuple[str, ...] | None, *, both: bool = False) -> PlannedRun:
+    """The run with as many workers as the placements need: two or one on the first host, one on the second.
 
-    `asked`: None for two-hosts where there are two, else one-host; with `both`, one-host also where there are two.
+    `requested`: None for two-hosts where there are two hosts, else one-host; with `both`, one-host in any case.
     Raises UsageError if there are too few hosts or workers.
     """
-    placements, hosts = _chosen(prepared, requested, both), prepared.settings.hosts
+    placements, hosts = _requested_or_default(prepared, requested, both), prepared.settings.hosts
     if EVERY_PAIR in placements:
         if prepared.plan.workers < 2:
             raise UsageError("--placement every-pair needs at least two workers; use --workers 2 or more")
@@ -53,11 +53,14 @@ def places(prepared: PlannedRun, requested: tuple[str, ...] | None, *, both: boo
     return replace(prepared, plan=plan, settings=replace(prepared.settings, hosts=hosts))
 
 
-def pairs(
+def rank_pairs(
     prepared: PlannedRun, requested: tuple[str, ...] | None, hosts: list[str], *, both: bool = False
 ) -> list[tuple[tuple[int, int], str]]:
-    """Both ranks and the placement of each pair to measure. `hosts`: the host of each rank; others as of `places`."""
-    placements = _chosen(prepared, requested, both)
+    """Each pair of ranks to measure, with its placement.
+
+    `hosts`: the host of each rank; other parameters as of `plan_placements`. Raises UsageError without such a pair.
+    """
+    placements = _requested_or_default(prepared, requested, both)
     every = [
         (pair, ONE_HOST if hosts[pair[0]] == hosts[pair[1]] else TWO_HOSTS)
         for pair in itertools.combinations(range(len(hosts)), 2)
@@ -76,12 +79,12 @@ def pairs(
 
 
 def pair_count(prepared: PlannedRun, requested: tuple[str, ...] | None, *, both: bool = False) -> int:
-    """How many pairs `pairs` gives; parameters as there."""
-    placements, workers = _chosen(prepared, requested, both), prepared.plan.workers
+    """How many pairs of ranks are measured; parameters as of `plan_placements`."""
+    placements, workers = _requested_or_default(prepared, requested, both), prepared.plan.workers
     return workers * (workers - 1) // 2 if EVERY_PAIR in placements else len(placements)
 
 
-def _chosen(prepared: PlannedRun, requested: tuple[str, ...] | None, both: bool) -> tuple[str, ...]:
+def _requested_or_default(prepared: PlannedRun, requested: tuple[str, ...] | None, both: bool) -> tuple[str, ...]:
     if requested is not None:
         return requested
     if len(prepared.settings.hosts) < 2:
@@ -89,13 +92,13 @@ def _chosen(prepared: PlannedRun, requested: tuple[str, ...] | None, both: bool)
     return (ONE_HOST, TWO_HOSTS) if both else (TWO_HOSTS,)
 
 
-def placement(workers: Sequence[Worker]) -> str:
-    """``one-host``, ``two-hosts``, or ``4-hosts``."""
+def placement_of_workers(workers: Sequence[Worker]) -> str:
+    """On how many hosts the workers are: ``one-host``, ``two-hosts``, or ``4-hosts``."""
     hosts = len({worker.host for worker in workers})
     return {1: ONE_HOST, 2: TWO_HOSTS}.get(hosts, f"{hosts}-hosts")
 
 
-def as_requested(requested: str | None, lanes: Sequence[str]) -> bool | None:
+def are_lanes_as_requested(requested: str | None, lanes: Sequence[str]) -> bool | None:
     """Whether every lane that UCX selected (``tcp/eth0``) is of a transport that ``UCX_TLS`` = `requested` allows.
 
     None if ``UCX_TLS`` is not set, or no lane is known.

@@ -29,30 +29,30 @@ REPETITIONS = 3
 RULE = "as measured on two cores"
 
 
-def prepare(probe: Probe, configs: Sequence[str | None], given: RunOptions) -> tuple[Head, list[Job]]:
-    """Read every config (None: the built-in defaults) and plan its launches: 3 of each, and 1 on a running cluster.
+def plan_campaign(probe: Probe, configs: Sequence[str | None], options: RunOptions) -> tuple[Head, list[Job]]:
+    """Read every config (None: the built-in defaults) and plan its launches: 3 of each, or 1 on a running cluster.
 
-    `given`: what the command line gave, among it perhaps another number of launches. Raises UsageError if an option or
-    a config is wrong, or `probe` needs other hosts.
+    `options`: options of the command line, perhaps with another number of launches. Raises UsageError if an option or a
+    config is wrong, or `probe` needs other hosts.
     """
     engine = engines.first(device_memory=probe.device_memory).name
 
-    def fixed(options: RunOptions) -> RunOptions:
+    def with_engine(options: RunOptions) -> RunOptions:
         return replace(without_merge(options, PROBE_OPTIONS), engine=engine)
 
     lines: list[Config] = []
     ready: list[tuple[PlannedRun, Config, dict[str, Any]]] = []
     for name in configs:
-        variants = plan_runs(name, given, fixed, several=probe.sweeps)
+        variants = plan_runs(name, options, with_engine, several=probe.sweeps)
         add_config(lines, config_line(variants[0]))
         for sized, part in itertools.product(variants, probe.parts):
             planned = part.prepare(replace(sized, warnings=(*sized.warnings, *probe.cautions())))
-            ready.append((planned, lines[-1], _plan(probe, part, planned)))
+            ready.append((planned, lines[-1], _recorded_plan(probe, part, planned)))
     first, *_ = (prepared for prepared, _, _ in ready)
     if len({each.settings.results for each, _, _ in ready}) > 1:
         raise UsageError("the configs set different folders for results; choose one folder with --results")
     running = not first.launcher.owns_processes
-    blocks = given.launches if given.source("launches") == COMMAND_LINE else 1 if running else REPETITIONS
+    blocks = options.launches if options.source("launches") == COMMAND_LINE else 1 if running else REPETITIONS
     refuse_more_launches(first.settings.launcher, blocks * len(ready))
     plans: list[dict[str, Any]] = []
     plans += (plan for _, _, plan in ready if plan not in plans)
@@ -64,7 +64,7 @@ def prepare(probe: Probe, configs: Sequence[str | None], given: RunOptions) -> t
     return Head(lines, [{"launches": blocks, **plan} for plan in plans], keys, first.plan.seed), jobs
 
 
-def _plan(probe: Probe, part: Probe, prepared: PlannedRun) -> dict[str, Any]:
+def _recorded_plan(probe: Probe, part: Probe, prepared: PlannedRun) -> dict[str, Any]:
     return {
         "probe": probe.name,
         **part.describe(),
@@ -72,34 +72,37 @@ def _plan(probe: Probe, part: Probe, prepared: PlannedRun) -> dict[str, Any]:
     }
 
 
-def _part(probe: Probe, head: Head, job: Job) -> Probe:
+def _part_of_job(probe: Probe, head: Head, job: Job) -> Probe:
     planned = head.plans[job.plan].items()
     return next(part for part in probe.parts if part.describe().items() <= planned)
 
 
-def _named(head: Head, job: Job) -> str:
-    """Config of a launch, and what else tells it from others."""
+def _launch_label(head: Head, job: Job) -> str:
+    """What progress calls a launch: its config, with backend and number of workers where those differ."""
     plan = head.plans[job.plan]
     return f"{job.config} {plan['backend']}/{plan['workers']}" if "backend" in plan else job.config
 
 
 def expected_time(probe: Probe, head: Head, jobs: Sequence[Job]) -> ExpectedTime:
+    """How long the launches take, from earlier ones or as the probe says."""
     results = jobs[0].prepared.settings.results
-    return ExpectedTime(results, head.plans, lambda job: _part(probe, head, job).usual_seconds(job.prepared), RULE)
+    return ExpectedTime(
+        results, head.plans, lambda job: _part_of_job(probe, head, job).expected_launch_seconds(job.prepared), RULE
+    )
 
 
-def dry_run(probe: Probe, head: Head, jobs: Sequence[Job]) -> str:
-    """What the launches of each config would start, how long they take, and their order."""
+def describe_dry_run(probe: Probe, head: Head, jobs: Sequence[Job]) -> str:
+    """The text of ``--dry-run``: what the launches of each config start, how long they take, and their order."""
     lines: list[str] = []
     for run in head.runs:
         alike = [job for job in jobs if (job.config, job.plan) == (run.config, run.plan)]
-        lines.append(f"## {_named(head, alike[0])}: {plural(len(alike), 'launch')}")
-        lines += _part(probe, head, alike[0]).commands(alike[0].prepared)
+        lines.append(f"## {_launch_label(head, alike[0])}: {plural(len(alike), 'launch')}")
+        lines += _part_of_job(probe, head, alike[0]).commands(alike[0].prepared)
     lines.append(f"## {expected_time(probe, head, jobs).describe(jobs)}")
-    return "\n".join([*lines, "## order: " + " ".join(_named(head, job) for job in jobs)])
+    return "\n".join([*lines, "## order: " + " ".join(_launch_label(head, job) for job in jobs)])
 
 
-def run(
+def run_campaign(
     probe: Probe,
     head: Head,
     jobs: Sequence[Job],
@@ -109,14 +112,14 @@ def run(
     caller: Caller = UNTOUCHED,
     wait_for_quiet: float | None = None,
 ) -> tuple[Path, int]:
-    """Make the campaign, or resume it unless `fresh`; gives its folder and the exit status.
+    """Make the campaign, or resume it unless `fresh`; returns its folder and the exit status.
 
-    `wait_for_quiet`: as of `make_campaign`.
+    `wait_for_quiet`: most seconds to wait for a quiet host, as of `make_campaign`.
     """
 
     def launch(job: Job, writer: CampaignWriter, index: int) -> int:
-        shown = Labelled(progress, f"{jobs.index(job) + 1}/{len(jobs)} {_named(head, job)}")
-        return _part(probe, head, job).launch(job, writer, shown if len(jobs) > 1 else progress, index)
+        shown = Labelled(progress, f"{jobs.index(job) + 1}/{len(jobs)} {_launch_label(head, job)}")
+        return _part_of_job(probe, head, job).launch(job, writer, shown if len(jobs) > 1 else progress, index)
 
     name = "-".join([f"probe-{probe.name}", *(line.name for line in head.configs)])
     settings = jobs[0].prepared.settings

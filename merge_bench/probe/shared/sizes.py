@@ -1,4 +1,4 @@
-"""Lists in options: of names, and of sizes and counts (``8,65536``, doubling ``1..4M``, in steps ``1K..100K+1K``)."""
+"""Lists of names in options, and of sizes and counts (``8,65536``, doubling ``1..4M``, in steps ``1K..100K+1K``)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ MOST = 10_000
 
 
 def parse_names(option: str, text: str, allowed: Collection[str]) -> tuple[str, ...]:
-    """Names of an option, without repeats.
+    """The names in the value `text` of an option, without repeats.
 
-    Raises UsageError if there is none, or one is not among the `known`.
+    Raises UsageError if there is none, or one is not `allowed`.
     """
     names = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     unknown = [name for name in names if name not in allowed]
@@ -24,24 +24,24 @@ def parse_names(option: str, text: str, allowed: Collection[str]) -> tuple[str, 
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:
-    """Sizes in bytes, ascending and without repeats.
+    """The sizes in bytes that the value of ``--sizes`` lists, ascending and without repeats.
 
     A part of the list is a size (``65536``, ``64k``), ``FIRST..LAST`` (doubling) or ``FIRST..LAST+STEP``. Raises
     UsageError if `text` has another form, or a value that is out of range.
     """
-    return _parse("--sizes", text, parse_bytes, "1 byte to 16 GiB")
+    return _parse_numbers("--sizes", text, parse_bytes, "1 byte to 16 GiB")
 
 
 def parse_counts(text: str) -> tuple[int, ...]:
-    """Numbers of elements in the same forms: ``16Ki..128Mi``, ``1e6,3e6``; raises as `parse_sizes`."""
-    return _parse("--counts", text, parse_count, "1 to 16Gi")
+    """The numbers of elements that ``--counts`` lists, such as ``16Ki..128Mi`` or ``1e6,3e6``; raises UsageError."""
+    return _parse_numbers("--counts", text, parse_count, "1 to 16Gi")
 
 
-def _parse(option: str, text: str, read: Callable[[str], int], limits: str) -> tuple[int, ...]:
+def _parse_numbers(option: str, text: str, read: Callable[[str], int], limits: str) -> tuple[int, ...]:
     values: set[int] = set()
     try:
         for part in text.split(","):
-            for value in _expand(part.strip(), read):
+            for value in _expand_range(part.strip(), read):
                 if not 1 <= value <= LARGEST:
                     raise ValueError(f"{value} is out of range ({limits})")
                 values.add(value)
@@ -52,7 +52,7 @@ def _parse(option: str, text: str, read: Callable[[str], int], limits: str) -> t
     return tuple(sorted(values))
 
 
-def _expand(part: str, read: Callable[[str], int]) -> Iterator[int]:
+def _expand_range(part: str, read: Callable[[str], int]) -> Iterator[int]:
     first, dots, rest = part.partition("..")
     if not dots:
         yield read(part)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from merge_bench.config.files import open_without_links, read_regular
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.probe.shared.base import ALL_TO_ALL, kind_of
+from merge_bench.probe.shared.base import ALL_TO_ALL, kind_of_test
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.placements import ONE_HOST, TWO_HOSTS
 from merge_bench.records.probe_rows import FROM_FILE, Row, rows_of
@@ -34,32 +34,36 @@ _ROWS = {
 }
 
 
-def in_order(campaign: Campaign) -> list[Row]:
-    """The rows of `campaign`, its configs in the order of the command line: the baseline first.
+def rows_in_order(campaign: Campaign) -> list[Row]:
+    """The rows of `campaign` by config, in the order of the command line: the baseline first.
 
-    Those of all-to-all by number of ranks, and our data plane before MPI, whichever was launched first.
+    Rows of all-to-all then by number of ranks, and the data plane of merges before MPI.
     """
     order = [config.name for config in campaign.head.configs]
 
     def place(row: Row) -> tuple[int, int, bool, str]:
         config = order.index(row.config) if row.config in order else len(order)
-        if kind_of(row) != ALL_TO_ALL:
+        if kind_of_test(row) != ALL_TO_ALL:
             return config, 0, False, ""
         return config, len(row.ranks), row.count is not None, "" if row.test.startswith("ucx") else row.test
 
     return sorted(rows_of(campaign), key=place)
 
 
-def ucx_latencies(results: Path) -> list[Row]:
+def ucx_latency_rows(results: Path) -> list[Row]:
     """The rows of tag_lat in the newest `probe p2p` campaign of this host in the folder `results`; [] if there is none.
 
     Only its first config counts.
     """
-    here = socket.gethostname()
-    folders = ResultsFolder(results).newest(lambda head: head.host == here, names=lambda name: "-probe-p2p-" in name)
+    this_host = socket.gethostname()
+    folders = ResultsFolder(results).newest(
+        lambda head: head.host == this_host, names=lambda name: "-probe-p2p-" in name
+    )
     for folder, _ in folders:
         with contextlib.suppress(UsageError):
-            rows = [row for row in in_order(read_campaign(folder)) if row.test == "tag_lat" and row.memory == "host"]
+            rows = [
+                row for row in rows_in_order(read_campaign(folder)) if row.test == "tag_lat" and row.memory == "host"
+            ]
             if rows:
                 return [row for row in rows if row.config == rows[0].config]
     return []
@@ -78,24 +82,26 @@ def label_rows(campaigns: Sequence[Campaign], labels: Sequence[str] = ()) -> lis
             )
         if any(other.head.campaign_id == campaign.head.campaign_id for other in campaigns[:number]):
             raise UsageError(f"the campaign in {campaign.folder} is named twice; name each campaign once")
-    held = Counter(name for campaign in campaigns for name in {config.name for config in campaign.head.configs})
-    names = labels or [_short(campaign) for campaign in campaigns]
+    config_counts = Counter(
+        name for campaign in campaigns for name in {config.name for config in campaign.head.configs}
+    )
+    names = labels or [_short_campaign_id(campaign) for campaign in campaigns]
     return [
-        (campaign, replace(row, config=f"{row.config} ({name})") if held[row.config] > 1 else row)
+        (campaign, replace(row, config=f"{row.config} ({name})") if config_counts[row.config] > 1 else row)
         for campaign, name in zip(campaigns, names, strict=True)
-        for row in in_order(campaign)
+        for row in rows_in_order(campaign)
     ]
 
 
-def _short(campaign: Campaign) -> str:
+def _short_campaign_id(campaign: Campaign) -> str:
     first, _, rest = campaign.head.campaign_id.partition("-")
     return "-".join(filter(None, (first, rest.rpartition("-")[2])))
 
 
-def append_to_csv(folder: Path, where: str, line: ProbeLine) -> None:
-    """Add the row of a test (``std``, ``buff-delay``, …) to its file in `folder`; a new file gets the heading.
+def append_to_csv(folder: Path, place: str, line: ProbeLine) -> None:
+    """Add a line of a ping-pong to the CSV file of its test (``std``, ``buff-delay``, …); a new file gets a heading.
 
-    `where`: the placement, with the ranks if there are several pairs. Raises RunFailed if the file cannot be written.
+    `place`: the placement, with the ranks if there are several pairs. Raises RunFailed if the file cannot be written.
     """
     name, micros = line.test.removesuffix("-delay"), (line.seconds or 0.0) * 1e6
     if line.bandwidth_bytes_per_second is None:
@@ -103,7 +109,7 @@ def append_to_csv(folder: Path, where: str, line: ProbeLine) -> None:
     else:
         kind, heading, rate = "throughput", THROUGHPUT, line.bandwidth_bytes_per_second * 8 / 1e6
         row = f"{name},{line.size},{micros * 2 * line.iterations:.6f},{rate:.6f}"
-    path = folder / f"{kind}-{name}-{where}-launch-{line.launch:03d}.csv"
+    path = folder / f"{kind}-{name}-{place}-launch-{line.launch:03d}.csv"
     try:
         with open(path, "a", opener=open_without_links, encoding="ascii") as file:
             file.write(f"{row}\n" if file.tell() else f"{heading}\n{row}\n")
@@ -111,8 +117,8 @@ def append_to_csv(folder: Path, where: str, line: ProbeLine) -> None:
         raise RunFailed(f"cannot write a CSV file in {folder}: {error.strerror}") from error
 
 
-def read_csv(path: Path) -> list[Row]:
-    """The rows of such a file, of this program or of the original one; its name says where it was measured.
+def read_csv_rows(path: Path) -> list[Row]:
+    """The rows of a CSV file of the ping-pong, of this program or of the original; its name has the placement.
 
     Raises UsageError if it is another kind of file, a line is cut off, a row is there twice, or time and rate of a row
     do not fit.
@@ -131,10 +137,10 @@ def read_csv(path: Path) -> list[Row]:
         raise UsageError(f"{path} is not a ping-pong CSV file: its first line is neither {THROUGHPUT!r} nor {DELAY!r}")
     if lines[-1:] != [""] or not lines[:-1]:
         raise UsageError(f"{path} is truncated: {'its last line has no newline' if lines[:-1] else 'it has no rows'}")
-    return list(_rows(path, heading, lines[:-1], places.pop()))
+    return list(_parse_rows(path, heading, lines[:-1], places.pop()))
 
 
-def _rows(path: Path, heading: str, lines: list[str], placement: str) -> Iterator[Row]:
+def _parse_rows(path: Path, heading: str, lines: list[str], placement: str) -> Iterator[Row]:
     seen = set[tuple[str, int]]()
     for number, line in enumerate(lines, 2):
         match = _ROWS[heading].fullmatch(line)

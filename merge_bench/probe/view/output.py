@@ -34,7 +34,7 @@ COLUMNS = (
     "bus_bandwidth_bytes_per_second", "link_limit_bytes_per_second", "link_limit_from", "link_share",
 )  # fmt: skip
 LIST = "list"
-"""The name that asks for the names of published results."""
+"""The value of --reference that prints the names of published results."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Output:
     references: tuple[Row, ...] = ()
 
 
-def asked_for(csv_file: str | None, plots: Sequence[str], references: Sequence[str]) -> Output:
-    """The options ``--csv``, ``--plot`` and ``--reference``.
+def check_outputs(csv_file: str | None, plots: Sequence[str], references: Sequence[str]) -> Output:
+    """What ``--csv``, ``--plot`` and ``--reference`` ask for, checked before anything is measured.
 
     Raises
     ------
@@ -64,7 +64,7 @@ def asked_for(csv_file: str | None, plots: Sequence[str], references: Sequence[s
 
 
 def print_references(*, as_json: bool) -> None:
-    """The published network measurements that `--reference` can name, each with where it is from."""
+    """Print the published network measurements that `--reference` can name, each with where it is from."""
     datasets = sorted(published.datasets().items())
     citations = {name: found.cite for name, found in datasets if found.kind == published.NETWORK}
     if as_json:
@@ -76,7 +76,7 @@ def print_references(*, as_json: bool) -> None:
 
 
 def write_files(output: Output, rows: Sequence[Row], campaigns: Sequence[Campaign]) -> list[str]:
-    """Write the CSV and the drawings of `rows`, which `campaigns` measured; gives what went wrong."""
+    """Write the CSV and the drawings of `rows`, which `campaigns` measured; returns a message for each failure."""
     files: dict[Path, Callable[[Path], object]] = {}
     if output.csv_file is not None:
         files[output.csv_file] = partial(write_csv, rows)
@@ -95,28 +95,28 @@ def write_csv(rows: Sequence[Row], path: Path) -> None:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
-    writer.writerows([_cell(value) for value in _flat(row)] for row in rows)
+    writer.writerows([_csv_cell(value) for value in _csv_values(row)] for row in rows)
     with replacing(path) as stream:
         stream.write(text.getvalue().encode("utf-8", "surrogateescape"))
 
 
-def _flat(row: Row) -> tuple[Any, ...]:
-    """The values of `COLUMNS`; lists are words as a shell splits them."""
+def _csv_values(row: Row) -> tuple[Any, ...]:
+    """The values of a row in the order of `COLUMNS`; a list becomes words as a shell splits them."""
     return (
-        row.probe, row.test, row.method, row.config, row.placement, _words(row.ranks),
-        _words(row.hosts), row.memory, row.size, row.count, row.launches, row.seconds_median,
+        row.probe, row.test, row.method, row.config, row.placement, _shell_words(row.ranks),
+        _shell_words(row.hosts), row.memory, row.size, row.count, row.launches, row.seconds_median,
         *(row.seconds_range or (None, None)), *row.seconds_ranks, row.bandwidth_median,
         *(row.bandwidth_range or (None, None)), *row.bandwidth_ranks, row.messages_per_second,
-        row.wrong, _words(f"{name}={value}" for name, value in row.requested.items()),
-        _words(row.selected), row.protocol, row.as_requested, row.source, row.note, row.seconds_mean,
+        row.wrong, _shell_words(f"{name}={value}" for name, value in row.requested.items()),
+        _shell_words(row.selected), row.protocol, row.as_requested, row.source, row.note, row.seconds_mean,
         row.bus_bandwidth, row.link_limit, row.link_limit_from, row.link_share,
     )  # fmt: skip
 
 
-def _words(values: Any) -> str:
+def _shell_words(values: Any) -> str:
     return shlex.join(str(value) for value in values)
 
 
-def _cell(value: Any) -> Any:
+def _csv_cell(value: Any) -> Any:
     """`value` for a `csv.writer`, which makes an empty cell of None."""
     return str(value).lower() if isinstance(value, bool) else value

@@ -19,12 +19,12 @@ from merge_bench.probe.shared.base import (
     TIME,
     WORKER_RATE,
     Measure,
-    family,
-    kind_of,
+    family_of_test,
+    kind_of_test,
     measure_of,
-    placed,
+    placement_text,
 )
-from merge_bench.probe.view.tables import Line, Table, footnotes, mark, tables_of
+from merge_bench.probe.view.tables import Line, Table, mark_of_row, tables_of, write_footnotes
 from merge_bench.records.probe_rows import Range, Row
 from merge_bench.units import plural
 from merge_bench.view.content import Column, Page, grouped
@@ -70,9 +70,9 @@ def print_rows(
     file: TextIO | None = None,
     width: int | None = None,
 ) -> None:
-    """Print the tables of `rows` on `file` (standard output); a terminal gets about 40 of many sizes, a pipe all.
+    """Print the tables of `rows` on `file` (standard output); a terminal shows about 40 of many sizes, a pipe all.
 
-    `baseline`: the config that the others are held against, speed-ups are ratios of medians, > 1 is better than it;
+    `baseline`: the config that others are compared with; a speed-up is a ratio of medians, above 1 if it is better;
     `remarks`, `records`: sentences for the end, and where the records are.
     """
     with page_on(file, width) as page:
@@ -95,7 +95,7 @@ def print_summary(
     file: TextIO | None = None,
     width: int | None = None,
 ) -> None:
-    """The short output of `probe mpi`: a few sizes for each config, placement and pair of ranks.
+    """Print the short output of `probe mpi`: a few sizes for each config, placement and pair of ranks.
 
     `ucx`: rows of `probe p2p` on this host, for the column beside MPI's; other parameters as of `print_rows`.
     """
@@ -104,7 +104,7 @@ def print_summary(
         for (config, placement, ranks), mine in tables.items():
             of = f", ranks {ranks[0]} and {ranks[1]}" if len(ranks) == 2 and len(tables) > 1 else ""
             beside = [row for row in ucx if row.placement == placement]
-            _beside_ucx(page, f"{config}, {placed(placement)}{of}", mine, beside)
+            _write_mpi_beside_ucx(page, f"{config}, {placement_text(placement)}{of}", mine, beside)
         if rows:
             method = rows[0].method.partition(", one message")[0]
             page.line(f"{method}; medians over {plural(rows[0].launches, 'launch')}", "dim")
@@ -119,164 +119,170 @@ def print_summary(
 
 
 def write_rows(page: Page, rows: Sequence[Row], *, baseline: str | None = None) -> None:
-    """What `probe p2p` found, then the tables of `rows`, held against the config `baseline`, and what is below them."""
-    for sentence in _conclusions(rows):
+    """Write what `probe p2p` found, then the tables of `rows`, compared with config `baseline`, and their footnotes."""
+    for sentence in _p2p_conclusions(rows):
         page.line(sentence)
     tables = tables_of(rows)
     together = [line for table in tables if table.kind == COLLECTIVE for line in table.lines]
     for table in tables:
         if table.kind == ALL_TO_ALL:
-            _all_to_all(page, table, baseline)
+            _write_all_to_all(page, table, baseline)
         elif table.kind == COLLECTIVE:
-            _collective(page, table, _held_against(table.lines[0], together, baseline))
+            _write_collective(page, table, _reference_line(table.lines[0], together, baseline))
         elif table.by_pair:
-            _pairs(page, table)
+            _write_pairs(page, table)
         else:
-            _comparison(page, table, baseline)
-        footnotes(page, table)
+            _write_comparison(page, table, baseline)
+        write_footnotes(page, table)
     if exchanged := [row for table in tables if table.kind == ALL_TO_ALL for line in table.lines for row in line.rows]:
-        _convention(page, exchanged)
+        _write_convention(page, exchanged)
 
 
-def _conclusions(rows: Sequence[Row]) -> list[str]:
-    """For each series of `probe p2p` the rate of its largest message and the latency of its smallest, with the lanes.
+def _p2p_conclusions(rows: Sequence[Row]) -> list[str]:
+    """A sentence for each series of `probe p2p`: bandwidth of its largest message, latency of its smallest, and lanes.
 
-    Empty for more series than a person reads; then the tables of pairs say it.
+    Empty for more than 6 series; then the tables of pairs say it.
     """
     measured = [row for row in rows if row.probe == "p2p" and row.source is None]
-    series = grouped(measured, lambda row: (row.config, family(row.test), row.placement, row.memory, row.ranks))
+    series = grouped(measured, lambda row: (row.config, family_of_test(row.test), row.placement, row.memory, row.ranks))
     tests, pairs = ({key[at] for key in series} for at in (1, 4))
     sentences = []
     for (config, test, placement, memory, ranks), mine in series.items():
-        of = [config, *([test] if len(tests) > 1 else []), placed(placement)]
+        of = [config, *([test] if len(tests) > 1 else []), placement_text(placement)]
         of += [f"{memory} memory"] if memory != "host" else []
         of += [f"ranks {' and '.join(map(str, ranks))}"] if len(pairs) > 1 else []
         parts = []
         for measure, name, pick in ((RATE, "", max), (ONE_WAY, " one way", min)):
-            valued = [row for row in mine if measure_of(row) is measure and measure.of(row) is not None]
+            valued = [row for row in mine if measure_of(row) is measure and measure.value_in(row) is not None]
             if valued:
-                row = pick(valued, key=lambda each: each.size)
-                parts.append(f"{_median(measure, row)} {measure.unit}{name} at {binary(row.size)}")
+                row = pick(valued, key=lambda row: row.size)
+                parts.append(f"{_median_text(measure, row)} {measure.unit}{name} at {binary(row.size)}")
         lanes = dict.fromkeys(lane for row in mine for lane in row.selected)
         parts += [f"over {' and '.join(lanes)}"] if lanes else []
         sentences.append(f"{', '.join(of)}: {', '.join(parts)}.")
     return sentences if len(sentences) <= _CONCLUSIONS else []
 
 
-def _comparison(page: Page, table: Table, baseline: str | None) -> None:
+def _write_comparison(page: Page, table: Table, baseline: str | None) -> None:
     ping_pong = table.kind == PING_PONG
     measures = (ONE_WAY, THROUGHPUT) if ping_pong else (measure_of(table.lines[0].rows[0]),)
-    page.heading(f"{table.title or 'Ping-pong'}: {' and '.join(_named(measure) for measure in measures)}")
+    page.heading(f"{table.title or 'Ping-pong'}: {' and '.join(_measure_heading(measure) for measure in measures)}")
     sizes = sorted({row.size for line in table.lines for row in line.rows})
     small = [size for size in sizes if ping_pong and size < 1024]
-    for some, unit in ((small, 1), ([size for size in sizes if size not in small], 1024 if ping_pong else 1)):
-        if some:
-            _by_size(page, table, measures, some, unit, baseline)
-    if any(line.config == baseline for line in table.lines) and _compared(table, baseline):
+    for group, unit in ((small, 1), ([size for size in sizes if size not in small], 1024 if ping_pong else 1)):
+        if group:
+            _write_sizes(page, table, measures, group, unit, baseline)
+    if any(line.config == baseline for line in table.lines) and _compared_lines(table, baseline):
         page.line(f"Speed-up: ratio of medians; above 1 is better than {baseline}.", "dim")
 
 
-def _named(measure: Measure) -> str:
+def _measure_heading(measure: Measure) -> str:
     return f"{measure.title} ({'; '.join(filter(None, (measure.unit, _UNITS[measure.unit])))})"
 
 
-def _compared(table: Table, baseline: str | None) -> list[Line]:
-    """The lines that are held against the baseline's: those of other configs that were measured, too."""
+def _compared_lines(table: Table, baseline: str | None) -> list[Line]:
+    """The series that are compared with the baseline: those of other configs, without published ones."""
     return [line for line in table.lines if line.config != baseline and not line.published]
 
 
-def _by_size(
+def _write_sizes(
     page: Page, table: Table, measures: Sequence[Measure], sizes: Sequence[int], unit: int, baseline: str | None
 ) -> None:
     # On a terminal some of many sizes, evenly, with the first and the last.
-    some = sizes if page.plain else [sizes[at] for at in thin(len(sizes), _SHOWN)]
+    shown_sizes = sizes if page.plain else [sizes[at] for at in thin(len(sizes), _SHOWN)]
     base = next((line for line in table.lines if line.config == baseline and not line.published), None)
-    first = [Column("Size\n(KiB)" if unit > 1 else "Size\n(B)", [_in_units(size, unit) for size in some])]
+    first = [Column("Size\n(KiB)" if unit > 1 else "Size\n(B)", [_size_text(size, unit) for size in shown_sizes])]
     # A test that was not measured at these sizes has no columns.
-    lines = [line for line in table.lines if any(line.at(size) is not None for size in some)]
+    lines = [line for line in table.lines if any(line.row_at(size) is not None for size in shown_sizes)]
     blocks: list[list[Column]] = []
     for line in lines:
-        rows, speed_up = [line.at(size) for size in some], None
-        if base is not None and line in _compared(table, baseline):
-            ratios = [_speed_up(measures[0], base.at(size), row) for size, row in zip(some, rows, strict=True)]
+        rows, speed_up = [line.row_at(size) for size in shown_sizes], None
+        if base is not None and line in _compared_lines(table, baseline):
+            ratios = [
+                _speed_up_text(measures[0], base.row_at(size), row) for size, row in zip(shown_sizes, rows, strict=True)
+            ]
             speed_up = Column(f"Speed-up over\n{base.label}", ratios)
-        blocks.append([*_figures(line, rows, measures, speed_up), _marks(rows)])
+        blocks.append([*_line_columns(line, rows, measures, speed_up), _mark_column(rows)])
     if base in lines:  # beside the others wherever a terminal has no room for all
         first += blocks.pop(lines.index(base))
     page.wide_table(first, *blocks)
-    if len(some) < len(sizes):
-        page.line(f"Shown: {len(some)} of {len(sizes)} sizes; use --csv, --json or a pipe to get all.", "dim")
+    if len(shown_sizes) < len(sizes):
+        page.line(f"Shown: {len(shown_sizes)} of {len(sizes)} sizes; use --csv, --json or a pipe to get all.", "dim")
 
 
-def _in_units(size: int, unit: int) -> str:
+def _size_text(size: int, unit: int) -> str:
     return f"{size // unit:,}" if size % unit == 0 else f"{size / unit:,.2f}"
 
 
-def _figures(
+def _line_columns(
     line: Line, rows: Sequence[Row | None], measures: Sequence[Measure], speed_up: Column | None
 ) -> list[Column]:
-    """The columns of a line; those of a measure that has no value are left out. `speed_up`: of the first measure."""
+    """The columns of a series, without those of a measure that has no value; `speed_up`: of the first measure."""
     columns = []
     for measure in measures:
-        values = [measure.of(row) for row in rows]
+        values = [measure.value_in(row) for row in rows]
         if not any(values) and measure is not measures[0]:
             continue
-        columns.append(_medians(f"{line.label}\n({measure.unit})", measure, rows))
+        columns.append(_median_column(f"{line.label}\n({measure.unit})", measure, rows))
         if measure is measures[0]:
             several = any(row.launches > 1 for row in line.rows)
-            columns += [Column(f"min–max\n({measure.unit})", [_ends(value) for value in values])] if several else []
+            columns += (
+                [Column(f"min–max\n({measure.unit})", [_range_text(value) for value in values])] if several else []
+            )
             columns += [speed_up] if speed_up is not None else []
     return columns
 
 
-def _medians(heading: str, measure: Measure, rows: Sequence[Row | None]) -> Column:
-    return Column(heading, [_median(measure, row) for row in rows])
+def _median_column(heading: str, measure: Measure, rows: Sequence[Row | None]) -> Column:
+    return Column(heading, [_median_text(measure, row) for row in rows])
 
 
-def _median(measure: Measure, row: Row | None) -> str:
-    value = measure.of(row)
+def _median_text(measure: Measure, row: Row | None) -> str:
+    value = measure.value_in(row)
     return number(None if value is None else value.median)
 
 
-def _marks(rows: Sequence[Row | None]) -> Column:
-    return Column("", [mark(row) for row in rows], text=True)
+def _mark_column(rows: Sequence[Row | None]) -> Column:
+    return Column("", [mark_of_row(row) for row in rows], text=True)
 
 
-def _ends(value: Range | None) -> str:
+def _range_text(value: Range | None) -> str:
     return NULL if value is None else f"{number(value.low)}–{number(value.high)}"
 
 
-def _times(value: float | None) -> str:
+def _factor_text(value: float | None) -> str:
     return number(value) if value is None or value >= 0.1 else f"{value:.2g}"
 
 
-def _speed_up(measure: Measure, base: Row | None, row: Row | None, form: Callable[[float | None], str] = _times) -> str:
-    old, new = measure.of(base), measure.of(row)
+def _speed_up_text(
+    measure: Measure, base: Row | None, row: Row | None, form: Callable[[float | None], str] = _factor_text
+) -> str:
+    old, new = measure.value_in(base), measure.value_in(row)
     if old is None or new is None or not old.median or not new.median:
         return form(None)
     return form(old.median / new.median if measure.less_is_better else new.median / old.median)
 
 
-def _pairs(page: Page, table: Table) -> None:
-    """Many pairs: one a row, at a few sizes."""
+def _write_pairs(page: Page, table: Table) -> None:
+    """Write the table of many pairs of ranks: a row for each pair, a column for each of a few sizes."""
     measure = measure_of(table.lines[0].rows[0])
-    page.heading(f"{table.title}: {_named(measure)}")
+    page.heading(f"{table.title}: {_measure_heading(measure)}")
     sizes = sorted({row.size for line in table.lines for row in line.rows})
-    some = [sizes[at] for at in thin(len(sizes), _PAIR_SIZES)]
+    shown_sizes = [sizes[at] for at in thin(len(sizes), _PAIR_SIZES)]
     page.table(
         Column("Pair", [line.label for line in table.lines], text=True),
-        Column("Placement", [placed(line.rows[0].placement) for line in table.lines], text=True),
+        Column("Placement", [placement_text(line.rows[0].placement) for line in table.lines], text=True),
         *(
-            _medians(f"{binary(size)}\n({measure.unit})", measure, [line.at(size) for line in table.lines])
-            for size in some
+            _median_column(f"{binary(size)}\n({measure.unit})", measure, [line.row_at(size) for line in table.lines])
+            for size in shown_sizes
         ),
-        Column("", [max((mark(row) for row in line.rows), key=len) for line in table.lines], text=True),
+        Column("", [max((mark_of_row(row) for row in line.rows), key=len) for line in table.lines], text=True),
     )
     page.line("Medians at a few sizes; use --csv or --json to get all sizes with their ranges.", "dim")
 
 
-def _held_against(line: Line, lines: Sequence[Line], baseline: str | None) -> Line | None:
-    """What a series is held against: the baseline's series of the same test, or the first test of its own config."""
+def _reference_line(line: Line, lines: Sequence[Line], baseline: str | None) -> Line | None:
+    """The series that `line` is compared with: the baseline's of the same test, or the first test of its own config."""
     measured = [other for other in lines if not other.published]
     same_test = [other for other in measured if other.config == baseline and other.rows[0].test == line.rows[0].test]
     same_config = [other for other in measured if other.config == line.config]
@@ -284,7 +290,8 @@ def _held_against(line: Line, lines: Sequence[Line], baseline: str | None) -> Li
     return None if base is line or line.published else base
 
 
-def _collective(page: Page, table: Table, base: Line | None) -> None:
+def _write_collective(page: Page, table: Table, base: Line | None) -> None:
+    """Write the table of one series of reduce-scatter, compared with the series `base`."""
     (line,) = table.lines
     rows = line.rows
     page.heading(f"{rows[0].probe}, {table.title}: {_COLLECTIVE}")
@@ -293,30 +300,32 @@ def _collective(page: Page, table: Table, base: Line | None) -> None:
         Column("Size of whole\nvector (B)", [f"{row.size:,}" for row in rows]),
     ]
     times = [
-        _medians("Time avg\n(µs)", TIME, rows),
-        Column("min\n(µs)", [_scaled(row.seconds_ranks[0], TIME) for row in rows]),
-        Column("max\n(µs)", [_scaled(row.seconds_ranks[1], TIME) for row in rows]),
+        _median_column("Time avg\n(µs)", TIME, rows),
+        Column("min\n(µs)", [_scaled_text(row.seconds_ranks[0], TIME) for row in rows]),
+        Column("max\n(µs)", [_scaled_text(row.seconds_ranks[1], TIME) for row in rows]),
     ]
     if base is not None:
         other = base.config if base.config != line.config else base.rows[0].test
-        times.append(Column(f"Speed-up over\n{other}", [_speed_up(TIME, base.at(row.size), row) for row in rows]))
+        times.append(
+            Column(f"Speed-up over\n{other}", [_speed_up_text(TIME, base.row_at(row.size), row) for row in rows])
+        )
     rates = [
-        _medians("Bus bandwidth avg\n(GB/s)", BUS, rows),
-        Column("max\n(GB/s)", [_scaled(row.bandwidth_ranks[1], BUS) for row in rows]),
-        Column("min\n(GB/s)", [_scaled(row.bandwidth_ranks[0], BUS) for row in rows]),
+        _median_column("Bus bandwidth avg\n(GB/s)", BUS, rows),
+        Column("max\n(GB/s)", [_scaled_text(row.bandwidth_ranks[1], BUS) for row in rows]),
+        Column("min\n(GB/s)", [_scaled_text(row.bandwidth_ranks[0], BUS) for row in rows]),
         Column("Wrong\nelements", [NULL if row.wrong is None else f"{row.wrong:,}" for row in rows]),
-        _marks(rows),
+        _mark_column(rows),
     ]
     page.wide_table(sizes, times, rates)
     page.line("min and max are over ranks and launches.", "dim")
 
 
-def _scaled(value: float | None, measure: Measure) -> str:
+def _scaled_text(value: float | None, measure: Measure) -> str:
     return number(None if value is None else value / measure.scale)
 
 
-def _all_to_all(page: Page, table: Table, baseline: str | None) -> None:
-    """A row for each size, and for each backend and config time, rate, share of the link, and a ratio."""
+def _write_all_to_all(page: Page, table: Table, baseline: str | None) -> None:
+    """Write a table of all-to-all: for each size, backend and config the time, rate, share of the link, and a ratio."""
     rows = [row for line in table.lines for row in line.rows]
     uneven = rows[0].count is not None
     page.heading(f"All-to-all, {table.title}: {UNEVEN if uneven else EQUAL}")
@@ -330,23 +339,23 @@ def _all_to_all(page: Page, table: Table, baseline: str | None) -> None:
 
     blocks = []
     for line in table.lines:
-        measured, base = at_points(line), _held_against(line, table.lines, baseline)
+        measured, base = at_points(line), _reference_line(line, table.lines, baseline)
         shares = [None if row is None else row.link_share for row in measured]
         columns = [
-            _medians(f"{line.label}\n(µs)", SLOWEST, measured),
-            _medians(f"{line.label}\n(GB/s)", WORKER_RATE, measured),
+            _median_column(f"{line.label}\n(µs)", SLOWEST, measured),
+            _median_column(f"{line.label}\n(GB/s)", WORKER_RATE, measured),
         ]
         if any(share is not None for share in shares):
             columns.append(Column("of link", [NULL if share is None else f"{share:.1%}" for share in shares]))
         if base is not None:
-            ratios = [_speed_up(WORKER_RATE, *pair, ratio) for pair in zip(at_points(base), measured, strict=True)]
+            ratios = [_speed_up_text(WORKER_RATE, *pair, ratio) for pair in zip(at_points(base), measured, strict=True)]
             columns.append(Column(f"÷ {base.label}\n(GB/s)", ratios))
-        blocks.append([*columns, _marks(measured)])
+        blocks.append([*columns, _mark_column(measured)])
     page.wide_table(sizes, *blocks)
 
 
-def _convention(page: Page, rows: Sequence[Row]) -> None:
-    """What the columns of all-to-all mean, once below all tables."""
+def _write_convention(page: Page, rows: Sequence[Row]) -> None:
+    """Write what the columns of all-to-all mean, once below all tables."""
     page.line(CONVENTION, "dim")
     for origin in dict.fromkeys(row.link_limit_from for row in rows if row.link_limit_from):
         page.line(f"Of link: what the busiest rank reached of {_LIMITS.get(origin, origin)}.", "dim")
@@ -354,9 +363,9 @@ def _convention(page: Page, rows: Sequence[Row]) -> None:
         page.line(NO_LIMIT, "dim")
 
 
-def _beside_ucx(page: Page, title: str, rows: Sequence[Row], ucx: Sequence[Row]) -> None:
-    """MPI's times at a few sizes, beside those that UCX reached without MPI."""
-    latencies = [row for row in rows if kind_of(row) != RATE_TEST]
+def _write_mpi_beside_ucx(page: Page, title: str, rows: Sequence[Row], ucx: Sequence[Row]) -> None:
+    """Write a table of MPI's times at a few sizes, beside the times of UCX without MPI."""
+    latencies = [row for row in rows if kind_of_test(row) != RATE_TEST]
     tests = list(dict.fromkeys(row.test.removesuffix(_DELAY) for row in latencies))
     sizes = sorted({row.size for row in rows})
     sizes = [sizes[at] for at in thin(len(sizes), _SUMMARY_SIZES)]
@@ -366,10 +375,12 @@ def _beside_ucx(page: Page, title: str, rows: Sequence[Row], ucx: Sequence[Row])
     page.heading(f"{title}: time of a message in one direction")
     columns = [Column("Size", [binary(size) for size in sizes])]
     for test in tests:
-        columns.append(_medians(f"{_MPI.get(test, test)}\n(µs)", ONE_WAY, [times.get((test, size)) for size in sizes]))
+        columns.append(
+            _median_column(f"{_MPI.get(test, test)}\n(µs)", ONE_WAY, [times.get((test, size)) for size in sizes])
+        )
     if ours and tests:
-        columns.append(_medians("UCX\n(µs)", ONE_WAY, [ours.get(size) for size in sizes]))
-        ratios = [_speed_up(ONE_WAY, times.get((tests[0], size)), ours.get(size), ratio) for size in sizes]
+        columns.append(_median_column("UCX\n(µs)", ONE_WAY, [ours.get(size) for size in sizes]))
+        ratios = [_speed_up_text(ONE_WAY, times.get((tests[0], size)), ours.get(size), ratio) for size in sizes]
         columns.append(Column(f"{_MPI.get(tests[0], tests[0])}\n÷ UCX", ratios))
     rated = _MPI["osu_bw" if "osu_latency" in tests else "std"]
-    page.table(*columns, _medians(f"{rated}\n(MB/s)", RATE, [rates.get(size) for size in sizes]))
+    page.table(*columns, _median_column(f"{rated}\n(MB/s)", RATE, [rates.get(size) for size in sizes]))

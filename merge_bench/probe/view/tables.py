@@ -1,4 +1,4 @@
-"""Which rows of network measurements stand in one table, what its columns are called, and what stands below it."""
+"""Tables of network measurements: which rows each has, what its columns are called, and its footnotes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import groupby
 
 from merge_bench.probe.ranks.ucc import SHARP_ASKED
-from merge_bench.probe.shared.base import ALL_TO_ALL, COLLECTIVE, PING_PONG, kind_of, placed
+from merge_bench.probe.shared.base import ALL_TO_ALL, COLLECTIVE, PING_PONG, kind_of_test, placement_text
 from merge_bench.records.probe_rows import Row
 from merge_bench.view.content import Page, grouped
 from merge_bench.view.numbers import binary
@@ -29,8 +29,8 @@ class Line:
     published: bool
     rows: tuple[Row, ...]
 
-    def at(self, size: int) -> Row | None:
-        """The row of this size."""
+    def row_at(self, size: int) -> Row | None:
+        """The row with messages of this size."""
         return self._by_size.get(size)
 
     @cached_property
@@ -40,7 +40,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows that stand in one table. `by_pair`: so many pairs of ranks that each is a row."""
+    """The series that stand in one table. `by_pair`: so many pairs of ranks that each is a row."""
 
     kind: str
     title: str
@@ -61,19 +61,21 @@ def tables_of(rows: Sequence[Row]) -> list[Table]:
     groups: dict[tuple[object, ...], list[Row]] = {}
     for row in measured:
         many = len({other.ranks for other in measured if _same_test(other, row)}) > MOST_SIDE_BY_SIDE
-        groups.setdefault(_key(row, apart=several, by_pair=many and kind_of(row) not in TOGETHER), []).append(row)
+        groups.setdefault(
+            _group_key(row, apart=several, by_pair=many and kind_of_test(row) not in TOGETHER), []
+        ).append(row)
     for row in rows:
         if row.source is not None:
-            _home(groups, row).append(row)
-    return [_table(found, by_pair=bool(key[1])) for key, found in groups.items()]
+            _group_of_published(groups, row).append(row)
+    return [_make_table(found, by_pair=bool(key[1])) for key, found in groups.items()]
 
 
 def _same_test(row: Row, other: Row) -> bool:
     return (row.probe, row.test, row.memory) == (other.probe, other.test, other.memory)
 
 
-def _key(row: Row, *, apart: bool, by_pair: bool) -> tuple[object, ...]:
-    kind = kind_of(row)
+def _group_key(row: Row, *, apart: bool, by_pair: bool) -> tuple[object, ...]:
+    kind = kind_of_test(row)
     if kind == COLLECTIVE:
         return kind, False, row.series
     if kind == ALL_TO_ALL:
@@ -83,8 +85,8 @@ def _key(row: Row, *, apart: bool, by_pair: bool) -> tuple[object, ...]:
     return kind, by_pair, row.probe, test, row.memory, place
 
 
-def _home(groups: dict[tuple[object, ...], list[Row]], row: Row) -> list[Row]:
-    kind = kind_of(row)
+def _group_of_published(groups: dict[tuple[object, ...], list[Row]], row: Row) -> list[Row]:
+    kind = kind_of_test(row)
     alike = [
         found
         for (_, by_pair, *_), found in groups.items()
@@ -98,7 +100,7 @@ def _home(groups: dict[tuple[object, ...], list[Row]], row: Row) -> list[Row]:
     return groups.setdefault((kind, False, "published", row.source, series), [])
 
 
-def _table(rows: Sequence[Row], *, by_pair: bool) -> Table:
+def _make_table(rows: Sequence[Row], *, by_pair: bool) -> Table:
     def several(of: Callable[[Row], object]) -> bool:
         return len({of(row) for row in rows}) > 1
 
@@ -110,19 +112,19 @@ def _table(rows: Sequence[Row], *, by_pair: bool) -> Table:
     for varies, of in (
         (several(lambda row: (row.config, row.source)), lambda row: row.config),
         (tests, lambda row: row.test),
-        (placements, lambda row: placed(row.placement)),
-        (ranks, _ranks),
+        (placements, lambda row: placement_text(row.placement)),
+        (ranks, _ranks_text),
     ):
         (heading if varies else title).append(of)
     if not ranks and len(pairs) > 1:
-        title.remove(_ranks)  # the placements have a pair each
+        title.remove(_ranks_text)  # the placements have a pair each
 
     def joined(row: Row, parts: Sequence[Callable[[Row], str]]) -> str:
         return ", ".join(filter(None, (of(row) for of in parts)))
 
     lines = [
         Line(
-            label=(joined(mine[0], heading) or mine[0].config) + _origin(mine[0]),
+            label=(joined(mine[0], heading) or mine[0].config) + _origin_suffix(mine[0]),
             config=mine[0].config,
             published=mine[0].source is not None,
             rows=tuple(sorted(mine, key=lambda row: (row.size, row.count or 0))),
@@ -130,23 +132,23 @@ def _table(rows: Sequence[Row], *, by_pair: bool) -> Table:
         for mine in grouped(rows, lambda row: (row.series, row.source)).values()
     ]
     memory = ", cuda memory" if rows[0].memory == "cuda" else ""
-    return Table(kind_of(rows[0]), joined(rows[0], title) + memory, tuple(lines), by_pair)
+    return Table(kind_of_test(rows[0]), joined(rows[0], title) + memory, tuple(lines), by_pair)
 
 
-def _origin(row: Row) -> str:
+def _origin_suffix(row: Row) -> str:
     if row.source is None:
         return ""
     return " (file)" if row.from_file else " (published)"
 
 
-def _ranks(row: Row) -> str:
-    if kind_of(row) in TOGETHER:
+def _ranks_text(row: Row) -> str:
+    if kind_of_test(row) in TOGETHER:
         return f"{len(row.ranks)} ranks" if row.ranks else ""
     return f"rank {row.ranks[0]} to {row.ranks[1]}" if len(row.ranks) == 2 else ""
 
 
-def mark(row: Row | None) -> str:
-    """What stands beside a row that is not what it seems."""
+def mark_of_row(row: Row | None) -> str:
+    """The mark beside a row that a footnote explains: a wrong result, other transports, or a remark; else empty."""
     if row is None:
         return ""
     if row.wrong:
@@ -154,17 +156,17 @@ def mark(row: Row | None) -> str:
     return OTHER_LANES if row.as_requested is False else REMARK if row.note else ""
 
 
-def footnotes(page: Page, table: Table) -> None:
-    """What was measured and how, for every line of `table`; lines with the same ones together."""
-    for sentences, lines in grouped(table.lines, lambda line: tuple(_sentences(line.rows))).items():
+def write_footnotes(page: Page, table: Table) -> None:
+    """Write below `table` how each of its series was measured; series with the same sentences together."""
+    for sentences, lines in grouped(table.lines, lambda line: tuple(_footnote_sentences(line.rows))).items():
         (first, _), *rest = sentences
-        page.line(f"{_some([line.label for line in lines])}: {first}", "dim")
+        page.line(f"{_joined_labels([line.label for line in lines])}: {first}", "dim")
         for text, style in rest:
             page.line(text, style, indent=2)
 
 
-def _sentences(rows: Sequence[Row]) -> list[tuple[str, str]]:
-    """Sentences, each with its style."""
+def _footnote_sentences(rows: Sequence[Row]) -> list[tuple[str, str]]:
+    """The footnotes of a series, each a sentence with its style."""
     first = rows[0]
     notes = [(f"{REMARK} {note}", "yellow") for note in dict.fromkeys(row.note for row in rows) if note]
     requested = ", ".join(f"{name}={value}" for name, value in first.requested.items())
@@ -177,17 +179,17 @@ def _sentences(rows: Sequence[Row]) -> list[tuple[str, str]]:
     number = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
     how = "one launch" if counts == [1] else f"medians over {number} launches"
     return [
-        (f"{how}; {' / '.join(dict.fromkeys(row.method for row in rows))}{_where(rows)}", ""),
+        (f"{how}; {' / '.join(dict.fromkeys(row.method for row in rows))}{_hosts_text(rows)}", ""),
         (f"requested: {requested or 'nothing'}", "dim"),
         (f"selected: {', '.join(lanes) or 'not known'}", "dim"),
-        (f"protocols: {_protocols(rows) or 'not known'}", "dim"),
-        *_doubts(rows, first.requested.get("UCX_TLS"), lanes),
+        (f"protocols: {_protocols_text(rows) or 'not known'}", "dim"),
+        *_doubt_sentences(rows, first.requested.get("UCX_TLS"), lanes),
         *notes,
     ]
 
 
-def _where(rows: Sequence[Row]) -> str:
-    """The hosts, where they are few."""
+def _hosts_text(rows: Sequence[Row]) -> str:
+    """The names of the hosts of `rows`; their number if they are many."""
     hosts = list(dict.fromkeys(row.hosts for row in rows if row.hosts))
     if len(hosts) != 1:
         return ""
@@ -195,46 +197,52 @@ def _where(rows: Sequence[Row]) -> str:
     return f"; on {' and '.join(names) if len(names) < 3 else f'{len(names)} hosts'}"
 
 
-def _doubts(rows: Sequence[Row], requested: str | None, lanes: Sequence[str]) -> list[tuple[str, str]]:
+def _doubt_sentences(rows: Sequence[Row], requested: str | None, lanes: Sequence[str]) -> list[tuple[str, str]]:
     doubts = []
     other = [row for row in rows if row.as_requested is False]
     if other and other[0].test.endswith(SHARP_ASKED):
         carried = " / ".join(dict.fromkeys(row.protocol or "?" for row in other))
         doubts.append(
-            (f"{OTHER_LANES} {_sizes(other, rows)}: {carried} was used although SHARP was requested", "bold yellow")
+            (
+                f"{OTHER_LANES} {_sizes_text(other, rows)}: {carried} was used although SHARP was requested",
+                "bold yellow",
+            )
         )
     elif other:
         though = f" although UCX_TLS={requested} was requested" if requested else ", not only the requested ones"
         doubts.append(
-            (f"{OTHER_LANES} {_sizes(other, rows)}: UCX selected {', '.join(lanes) or '?'}{though}", "bold yellow")
+            (f"{OTHER_LANES} {_sizes_text(other, rows)}: UCX selected {', '.join(lanes) or '?'}{though}", "bold yellow")
         )
     if requested is not None and not lanes:
         doubts.append(("unknown whether the requested transports were used", "dim"))
     wrong = [row for row in rows if row.wrong]
     if wrong:
         doubts.append(
-            (f"{WRONG} {_sizes(wrong, rows)}: WRONG RESULT; the table shows the number of wrong elements", "bold red")
+            (
+                f"{WRONG} {_sizes_text(wrong, rows)}: WRONG RESULT; the table shows the number of wrong elements",
+                "bold red",
+            )
         )
     return doubts
 
 
-def _sizes(some: Sequence[Row], rows: Sequence[Row]) -> str:
-    if len(some) == len(rows):
+def _sizes_text(marked: Sequence[Row], rows: Sequence[Row]) -> str:
+    if len(marked) == len(rows):
         return "every size"
-    return binary(some[0].size) if len(some) == 1 else f"{len(some)} of {len(rows)} sizes"
+    return binary(marked[0].size) if len(marked) == 1 else f"{len(marked)} of {len(rows)} sizes"
 
 
-def _protocols(rows: Sequence[Row]) -> str:
-    """Runs of sizes with the same protocol, as measured; nothing is claimed about what lies between two sizes."""
+def _protocols_text(rows: Sequence[Row]) -> str:
+    """The protocol of each run of measured sizes that have the same, as text."""
     if all(row.protocol is None for row in rows):
         return ""
     runs = [list(run) for _, run in groupby(rows, lambda row: row.protocol)]
-    return "; ".join(f"{_span(run)} {run[0].protocol or 'not known'}" for run in runs)
+    return "; ".join(f"{_size_span(run)} {run[0].protocol or 'not known'}" for run in runs)
 
 
-def _span(run: Sequence[Row]) -> str:
+def _size_span(run: Sequence[Row]) -> str:
     return binary(run[0].size) if len(run) == 1 else f"{binary(run[0].size)} to {binary(run[-1].size)}"
 
 
-def _some(labels: Sequence[str]) -> str:
+def _joined_labels(labels: Sequence[str]) -> str:
     return "; ".join(labels) if len(labels) <= 8 else f"all {len(labels)}"

@@ -18,7 +18,7 @@ from merge_bench.merge.engines import gpu_memory
 from merge_bench.merge.frame import Bytes
 from merge_bench.merge.worker import current_plugin
 from merge_bench.merge.workload.synthetic import SyntheticSpec, parcel_bytes
-from merge_bench.probe.shared.exchange_matrix import BLANK, Matrix, count_wrong, fill
+from merge_bench.probe.shared.exchange_matrix import BLANK, Matrix, count_wrong_bytes, fill_message
 
 HELD = "all-to-all"
 WARM_UPS = 3
@@ -32,47 +32,51 @@ class Measured:
     wrong: int
 
 
-def parcels(spec: SyntheticSpec, workers: int, rank: int) -> tuple[list[int], list[int]]:
+def parcel_sizes(spec: SyntheticSpec, workers: int, rank: int) -> tuple[list[int], list[int]]:
+    """Bytes that this rank sends to each rank in a merge, of the left and of the right frame."""
     return parcel_bytes(spec, rank, workers)
 
 
-def prepare(frames: Sequence[Matrix], *, device: bool = False) -> float:
-    """Make messages for these frames of the data plane, and `warm_up`. `device`: in GPU memory."""
-    release()
+def prepare_messages(frames: Sequence[Matrix], *, device: bool = False) -> float:
+    """Make the messages of these frames for the data plane, and exchange them untimed; `device`: in GPU memory.
+
+    Returns the seconds of the fastest round.
+    """
+    free_messages()
     exchange = current_plugin().exchange
-    return warm_up(Held(frames, exchange.rank, exchange, OnDevice() if device else OnHost()))
+    return keep_and_warm_up(HeldMessages(frames, exchange.rank, exchange, DeviceMemory() if device else HostMemory()))
 
 
-def warm_up(held: Held) -> float:
-    """Keep these messages for `measure`, and exchange them some times; gives the seconds of the fastest round."""
+def keep_and_warm_up(held: HeldMessages) -> float:
+    """Keep messages for `measure_rounds`, and exchange them three times; returns the seconds of the fastest round."""
     current_plugin().children[HELD] = held
-    return min(held.exchange() for _ in range(WARM_UPS))
+    return min(held.exchange_seconds() for _ in range(WARM_UPS))
 
 
-def measure(rounds: int) -> Measured:
-    """Exchange the prepared messages so many times, then check and free them."""
+def measure_rounds(rounds: int) -> Measured:
+    """Exchange the messages that were prepared so many times, then check and free them."""
     plugin = current_plugin()
     held = plugin.children[HELD]
-    assert isinstance(held, Held)
+    assert isinstance(held, HeldMessages)
     gc.collect()
     gc.disable()
     try:
-        seconds = [held.exchange() for _ in range(rounds - 1)]
-        held.blank()
-        seconds.append(held.exchange())
+        seconds = [held.exchange_seconds() for _ in range(rounds - 1)]
+        held.overwrite_received()
+        seconds.append(held.exchange_seconds())
     finally:
         gc.enable()
-    wrong = held.count_wrong()
-    release()
+    wrong = held.count_wrong_bytes()
+    free_messages()
     return Measured(seconds, wrong)
 
 
-def release() -> None:
+def free_messages() -> None:
     """Free the messages; none may be in flight."""
     current_plugin().children.pop(HELD, None)
 
 
-class Exchange(Protocol):
+class MessageExchange(Protocol):
     """What carries messages: the data plane of a merge, or NCCL."""
 
     def barrier(self) -> object:
@@ -82,17 +86,17 @@ class Exchange(Protocol):
         """Exchange messages by peer; the result has the ``seconds`` until all are there."""
 
 
-class OnHost:
-    """Memory for messages: host memory that is touched."""
+class HostMemory:
+    """Memory for messages: host memory, which has been written to."""
 
-    def rooms(self, sizes: Sequence[int]) -> list[Any]:
-        """A message of each size; all of one call follow each other."""
+    def allocate_messages(self, sizes: Sequence[int]) -> list[Any]:
+        """A buffer of each size; those of one call follow each other in memory."""
         pool = BufferPool()
         pool.reserve(sum(align(size) for size in sizes))
         return [pool.take(size) for size in sizes]
 
     def write(self, message: Any, fill_in: Callable[[Bytes], None]) -> None:
-        """Have `fill_in` write the contents."""
+        """Have `fill_in` write the contents of a message."""
         fill_in(message)
 
     def read(self, message: Any) -> Bytes:
@@ -100,10 +104,10 @@ class OnHost:
         return contents
 
 
-class OnDevice(OnHost):
-    """GPU memory, from the pool of a merge. A context is bound in this thread."""
+class DeviceMemory(HostMemory):
+    """Memory for messages: GPU memory from the pool of a merge. A CUDA context is bound in this thread."""
 
-    def rooms(self, sizes: Sequence[int]) -> list[Any]:
+    def allocate_messages(self, sizes: Sequence[int]) -> list[Any]:
         (whole,) = gpu_memory.allocate([sum(sizes)])
         ends = np.cumsum(sizes, dtype=np.int64).tolist()
         return [whole[end - size : end] for end, size in zip(ends, sizes, strict=True)]
@@ -119,45 +123,50 @@ class OnDevice(OnHost):
         return content
 
 
-class Held:
+class HeldMessages:
     """The messages of one worker: for each frame one to and one from each peer.
 
     `own`: also one to the worker itself, where the frame has one.
     """
 
     def __init__(
-        self, frames: Sequence[Matrix], rank: int, exchange: Exchange, store: OnHost, *, own: bool = False
+        self, frames: Sequence[Matrix], rank: int, exchange: MessageExchange, store: HostMemory, *, own: bool = False
     ) -> None:
         self._rank, self._exchange, self._store, self._own = rank, exchange, store, own
-        self._frames = [(self._rooms(frame[rank]), self._rooms([row[rank] for row in frame])) for frame in frames]
+        self._frames = [
+            (self._allocate_by_peer(frame[rank]), self._allocate_by_peer([row[rank] for row in frame]))
+            for frame in frames
+        ]
         for number, (sends, _) in enumerate(self._frames):
             for peer, message in sends.items():
-                store.write(message, functools.partial(fill, sender=rank, receiver=peer, frame=number))
+                store.write(message, functools.partial(fill_message, sender=rank, receiver=peer, frame=number))
 
-    def _rooms(self, sizes: Sequence[int]) -> dict[int, Any]:
+    def _allocate_by_peer(self, sizes: Sequence[int]) -> dict[int, Any]:
+        """A buffer for each peer that has a message, by its rank."""
         chosen = {peer: size for peer, size in enumerate(sizes) if size and (self._own or peer != self._rank)}
-        return dict(zip(chosen, self._store.rooms(list(chosen.values())), strict=True))
+        return dict(zip(chosen, self._store.allocate_messages(list(chosen.values())), strict=True))
 
-    def exchange(self) -> float:
-        """Exchange all frames as a merge does, each after a barrier; gives the seconds without the barriers."""
+    def exchange_seconds(self) -> float:
+        """Exchange all frames as a merge does, each after a barrier; returns the seconds without the barriers."""
         seconds = 0.0
         for sends, receives in self._frames:
             self._exchange.barrier()
             seconds += self._exchange.transfer(sends, receives).seconds
         return seconds
 
-    def blank(self) -> None:
+    def overwrite_received(self) -> None:
         """Overwrite what arrived, so that bytes of an earlier round cannot pass the check."""
         for _, receives in self._frames:
             for message in receives.values():
                 self._store.write(message, lambda room: room.fill(BLANK))
 
-    def count_wrong(self) -> int:
+    def count_wrong_bytes(self) -> int:
+        """How many bytes that arrived are wrong."""
         return sum(
-            count_wrong(self._store.read(message), peer, self._rank, number)
+            count_wrong_bytes(self._store.read(message), peer, self._rank, number)
             for number, (_, receives) in enumerate(self._frames)
             for peer, message in receives.items()
         )
 
     def end(self) -> None:
-        """The memory goes with this object."""
+        """Nothing: the memory is freed with this object."""

@@ -23,20 +23,22 @@ from merge_bench.probe.workers import exchanging
 
 RANK = "nccl"
 WATCH_SECONDS = 0.1
-_FINE = (0, 7)  # ncclSuccess, ncclInProgress
+_GOOD_STATUSES = (0, 7)  # ncclSuccess, ncclInProgress
 
 
 @dataclass(frozen=True)
 class Flight:
+    """How long an exchange took."""
+
     seconds: float
 
 
-def version() -> str:
+def nccl_version() -> str:
     """Versions of NCCL and nccl4py.
 
     Raises UsageError if one of them is missing here.
     """
-    versions = _load().get_version()
+    versions = _load_nccl().get_version()
     if versions.libnccl is None:
         raise UsageError(
             "--backend nccl needs NCCL's library libnccl.so.2, which cannot be loaded; run: pip install"
@@ -46,66 +48,66 @@ def version() -> str:
     return f"NCCL {library} through nccl4py {versions.nccl4py}"
 
 
-def new_id() -> bytes:
-    """What all ranks of a communicator have to be given; made on one of them, before `connect`."""
-    version()
-    with _translated("make an id for its ranks"):
-        return bytes(_load().get_unique_id())
+def new_communicator_id() -> bytes:
+    """The id of a new communicator, which one rank makes and all ranks need to `connect`."""
+    nccl_version()
+    with _raising_run_failed("make an id for its ranks"):
+        return bytes(_load_nccl().get_unique_id())
 
 
 def connect(ranks: int, identifier: bytes, rank: int) -> str:
-    """Make this worker one of `ranks`; all call it at once. Gives `version`."""
-    nccl = version()
+    """Make this worker one of the `ranks` of a communicator; all call it at once. Returns `nccl_version`."""
+    nccl = nccl_version()
     plugin = current_plugin()
     plugin.children[RANK] = NcclRank(ranks, identifier, rank, plugin.abort)
     return nccl
 
 
-def prepare(frames: Sequence[Matrix], rank: int) -> float:
-    """Make messages in GPU memory for these frames, and warm up; `exchanging.measure` goes on."""
-    exchanging.release()
+def prepare_messages(frames: Sequence[Matrix], rank: int) -> float:
+    """Make the messages of these frames in GPU memory and warm up; returns the seconds of the fastest round."""
+    exchanging.free_messages()
     held = current_plugin().children[RANK]
     assert isinstance(held, NcclRank)
     own = len({size for frame in frames for row in frame for size in row}) == 1
-    return exchanging.warm_up(exchanging.Held(frames, rank, held, exchanging.OnDevice(), own=own))
+    return exchanging.keep_and_warm_up(exchanging.HeldMessages(frames, rank, held, exchanging.DeviceMemory(), own=own))
 
 
 def close() -> None:
     """Free the messages and leave the communicator; all ranks call it at once."""
-    exchanging.release()
+    exchanging.free_messages()
     held = current_plugin().children.pop(RANK)
     assert isinstance(held, NcclRank)
     held.close()
 
 
 class NcclRank:
-    """A rank of a communicator: an `exchanging.Exchange` whose messages are `DeviceBytes`."""
+    """A rank of a communicator: an `exchanging.MessageExchange` whose messages are `DeviceBytes`."""
 
     def __init__(self, ranks: int, identifier: bytes, rank: int, abort: Abort) -> None:
-        self._nccl, self._ranks, self._rank, self._abort = _load(), ranks, rank, abort
+        self._nccl, self._ranks, self._rank, self._abort = _load_nccl(), ranks, rank, abort
         self._over = threading.Event()
         gpu_memory.load_rapids()
         self._stream = gpu_memory.own_stream()
         (self._token,) = gpu_memory.allocate([1])
-        with _translated("connect its ranks", abort):
+        with _raising_run_failed("connect its ranks", abort):
             self._communicator = self._nccl.Communicator.init(ranks, rank, self._nccl.UniqueId.from_bytes(identifier))
-        threading.Thread(target=self._watch, name="nccl-watch", daemon=True).start()
+        threading.Thread(target=self._abort_if_left_alone, name="nccl-watch", daemon=True).start()
 
     def barrier(self) -> None:
         """Return when all ranks are here: a sum over one byte of each."""
-        with _translated("wait for all ranks", self._abort):
+        with _raising_run_failed("wait for all ranks", self._abort):
             self._communicator.allreduce(self._token, self._token, self._nccl.SUM, stream=self._stream)
-            self._wait()
+            self._wait_for_stream()
 
     def transfer(self, sends: Mapping[int, DeviceBytes], receives: Mapping[int, DeviceBytes]) -> Flight:
-        """Exchange messages by peer: ncclAlltoAll if one goes to every rank, this one included, else single sends.
+        """Exchange messages by peer: with ncclAlltoAll if a rank sends to itself, too, else with single sends.
 
         Those of ncclAlltoAll have one size and follow each other in memory.
         """
         began = time.perf_counter()
-        with _translated("exchange messages", self._abort):
+        with _raising_run_failed("exchange messages", self._abort):
             if self._rank in sends:
-                self._communicator.alltoall(_joined(sends), _joined(receives), stream=self._stream)
+                self._communicator.alltoall(_as_one_message(sends), _as_one_message(receives), stream=self._stream)
             else:
                 self._nccl.group_start()
                 try:
@@ -115,24 +117,24 @@ class NcclRank:
                         self._communicator.recv(message, peer, stream=self._stream)
                 finally:
                     self._nccl.group_end()
-            self._wait()
+            self._wait_for_stream()
         return Flight(time.perf_counter() - began)
 
-    def _wait(self) -> None:
+    def _wait_for_stream(self) -> None:
         gpu_memory.synchronize()
         status = self._status()
-        if status not in _FINE:
+        if status not in _GOOD_STATUSES:
             raise RunFailed(f"NCCL failed with status {status}: {self._communicator.get_last_error()}")
 
     def _status(self) -> int:
         return int(self._communicator.get_async_error())
 
-    def _watch(self) -> None:
-        """Abort what the GPU waits for if a peer failed, the run was aborted, or its driver does not answer."""
+    def _abort_if_left_alone(self) -> None:
+        """Abort NCCL's calls if a peer failed, the run was aborted, or its driver does not answer: a thread."""
         cuda_context.bind()
         while not self._over.wait(WATCH_SECONDS):
             with contextlib.suppress(Exception):  # the communicator may be ending
-                if self._abort.left_alone(ORPHANED_SECONDS) or self._status() not in _FINE:
+                if self._abort.left_alone(ORPHANED_SECONDS) or self._status() not in _GOOD_STATUSES:
                     self._over.set()
                     self._communicator.abort()
 
@@ -140,7 +142,7 @@ class NcclRank:
         """Leave the communicator, together with all ranks."""
         if not self._over.is_set():
             self._over.set()
-            with _translated("end", self._abort):
+            with _raising_run_failed("end", self._abort):
                 self._communicator.destroy()
 
     def end(self) -> None:
@@ -150,13 +152,13 @@ class NcclRank:
                 self._communicator.abort()
 
 
-def _joined(messages: Mapping[int, DeviceBytes]) -> DeviceBytes:
-    """Messages that follow each other in memory, as one."""
+def _as_one_message(messages: Mapping[int, DeviceBytes]) -> DeviceBytes:
+    """The messages, which follow each other in memory, as one message."""
     first = messages[0]
     return DeviceBytes(first.ptr, sum(each.size for each in messages.values()), first.owner)
 
 
-def _load() -> Any:
+def _load_nccl() -> Any:
     try:
         import nccl.core
     except ImportError as error:
@@ -170,8 +172,8 @@ def _load() -> Any:
 
 
 @contextlib.contextmanager
-def _translated(doing: str, abort: Abort | None = None) -> Iterator[None]:
-    """Raise `RunFailed` for whatever NCCL raises; the reason of an abort comes first."""
+def _raising_run_failed(doing: str, abort: Abort | None = None) -> Iterator[None]:
+    """Raise `RunFailed` for every error of NCCL; if the run was aborted, raise the reason of that instead."""
     try:
         yield
     except MergeBenchError:

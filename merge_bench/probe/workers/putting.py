@@ -28,7 +28,7 @@ SPIN_ROUNDS = 2000
 
 @dataclass(frozen=True)
 class Measured:
-    """One size: seconds of all `count` puts and their flushes."""
+    """The result of one test at one size: seconds of all `count` puts and their flushes."""
 
     test: str
     size: int
@@ -36,58 +36,58 @@ class Measured:
     seconds: float
 
 
-def _ucx() -> UcxExchange:
+def _ucx_exchange() -> UcxExchange:
     """This worker's end of the data plane, as `worker.open_bare` has opened it."""
     return cast("UcxExchange", current_plugin().exchange)
 
 
-def hold(length: int, puts_from: int) -> Window:
-    """Register memory for the puts of rank `puts_from`; `release` frees it."""
+def hold_target_memory(length: int, puts_from: int) -> Window:
+    """Register memory that rank `puts_from` writes to, and return where it is; `free_memory` frees it."""
     plugin = current_plugin()
-    context, _, _ = _ucx().handles(puts_from)
+    context, _, _ = _ucx_exchange().handles(puts_from)
     memory = Memory(context, length)
-    plugin.children[TARGET] = _Held(memory)
+    plugin.children[TARGET] = _HeldMemory(memory)
     memory.bytes[:] = 0
     return memory.window()
 
 
-def drive(source: int, sizes: Sequence[tuple[int, int]]) -> list[int]:
-    """The target's part of `put`: progress UCX meanwhile; gives the number of wrong bytes after each test."""
+def serve_puts(source: int, sizes: Sequence[tuple[int, int]]) -> list[int]:
+    """Progress UCX while rank `source` runs `put_all_sizes`; returns the number of wrong bytes after each test."""
     plugin = current_plugin()
     held = plugin.children[TARGET]
-    assert isinstance(held, _Held)
+    assert isinstance(held, _HeldMemory)
     loops = puts.loops()
-    _, worker, _ = _ucx().handles(source)
+    _, worker, _ = _ucx_exchange().handles(source)
     wrong = []
-    with _stoppable() as stop:
+    with _stop_flag() as stop:
 
         def progress() -> None:
-            _check(loops.spin(worker, SPIN_ROUNDS, stop), f"rank {source} wrote to the memory of this rank")
+            _check_status(loops.spin(worker, SPIN_ROUNDS, stop), f"rank {source} wrote to the memory of this rank")
 
         for number, (size, _) in enumerate(sizes):
             for test in (TOGETHER, APART):
-                _ucx().await_token(source, progress)
-                wrong.append(int(np.count_nonzero(held.memory.bytes[:size] != _pattern(number, test))))
-                _ucx().transfer({source: np.ones(1, np.uint8)}, {})  # it may put again
+                _ucx_exchange().await_token(source, progress)
+                wrong.append(int(np.count_nonzero(held.memory.bytes[:size] != _test_byte(number, test))))
+                _ucx_exchange().transfer({source: np.ones(1, np.uint8)}, {})  # it may put again
     return wrong
 
 
-def put(target: int, window: Window, sizes: Sequence[tuple[int, int]]) -> list[Measured]:
+def put_all_sizes(target: int, window: Window, sizes: Sequence[tuple[int, int]]) -> list[Measured]:
     """Put every size (bytes, count) overlapping and non-overlapping into the memory of rank `target`.
 
-    A tenth of the puts are made before as a warm-up. The time is that from the first put to the end of the last flush.
+    A tenth as many puts are made before as a warm-up. The time goes from the first put to the end of the last flush.
     """
     plugin = current_plugin()
-    context, worker, endpoint = _ucx().handles(target)
+    context, worker, endpoint = _ucx_exchange().handles(target)
     loops, parameters = puts.loops(), puts.parameters()
-    # If this is stopped, puts are in flight: their memory stays until the endpoints are closed (`release`).
-    plugin.children[SOURCE] = held = _Held(Memory(context, window.length))
+    # If this is stopped, puts are in flight: their memory stays until the endpoints are closed (`free_memory`).
+    plugin.children[SOURCE] = held = _HeldMemory(Memory(context, window.length))
     memory, held.key = held.memory, puts.unpack_key(endpoint, window.key)
     measured = []
-    with _stoppable() as stop:
+    with _stop_flag() as stop:
         for number, (size, count) in enumerate(sizes):
             for test in (TOGETHER, APART):
-                memory.bytes[:size] = _pattern(number, test)
+                memory.bytes[:size] = _test_byte(number, test)
                 seconds = 0.0
                 for times in (max(1, count // 10), count):
                     loop = loops.together if test == TOGETHER else loops.apart
@@ -104,15 +104,15 @@ def put(target: int, window: Window, sizes: Sequence[tuple[int, int]]) -> list[M
                         stop,
                     )
                     seconds = time.perf_counter() - start
-                    _check(status, f"this rank wrote to the memory of rank {target}")
-                _ucx().transfer({target: np.ones(1, np.uint8)}, {})
-                _ucx().transfer({}, {target: np.empty(1, np.uint8)})
+                    _check_status(status, f"this rank wrote to the memory of rank {target}")
+                _ucx_exchange().transfer({target: np.ones(1, np.uint8)}, {})
+                _ucx_exchange().transfer({}, {target: np.empty(1, np.uint8)})
                 measured.append(Measured(test, size, count, seconds))
-    release(SOURCE)
+    free_memory(SOURCE)
     return measured
 
 
-def release(end: str) -> None:
+def free_memory(end: str) -> None:
     """Free the memory of the `TARGET` or the `SOURCE`; no put may be in flight."""
     held = current_plugin().children.pop(end, None)
     if held is not None:
@@ -120,7 +120,7 @@ def release(end: str) -> None:
 
 
 @dataclass
-class _Held:
+class _HeldMemory:
     """Registered memory; at the source also the key of the target's memory (0: none yet)."""
 
     memory: Memory
@@ -132,12 +132,13 @@ class _Held:
         self.memory.free()
 
 
-def _pattern(number: int, test: str) -> int:
-    """A byte that differs from that of the test before."""
+def _test_byte(number: int, test: str) -> int:
+    """The byte that a test writes, which differs from that of the test before."""
     return (2 * number + (test == APART)) % 255 + 1
 
 
-def _check(status: int, during: str) -> None:
+def _check_status(status: int, during: str) -> None:
+    """Raise RunFailed if a compiled loop was stopped, or UCX failed; `during`: what was being done."""
     if status == STOPPED:
         current_plugin().abort.check()
         raise RunFailed(f"the process that controls the run did not answer while {during}")
@@ -146,7 +147,7 @@ def _check(status: int, during: str) -> None:
 
 
 @contextlib.contextmanager
-def _stoppable() -> Iterator[npt.NDArray[np.int64]]:
+def _stop_flag() -> Iterator[npt.NDArray[np.int64]]:
     """A flag that ends the compiled loops; it is set when the run is aborted or its driver does not answer."""
     stop, over = np.zeros(1, np.int64), threading.Event()
     abort = current_plugin().abort

@@ -12,7 +12,7 @@ from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.analysis.published import MergeResult, SettingEffect
 from merge_bench.analysis.verification_state import UNVERIFIED
 from merge_bench.errors import MergeBenchError
-from merge_bench.probe.shared.base import ONE_WAY, PING_PONG, THROUGHPUT, kind_of, measure_of, placed
+from merge_bench.probe.shared.base import ONE_WAY, PING_PONG, THROUGHPUT, kind_of_test, measure_of, placement_text
 from merge_bench.probe.shared.stored_rows import label_rows
 from merge_bench.probe.view.charts import panels_of_results
 from merge_bench.probe.view.show import write_rows
@@ -199,13 +199,13 @@ def _best(page: Page, rows: Sequence[Row]) -> None:
     cells = []
     series = grouped(rows, lambda row: (row.test, row.config, row.placement, row.source))
     for (test, config, placement, source), mine in series.items():
-        for measure in (ONE_WAY, THROUGHPUT) if kind_of(mine[0]) == PING_PONG else (measure_of(mine[0]),):
-            values = [(found.median, row.size) for row in mine if (found := measure.of(row)) is not None]
+        for measure in (ONE_WAY, THROUGHPUT) if kind_of_test(mine[0]) == PING_PONG else (measure_of(mine[0]),):
+            values = [(found.median, row.size) for row in mine if (found := measure.value_in(row)) is not None]
             if values:
                 value, size = min(values) if measure.less_is_better else max(values)
                 best = f"{measure.title} ({measure.unit})"
                 cells.append(
-                    (test, config, placed(placement), best, rounded(value), binary(size), source or "measured")
+                    (test, config, placement_text(placement), best, rounded(value), binary(size), source or "measured")
                 )
     if cells:
         headings = ("Test", "Config", "Placement", "What", "Best median", "At message size", "From")

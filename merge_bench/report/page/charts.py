@@ -8,11 +8,11 @@ from functools import partial
 
 from merge_bench.analysis.compare.document import compare
 from merge_bench.errors import UsageError
-from merge_bench.probe.shared.stored_rows import in_order
+from merge_bench.probe.shared.stored_rows import rows_in_order
 from merge_bench.probe.view.charts import panels_of
 from merge_bench.records.campaign import Campaign
 from merge_bench.report.page.results import Source, by_problem, sources_of
-from merge_bench.tune.charts import tunings
+from merge_bench.tune.charts import phase_charts
 from merge_bench.tune.stage import steps_of
 from merge_bench.view.plot import merge, timeline
 from merge_bench.view.plot.marks import Chart
@@ -53,8 +53,8 @@ def charts(campaign: Campaign, kind: str) -> Sequence[Chart]:
         "phases": lambda: each_run(lambda source: merge.phases(source.run)),
         "timeline": lambda: each_run(lambda source: timeline.timeline(campaign, source.run)),
         "pairs": lambda: each_run(lambda source: merge.pairs(source.run, source.document.lanes)),
-        "tuning": lambda: tunings(steps_of(campaign), partial(size_of, campaign)),
-        "network": lambda: panels_of(in_order(campaign)),
+        "tuning": lambda: phase_charts(steps_of(campaign), partial(size_of, campaign)),
+        "network": lambda: panels_of(rows_in_order(campaign)),
     }
     if kind not in kinds:
         raise UsageError(f"there is no plot {kind!r}; choose from {', '.join(kinds)}")

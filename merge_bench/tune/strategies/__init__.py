@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from merge_bench.tune.space import Space, Value
 
 
-def _each_alone(space: Space, values: Sequence[Value]) -> int:
+def _launches_each_alone(space: Space, values: Sequence[Value]) -> int:
+    """Launches of a block in which each value runs alone."""
     return len(values) + 2  # with the baseline and its twin
 
 
@@ -35,7 +36,7 @@ class Strategy:
     help: str
     place: int
     tune: Callable[[Space, Sequence[Value], Evaluator, Options], Candidate]
-    first_block: Callable[[Space, Sequence[Value]], int] = _each_alone
+    first_block: Callable[[Space, Sequence[Value]], int] = _launches_each_alone
 
 
 @functools.cache

@@ -19,29 +19,33 @@ MOST = 256
 def tune(space: Space, values: Sequence[Value], evaluator: Evaluator, options: Options) -> Candidate:
     """The combination with the largest effect, without the values that add nothing; the baseline if none gains."""
     from merge_bench.tune.evaluator import SCREEN, Candidate
-    from merge_bench.tune.head_to_head import Bar, State, from_blocks, ranked, reason_of
-    from merge_bench.tune.search_steps import DECISIONS, without_useless
+    from merge_bench.tune.head_to_head import Bar, State, contest_from_blocks, largest_effect_first, reason_text
+    from merge_bench.tune.search_steps import DECISIONS, without_idle_values
 
-    candidates = combinations(space, values)
+    candidates = all_combinations(space, values)
     blocks = [
-        dict(zip(candidates, evaluator.block(candidates, keep=made >= options.least), strict=True))
-        for made in range(options.most)
+        dict(zip(candidates, evaluator.block(candidates, keep=block >= options.least), strict=True))
+        for block in range(options.most)
     ]
     bar = Bar(options.threshold)
     gains = []
     for candidate in candidates[1:]:
-        contest = from_blocks(blocks, candidate, candidates[0])
+        contest = contest_from_blocks(blocks, candidate, candidates[0])
         state = contest.state(bar, least=options.least)
         gained = state is State.GAIN and not contest.failures
         if gained:
             gains.append(contest)
         decision = "kept" if gained else DECISIONS.get(state, "dropped")
-        contest.note(evaluator, SCREEN, decision, reason_of(state, contest, bar))
-    return without_useless(ranked(gains)[0].candidate, blocks, evaluator, options) if gains else Candidate()
+        contest.note(evaluator, SCREEN, decision, reason_text(state, contest, bar))
+    return (
+        without_idle_values(largest_effect_first(gains)[0].candidate, blocks, evaluator, options)
+        if gains
+        else Candidate()
+    )
 
 
-def combinations(space: Space, values: Sequence[Value]) -> list[Candidate]:
-    """The baseline first, then every set of values that can be combined.
+def all_combinations(space: Space, values: Sequence[Value]) -> list[Candidate]:
+    """Every combination of values: the baseline first, then every set that can be combined.
 
     Raises UsageError if there are more than 256.
     """
@@ -53,7 +57,9 @@ def combinations(space: Space, values: Sequence[Value]) -> list[Candidate]:
     candidates = []
     for chosen in itertools.product(*by_setting.values()):
         picked = [value for value in chosen if value is not None]
-        if all(space.conflict(value, [other for other in picked if other is not value]) is None for value in picked):
+        if all(
+            space.conflicting_id(value, [other for other in picked if other is not value]) is None for value in picked
+        ):
             candidates.append(Candidate.of(*picked))
         if len(candidates) > MOST:
             raise UsageError(f"the tuning space has more than {MOST} combinations; select fewer settings with --only")
@@ -65,5 +71,5 @@ STRATEGY = Strategy(
     help="Measure every combination in every block; at most 256 combinations.",
     place=3,
     tune=tune,
-    first_block=lambda space, values: len(combinations(space, values)),
+    first_block=lambda space, values: len(all_combinations(space, values)),
 )

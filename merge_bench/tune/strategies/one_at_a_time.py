@@ -21,7 +21,7 @@ def tune(space: Space, values: Sequence[Value], evaluator: Evaluator, options: O
     combination = Candidate()
     for winner in winners:
         (value,) = winner.candidate.values
-        if space.conflict(value, combination.values) is None:
+        if space.conflicting_id(value, combination.values) is None:
             combination = combination.with_value(value)
     return combination
 

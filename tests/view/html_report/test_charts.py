@@ -18,7 +18,7 @@ from merge_bench.probe.view.charts import panels_of
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Run
 from merge_bench.records.reader import read_campaign
-from merge_bench.tune.charts import Estimate, forest, levels_of, race
+from merge_bench.tune.charts import Estimate, chart_by_step, forest_chart, interval_levels_text
 from merge_bench.view.plot import interactive, merge, static
 from merge_bench.view.plot.charts import Bar, bars
 from merge_bench.view.plot.marks import Axis, Boxes, Cells, Chart, Group, Points, Texts, Whiskers
@@ -182,8 +182,8 @@ def test_text_below_a_figure_breaks_sooner_beside_long_labels() -> None:
 
 def test_the_level_of_an_interval_is_that_of_so_many_blocks() -> None:
     found = "interval (75 % from 3 blocks, 87.5 % from 4 blocks, 95 % or more from 6 or more blocks)"
-    assert levels_of([3, 4, 4, 12, 6, 1]) == found
-    assert levels_of([]) == "interval"
+    assert interval_levels_text([3, 4, 4, 12, 6, 1]) == found
+    assert interval_levels_text([]) == "interval"
 
 
 def test_the_map_of_pairs_has_lanes_and_bytes(tmp_path: Path) -> None:
@@ -281,7 +281,7 @@ def step(decision: str, ratio: float | None = None, low: float | None = None, hi
     )
 
 
-FOREST = forest(
+FOREST = forest_chart(
     {EVIL: [Estimate(EVIL, "kept", step("kept", 1.2, 1.1, 1.3)), Estimate("b", "failed", step("failed"))], "no": []},
     title=f"Forest {EVIL}",
     axis="ratio",
@@ -297,7 +297,7 @@ CHARTS: list[Chart] = [
     map_of({(0, 1): 1.0, (1, 0): 1.0, (2, 3): 1.0}, EVIL),
     map_of({(0, 1): 1.0, (1, 2): None, (2, 3): 1.0}),
     FOREST,
-    race([step("kept", 1.2, 1.1, 1.3), step("failed"), step("dropped", 0.9)]),
+    chart_by_step([step("kept", 1.2, 1.1, 1.3), step("failed"), step("dropped", 0.9)]),
     *panels_of([
         latency(EVIL, 1), latency(EVIL, 2, as_requested=False), *(latency("b", size) for size in range(1, 100)),
     ]),

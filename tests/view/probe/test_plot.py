@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from merge_bench.errors import UsageError
-from merge_bench.probe.shared.stored_rows import in_order
+from merge_bench.probe.shared.stored_rows import rows_in_order
 from merge_bench.probe.view.charts import panels_of
 from merge_bench.records.probe_rows import Row
 from merge_bench.records.reader import read_campaign
@@ -128,7 +128,7 @@ def test_a_ping_pong_in_doublings_is_logarithmic() -> None:
 def test_a_title_names_the_tests_that_are_drawn_and_a_note_the_others() -> None:
     """The delays of `probe mpi` have a time and no throughput."""
     campaign = read_campaign(ROOT / "tests" / "data" / "campaigns" / "mpi")
-    (panel,) = panels_of(in_order(campaign))
+    (panel,) = panels_of(rows_in_order(campaign))
     assert panel.title == "Throughput: std, buff"
     assert [group.label for group in panel.groups] == ["default, std", "default, buff"]
     assert panel.note.endswith("Not drawn, because they have no throughput: std-delay, buff-delay.")
@@ -136,7 +136,7 @@ def test_a_title_names_the_tests_that_are_drawn_and_a_note_the_others() -> None:
 
 def test_bars_of_several_series_stand_side_by_side_on_both_sides_of_their_size() -> None:
     """Those of the recorded reduce-scatter would hide each other. What a pointer shows is the size itself."""
-    (panel,) = panels_of(in_order(read_campaign(ROOT / "tests" / "data" / "campaigns" / "reduce-scatter")))
+    (panel,) = panels_of(rows_in_order(read_campaign(ROOT / "tests" / "data" / "campaigns" / "reduce-scatter")))
     first, second = [next(mark for mark in group.marks if isinstance(mark, Whiskers)).at for group in panel.groups]
     for left, count, right in zip(first, (16, 1024), second, strict=True):
         assert left < count < right

@@ -147,8 +147,8 @@ def test_a_file_that_cannot_be_written_stops_it_before_anything_is_measured(
     def fails(*_: object, **__: object) -> None:
         pytest.fail("it went on")
 
-    monkeypatch.setattr(campaigns, "prepare", fails)
-    monkeypatch.setattr(campaigns, "run", fails)
+    monkeypatch.setattr(campaigns, "plan_campaign", fails)
+    monkeypatch.setattr(campaigns, "run_campaign", fails)
     names = {"csv_file": "--csv", "plots": "--plot"}
     asked = [(names[key], [value] if isinstance(value, str) else value) for key, value in options.items()]
     words = [word for name, files in asked for file in files for word in (name, file.format(tmp_path))]

@@ -18,12 +18,12 @@ from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.report.next_step import after_tuning
-from merge_bench.tune.charts import forest_of, tunings
+from merge_bench.tune.charts import forest_of_result, phase_charts
 from merge_bench.tune.cluster_evaluator import Budget
 from merge_bench.tune.document import PrunedValue
 from merge_bench.tune.evaluator import BudgetSpent, Candidate, Options
 from merge_bench.tune.result import Result, decision_of, result_of
-from merge_bench.tune.search_steps import settle
+from merge_bench.tune.search_steps import confirm_or_repair
 from merge_bench.tune.strategies import strategies
 from merge_bench.tune.text import BEST_ESTIMATE, print_tuning
 from merge_bench.view.plot.style import GREY
@@ -71,7 +71,7 @@ def confirmed(folder: Path, name: str, speed: Recorded, words: str = "") -> Camp
     """The confirmation of one setting."""
     with begin(folder, *words.split(), **ASKED) as writer:
         evaluator = evaluator_of(writer, Cluster(writer, speed=speed).launch)
-        settle(Candidate.of(value(name)), evaluator, Options(confirm=7))
+        confirm_or_repair(Candidate.of(value(name)), evaluator, Options(confirm=7))
         return ended(writer)
 
 
@@ -110,7 +110,7 @@ def test_a_confirmation_that_decides_nothing_is_no_loss(tmp_path: Path) -> None:
     lines = conclusion(result)
     assert {(line.decision, decision_of(line)) for line in result.confirmed} == {("rejected", "undecided")}
     assert not any("rejected" in line for line in printed(result))
-    charts = [forest_of(result, SIZES, "throughput"), *tunings(campaign.tuning, str)]
+    charts = [forest_of_result(result, SIZES, "throughput"), *phase_charts(campaign.tuning, str)]
     assert {group.label for chart in charts for group in chart.groups} == {"undecided"}
     assert lines[0] == "Not decided: b=y may be faster than default"
     assert re.fullmatch(r"throughput at 1,000,000 rows per chunk: \S+ × default \S+ to \S+, INCONCLUSIVE", lines[1])
@@ -186,7 +186,7 @@ def test_the_baseline_against_itself_is_noise_and_no_gain(tmp_path: Path) -> Non
     for campaign in (read_campaign(RECORDED), searched(tmp_path, "c")):
         (twin,) = [line for line in campaign.tuning if line.config == "default again"]
         assert decision_of(twin) == "noise"
-        chart = tunings(campaign.tuning, str)[0]
+        chart = phase_charts(campaign.tuning, str)[0]
         (noise,) = [group for group in chart.groups if group.label == "the baseline compared with itself"]
         assert noise.index == GREY
         assert not any(group.label == "kept" for group in chart.groups)
@@ -199,7 +199,7 @@ def test_the_axis_of_a_drawing_begins_near_the_estimates_so_that_small_gains_sho
         if line.setting
     ]
     assert steps
-    axis = tunings(steps, str)[0].x
+    axis = phase_charts(steps, str)[0].x
     assert axis.low is not None
     assert 0.95 < axis.low <= 1.0
 
@@ -259,7 +259,7 @@ def test_a_confirmation_for_which_there_is_no_time_is_named_by_its_size(tmp_path
         stream.write(msgspec.json.encode(line) + b"\n")
     result = result_of(read_campaign(campaign.folder))
     assert conclusion(result)[1] == "The budget has no time for a confirmation at 25,000,000 rows per chunk."
-    assert [each.value for each in result.absent] == ["confirmation at size 2"]
+    assert [each.value for each in result.left_out_values] == ["confirmation at size 2"]
 
 
 def test_after_a_winner_it_is_merged_with(tmp_path: Path) -> None:
@@ -325,7 +325,7 @@ def test_new_launches_that_do_not_suffice_for_a_verdict_are_shown(tmp_path: Path
         budget = Budget(seconds=80.0)
         evaluator = evaluator_of(writer, Cluster(writer, speed=changed(by)).launch, budget=budget)
         with pytest.raises(BudgetSpent):
-            settle(Candidate.of(value("b")), evaluator, Options(confirm=7))
+            confirm_or_repair(Candidate.of(value("b")), evaluator, Options(confirm=7))
         evaluator.note(
             s.TuneLine(phase="search", config="b=y", against="default", decision="stopped", reason="it was used up")
         )
@@ -340,7 +340,7 @@ def test_a_candidate_that_was_confirmed_is_not_undecided(tmp_path: Path) -> None
     with begin(tmp_path, **ASKED) as writer:
         evaluator = evaluator_of(writer, Cluster(writer).launch)
         evaluator.note(undecided("b=y", 1.1))
-        settle(Candidate.of(value("b")), evaluator, Options(confirm=7))
+        confirm_or_repair(Candidate.of(value("b")), evaluator, Options(confirm=7))
         result = result_of(ended(writer))
     assert (result.undecided, result.best_undecided) == ([], None)
     assert not any("undecided" in each for each in conclusion(result))
@@ -354,7 +354,7 @@ def test_the_undecided_are_called_others_beside_the_one_that_new_launches_tested
         evaluator = evaluator_of(writer, Cluster(writer, speed=changed(*NOISY)).launch)
         for name, found in (("a=y", 1.02), ("b=y", 1.1), ("c=y", 1.01)):
             evaluator.note(undecided(name, found))
-        settle(Candidate.of(value("b")), evaluator, Options(confirm=7))
+        confirm_or_repair(Candidate.of(value("b")), evaluator, Options(confirm=7))
         lines = conclusion(result_of(ended(writer)))
     assert lines[0] == "Not decided: b=y may be faster than default"
     best = "a=y: 1.020 × default (0.900 to 1.200) in 3 blocks."
@@ -372,7 +372,7 @@ def test_what_gained_alone_and_was_not_combined_is_named(tmp_path: Path) -> None
                 decision="dropped" if name == "c=y" else "kept", reason="…",
             )  # fmt: skip
             evaluator.note(line)
-        settle(Candidate.of(value("a")), evaluator, Options(confirm=7))
+        confirm_or_repair(Candidate.of(value("a")), evaluator, Options(confirm=7))
         whole = result_of(read_campaign(writer.folder))
         evaluator.note(s.TuneLine(phase="search", config="a=y", against="default", decision="stopped", reason="…"))
         result = result_of(ended(writer))
