@@ -12,12 +12,12 @@ from bokeh.models.annotations import Legend
 from merge_bench.analysis.aggregate import WorkerFigures
 from merge_bench.dashboard.live_data import Point
 from merge_bench.records.schema import WorkerMemory
-from merge_bench.report.workers import slowest_of
+from merge_bench.report.workers import slowest_rank
 from merge_bench.units import GIB
-from merge_bench.view.plot.charts import stacked, thin_ticks, with_unit
-from merge_bench.view.plot.interactive import Drawn, hover
+from merge_bench.view.plot.charts import stacked_bars, thin_ticks, with_unit
+from merge_bench.view.plot.interactive import BokehChart, hover
 from merge_bench.view.plot.marks import Axis, Boxes, Chart, Group, Mark, Whiskers
-from merge_bench.view.plot.merge import PARTS, parts_of
+from merge_bench.view.plot.merge import PARTS, phase_milliseconds
 from merge_bench.view.plot.style import GREY, look
 from merge_bench.view.text import as_html, short, visible
 
@@ -28,9 +28,9 @@ _COLUMNS = ("number", "rate", "colour", "shape", "config", "launch", "iteration"
 """Of each point in `Rates`; from ``config`` on they are shown under the pointer."""
 
 
-def live(chart: Chart) -> Drawn:
+def live(chart: Chart) -> BokehChart:
     """`chart` as a figure of the tab's size, without its legend, which would not grow with what is known."""
-    drawn = Drawn(chart)
+    drawn = BokehChart(chart)
     drawn.figure.update(frame_height=None, frame_width=None, height=HEIGHT, sizing_mode="stretch_width")
     drawn.figure.below = [part for part in drawn.figure.below if not isinstance(part, Legend)]
     return drawn
@@ -114,7 +114,7 @@ def workers(figures: Sequence[WorkerFigures], lacking: Mapping[int, str]) -> Cha
 
     `lacking`: why workers have none, by rank; of few workers it stands in the place of the bar.
     """
-    slowest = slowest_of(figures)
+    slowest = slowest_rank(figures)
     known = [(worker, rate / GIB) for worker in figures if (rate := worker.bandwidth.mean) is not None]
     groups = []
     for slow in (False, True):
@@ -134,9 +134,9 @@ def workers(figures: Sequence[WorkerFigures], lacking: Mapping[int, str]) -> Cha
 
 def phases(figures: Sequence[WorkerFigures]) -> Chart:
     """The time of every worker in an iteration, by phase."""
-    known = [(worker, parts) for worker in figures if (parts := parts_of(worker)) is not None]
+    known = [(worker, parts) for worker in figures if (parts := phase_milliseconds(worker)) is not None]
     ranks = [worker.rank for worker, _ in known]
-    ends, groups = stacked(PARTS, {_named(worker): parts for worker, parts in known}, at=ranks, upright=True)
+    ends, groups = stacked_bars(PARTS, {_named(worker): parts for worker, parts in known}, at=ranks, upright=True)
     groups = tuple(replace(group, marks=tuple(map(_without_nothing, group.marks))) for group in groups)
     return _by_rank("ms", {worker.rank: str(worker.rank) for worker in figures}, groups, ends)
 
