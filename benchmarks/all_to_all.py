@@ -22,7 +22,7 @@ from benchmarks import command
 from benchmarks.goal.bench import Bench, need_hosts, scratch
 from benchmarks.processes import options, run_merge_bench, surroundings
 from benchmarks.width import PAYLOAD, number
-from merge_bench.cli.parameters import Parsed
+from merge_bench.cli.parameters import ParsedValue
 from merge_bench.errors import RunFailed
 from merge_bench.probe.shared.sizes import parse_sizes
 from merge_bench.units import parse_count
@@ -124,8 +124,8 @@ def reached(found: Sequence[Figure]) -> bool:
 @click.command(context_settings=command.CONTEXT)
 @command.option("--hosts", command.listed("N", number), "2,4", "Numbers of hosts; each host runs one rank.")
 @command.option("--rate", click.FloatRange(0, min_open=True), 0.2, "Rate of each link in Gbit/s, each way.")
-@command.option("--sizes", Parsed("SIZES", parse_sizes), "64K,1M,4M", "Bytes for each pair of ranks.")
-@command.option("--chunk", Parsed("ROWS", parse_count), "1e6", "Rows of the merge whose parcels are sent.")
+@command.option("--sizes", ParsedValue("SIZES", parse_sizes), "64K,1M,4M", "Bytes for each pair of ranks.")
+@command.option("--chunk", ParsedValue("ROWS", parse_count), "1e6", "Rows of the merge whose parcels are sent.")
 @command.option("--repetitions", click.IntRange(1), 3, "Number of launches of each backend.")
 @command.OUTPUT
 @command.time_limit(560)

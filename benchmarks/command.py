@@ -22,7 +22,7 @@ from msgspec import to_builtins
 from benchmarks.processes import adopt_orphans
 from merge_bench.campaign.campaign import git_state
 from merge_bench.cli.parameters import CONTEXT as CONTEXT
-from merge_bench.cli.parameters import Parsed
+from merge_bench.cli.parameters import ParsedValue
 from merge_bench.errors import MergeBenchError, UsageError
 from merge_bench.host import machine
 from merge_bench.records.outputs import replacing
@@ -34,13 +34,13 @@ from merge_bench.view.terminal import page_on
 ROOT = Path(__file__).resolve().parents[1]
 INTERRUPTED = 3
 T = TypeVar("T")
-ROWS = Parsed("ROWS", parse_count)
+ROWS = ParsedValue("ROWS", parse_count)
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def listed(name: str, parse: Callable[[str], object]) -> Parsed:
+def listed(name: str, parse: Callable[[str], object]) -> ParsedValue:
     """The type of an option that takes several values with commas between them."""
-    return Parsed(f"{name}[,{name}]", lambda text: [parse(word.strip()) for word in text.split(",")])
+    return ParsedValue(f"{name}[,{name}]", lambda text: [parse(word.strip()) for word in text.split(",")])
 
 
 NAMES = listed("NAME", str)

@@ -25,7 +25,7 @@ import click
 from benchmarks import command
 from benchmarks.processes import options, run_merge_bench, surroundings
 from merge_bench.analysis.statistics import median
-from merge_bench.cli.parameters import Parsed
+from merge_bench.cli.parameters import ParsedValue
 from merge_bench.cluster import ucx_perftest
 from merge_bench.config.old_names import UCXX_OVERRIDES
 from merge_bench.probe.shared.sizes import parse_sizes
@@ -35,7 +35,7 @@ TRANSPORTS = {"tcp": {"UCX_TLS": "tcp"}, "shared memory": {"UCX_TLS": "sysv,posi
 KINDS = (ucx_perftest.Perftest("tag", ucx_perftest.LATENCY), ucx_perftest.Perftest("tag", ucx_perftest.BANDWIDTH))
 GOAL = 0.10
 HEADINGS = ("transport", "test", "bytes", "by hand", "probe", "unit", "probe ÷ by hand: median (min to max of blocks)")
-SIZES = Parsed("SIZES", parse_sizes)
+SIZES = ParsedValue("SIZES", parse_sizes)
 Key = tuple[str, str, int]
 
 

@@ -39,8 +39,8 @@ Backend = Literal["bokeh", "matplotlib"]
 Kind = Literal[
     "throughput", "bandwidth", "speed-up", "iterations", "workers", "phases", "timeline", "pairs", "tuning", "network"
 ]  # fmt: skip
-_NOT_HERE = ("json", "dry_run", "details", "service")
-_SHOWN = 3  # runs of a sweep, in the text of a result
+_COMMAND_LINE_ONLY = ("json", "dry_run", "details", "service")
+_RUNS_SHOWN = 3  # in the text of a result
 _ERRORS = {GateNotMet.exit_status: GateNotMet, WrongResult.exit_status: WrongResult}
 
 
@@ -51,14 +51,14 @@ class Result:
     campaign: Campaign
 
     def __repr__(self) -> str:
-        """What ran, whether it is verified, how fast it was, and its folder."""
+        """What the campaign ran, whether the result is verified, how fast merges were, and the campaign's folder."""
         campaign = self.campaign
         if campaign.probe:
             rows = sum(len(launch.probes) for launch in campaign.standing)
             shown = [f"probe {campaign.probe}: {rows} rows in {len(campaign.standing)} launches"]
         else:
-            named = zip(campaign.labels, campaign.runs, strict=True)
-            shown = [_line(name, run) for name, run in list(named)[:_SHOWN]]
+            named_runs = zip(campaign.labels, campaign.runs, strict=True)
+            shown = [_run_line(name, run) for name, run in list(named_runs)[:_RUNS_SHOWN]]
             more = len(campaign.runs) - len(shown)
             shown += [f"and {more} more runs"] if more else []
         status = {None: "not finished", 0: "successful"}.get(self.status, f"status {self.status}")
@@ -66,18 +66,18 @@ class Result:
 
     @property
     def folder(self) -> Path:
-        """The folder of its records."""
+        """The folder that holds the records of the campaign."""
         return self.campaign.folder
 
     @property
     def status(self) -> int | None:
-        """The exit status of its command; None if that was killed or is still running."""
+        """The exit status of the command that made the campaign; None if it was killed or is still running."""
         return self.campaign.end.status if self.campaign.end else None
 
     @cached_property
     def document(self) -> Document:
-        """What ``run --json`` prints: a run's document, or ``runs`` with several (`docs/reference/records.md`)."""
-        return _plain(self._summary)
+        """The document that ``run --json`` prints, with ``runs`` if there are several (`docs/reference/records.md`)."""
+        return _as_plain_data(self._summary)
 
     @cached_property
     def _summary(self) -> documents.Document:
@@ -98,26 +98,26 @@ class Result:
 
     def iterations(self, frame: Frame = "pandas") -> Any:
         """A data frame with a row for every timed iteration: wall-clock (s), throughput and bandwidth (B/s)."""
-        return _frame(dataframes.iterations(self.campaign), frame)
+        return _data_frame(dataframes.iterations(self.campaign), frame)
 
     def workers(self, frame: Frame = "pandas") -> Any:
         """A data frame with a row for every worker in every timed iteration: phases (s), bytes, bandwidth (B/s)."""
-        return _frame(dataframes.workers(self.campaign), frame)
+        return _data_frame(dataframes.workers(self.campaign), frame)
 
     def pairs(self, frame: Frame = "pandas") -> Any:
         """A data frame with a row for every ordered pair of workers in every launch: bytes, rate (B/s), transports."""
-        return _frame(dataframes.pairs(self.campaign), frame)
+        return _data_frame(dataframes.pairs(self.campaign), frame)
 
     def launches(self, frame: Frame = "pandas") -> Any:
         """A data frame with a row for every launch, the unit of all statistics."""
-        return _frame(dataframes.launches(self.campaign), frame)
+        return _data_frame(dataframes.launches(self.campaign), frame)
 
     def probes(self, frame: Frame = "pandas") -> Any:
-        """A data frame with a row for every row of a network measurement."""
-        return _frame(dataframes.probes(self.campaign), frame)
+        """A data frame with a row for every measured value of a network measurement: a test at a message size."""
+        return _data_frame(dataframes.probes(self.campaign), frame)
 
     def plot(self, kind: Kind, which: int = 0, *, backend: Backend = "bokeh") -> Any:
-        """A plot, as a figure of Bokeh or of Matplotlib.
+        """A plot of the campaign, as a figure of Bokeh or of Matplotlib.
 
         Parameters
         ----------
@@ -133,16 +133,16 @@ class Result:
         UsageError
             If there is no such plot, or nothing to plot.
         """
-        from merge_bench.report.page.charts import charts
+        from merge_bench.report.page.charts import charts_of_kind
 
-        found = charts(self.campaign, kind)
-        if not 0 <= which < len(found):
-            if not found:
+        drawings = charts_of_kind(self.campaign, kind)
+        if not 0 <= which < len(drawings):
+            if not drawings:
                 raise UsageError(f"{self.folder} has no data for a plot of kind {kind!r}")
-            last = len(found) - 1
+            last = len(drawings) - 1
             numbers = f"0 to {last}" if last else "0"
             raise UsageError(f"{self.folder} has no {kind!r} plot {which}; choose from {numbers}")
-        return _backend(backend)(found[which])
+        return _figure_maker(backend)(drawings[which])
 
     def write_report(self, path: str | PathLike[str] | None = None) -> Path:
         """Write the page of ``report`` and return its path; by default ``report.html`` in the campaign's folder.
@@ -193,16 +193,16 @@ def run(*, check: bool = True, **options: object) -> Result:
     from merge_bench.config.options import RunOptions
     from merge_bench.view.messages import say_warnings
 
-    refused = [key for key in _NOT_HERE if key in options]
+    refused = [key for key in _COMMAND_LINE_ONLY if key in options]
     if refused:
         raise UsageError(
             f"{refused[0]!r} is an option of the command line only; the function merge_bench.run does not have it"
         )
-    given = from_python(RunOptions, options, registry_options.options())
+    run_options = from_python(RunOptions, options, registry_options.options())
     with ucx_choice.ucx_choice_undone():
-        sweep = load_sweep(given)
+        sweep = load_sweep(run_options)
         say_warnings(warning for one in sweep.prepared.values() for warning in one.warnings)
-        result, verdict, status = launch(sweep, _caller(options), say_time=False)
+        result, verdict, status = launch(sweep, _caller_with(options), say_time=False)
     if check and status:
         error = (verdict.error if verdict else None) or next((one.error for one in result._runs if one.error), None)
         message = error.message if error else "the run failed"
@@ -213,7 +213,7 @@ def run(*, check: bool = True, **options: object) -> Result:
 def launch(
     sweep: Sweep, caller: Caller, *, quiet: bool = False, say_time: bool = True
 ) -> tuple[Result, CompareDocument | None, int]:
-    """Make every launch of a sweep and apply its gate; for `run` here and for the command.
+    """Make every launch of a sweep, then check its gate, for the function and the command ``run``.
 
     `quiet`: show no progress; `say_time`: print how long several launches take. Returns the result, the comparison if
     there is a gate, and the exit status.
@@ -239,7 +239,7 @@ def launch(
 
 
 def compare(*results: Result | str | PathLike[str], threshold: float = 0.02, anyway: bool = False) -> Document:
-    """What ``compare --json`` prints: verdicts, speed-ups and intervals; see `docs/reference/records.md`.
+    """The document that ``compare --json`` prints: verdicts, speed-ups and intervals; see `docs/reference/records.md`.
 
     Parameters
     ----------
@@ -261,7 +261,7 @@ def compare(*results: Result | str | PathLike[str], threshold: float = 0.02, any
 
     if not results:
         raise UsageError("name at least one result to compare")
-    return _plain(compare_campaigns(_campaigns(results), threshold=threshold, anyway=anyway))
+    return _as_plain_data(compare_campaigns(_load_campaigns(results), threshold=threshold, anyway=anyway))
 
 
 def history(
@@ -280,7 +280,7 @@ def history(
         If there is no such result.
     """
     from merge_bench.history.document import history as history_of
-    from merge_bench.view.titles import moment
+    from merge_bench.view.titles import utc_time
 
     document = history_of(folders or ("results",), metric=metric, threshold=threshold, **only)
     rows: list[dict[str, object]] = []
@@ -290,17 +290,17 @@ def history(
             shift = shifts.get(at)
             key = {re.sub(r"\W", "_", name).lower(): value for name, value in series.series.items()}
             rows.append({"series": number, **key, **asdict(result)} | {
-                "started": moment(result.started), "launches": len(result.launches), "metric": metric,
+                "started": utc_time(result.started), "launches": len(result.launches), "metric": metric,
                 "unit": document.unit, "shift": shift and shift.change, "differs": shift and "; ".join(shift.differs),
             })  # fmt: skip
-    return _frame(iter(rows), frame)
+    return _data_frame(iter(rows), frame)
 
 
 def predict(
     *results: Result | str | PathLike[str], workers: int, hosts: int | None = None, chunk: float | None = None,
     what_if: str | Sequence[str] = (), link: str | Sequence[str] = (), config: str | None = None,
 ) -> Document:  # fmt: skip
-    """What ``predict --json`` prints: a forecast for another cluster; see `docs/reference/records.md`.
+    """The document that ``predict --json`` prints: a forecast for another cluster; see `docs/reference/records.md`.
 
     Options are those of the command: ``what_if="nic=4x,overlap=0.9"``, ``link="nic=12.5GB/s,2us"``, or several of them.
 
@@ -314,15 +314,15 @@ def predict(
     from merge_bench.predict.document import predict as predict_from
 
     document = predict_from(
-        _campaigns(results), workers=workers, hosts=hosts, config=config,
+        _load_campaigns(results), workers=workers, hosts=hosts, config=config,
         chunk=None if chunk is None else parse_text(parsers.count(1), as_text(chunk), "chunk"),
         what_if=[what_if] if isinstance(what_if, str) else what_if, links=[link] if isinstance(link, str) else link,
     )  # fmt: skip
-    return _plain(document)
+    return _as_plain_data(document)
 
 
-def _line(name: str, run: Run) -> str:
-    """``tcp: 2 workers, 1,000,000 rows per chunk, verified, 3.21 GiB/s``."""
+def _run_line(name: str, run: Run) -> str:
+    """A run in one line: ``tcp: 2 workers, 1,000,000 rows per chunk, verified, 3.21 GiB/s``."""
     launches = aggregate.complete_launches(run)
     plan, rate = run.plan, aggregate.run_median(launches, aggregate.throughput)
     parts = [f"{plan.workers} workers"] if plan.workers is not None else []
@@ -332,20 +332,20 @@ def _line(name: str, run: Run) -> str:
     return f"{name}: {', '.join(parts)}"
 
 
-def _campaigns(results: Sequence[Result | str | PathLike[str]]) -> list[Campaign]:
+def _load_campaigns(results: Sequence[Result | str | PathLike[str]]) -> list[Campaign]:
     return [result.campaign if isinstance(result, Result) else read_campaign(result) for result in results]
 
 
-def _frame(rows: dataframes.Rows, frame: Frame) -> Any:
+def _data_frame(rows: dataframes.Rows, frame: Frame) -> Any:
     import polars
 
     if frame not in ("pandas", "polars"):
         raise UsageError(f"frame={frame!r} is neither 'pandas' nor 'polars'")
-    found = polars.DataFrame(list(rows), infer_schema_length=None)
-    return found if frame == "polars" else found.to_pandas()
+    data = polars.DataFrame(list(rows), infer_schema_length=None)
+    return data if frame == "polars" else data.to_pandas()
 
 
-def _backend(backend: Backend) -> Callable[[Chart], Any]:
+def _figure_maker(backend: Backend) -> Callable[[Chart], Any]:
     if backend not in ("bokeh", "matplotlib"):
         raise UsageError(f"backend={backend!r} is neither 'bokeh' nor 'matplotlib'")
     from merge_bench.view.plot import interactive, static
@@ -353,23 +353,23 @@ def _backend(backend: Backend) -> Callable[[Chart], Any]:
     return interactive.figure_of if backend == "bokeh" else static.figure_of
 
 
-def _plain(document: Struct) -> Document:
-    """What ``--json`` prints, as Python's dicts and lists."""
-    from merge_bench.view.document import encoded
+def _as_plain_data(document: Struct) -> Document:
+    """The document that ``--json`` prints, as Python's dicts and lists."""
+    from merge_bench.view.document import encode_document
 
-    found: Document = json.loads(encoded(document))
-    return found
+    plain: Document = json.loads(encode_document(document))
+    return plain
 
 
-def _caller(options: dict[str, object]) -> Caller:
-    """The caller in the records: the command that runs the same merge."""
+def _caller_with(options: dict[str, object]) -> Caller:
+    """The caller that the records name, as the command line that runs the same merge."""
     from merge_bench.campaign.calling_program import Caller
     from merge_bench.config.option import as_command_line, as_text
     from merge_bench.config.options import OPTIONS
     from merge_bench.records.schema import GivenOptions
 
-    given: GivenOptions = {}
+    recorded: GivenOptions = {}
     for key, value in options.items():
         if value is not None and value is not False:
-            given[key] = value is True or as_text(value)
-    return Caller([str(Path(__file__).with_name("__main__.py")), "run", *as_command_line(options, OPTIONS)], given)
+            recorded[key] = value is True or as_text(value)
+    return Caller([str(Path(__file__).with_name("__main__.py")), "run", *as_command_line(options, OPTIONS)], recorded)

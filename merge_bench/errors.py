@@ -13,26 +13,29 @@ import re
 import sys
 from dataclasses import dataclass
 
-_WHOLE = re.compile(r"`[^`]*`|(?:python -m|pip install) [^,()]*[^,()\s]|--[a-z-]+ [^\s-]\S*")
-"""What is copied from a message, with the spaces in it: commands, and options with their values."""
+_UNBREAKABLE = re.compile(r"`[^`]*`|(?:python -m|pip install) [^,()]*[^,()\s]|--[a-z-]+ [^\s-]\S*")
+"""Matches what readers copy from a message, with its spaces: commands, and options with their values."""
 
 
 PLAIN = "merge_bench.plain"
-"""Name of what the codecs do with characters that an encoding does not have: a plain form of them, or an escape."""
+"""Error handler of codecs, by name: it writes a plain form, or an escape, of characters that an encoding lacks."""
 
-_PLAIN = dict(zip("─│┌┐└┘├┤┬┴┼━·•–—‘’“”×÷µ→←…≤≥≈≠−", "-|+++++++++=-*--''\"\"x/u", strict=False)) | {
+_PLAIN_FORMS = dict(zip("─│┌┐└┘├┤┬┴┼━·•–—‘’“”×÷µ→←…≤≥≈≠−", "-|+++++++++=-*--''\"\"x/u", strict=False)) | {
     "→": "->", "←": "<-", "…": "...", "≤": "<=", "≥": ">=", "≈": "~", "≠": "!=", "−": "-", "⋈": "|x|",
 }  # fmt: skip
 
 
-def _plain(error: UnicodeError) -> tuple[str, int]:
+def _replace_unencodable(error: UnicodeError) -> tuple[str, int]:
+    """Plain forms or escapes of the characters that could not be encoded, and the position after them."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     letters = error.object[error.start : error.end]
-    return "".join(_PLAIN.get(each) or each.encode("ascii", "backslashreplace").decode() for each in letters), error.end
+    return "".join(
+        _PLAIN_FORMS.get(each) or each.encode("ascii", "backslashreplace").decode() for each in letters
+    ), error.end
 
 
-codecs.register_error(PLAIN, _plain)
+codecs.register_error(PLAIN, _replace_unencodable)
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class Caution:
 
 
 class MergeBenchError(Exception):
-    """Base of every error that is shown as its message, without a traceback."""
+    """The base of all errors that are shown as a message without a traceback, and end a command with `exit_status`."""
 
     exit_status = 3
     code = "failed"
@@ -77,7 +80,7 @@ class NotRecorded(RunFailed):
 
 
 class LaunchFailed(RunFailed):
-    """A launch failed. `host`, `rank`, `log_tail`: the failed process, as far as known."""
+    """A launch failed; `host`, `rank`, `log_tail`: where the failed process ran, and the end of its log, if known."""
 
     def __init__(
         self, message: str, *, host: str | None = None, rank: int | None = None, log_tail: str | None = None,
@@ -107,11 +110,11 @@ class NothingCompared(GateNotMet):
     code = "nothing-compared"
 
 
-def of_system(error: OSError) -> MergeBenchError:
-    """The error of this program for one of the operating system that no other code expected.
+def error_of_system(error: OSError) -> MergeBenchError:
+    """Turn an error of the operating system, which no other code expected, into an error of this program.
 
-    One about a name is a wrong usage: names come from options, the environment, configs and batch systems, and launches
-    turn what happens inside of them into failures.
+    An error about a file's name is a wrong usage: names come from options, the environment, configs and batch systems,
+    and launches turn what happens inside of them into failures.
     """
     name = error.filename if error.filename is not None else error.filename2
     if name is None:
@@ -120,14 +123,14 @@ def of_system(error: OSError) -> MergeBenchError:
 
 
 def require(library: str, extra: str, what: str) -> None:
-    """Raise UsageError if a library of one of the package's extras, which `what` needs, is not installed."""
+    """Raise UsageError if `library`, which `what` needs and the package's `extra` brings, is not installed."""
     if importlib.util.find_spec(library) is None:
         raise UsageError(f"{what} needs {library}, which is not installed; run: pip install 'merge-bench[{extra}]'")
 
 
 def say(message: str, remedy: str | None = None) -> None:
     """Print a message on standard error; a terminal gets lines that end between words."""
-    columns = _columns()
+    columns = _terminal_columns()
     print(wrapped(visible(f"merge_bench: {message}", "\n"), columns, "  "), file=sys.stderr, flush=True)
     if remedy:
         print(wrapped(visible(f"  → {remedy}"), columns, "    "), file=sys.stderr, flush=True)
@@ -142,21 +145,21 @@ def visible(text: str, kept: str = "") -> str:
     )  # fmt: skip
 
 
-_warned: dict[Caution, None] = {}
+_printed_warnings: dict[Caution, None] = {}
 
 
 def warn(caution: Caution) -> None:
-    """Print a warning on standard error before the report has it."""
+    """Print a warning on standard error, and remember it, so that the report need not print it again."""
     say(f"warning: {caution.code}: {caution.message}", caution.remedy)
-    _warned[caution] = None
+    _printed_warnings[caution] = None
 
 
-def printed_above() -> frozenset[Caution]:
-    """The warnings that whoever reads standard output has read already: those on the same terminal, pipe or file."""
-    return frozenset(_warned) if one_stream() else frozenset()
+def warnings_already_printed() -> frozenset[Caution]:
+    """Warnings that a reader of standard output has seen: all printed ones if standard error goes to the same place."""
+    return frozenset(_printed_warnings) if stdout_is_stderr() else frozenset()
 
 
-def one_stream() -> bool:
+def stdout_is_stderr() -> bool:
     """Whether standard output and standard error are the same terminal, pipe or file."""
     try:
         return os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
@@ -164,8 +167,8 @@ def one_stream() -> bool:
         return False
 
 
-def _columns() -> int | None:
-    """Columns of the terminal that is standard error; None if it is something else."""
+def _terminal_columns() -> int | None:
+    """The width, in columns, of the terminal that standard error is; None if it is a file or a pipe."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns if sys.stderr.isatty() else None
     except (OSError, ValueError):
@@ -173,13 +176,13 @@ def _columns() -> int | None:
 
 
 def wrapped(text: str, columns: int | None, indent: str = "") -> str:
-    """`text` in lines of at most so many columns, all but the first indented; what is copied stays on one line."""
+    """`text` broken into lines of at most `columns`, all but the first indented; commands to copy stay on one line."""
     if not columns:
         return text
     lines: list[str] = []
     for line in text.splitlines():
-        whole = _WHOLE.sub(lambda found: found.group().replace(" ", "\0"), line)
-        first, *words = re.split(r"(?<=\S) +", whole)
+        joined = _UNBREAKABLE.sub(lambda found: found.group().replace(" ", "\0"), line)
+        first, *words = re.split(r"(?<=\S) +", joined)
         lines.append(first)
         for word in words:
             longer = f"{lines[-1]} {word}"

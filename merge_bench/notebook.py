@@ -9,9 +9,9 @@ from typing import Any
 
 
 def show(results: str | os.PathLike[str] = "results", *, queue: Any = None) -> Any:
-    """The view of `results`, to end a notebook's cell with; it brings its scripts along and needs no network.
+    """The dashboard of `results`, to end a notebook's cell with; it brings its scripts along and needs no network.
 
-    It holds the newest result from the start, so that an executed notebook shows it without a kernel, too. `queue`: a
+    It shows the newest result from the start, so that an executed notebook shows it without a kernel, too. `queue`: a
     `merge_bench.service.client.Client` of the service that is to run what is started; by default the kernel does.
     """
     import panel
@@ -27,7 +27,7 @@ def show(results: str | os.PathLike[str] = "results", *, queue: Any = None) -> A
 
 @functools.cache
 def _own_queue(results: Path) -> Any:
-    """Of all cells that show these results: they cannot have two."""
+    """The queue of jobs that all cells showing these results share, since one folder cannot have two."""
     from merge_bench.service.serve import own_queue
 
     return own_queue(results)

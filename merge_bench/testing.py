@@ -67,7 +67,7 @@ def fake_cluster(failures: Failures | None = None) -> Iterator[None]:
 
 
 @functools.cache
-def _describe(variables: tuple[str, ...]) -> ProcessFacts:
+def _describe_process(variables: tuple[str, ...]) -> ProcessFacts:
     return machine.describe_process(variables, ucx=Ucx())
 
 
@@ -79,39 +79,39 @@ class QueueExchange(Exchange):
     """A data plane between threads."""
 
     title = "queues"
-    _ends: ClassVar[dict[bytes, QueueExchange]] = {}
+    _ends_by_address: ClassVar[dict[bytes, QueueExchange]] = {}
 
     def __init__(self, rank: int, workers: int, *, abort: Abort, timeout: float) -> None:
         super().__init__(rank, workers, abort=abort)
         self._timeout = timeout
         self._arrived: dict[int, queue.Queue[list[Bytes]]] = {peer: queue.Queue() for peer in self.peers}
-        self._others: dict[int, QueueExchange] = {}
-        self._ends[self.address] = self
+        self._peer_ends: dict[int, QueueExchange] = {}
+        self._ends_by_address[self.address] = self
 
     @classmethod
     def of_plan(cls, plan: Plan, rank: int, abort: Abort) -> QueueExchange:
-        """This worker's end of the data plane."""
+        """Make this worker's end of the data plane."""
         return cls(rank, plan.workers, abort=abort, timeout=plan.timeout)
 
     @property
     def address(self) -> bytes:
-        """A name that no other end of this process has."""
+        """A name for this worker's end of the data plane that no other end in this process has."""
         return str(id(self)).encode()
 
     def connect(self, addresses: Sequence[bytes]) -> None:
-        """Find the ends of the other workers."""
-        self._others = {peer: self._ends[addresses[peer]] for peer in self.peers}
+        """Find the other workers' ends of the data plane by their addresses."""
+        self._peer_ends = {peer: self._ends_by_address[addresses[peer]] for peer in self.peers}
         self.barrier()
 
     def transfer(self, sends: Mapping[int, Any], receives: Mapping[int, Any], *, noted: bool = False) -> Flight:
-        """As `Exchange.transfer`."""
+        """Copy buffers to and from other workers through queues; returns bytes sent, and when each buffer arrived."""
         flight, began = Flight(), time.perf_counter()
         for peer, buffer in sends.items():
-            self._others[peer]._arrived[self.rank].put([_bytes(run).copy() for run in runs_of(buffer)])
+            self._peer_ends[peer]._arrived[self.rank].put([_as_bytes(run).copy() for run in runs_of(buffer)])
             flight.sent_bytes += buffer.nbytes
         for peer, buffer in receives.items():
             for target, source in zip(runs_of(buffer), self._receive(peer), strict=True):
-                _bytes(target)[:] = source
+                _as_bytes(target)[:] = source
             flight.arrived[peer] = (buffer.nbytes, time.perf_counter() - began)
         flight.seconds = time.perf_counter() - began
         if noted:
@@ -129,32 +129,32 @@ class QueueExchange(Exchange):
         raise RunFailed(f"rank {self.rank} received nothing from rank {peer} for {self._timeout:.0f} s")
 
     def endpoints(self) -> dict[int, tuple[list[str], list[SizeRange]]]:
-        """One lane for each peer."""
+        """For each other worker, the one lane to it and no protocols."""
         return {peer: (["self/memory"], []) for peer in self.peers}
 
     def close(self) -> None:
-        """Forget this end."""
-        self._ends.pop(self.address, None)
+        """Make this end unreachable for other workers."""
+        self._ends_by_address.pop(self.address, None)
 
 
-def _bytes(run: Any) -> Bytes:
+def _as_bytes(run: Any) -> Bytes:
     return np.asarray(run).reshape(-1).view(np.uint8)
 
 
 class _ThreadSession(cluster_session.Session):
     """A session whose workers are threads."""
 
-    def __init__(self, failures: Failures, *about: Any) -> None:
-        super().__init__(*about)
-        self._failures, self._one_event = failures, threading.Lock()
+    def __init__(self, failures: Failures, *session_arguments: Any) -> None:
+        super().__init__(*session_arguments)
+        self._failures, self._event_lock = failures, threading.Lock()
 
     def start(self, *, merges: bool = True, exchange: str | None = None) -> None:
-        """Describe this process once for each worker."""
+        """Make a thread for each worker, and describe each of them as this process."""
         if not self.plan.data_plane.by_workers or self.plan.pipeline:
             raise UsageError("the cluster for tests has neither --exchange dask nor --pipeline on")
         workers = _ThreadWorkers(self._failures, self.plan.workers, self._deliver)
         self._workers = cast(WorkerCalls, workers)
-        facts = _describe(tuple(self.settings.environment))
+        facts = _describe_process(tuple(self.settings.environment))
         commands = {command.role: command for command in self.launcher.commands(self.plan, self.settings)}
         for rank in range(self.plan.workers):
             name = f"worker-{rank}"
@@ -167,48 +167,48 @@ class _ThreadSession(cluster_session.Session):
             self.descriptions.append(description)
 
     def _deliver(self, message: Mapping[str, Any]) -> None:
-        with self._one_event:
+        with self._event_lock:
             self._handle_event((time.time(), message))
 
     def _cluster_record(self) -> Cluster:
         return Cluster(launcher=self.launcher.name, protocol=self.plan.protocol, scheduler="inproc://")
 
     def cause(self, problem: Exception) -> MergeBenchError | None:
-        """None: there are no processes."""
+        """Returns None: there are no processes whose end could be the cause of a problem."""
 
     def end(self, *, well: bool) -> None:
-        """End the threads."""
+        """Stop everything that waits on the workers."""
         if self._workers is not None:
             self._workers.abort("the run is ending")
 
 
 class _ThreadWorkers:
-    """What `cluster.worker_calls.WorkerCalls` offers, with a thread for each worker."""
+    """A stand-in for `cluster.worker_calls.WorkerCalls` that has a thread for each worker."""
 
     def __init__(self, failures: Failures, workers: int, deliver: Callable[[Mapping[str, Any]], None]) -> None:
         self._failures, self.members, self.client, self.watch = failures, list[Member](), None, None
         self._problem: MergeBenchError | None = None
         self._pools = [ThreadPoolExecutor(1) for _ in range(workers)]
-        self._processes = [_process(deliver) for _ in range(workers)]
+        self._processes = [_stand_in_process(deliver) for _ in range(workers)]
 
     def on_all(
         self, step: Callable[..., Any], *arguments: Any, ranked: bool = False, after: tuple[Any, ...] = (), **named: Any
     ) -> list[Any]:
-        """Run a step on every worker at once."""
-        given = [(*arguments, member.rank, *after) if ranked else arguments for member in self.members]
-        return self.results(self.submit(step, given, **named))
+        """Run a step on all workers at once; returns the results in rank order."""
+        calls = [(*arguments, member.rank, *after) if ranked else arguments for member in self.members]
+        return self.results(self.submit(step, calls, **named))
 
     def on_one(self, rank: int, step: Callable[..., Any], *arguments: Any) -> Any:
-        """Run a step on one worker."""
+        """Run a step on one worker and return its result."""
         return self.on_some({rank: (step, *arguments)})[0]
 
     def on_some(self, steps_by_rank: Mapping[int, tuple[Any, ...]]) -> list[Any]:
-        """Run on each of some workers a step with its arguments, all at once."""
+        """Run a step, with its arguments, on each of some workers, all at once; returns the results."""
         return self.results([self._submit(rank, *call) for rank, call in steps_by_rank.items()])
 
-    def submit(self, step: Callable[..., Any], given: Sequence[tuple[Any, ...]], **named: Any) -> list[Future[Any]]:
-        """One call of `step` per worker, with its own arguments, in rank order."""
-        return [self._submit(rank, step, *arguments, **named) for rank, arguments in enumerate(given)]
+    def submit(self, step: Callable[..., Any], calls: Sequence[tuple[Any, ...]], **named: Any) -> list[Future[Any]]:
+        """Start a step on every worker, with the arguments of its rank in `calls`; returns futures in rank order."""
+        return [self._submit(rank, step, *arguments, **named) for rank, arguments in enumerate(calls)]
 
     def _submit(self, rank: int, step: Callable[..., Any], *arguments: Any, **named: Any) -> Future[Any]:
         def run() -> Any:
@@ -229,7 +229,7 @@ class _ThreadWorkers:
         return self._pools[rank].submit(run)
 
     def results(self, futures: Sequence[Future[Any]]) -> list[Any]:
-        """Wait for futures; raises what failed first in the order of ranks."""
+        """Wait for futures and return their values; raises the error of the lowest rank that failed."""
         values = [future.exception() or future.result() for future in futures]
         self.until(lambda: True)
         for value in values:
@@ -238,14 +238,14 @@ class _ThreadWorkers:
         return values
 
     def until(self, done: Callable[[], bool]) -> None:
-        """Wait until `done`; raises a problem that was noticed."""
+        """Wait until `done()` is true; raises the problem that `notice` was told, if any."""
         while self._problem is None and not done():
             time.sleep(0.001)
         if self._problem is not None:
             raise self._problem
 
     def notice(self, problem: MergeBenchError | None = None) -> None:
-        """Called when an event of a worker arrived."""
+        """Keep the first problem that an event of a worker reports, for `until` to raise."""
         self._problem = self._problem or problem
 
     def abort(self, reason: str) -> None:
@@ -254,10 +254,10 @@ class _ThreadWorkers:
             process.plugins[worker.PLUGIN].abort.set(reason)
 
 
-def _process(deliver: Callable[[Mapping[str, Any]], None]) -> Any:
-    """What stands for a process of a worker: its plugin, and a loop that delivers events at once."""
+def _stand_in_process(deliver: Callable[[Mapping[str, Any]], None]) -> Any:
+    """A stand-in for a worker's process: it has the plugin of the merge, and a loop that delivers events at once."""
     process = SimpleNamespace(
-        loop=SimpleNamespace(add_callback=lambda function, *given: function(*given)),
+        loop=SimpleNamespace(add_callback=lambda function, *arguments: function(*arguments)),
         log_event=lambda topic, message: deliver(message),
     )
     plugin = worker.MergeWorker()

@@ -27,7 +27,8 @@ GIB = 1024**3
 MIB = 1024**2
 
 
-def _parse(text: str, suffixes: dict[str, int], what: str, example: str) -> int:
+def _parse_whole_number(text: str, suffixes: dict[str, int], what: str, example: str) -> int:
+    """Read a whole number with a suffix that multiplies it; `what`, `example`: for the message of a ValueError."""
     match = _NUMBER.fullmatch(text.strip())
     factor = suffixes.get(match[2].lower()) if match else None
     if match is None or factor is None:
@@ -51,7 +52,7 @@ def parse_count(text: str) -> int:
     ValueError
         With one sentence, if `text` is not a whole number in one of these forms.
     """
-    return _parse(text, _COUNT_SUFFIX, "a count", "25e6, 1_000_000 or 25M")
+    return _parse_whole_number(text, _COUNT_SUFFIX, "a count", "25e6, 1_000_000 or 25M")
 
 
 def parse_bytes(text: str) -> int:
@@ -62,7 +63,7 @@ def parse_bytes(text: str) -> int:
     ValueError
         With one sentence, if `text` is not a whole number of bytes in one of these forms.
     """
-    return _parse(text, _BYTE_SUFFIX, "a size", "30GB, 28GiB or 64k")
+    return _parse_whole_number(text, _BYTE_SUFFIX, "a size", "30GB, 28GiB or 64k")
 
 
 def parse_rate(text: str) -> float:
@@ -97,7 +98,7 @@ def parse_duration(text: str) -> float:
 
 
 def format_bytes(count: float) -> str:
-    """``1073741824`` → ``1.00 GiB``."""
+    """Bytes with a binary unit: ``1073741824`` → ``1.00 GiB``."""
     if math.isnan(count):
         return "-"
     *units, largest = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -109,12 +110,12 @@ def format_bytes(count: float) -> str:
 
 
 def format_rate(bytes_per_second: float | None) -> str:
-    """``1073741824`` → ``1.00 GiB/s``; ``None`` → ``-``."""
+    """Bytes per second with a binary unit: ``1073741824`` → ``1.00 GiB/s``; ``None`` → ``-``."""
     return "-" if bytes_per_second is None else format_bytes(bytes_per_second) + "/s"
 
 
 def format_seconds(seconds: float | None) -> str:
-    """``0.0123`` → ``12.30 ms``; ``None`` → ``-``."""
+    """Seconds with a unit that fits: ``0.0123`` → ``12.30 ms``; ``None`` → ``-``."""
     if seconds is None or math.isnan(seconds):
         return "-"
     for limit, factor, unit in ((1e-6, 1e9, "ns"), (1e-3, 1e6, "µs"), (1.0, 1e3, "ms")):
@@ -124,7 +125,7 @@ def format_seconds(seconds: float | None) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """``45 s``, ``6 minutes``, ``1.5 hours``: two digits at most, for estimates and waiting times."""
+    """Seconds in words, for estimates: ``45 seconds``, ``6 minutes``, ``1.5 hours``."""
     if round(seconds) < 90:
         return plural(max(round(seconds), 1), "second")
     minutes = seconds / 60
@@ -134,17 +135,17 @@ def format_duration(seconds: float) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """``1 launch``, ``2 launches``, ``1,000 launches``."""
+    """The number with its noun: ``1 launch``, ``2 launches``, ``1,000 launches``."""
     return f"{count:,} {plural_noun(count, noun)}"
 
 
 def plural_noun(count: int, noun: str) -> str:
-    """The noun alone, for so many."""
+    """The noun without the number, in the plural unless `count` is 1: ``launches``."""
     if count == 1:
         return noun
     return noun + ("es" if noun.endswith(("s", "x", "ch", "sh")) else "s")
 
 
 def format_count(count: int) -> str:
-    """``25000000`` → ``25,000,000``."""
+    """A count with separators: ``25000000`` → ``25,000,000``."""
     return f"{count:,}"

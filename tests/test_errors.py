@@ -60,8 +60,9 @@ def test_a_terminal_gets_lines_that_end_between_words(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("same", [True, False], ids=["one stream", "two streams"])
 def test_a_warning_stands_above_the_report_only_where_both_go_to_the_same_place(tmp_path: Path, same: bool) -> None:
     program = (
-        "from merge_bench.errors import Caution, printed_above, warn; warn(Caution('code', 'text', 'remedy'));"
-        "print([each.code for each in printed_above()])"
+        "from merge_bench.errors import Caution, warn, warnings_already_printed;"
+        "warn(Caution('code', 'text', 'remedy'));"
+        "print([each.code for each in warnings_already_printed()])"
     )
     with (tmp_path / "out").open("w+") as out:
         errors = subprocess.STDOUT if same else subprocess.DEVNULL

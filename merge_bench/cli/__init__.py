@@ -16,8 +16,8 @@ from merge_bench.cli import clusters, configs, jobs, probe, results, serve, tune
 from merge_bench.cli.parameters import CONTEXT, ListedGroup
 from merge_bench.cluster.dask_settings import broken_configuration
 from merge_bench.config.installation import __version__
-from merge_bench.errors import MergeBenchError, UsageError, of_system, say
-from merge_bench.view.streams import flush_output, own_streams
+from merge_bench.errors import MergeBenchError, UsageError, error_of_system, say
+from merge_bench.view.streams import flush_output, take_standard_output
 
 _READER_GONE = 141
 """Exit status if the reader of standard output has gone, as a shell has it for a program that SIGPIPE ended."""
@@ -45,7 +45,7 @@ COMMANDS: tuple[click.Command, ...] = (
 )
 
 
-class _Commands(ListedGroup):
+class _CommandGroup(ListedGroup):
     """A group with `run` as the default command, whose commands return their exit status."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -55,7 +55,7 @@ class _Commands(ListedGroup):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> NoReturn:
-        own_streams()
+        take_standard_output()
         try:
             status = super().invoke(ctx)
             if not flush_output():
@@ -66,7 +66,7 @@ class _Commands(ListedGroup):
             flush_output()
             ctx.exit(_READER_GONE)
         except OSError as error:
-            _exit_with(of_system(error))
+            _exit_with(error_of_system(error))
         except ValueError as error:
             if (sentence := broken_configuration(error)) is None:
                 raise
@@ -74,7 +74,7 @@ class _Commands(ListedGroup):
         ctx.exit(status or 0)
 
 
-@click.group(name="merge-bench", cls=_Commands, commands=COMMANDS, context_settings=CONTEXT)
+@click.group(name="merge-bench", cls=_CommandGroup, commands=COMMANDS, context_settings=CONTEXT)
 @click.version_option(__version__, prog_name="merge_bench")
 def cli() -> None:
     """Measures, explains and tunes distributed dataframe merges over UCX.
@@ -85,22 +85,23 @@ def cli() -> None:
 
 def main() -> None:
     """The entry point: a user's mistake ends with a sentence and an exit status, never with a traceback."""
-    own_streams()
+    take_standard_output()
     try:
         sys.exit(cli.main(standalone_mode=False))
     except click.Abort:
         sys.exit(3)
     except click.ClickException as error:
-        _exit_with(UsageError(_message(error)))
+        _exit_with(UsageError(_message_with_suggestions(error)))
 
 
-def _message(error: click.ClickException) -> str:
-    """What is wrong; names that are meant instead, the nearest first, where click sorts them by letters."""
+def _message_with_suggestions(error: click.ClickException) -> str:
+    """The message of click's error; it suggests the options or commands with the nearest names, the nearest first."""
     near = getattr(error, "possibilities", None)
     return f"{error.message.rstrip('.')}; did you mean {' or '.join(near)}?" if near else error.format_message()
 
 
 def _exit_with(error: MergeBenchError) -> NoReturn:
+    """Print an error, with ``--json`` also as a document, and exit with its status."""
     say(str(error))
     if "--json" in sys.argv:
         click.echo(json.dumps({"error": {"code": error.code, "message": str(error), "host": None, "rank": None}}))

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from merge_bench.campaign.calling_program import Caller
-from merge_bench.errors import one_stream, say
+from merge_bench.errors import say, stdout_is_stderr
 from merge_bench.host import other_load
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import FailureLine, GivenOptions
@@ -18,7 +18,8 @@ from merge_bench.view.messages import say_log
 
 
 @contextlib.contextmanager
-def _surround(log: Path) -> Iterator[None]:
+def _signals_and_log_redirected(log: Path) -> Iterator[None]:
+    """Raise signals as errors, and write the output of libraries into `log`, until the block ends."""
     from merge_bench.cluster import scheduler_client, signals
 
     with signals.raising(), scheduler_client.redirect_libraries(log):
@@ -26,30 +27,32 @@ def _surround(log: Path) -> Iterator[None]:
 
 
 def this_command() -> Caller:
-    """This command as the caller of a campaign: it owns its process, so it handles signals and library output.
+    """This command as the caller of a campaign, which handles signals and the output of libraries.
 
-    A look at the load of this host begins, so call it early.
+    It begins to measure the load of this host, so call it early.
     """
     from merge_bench.cluster import signals
 
-    return Caller(tuple(sys.argv), given_options(), signals.raising, _surround, other_load.begin_measuring())
+    return Caller(
+        tuple(sys.argv), given_options(), signals.raising, _signals_and_log_redirected, other_load.begin_measuring()
+    )
 
 
 def given_options() -> GivenOptions:
     """The options of this command as they were typed, for the records."""
     context = click.get_current_context()
-    typed, _, _ = context.command.make_parser(context).parse_args(list(context.obj or ()))
-    given: GivenOptions = {}
-    for key, value in typed.items():
+    typed_values, _, _ = context.command.make_parser(context).parse_args(list(context.obj or ()))
+    options: GivenOptions = {}
+    for key, value in typed_values.items():
         if key in ("named", "baseline"):  # given without an option
             key, value = "config", value[0] if isinstance(value, tuple) and value else value
         if value is True or isinstance(value, str) or (isinstance(value, list) and value):
-            given[key] = value
-    return given
+            options[key] = value
+    return options
 
 
 def failures_of(campaigns: Sequence[Campaign]) -> list[FailureLine]:
-    """Every failure in the records, without those of launches that were made again."""
+    """Every failure in the records of `campaigns`, except failures of launches that were made again."""
     return [
         failure
         for campaign in campaigns
@@ -60,10 +63,10 @@ def failures_of(campaigns: Sequence[Campaign]) -> list[FailureLine]:
 def say_failures(failures: Sequence[FailureLine], *, printed: Collection[str] = ()) -> None:
     """Print failures, each with the end of its log, on standard error.
 
-    `printed`: messages that standard output has; if both go to the same place, it does not get them again.
+    `printed`: messages on standard output; they are not printed again if both streams go to the same place.
     """
-    seen = printed if one_stream() else ()
+    messages_seen = printed if stdout_is_stderr() else ()
     for failure in failures:
-        if not any(failure.message in text for text in seen):
+        if not any(failure.message in text for text in messages_seen):
             say(failure.message)
         say_log(failure.log_tail)

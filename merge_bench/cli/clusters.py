@@ -13,11 +13,19 @@ from typing import Any
 
 import click
 
-from merge_bench.cli.jobs import gate_at_home, on_service, service_of
-from merge_bench.cli.parameters import CONTEXT, PATH, AsTyped, SectionedCommand, add_options, count_option, json_option
+from merge_bench.cli.jobs import comparison_of_gate, run_on_service, service_address
+from merge_bench.cli.parameters import (
+    CONTEXT,
+    PATH,
+    KeepsArguments,
+    SectionedCommand,
+    add_options,
+    count_option,
+    json_option,
+)
 from merge_bench.cluster.launchers import batch_systems, storage_titles
 from merge_bench.config.options import CLUSTER_OPTIONS, RunOptions, without_merge
-from merge_bench.errors import GateNotMet, LaunchFailed, UsageError, printed_above, say
+from merge_bench.errors import GateNotMet, LaunchFailed, UsageError, say, warnings_already_printed
 
 
 @click.command(cls=SectionedCommand, context_settings=CONTEXT)
@@ -43,10 +51,10 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
     from merge_bench.view.document import print_document
     from merge_bench.view.messages import say_warnings
 
-    _refuse_several(named, options)
-    if url := service_of(options):
-        campaign, error, status = on_service(url, "run", options, details=options.details)
-        verdict = gate_at_home(campaign, options) if status in (0, 5) else None
+    _refuse_second_config(named, options)
+    if url := service_address(options):
+        campaign, error, status = run_on_service(url, "run", options, details=options.details)
+        verdict = comparison_of_gate(campaign, options) if status in (0, 5) else None
         details = options.details
     else:
         sweep = load_sweep(options.given(config=named[0]) if named else options)
@@ -74,7 +82,7 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
 
         gates = gate_summary(verdict, metric=METRIC, fail_on=options.fail_on) if verdict is not None else ""
         below = printed_below(verdict, gates) if verdict is not None else ""
-        print_report(campaign, document, details=details, above=printed_above(), below=below)
+        print_report(campaign, document, details=details, above=warnings_already_printed(), below=below)
         if verdict is not None and verdict.comparisons:
             print_comparison(verdict, metric=METRIC, details=details, gates=gates)
         elif gates:
@@ -86,8 +94,8 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
     return status
 
 
-def _refuse_several(named: Sequence[str], options: RunOptions) -> None:
-    """Refuse a second config, and what a pattern after ``--against`` matched beside one result."""
+def _refuse_second_config(named: Sequence[str], options: RunOptions) -> None:
+    """Raise UsageError if a second config is named, or a second result, as a pattern after ``--against`` may match."""
     from merge_bench.records.results_folder import is_result
     from merge_bench.records.writer import RECORDS
 
@@ -124,18 +132,18 @@ def check(config: str, as_json: bool, ucx: str | None, trust_config: bool, other
     from merge_bench.config.reader import read_config
     from merge_bench.config.shipped import find_config
     from merge_bench.config.ucx_choice import Choice, choose_ucx, ucx_choice_undone
-    from merge_bench.report.check import show_check
+    from merge_bench.report.check import print_check
 
-    found = read_config(find_config(config), os.environ)
+    settings = read_config(find_config(config), os.environ)
     choice = Choice(ucx) if ucx in ("wheel", "system") else choose_ucx(ucx, os.environ)
     with ucx_choice_undone():
         choice.apply(os.environ)
-        result = check_for_run(found, choice.origin, trusted=trust_config, other_hosts=other_hosts)
-    show_check(result, json_output=as_json)
+        result = check_for_run(settings, choice.origin, trusted=trust_config, other_hosts=other_hosts)
+    print_check(result, json_output=as_json)
     return 0 if result.ok else 2
 
 
-@click.command(cls=AsTyped, context_settings={**CONTEXT, "ignore_unknown_options": True})
+@click.command(cls=KeepsArguments, context_settings={**CONTEXT, "ignore_unknown_options": True})
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[CONFIG] [OPTION]...")
 @click.option("--launcher", type=click.Choice(list(batch_systems())), help="Batch system to use.")
 @count_option("--nodes", "N", "Number of nodes of the job.")
@@ -172,8 +180,8 @@ def submit(
     from merge_bench.cluster import batch_script
 
     examples = {"--launcher": "|".join(batch_systems()), "--nodes": "N", "--time": "MM:SS"}
-    given = {"--launcher": launcher, "--nodes": nodes, "--time": time}
-    missing = [f"{option} {examples[option]}" for option, value in given.items() if value is None]
+    required = {"--launcher": launcher, "--nodes": nodes, "--time": time}
+    missing = [f"{option} {examples[option]}" for option, value in required.items() if value is None]
     if launcher is None or nodes is None or time is None:
         raise UsageError(f"submit also needs {', '.join(missing)}")
     config, options = (words[0], words[1:]) if words and not words[0].startswith("-") else (None, words)
@@ -202,22 +210,22 @@ def transports(show_available: bool, options: RunOptions) -> None:
     from merge_bench.view.messages import say_log, say_warnings
     from merge_bench.view.progress import progress_for
 
-    fixed = functools.partial(without_merge, kept=CLUSTER_OPTIONS)
-    (prepared,) = plan_runs(options.config, options, fixed, several=False)
+    strip_merge_options = functools.partial(without_merge, kept=CLUSTER_OPTIONS)
+    (prepared,) = plan_runs(options.config, options, strip_merge_options, several=False)
     if prepared.launcher.starts_here:
         check_installed(prepared.plan)
     say_warnings(prepared.warnings)
     name = prepared.config.name if prepared.config is not None else "default"
     try:
         with contextlib.closing(progress_for(sys.stderr, quiet=options.json)) as progress:
-            found = survey_transports(prepared, name, progress, this_command())
+            document = survey_transports(prepared, name, progress, this_command())
     except LaunchFailed as failure:
         say_log(failure.log_tail)
         raise
     if options.json:
-        print_document(found)
+        print_document(document)
     else:
-        print_survey(found, show_available=show_available)
+        print_survey(document, show_available=show_available)
 
 
 @click.command(context_settings=CONTEXT)

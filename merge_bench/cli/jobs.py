@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from merge_bench.cli.parameters import ListedGroup, decorated, json_option, results_option
+from merge_bench.cli.parameters import ListedGroup, combine_decorators, json_option, results_option
 from merge_bench.config.option import as_text
 from merge_bench.config.options import BY_KEY, OPTIONS, RunOptions
 from merge_bench.config.resolve import read_sources
-from merge_bench.errors import Caution, GateNotMet, RunFailed, UsageError, WrongResult, one_stream, say, warn
+from merge_bench.errors import Caution, GateNotMet, RunFailed, UsageError, WrongResult, say, stdout_is_stderr, warn
 from merge_bench.units import format_duration
 from merge_bench.view.text import cut, short, visible
 
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
     from merge_bench.service.client import Client
     from merge_bench.service.documents import Job, JobRequest, Jobs
 
-_VARIABLE, _RESULTS = BY_KEY["service"].variable, BY_KEY["results"]
+_SERVICE_VARIABLE, _RESULTS_OPTION = BY_KEY["service"].variable, BY_KEY["results"]
 _OLD_VARIABLE = BY_KEY["on"].variable
-_HERE = ("service", "insecure", "results", "json", "details", "output", "csv_file", "plots", "references")
+_LOCAL_OPTIONS = ("service", "insecure", "results", "json", "details", "output", "csv_file", "plots", "references")
 _POLL_SECONDS = 2.0
-_SAID = "merge_bench: "
-"""How a sentence of `say` begins."""
-_SERVICE = decorated(
+_SENTENCE_BEGIN = "merge_bench: "
+"""The beginning of every message that `say` prints."""
+_SERVICE_OPTIONS = combine_decorators(
     click.option(
         "--service",
         "--on",
         "url",
         required=True,
-        envvar=[_VARIABLE, _OLD_VARIABLE],
+        envvar=[_SERVICE_VARIABLE, _OLD_VARIABLE],
         show_envvar=True,
         metavar="URL",
         help="Address of the service.",
@@ -53,7 +53,7 @@ _SERVICE = decorated(
     click.option("--insecure", is_flag=True, help="Send the token over a network without TLS."),
     json_option(),
 )
-_JOB = decorated(click.argument("number", type=click.IntRange(0)), _SERVICE)
+_JOB_PARAMETERS = combine_decorators(click.argument("number", type=click.IntRange(0)), _SERVICE_OPTIONS)
 
 
 @click.group(cls=ListedGroup)
@@ -65,71 +65,77 @@ def jobs() -> None:
 
 
 @jobs.command("list")
-@_SERVICE
+@_SERVICE_OPTIONS
 def list_jobs(**service: Any) -> None:
     """List the newest jobs: number, state, how long it waits or ran, who queued it, and the command."""
-    _print(lambda client: client.jobs(), **service)
+    _print_jobs(lambda client: client.jobs(), **service)
 
 
 @jobs.command()
-@_JOB
+@_JOB_PARAMETERS
 def show(number: int, **service: Any) -> None:
     """Show job NUMBER, with the end of its output."""
-    _print(lambda client: client.job(number), **service)
+    _print_jobs(lambda client: client.job(number), **service)
 
 
 @jobs.command()
-@_JOB
+@_JOB_PARAMETERS
 def cancel(number: int, **service: Any) -> None:
     """Cancel job NUMBER, as Ctrl-C does: what it measured is kept."""
-    _print(lambda client: client.cancel(number), **service)
+    _print_jobs(lambda client: client.cancel(number), **service)
 
 
-def _print(ask: Callable[[Client], Job | Jobs], *, url: str, results: str, insecure: bool, as_json: bool) -> None:
+def _print_jobs(
+    request: Callable[[Client], Job | Jobs], *, url: str, results: str, insecure: bool, as_json: bool
+) -> None:
     from merge_bench.service.client import Client
     from merge_bench.service.documents import Jobs
     from merge_bench.view.document import print_document
 
-    found = ask(Client(url, results=Path(results), insecure=insecure))
+    answer = request(Client(url, results=Path(results), insecure=insecure))
     if as_json:
-        print_document(found)
+        print_document(answer)
         return
     room = max(28, shutil.get_terminal_size().columns - 52)
     print(f"{'Job':>5}  {'State':12}  {'Time':>11}  {'Queued by':16}  Command")
-    for job in found.jobs if isinstance(found, Jobs) else [found]:
+    for job in answer.jobs if isinstance(answer, Jobs) else [answer]:
         lasted = format_duration((job.ended or time.time()) - (job.started or job.created))
         command = visible(job.command.removeprefix("merge-bench "))
         by = f"schedule {job.schedule}" if job.schedule else job.who
         print(f"{job.id:5}  {job.shown_state:12}  {lasted:>11}  {short(visible(by), 16):16}  {short(command, room)}")
         if job.message and job.message != job.state:
             print(" " * 6, short(visible(job.message), 73))
-        if job is found:
-            print(f"{command}\n{_lines(job.log or '')}", end="")
+        if job is answer:
+            print(f"{command}\n{_visible_lines(job.log or '')}", end="")
 
 
-def _lines(text: str) -> str:
+def _visible_lines(text: str) -> str:
+    """The lines of `text` without unprintable characters, each with its line end."""
     return "".join(f"{visible(line)}\n" for line in text.splitlines())
 
 
-def service_of(options: RunOptions) -> str | None:
-    """The address of the service that runs the command, if there is one."""
-    if named := options.service or os.environ.get(_VARIABLE):
+def service_address(options: RunOptions) -> str | None:
+    """The address of the service that is to run the command; None if it runs on this machine."""
+    if named := options.service or os.environ.get(_SERVICE_VARIABLE):
         return named
     old = as_text(options.on or os.environ.get(_OLD_VARIABLE, ""))
-    return old_form(old) if re.search(r"(^|,)https?://", old) else None
+    return address_of_old_option(old) if re.search(r"(^|,)https?://", old) else None
 
 
-def old_form(address: str | None) -> str | None:
-    """The address of a service that ``--on`` names, with a warning; None as it is."""
+def address_of_old_option(address: str | None) -> str | None:
+    """Return `address`, which ``--on``, the old name of ``--service``, gave; warn about that name unless it is None."""
     if address:
         warn(Caution("old-name", "--on names key columns; it takes addresses in this release only", "use --service"))
     return address
 
 
-def on_service(url: str, command: str, options: RunOptions, *, details: bool) -> tuple[Campaign, Failure | None, int]:
-    """Queue a job, follow it, and bring its records home; gives them, why it failed, and its exit status.
+def run_on_service(
+    url: str, command: str, options: RunOptions, *, details: bool
+) -> tuple[Campaign, Failure | None, int]:
+    """Run `command` as a job of the service at `url`, and copy its records here.
 
-    Where the job's output has been printed already, only the end of standard output is printed.
+    Returns the campaign, why the job failed, and its exit status. Where standard output already has the job's output,
+    only the end of the report is printed.
     """
     from msgspec.structs import replace
 
@@ -139,27 +145,27 @@ def on_service(url: str, command: str, options: RunOptions, *, details: bool) ->
     from merge_bench.config.shipped import SUFFIX, find_config
     from merge_bench.records.reader import read_campaign
     from merge_bench.service.client import PATIENCE_SECONDS, Client
-    from merge_bench.view.titles import tunes
+    from merge_bench.view.titles import is_tuning_campaign
 
     if options.dry_run:
         raise UsageError("--dry-run shows what this machine would start; it cannot be combined with a service")
-    results = Path(read_sources(options, None, os.environ, [_RESULTS]).results)
+    results = Path(read_sources(options, None, os.environ, [_RESULTS_OPTION]).results)
     client = Client(url, results=results, wait=PATIENCE_SECONDS, insecure=options.insecure)
-    (request, typed), printed = _request(command), [""]
+    (request, typed), printed = _request_and_configs(command), [""]
     try:
         with signals.raising():
-            job = _follow(client, client.add(request).id, printed)
+            job = _follow_job(client, client.add(request).id, printed)
     except signals.Interrupted as interrupted:
         number = client.add(request).id  # the same job, by its key
         later = f"python -m merge_bench jobs cancel {number} --service {url}"
         say(f"{interrupted}; cancelling job {number}; Ctrl-C again leaves at once, and this cancels it later: {later}")
-        job = _follow(client, client.cancel(number).id, printed)
+        job = _follow_job(client, client.cancel(number).id, printed)
     status, error = 0, None
     if job.state != "done":
         kinds = {each.exit_status: each for each in (UsageError, WrongResult, GateNotMet) if job.state == "failed"}
         kind = kinds.get(job.status or 0, RunFailed)
-        said = [line for line in printed[0].splitlines() if line.startswith(_SAID)]  # the last sentence is why
-        why = job.message or (said[-1].removeprefix(_SAID) if said else job.state)
+        messages = [line for line in printed[0].splitlines() if line.startswith(_SENTENCE_BEGIN)]  # the last is why
+        why = job.message or (messages[-1].removeprefix(_SENTENCE_BEGIN) if messages else job.state)
         error = Failure(kind.code, visible(f"job {job.id} of {url}: {why}"))
         if job.result is None:
             raise kind(error.message)
@@ -174,26 +180,26 @@ def on_service(url: str, command: str, options: RunOptions, *, details: bool) ->
     configs = [replace(each, path=own.get(each.name)) for each in campaign.head.configs]
     head = replace(campaign.head, argv=list(sys.argv), options=given_options(), configs=configs)
     campaign = dataclasses.replace(campaign, head=head)
-    found = f"probe {campaign.probe}" if campaign.probe else "tune" if tunes(campaign) else "run"
-    if found != command or not campaign.head.configs:
-        raise RunFailed(f"job {job.id} of {url} has records of `{visible(cut(found))}`, not of `{command}`")
-    if one_stream() and not options.json and not details:
+    recorded = f"probe {campaign.probe}" if campaign.probe else "tune" if is_tuning_campaign(campaign) else "run"
+    if recorded != command or not campaign.head.configs:
+        raise RunFailed(f"job {job.id} of {url} has records of `{visible(cut(recorded))}`, not of `{command}`")
+    if stdout_is_stderr() and not options.json and not details:
         click.get_current_context().with_resource(_only_the_end(campaign.records))
     return campaign, error, status
 
 
 @contextlib.contextmanager
 def _only_the_end(records: Path) -> Iterator[None]:
-    """Print no more than what comes next and where files are: the rest has been printed by the job."""
+    """Of what the block prints, keep the next command and the places of files: the job has printed the rest."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         yield
-    _, found, end = printed.getvalue().rpartition("\nNext: ")
-    print(f"{found.lstrip()}{end.partition(chr(10) * 2)[0].rstrip()}" if found else f"Records: {records}")
+    _, next_step, end = printed.getvalue().rpartition("\nNext: ")
+    print(f"{next_step.lstrip()}{end.partition(chr(10) * 2)[0].rstrip()}" if next_step else f"Records: {records}")
 
 
-def gate_at_home(campaign: Campaign, options: RunOptions) -> CompareDocument | None:
-    """The comparison that a job's gate made, unless the earlier result has never been brought home."""
+def comparison_of_gate(campaign: Campaign, options: RunOptions) -> CompareDocument | None:
+    """Compare again as a job's gate did; None without a gate, or if the earlier result is not on this machine."""
     from merge_bench.history.gates import Gate
 
     against = options.against and str(campaign.folder.parent / options.against)
@@ -205,8 +211,11 @@ def gate_at_home(campaign: Campaign, options: RunOptions) -> CompareDocument | N
     return gate.evaluate(campaign)[0] if gate else None
 
 
-def _follow(client: Client, number: int, printed: list[str]) -> Job:
-    """Print on standard error what is new about a job until it ends; `printed`: the end of its log so far."""
+def _follow_job(client: Client, number: int, printed: list[str]) -> Job:
+    """Print what is new about a job on standard error until the job ends; returns the job.
+
+    `printed`: one text, the end of the job's log that has been printed; it is replaced.
+    """
     ahead = -1
     while True:
         job = client.job(number)
@@ -217,7 +226,7 @@ def _follow(client: Client, number: int, printed: list[str]) -> Job:
         if not log.startswith(before):
             log = log.partition("\n")[2]  # the first line may be cut
             before = next(log[:size] for size in range(len(log), -1, -1) if before.endswith(log[:size]))
-        print(_lines(log[len(before) :]), end="", file=sys.stderr, flush=True)
+        print(_visible_lines(log[len(before) :]), end="", file=sys.stderr, flush=True)
         printed[0] = log
         if job.state not in ("queued", "running"):
             return job
@@ -225,27 +234,27 @@ def _follow(client: Client, number: int, printed: list[str]) -> Job:
 
 
 def job_request(root: click.Command, words: Sequence[str]) -> JobRequest:
-    """The job that the words of a command below `root` ask for, its values as text; the service's rules judge them."""
+    """The job that a command line below `root` asks for; values stay text, which the service's rules judge."""
     from merge_bench.service.documents import JobRequest
 
     command, names, rest, context = root, list[str](), list(words), click.Context(root)
     while isinstance(command, click.Group) and rest:
-        name, found, rest = command.resolve_command(context, rest)
-        command, names = found or command, [*names, name or ""]
+        name, subcommand, rest = command.resolve_command(context, rest)
+        command, names = subcommand or command, [*names, name or ""]
         context = click.Context(command, parent=context)
-    given, _, _ = command.make_parser(context).parse_args(rest)
+    values, _, _ = command.make_parser(context).parse_args(rest)
     # What was not given is None, or an object of click.
-    options: dict[str, Any] = {key: each for key, each in given.items() if isinstance(each, str | bool | list | tuple)}
-    named = (options.pop(key, "") for key in ("named", "baseline", "config", "configs"))
-    texts = ",".join(each if isinstance(each, str) else ",".join(each) for each in named)
+    options: dict[str, Any] = {key: each for key, each in values.items() if isinstance(each, str | bool | list | tuple)}
+    config_values = (options.pop(key, "") for key in ("named", "baseline", "config", "configs"))
+    texts = ",".join(each if isinstance(each, str) else ",".join(each) for each in config_values)
     configs = list(dict.fromkeys(filter(None, texts.split(","))))
     return JobRequest(command=" ".join(names), options=options, configs=configs, resume=True)
 
 
-def _request(command: str) -> tuple[JobRequest, list[str]]:
-    """The job of this command and the configs as they were typed.
+def _request_and_configs(command: str) -> tuple[JobRequest, list[str]]:
+    """The job that this command asks for, and the names of its configs as they were typed.
 
-    With the options that are in the environment; a config of the user becomes settings.
+    Options in the environment are among those of the job; a config file of the user is sent as settings.
     """
     from msgspec.structs import replace
 
@@ -254,11 +263,11 @@ def _request(command: str) -> tuple[JobRequest, list[str]]:
 
     context = click.get_current_context()
     typed = job_request(context.find_root().command, [*command.split(), *context.obj])
-    known = {param.name for param in context.command.params}
+    own_keys = {param.name for param in context.command.params}
     options = {
         option.key: option.parse(text) if option.flag else text
         for option in OPTIONS
-        if option.in_config and option.key in known and (text := os.environ.get(option.variable))
+        if option.in_config and option.key in own_keys and (text := os.environ.get(option.variable))
     } | typed.options
     paths, settings, name = [find_config(name) for name in typed.configs], dict[str, str](), None
     if not all(path.resolve().parent == FOLDER for path in paths):
@@ -272,7 +281,7 @@ def _request(command: str) -> tuple[JobRequest, list[str]]:
         typed, options={
             name: value
             for name, value in options.items()
-            if name not in _HERE and not (name == "on" and "://" in as_text(value))
+            if name not in _LOCAL_OPTIONS and not (name == "on" and "://" in as_text(value))
         },
         configs=[path.name for path in paths], settings=settings, name=name, key=secrets.token_hex(16),
     )  # fmt: skip

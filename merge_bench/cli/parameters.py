@@ -18,8 +18,8 @@ from merge_bench.config.parsers import Parser
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
 
 
-class Parsed(click.ParamType[object]):
-    """Makes click use a parser of `values`, and its message if the text is wrong."""
+class ParsedValue(click.ParamType[object]):
+    """A type of click that reads a text with `parse`, and shows the message of that function if the text is wrong."""
 
     def __init__(self, placeholder: str, parse: Parser) -> None:
         self.parse = parse
@@ -34,14 +34,14 @@ class Parsed(click.ParamType[object]):
             self.fail(str(error), param, ctx)
 
 
-PATH = Parsed("PATH", parsers.path)
+PATH = ParsedValue("PATH", parsers.path)
 """The type of every option and argument that names a file or a folder."""
 
 Decorator = Callable[[Any], Any]
 
 
-def decorated(*decorators: Decorator) -> Decorator:
-    """Several decorators as one, the first outermost."""
+def combine_decorators(*decorators: Decorator) -> Decorator:
+    """Make one decorator of several, the first outermost."""
 
     def decorate(command: Any) -> Any:
         for each in reversed(decorators):
@@ -52,96 +52,97 @@ def decorated(*decorators: Decorator) -> Decorator:
 
 
 def add_options(name: str, kind: type[Options], table: Sequence[Option] | None = None) -> Decorator:
-    """Decorate a click command with the options of `table`, by default all of `kind`; it gets them as `name`.
+    """Decorate a click command with the options of `table`, by default all of `kind`.
 
-    What was not given is not in `Options.sources`.
+    The command gets them as one argument called `name`. Options that were not given are not in `Options.sources`.
     """
     options = kind.table() if table is None else table
 
     def gather(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
         def gathered(*arguments: Any, **values: Any) -> Any:
-            given = {option.key: values.pop(option.key) for option in options}
-            return command(*arguments, **values, **{name: kind.from_command_line(given)})
+            parsed = {option.key: values.pop(option.key) for option in options}
+            return command(*arguments, **values, **{name: kind.from_command_line(parsed)})
 
         return gathered
 
-    return decorated(*(_option(complete(option)) for option in options), gather)
+    return combine_decorators(*(_click_option(complete(option)) for option in options), gather)
 
 
-def _option(option: Option) -> Decorator:
+def _click_option(option: Option) -> Decorator:
+    """Make the option of click for an option of a table."""
     names = (*(f"--{key.replace('_', '-')}" for key in option.keys), option.key)
     plain = option.flag or option.default in (None, ()) or "[" in option.help
     shown = option.help if plain else f"{option.help} [{option.default}]"
     if option.flag:
         return click.option(*names, is_flag=True, default=None, help=shown)
-    kind = Parsed(option.placeholder, option.parse)
-    given: dict[str, Any] = {}
+    kind = ParsedValue(option.placeholder, option.parse)
+    settings: dict[str, Any] = {}
     if isinstance(option.parse, parsers.ColumnNames):
-        kind = Parsed(option.placeholder, str)
-        given = {"multiple": True, "callback": _columns(option)}
+        kind = ParsedValue(option.placeholder, str)
+        settings = {"multiple": True, "callback": _read_column_names(option)}
     elif isinstance(option.parse, parsers.Names):
-        given = {"multiple": True, "callback": lambda ctx, param, lists: _joined(lists) or None}
-    return click.option(*names, type=kind, default=None, metavar=option.placeholder, help=shown, **given)
+        settings = {"multiple": True, "callback": lambda ctx, param, lists: _join_lists(lists) or None}
+    return click.option(*names, type=kind, default=None, metavar=option.placeholder, help=shown, **settings)
 
 
-def _columns(option: Option) -> Callable[[click.Context, click.Parameter, Sequence[str]], object]:
-    """A list of names is read as one; of an option that is repeated, each value is a name as it stands."""
+def _read_column_names(option: Option) -> Callable[[click.Context, click.Parameter, Sequence[str]], object]:
+    """The callback of click for an option of column names: one text is a list of names, of several each is one name."""
 
     def names(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> object:
         if texts and len(texts) == 1:
-            return Parsed(option.placeholder, option.parse).convert(texts[0], param, ctx)
-        return _joined([texts or ()]) or None
+            return ParsedValue(option.placeholder, option.parse).convert(texts[0], param, ctx)
+        return _join_lists([texts or ()]) or None
 
     return names
 
 
-def _joined(lists: Sequence[Sequence[object]] | None) -> tuple[object, ...]:
-    """The values of an option that takes a list and can be repeated, each once."""
+def _join_lists(lists: Sequence[Sequence[object]] | None) -> tuple[object, ...]:
+    """The items of several lists in one, each once, as for an option that takes a list and can be repeated."""
     return tuple(dict.fromkeys(itertools.chain.from_iterable(lists or ())))
 
 
 def json_option(help: str = "Print one JSON document on standard output.") -> Decorator:
-    """``--json`` of a command that takes no options of ``run``."""
+    """Make the option ``--json`` for a command that takes no options of ``run``."""
     return click.option("--json", "as_json", is_flag=True, help=help)
 
 
 def plot_option(what: str) -> Decorator:
-    """``--plot``; `what` it draws."""
+    """Make the option ``--plot``; `what` says in its help what is drawn."""
     help = f"Plot {what} into this .png, .svg or .html file; may be repeated."
     return click.option("--plot", "plots", multiple=True, type=PATH, metavar="FILE", help=help)
 
 
 def choice_option(name: str, choices: Sequence[str], help: str) -> Decorator:
-    """An option with fixed values; the first is the default."""
+    """Make an option with fixed values, of which the first is the default."""
     return click.option(name, type=click.Choice(choices), default=choices[0], show_default=True, help=help)
 
 
 def count_option(
     name: str, metavar: str, help: str, *, least: int = 1, default: int | None = None, required: bool = False
 ) -> Decorator:
-    """An option that takes a whole number of at least `least`."""
-    given: dict[str, Any] = {} if default is None else {"default": default}  # click takes None for a default as well
+    """Make an option that takes a whole number of at least `least`."""
+    settings: dict[str, Any] = {} if default is None else {"default": default}  # click takes None for a default as well
     return click.option(
-        name, type=click.IntRange(least), show_default=bool(given), required=required, metavar=metavar, help=help,
-        **given,
+        name, type=click.IntRange(least), show_default=bool(settings), required=required, metavar=metavar, help=help,
+        **settings,
     )  # fmt: skip
 
 
 def percent_option(name: str, default: str, help: str) -> Decorator:
-    """A share such as ``2%``; the command gets a fraction of 1."""
-    kind = Parsed("PERCENT", parsers.percent)
+    """Make an option that takes a share such as ``2%``, of which the command gets a fraction of 1."""
+    kind = ParsedValue("PERCENT", parsers.percent)
     return click.option(name, type=kind, default=default, show_default=True, metavar="PERCENT", help=help)
 
 
 def port_option(default: int) -> Decorator:
-    """``--port`` of a command that serves."""
+    """Make the option ``--port`` for a command that serves pages."""
     help, kind = "Port; 0: any free port.", click.IntRange(0, 65535)
     return click.option("--port", type=kind, default=default, show_default=True, metavar="N", help=help)
 
 
 def results_option(help: str) -> Decorator:
-    """``--results`` for commands that take no other option of ``run``; the environment counts here, too."""
+    """Make the option ``--results`` for a command that takes no other option of ``run``; its variable counts, too."""
     option = BY_KEY["results"]
     return click.option(
         "--results",
@@ -155,7 +156,7 @@ def results_option(help: str) -> Decorator:
 
 
 class ListedGroup(click.Group):
-    """A group whose help lists the first sentence of each command's help, wrapped; click cuts it at the line's end."""
+    """A group whose help lists the whole first sentence of each command's help, which click would cut."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -163,16 +164,16 @@ class ListedGroup(click.Group):
             formatter.write_dl([(name, command.get_short_help_str(limit=1000)) for name, command in commands])
 
 
-class AsTyped(click.Command):
-    """A command whose context's object is its arguments as they were typed."""
+class KeepsArguments(click.Command):
+    """A command that keeps its arguments, as they were typed, as the object of its context."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.obj = list(args)
         return super().parse_args(ctx, args)
 
 
-class SectionedCommand(AsTyped):
-    """A command whose help lists options by section, and those of no section last."""
+class SectionedCommand(KeepsArguments):
+    """A command whose help lists options by section; options without a section come last."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}

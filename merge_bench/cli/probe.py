@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from merge_bench.cli.jobs import old_form, on_service, service_of
+from merge_bench.cli.jobs import address_of_old_option, run_on_service, service_address
 from merge_bench.cli.parameters import (
     PATH,
     ListedGroup,
     SectionedCommand,
     add_options,
-    decorated,
+    combine_decorators,
     json_option,
     plot_option,
 )
 from merge_bench.config.option import Options
 from merge_bench.config.options import PROBE_OPTIONS, RunOptions
-from merge_bench.errors import RunFailed, UsageError, printed_above, say
+from merge_bench.errors import RunFailed, UsageError, say, warnings_already_printed
 from merge_bench.probe import probes
 
 if TYPE_CHECKING:
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from merge_bench.records.campaign import Campaign
     from merge_bench.records.probe_rows import Row
 
-_OUTPUT_OPTIONS = decorated(
+_OUTPUT_OPTIONS = combine_decorators(
     click.option("--csv", "csv_file", type=PATH, metavar="FILE", help="Write the results to this CSV file."),
     plot_option("results over message size"),
     click.option("--reference", "references", multiple=True, metavar="NAME",
                  help="Published results to show beside the measured ones; `--reference list` prints their names."),
 )  # fmt: skip
-_PROBE_OPTIONS = decorated(
+_PROBE_OPTIONS = combine_decorators(
     click.option("--on", metavar="URL", hidden=True),
     click.option("--baseline", type=PATH, metavar="CFG", help="Baseline config of the comparison; shown first."),
     click.option("--config", "configs", multiple=True, type=PATH, metavar="CFG",
@@ -48,8 +48,8 @@ _PROBE_OPTIONS = decorated(
 )  # fmt: skip
 
 
-class _Probes(ListedGroup):
-    """A command for each probe beside those of the group, made when any of them is asked for."""
+class _ProbeGroup(ListedGroup):
+    """A group to which a command for each probe is added when any command is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         self._add_probes()
@@ -62,20 +62,22 @@ class _Probes(ListedGroup):
     def _add_probes(self) -> None:
         for name, kind in probes().items():
             if name not in self.commands:
-                self.add_command(_command(kind))
+                self.add_command(_make_command(kind))
 
 
-@click.group(cls=_Probes)
+@click.group(cls=_ProbeGroup)
 def probe() -> None:
     """Measure the network without a merge, with the same launchers, configs and records as `run`."""
 
 
-def _command(kind: ProbeKind[Any]) -> click.Command:
-    def command(**given: Any) -> int:
-        return measure(kind, **given)
+def _make_command(kind: ProbeKind[Any]) -> click.Command:
+    """The command ``probe NAME`` of one kind of probe."""
 
-    made = click.command(kind.name, cls=SectionedCommand, help=kind.help)
-    return made(add_options("own", kind.options)(_PROBE_OPTIONS(command)))
+    def command(**arguments: Any) -> int:
+        return measure(kind, **arguments)
+
+    decorate = click.command(kind.name, cls=SectionedCommand, help=kind.help)
+    return decorate(add_options("own", kind.options)(_PROBE_OPTIONS(command)))
 
 
 def measure(
@@ -90,7 +92,10 @@ def measure(
     options: RunOptions,
     own: Options,
 ) -> int:
-    """`probe NAME`: measure every config, interleaved; show what was measured and what failed."""
+    """Run ``probe NAME``: measure the configs in turn, and show what was measured and what failed.
+
+    Returns the exit status.
+    """
     from merge_bench.cli.campaigns import this_command
     from merge_bench.probe.shared import probe_campaign as campaigns
     from merge_bench.probe.shared.stored_rows import rows_in_order
@@ -104,19 +109,19 @@ def measure(
         print_references(as_json=as_json)
         return 0
     output = check_outputs(csv_file, plots, references)
-    made, whole = kind.make(own, options), getattr(own, "details", True)
-    named: list[str | None] = list(dict.fromkeys(filter(None, [baseline, *configs])))
-    if url := service_of(options) or old_form(on):
-        campaign, _, status = on_service(url, f"probe {kind.name}", options, details=whole)
+    prepared_probe, details = kind.make(own, options), getattr(own, "details", True)
+    config_names: list[str | None] = list(dict.fromkeys(filter(None, [baseline, *configs])))
+    if url := service_address(options) or address_of_old_option(on):
+        campaign, _, status = run_on_service(url, f"probe {kind.name}", options, details=details)
     else:
-        head, jobs = campaigns.plan_campaign(made, named or [None], options)
+        head, jobs = campaigns.plan_campaign(prepared_probe, config_names or [None], options)
         say_warnings(warning for job in jobs for warning in job.prepared.warnings)
         if options.dry_run:
-            print(campaigns.describe_dry_run(made, head, jobs))
+            print(campaigns.describe_dry_run(prepared_probe, head, jobs))
             return 0
         with contextlib.closing(progress_for(sys.stderr, quiet=as_json)) as progress:
             folder, status = campaigns.run_campaign(
-                made,
+                prepared_probe,
                 head,
                 jobs,
                 progress,
@@ -125,7 +130,7 @@ def measure(
                 wait_for_quiet=options.wait_for_quiet,
             )
         campaign = read_campaign(folder)
-    return max(status, _show([campaign], rows_in_order(campaign), output, as_json=as_json, whole=whole))
+    return max(status, _show_rows([campaign], rows_in_order(campaign), output, as_json=as_json, details=details))
 
 
 @probe.command()
@@ -152,23 +157,29 @@ def show(
         raise UsageError("no RESULT given; name the folder of a `probe` campaign or its records.jsonl")
     output = check_outputs(csv_file, plots, references)
     files = [Path(result) for result in dict.fromkeys(results) if str(result).endswith(".csv")]
-    found = [read_campaign(result) for result in results if not str(result).endswith(".csv")]
-    rows = [*(row for _, row in label_rows(found)), *(row for file in files for row in stored_rows.read_csv_rows(file))]
-    return _show(found, rows, output, as_json=as_json)
+    campaigns = [read_campaign(result) for result in results if not str(result).endswith(".csv")]
+    rows = [
+        *(row for _, row in label_rows(campaigns)),
+        *(row for file in files for row in stored_rows.read_csv_rows(file)),
+    ]
+    return _show_rows(campaigns, rows, output, as_json=as_json)
 
 
-def show_campaign(campaign: Campaign, *, as_json: bool, whole: bool) -> int:
-    """Print a stored campaign as the command that measured it does; gives the exit status."""
+def show_campaign(campaign: Campaign, *, as_json: bool, details: bool) -> int:
+    """Print a stored campaign as the command that measured it does; returns the exit status."""
     from merge_bench.probe.shared.stored_rows import rows_in_order
     from merge_bench.probe.view.output import Output
 
-    return _show([campaign], rows_in_order(campaign), Output(), as_json=as_json, whole=whole)
+    return _show_rows([campaign], rows_in_order(campaign), Output(), as_json=as_json, details=details)
 
 
-def _show(
-    found: Sequence[Campaign], measured: Sequence[Row], output: Output, *, as_json: bool, whole: bool = True
+def _show_rows(
+    campaigns: Sequence[Campaign], measured: Sequence[Row], output: Output, *, as_json: bool, details: bool = True
 ) -> int:
-    """Tables first, then files; the document of `--json` last, as it contains which files could not be written."""
+    """Print rows, or the document of ``--json``, and write the files of `output`; returns the exit status.
+
+    The document is printed last, as it names the files that could not be written.
+    """
     from merge_bench.analysis.documents.error import Failure
     from merge_bench.cli.campaigns import failures_of, say_failures
     from merge_bench.probe.view.document import ProbeDocument
@@ -176,15 +187,15 @@ def _show(
     from merge_bench.view.document import print_document
 
     rows = [*measured, *output.references]
-    warnings = list(dict.fromkeys(caution for one in found for caution in one.cautions))
+    warnings = list(dict.fromkeys(caution for one in campaigns for caution in one.cautions))
     if not as_json:
-        above = printed_above()
-        _print(found, measured, rows, [each for each in warnings if each not in above], whole=whole)
-    problems = write_files(output, rows, found) if measured else []
-    failures = failures_of(found)
+        above = warnings_already_printed()
+        _print_tables(campaigns, measured, rows, [each for each in warnings if each not in above], details=details)
+    problems = write_files(output, rows, campaigns) if measured else []
+    failures = failures_of(campaigns)
     if as_json:
         errors = [*map(Failure.of, failures), *(Failure("not-written", problem) for problem in problems)]
-        records = [str(one.records) for one in found]
+        records = [str(one.records) for one in campaigns]
         document = ProbeDocument(
             records=records[0] if len(records) == 1 else records, rows=rows,
             warnings=warnings, error=errors[0] if errors else None,
@@ -196,22 +207,22 @@ def _show(
     return RunFailed.exit_status if problems else 0
 
 
-def _print(
-    found: Sequence[Campaign], measured: Sequence[Row], rows: Sequence[Row],
-    warnings: Sequence[Caution], *, whole: bool,
+def _print_tables(
+    campaigns: Sequence[Campaign], measured: Sequence[Row], rows: Sequence[Row],
+    warnings: Sequence[Caution], *, details: bool,
 ) -> None:  # fmt: skip
     from merge_bench.probe.shared.stored_rows import ucx_latency_rows
     from merge_bench.probe.view.show import print_rows, print_summary
 
     configs = list(dict.fromkeys(row.config for row in measured if row.source is None))
     remarks = [] if measured else ["nothing was measured, and no file was written"]
-    if len(found) > 1 and len(configs) > 1:
+    if len(campaigns) > 1 and len(configs) > 1:
         remarks.append("the campaigns ran at different times; speed-ups include any change of the machines in between")
-    remarks += [f"campaign {one.head.campaign_id} did not finish" for one in found if one.end is None]
+    remarks += [f"campaign {one.head.campaign_id} did not finish" for one in campaigns if one.end is None]
     baseline = configs[0] if len(configs) > 1 else None
-    records = [one.records for one in found]
-    if measured and not whole and rows == list(measured):  # published rows need the tables
-        ucx = ucx_latency_rows(found[0].folder.parent)
+    records = [one.records for one in campaigns]
+    if measured and not details and rows == list(measured):  # published rows need the tables
+        ucx = ucx_latency_rows(campaigns[0].folder.parent)
         print_summary(measured, ucx, warnings=warnings, remarks=remarks, records=records)
         return
     print_rows(rows, baseline=baseline, warnings=warnings, remarks=remarks, records=records)

@@ -15,7 +15,7 @@ import click
 from merge_bench.cli.parameters import (
     CONTEXT,
     PATH,
-    Parsed,
+    ParsedValue,
     add_options,
     choice_option,
     count_option,
@@ -101,7 +101,7 @@ def compare(
 @results_option("Folder of the results, if no FOLDER is given.")
 @choice_option("--metric", METRICS, "Metric whose level is looked at.")
 @click.option("--config", metavar="NAME", help="Only results of this config.")
-@click.option("--chunk", type=Parsed("ROWS", parsers.count(1)), metavar="ROWS",
+@click.option("--chunk", type=ParsedValue("ROWS", parsers.count(1)), metavar="ROWS",
               help="Only merges of so many rows per chunk.")  # fmt: skip
 @count_option("--workers", "W", "Only merges by so many workers.")
 @count_option("--hosts", "N", "Only merges on so many hosts.")
@@ -116,7 +116,7 @@ def compare(
 @json_option()
 def history(
     folders: tuple[str, ...], results: str, details: bool, accept: str | None, by: str | None, plots: Sequence[str],
-    as_json: bool, **asked: Any,
+    as_json: bool, **selection: Any,
 ) -> int:  # fmt: skip
     """Show when the level of repeated merges changed, and what differs since then.
 
@@ -130,17 +130,17 @@ def history(
 
     show = None if as_json else functools.partial(print_history, details=details)
     if accept is not None:
-        accept_level(history_of(folders or (results,), **asked), by=by, reason=accept)
+        accept_level(history_of(folders or (results,), **selection), by=by, reason=accept)
     elif by is not None:
         raise UsageError("--by needs --accept REASON")
-    return _show(lambda: history_of(folders or (results,), **asked), show, charts_of, plots)
+    return _show_document(lambda: history_of(folders or (results,), **selection), show, charts_of, plots)
 
 
-def _show(
+def _show_document(
     make: Callable[[], Any], show: Callable[[Any], None] | None, charts_of: Callable[[Any], Sequence[Chart]],
     plots: Sequence[str], campaigns: Sequence[Campaign] = (),
 ) -> int:  # fmt: skip
-    """Make a document and draw its charts; `show` it, or print it as JSON. Returns the exit status."""
+    """Make a document, draw its charts, and print it with `show`, or else as JSON; returns the exit status."""
     from msgspec.structs import replace
 
     from merge_bench.analysis.documents.error import Failure
@@ -162,7 +162,7 @@ def _show(
 @RESULTS
 @count_option("--workers", "W", "Number of workers to forecast for.", required=True)
 @count_option("--hosts", "N", "Number of hosts that the workers are spread over; by default those of the RESULTs.")
-@click.option("--chunk", type=Parsed("ROWS", parsers.count(1)), metavar="ROWS",
+@click.option("--chunk", type=ParsedValue("ROWS", parsers.count(1)), metavar="ROWS",
               help="Rows per worker in each input frame. [default: as in the RESULTs]")  # fmt: skip
 @click.option(
     "--config", metavar="NAME", help="Use only results of this config; required if the RESULTs have more than one."
@@ -175,7 +175,7 @@ def _show(
                    " or local=20GB/s (within a host); may be repeated.")  # fmt: skip
 @plot_option("the forecast scaling")
 @json_option()
-def predict(results: tuple[str, ...], plots: Sequence[str], as_json: bool, **asked: Any) -> int:
+def predict(results: tuple[str, ...], plots: Sequence[str], as_json: bool, **forecast: Any) -> int:
     """Forecast a merge on W workers and N hosts, from RESULTs of `run` and `probe p2p` on smaller clusters.
 
     A RESULT is a campaign folder or its records.jsonl. The output shows what limits the merge, how certain the numbers
@@ -188,7 +188,7 @@ def predict(results: tuple[str, ...], plots: Sequence[str], as_json: bool, **ask
 
     campaigns = [read_campaign(result) for result in results]
     show = None if as_json else print_forecast
-    return _show(lambda: predict_from(campaigns, **asked), show, panels_of, plots, campaigns)
+    return _show_document(lambda: predict_from(campaigns, **forecast), show, panels_of, plots, campaigns)
 
 
 @click.command("import", context_settings=CONTEXT)
@@ -274,15 +274,16 @@ def report(
     page = Path(output) if output else campaigns[0].folder / write.REPORT
     outputs = write.Outputs(page, Path(markdown) if markdown else None, Path(figures) if figures else None)
     write.check_outputs(outputs, campaigns)
-    published = _references(references)
+    published = _read_references(references)
     if sys.stderr.isatty():  # a person waits some seconds for it
         say(f"writing {page} …")
     from merge_bench.report.page.build import build
 
-    return write.write(build(campaigns, published, write.ucx_defaults(campaigns)), outputs)
+    return write.write_report(build(campaigns, published, write.ucx_defaults(campaigns)), outputs)
 
 
-def _references(names: Sequence[str]) -> References:
+def _read_references(names: Sequence[str]) -> References:
+    """The published results of these names, to show beside measured ones; raises UsageError for a campaign."""
     from merge_bench.analysis import published
     from merge_bench.report.page.build import References
 
@@ -305,10 +306,10 @@ def _references(names: Sequence[str]) -> References:
 def _print_references() -> None:
     from merge_bench.analysis.published import CAMPAIGN, datasets
 
-    known = {name: found for name, found in sorted(datasets().items()) if found.kind != CAMPAIGN}
-    width = max(map(len, known), default=0)
-    for name, found in known.items():
-        print(f"{name:{width}}  {found.kind}: {found.title} ({found.cite})")
+    shown = {name: dataset for name, dataset in sorted(datasets().items()) if dataset.kind != CAMPAIGN}
+    width = max(map(len, shown), default=0)
+    for name, dataset in shown.items():
+        print(f"{name:{width}}  {dataset.kind}: {dataset.title} ({dataset.cite})")
 
 
 @click.command("results", context_settings=CONTEXT)
@@ -341,18 +342,20 @@ def show(result: str, details: bool, as_json: bool) -> int:
     from merge_bench.cli.probe import show_campaign
     from merge_bench.cli.tune import show_tuning
     from merge_bench.records.reader import read_campaign
-    from merge_bench.view.titles import tunes
+    from merge_bench.view.titles import is_tuning_campaign
 
     campaign = read_campaign(result)
     if campaign.probe:
-        return show_campaign(campaign, as_json=as_json, whole=details)
-    printed = (show_tuning if tunes(campaign) else _show_merges)(campaign, as_json=as_json, details=details)
+        return show_campaign(campaign, as_json=as_json, details=details)
+    printed = (show_tuning if is_tuning_campaign(campaign) else _show_merges)(
+        campaign, as_json=as_json, details=details
+    )
     say_failures(failures_of([campaign]), printed=printed)
     return 0
 
 
 def _show_merges(campaign: Campaign, *, as_json: bool, details: bool) -> Sequence[str]:
-    """Print the runs of a campaign; gives the errors that standard output has."""
+    """Print the runs of a campaign; returns the messages of errors that standard output has."""
     from merge_bench.analysis.documents.run import runs_of
     from merge_bench.analysis.summary import summarize
     from merge_bench.report.run import print_report

@@ -16,7 +16,7 @@ from merge_bench.cli.jobs import job_request
 from merge_bench.cli.parameters import (
     PATH,
     ListedGroup,
-    Parsed,
+    ParsedValue,
     choice_option,
     count_option,
     port_option,
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from merge_bench.service.store import Store
 
 
-class Served(NamedTuple):
-    """What the commands below `serve` need of its options."""
+class ServiceOptions(NamedTuple):
+    """The options of `serve` that its subcommands need: the results folder, and folders of tables."""
 
     results: Path
     tables: Sequence[Path]
@@ -51,7 +51,7 @@ class Served(NamedTuple):
               callback=lambda ctx, param, names: tuple(map(Path, names)),
               help="Folder of Parquet tables that jobs may merge; may be repeated.")  # fmt: skip
 @count_option("--queue-limit", "N", "Number of jobs that can wait.", default=1000)
-@click.option("--job-time", type=Parsed("DURATION", parsers.duration), default="4h", show_default=True,
+@click.option("--job-time", type=ParsedValue("DURATION", parsers.duration), default="4h", show_default=True,
               metavar="DURATION", help="Longest time of a job.")  # fmt: skip
 @count_option("--request-limit", "N", "Number of requests a minute of each token.", default=600)
 @click.option("--check", is_flag=True, help="Check the settings and the folder without starting the service.")
@@ -75,7 +75,7 @@ def serve(
     RESULTS/.service/token.
     """
     if ctx.invoked_subcommand is not None:
-        ctx.obj = Served(Path(results), tables)
+        ctx.obj = ServiceOptions(Path(results), tables)
         return 0
     from merge_bench.service import serve as service
     from merge_bench.service.api import Limits
@@ -92,28 +92,28 @@ def serve(
     return 0
 
 
-def _store(served: Served) -> Store:
-    """The store of the service, which may be running, until the command ends."""
+def _open_store(options: ServiceOptions) -> Store:
+    """Open the store of the service, which may be running; it is closed when the command ends."""
     from merge_bench.service.store import open_store
 
-    opened = contextlib.closing(open_store(served.results))
+    opened = contextlib.closing(open_store(options.results))
     return click.get_current_context().with_resource(opened)
 
 
-_ANYWAY = click.option("--anyway", is_flag=True, help="Add it even if no service of these results is running.")
+_ANYWAY_OPTION = click.option("--anyway", is_flag=True, help="Add it even if no service of these results is running.")
 
 
-def _served_store(served: Served, *, anyway: bool, what: str) -> Store:
-    """`_store`, which a running service uses; raises UsageError if there is none, unless `anyway`."""
+def _store_of_running_service(options: ServiceOptions, *, anyway: bool, what: str) -> Store:
+    """Open the store of a service; raises UsageError, which says `what`, if none is running, unless `anyway`."""
     from merge_bench.service.store import is_served
 
-    results = served.results
+    results = options.results
     if not anyway and not is_served(results):
         raise UsageError(
             f"no service of {results} is running on this machine, so {what}; start it (merge-bench serve --results"
             f" {shlex.quote(str(results))}), name its folder (merge-bench serve --results FOLDER …), or use --anyway"
         )
-    return _store(served)
+    return _open_store(options)
 
 
 @serve.group(cls=ListedGroup)
@@ -124,28 +124,30 @@ def token() -> None:
 @token.command()
 @click.option("--name", required=True, metavar="NAME", help="Whose token it is.")
 @choice_option("--role", ["read", "run"], "read: look at jobs and results; run: also queue jobs and cancel its own.")
-@_ANYWAY
+@_ANYWAY_OPTION
 @click.pass_obj
-def add(served: Served, name: str, role: str, anyway: bool) -> None:
+def add(options: ServiceOptions, name: str, role: str, anyway: bool) -> None:
     """Make a token and print it, once: only its hash is kept."""
-    print(_served_store(served, anyway=anyway, what="nothing would accept this token").add_token(name, role))
+    print(
+        _store_of_running_service(options, anyway=anyway, what="nothing would accept this token").add_token(name, role)
+    )
     print("Keep it in a file that only its user can read; it is not shown again.", file=sys.stderr)
 
 
 @token.command("list")
 @click.pass_obj
-def list_tokens(served: Served) -> None:
+def list_tokens(options: ServiceOptions) -> None:
     """List names and roles of all tokens."""
-    found = _store(served).tokens()
-    _print("token", [f"{each.role:4}  {_utc(each.created)[:10]}  {each.name}" for each in found])
+    tokens = _open_store(options).tokens()
+    _print_list("token", [f"{each.role:4}  {_utc_time(each.created)[:10]}  {each.name}" for each in tokens])
 
 
 @token.command()
 @click.argument("name")
 @click.pass_obj
-def remove(served: Served, name: str) -> None:
+def remove(options: ServiceOptions, name: str) -> None:
     """Remove the token named NAME and its schedules; it is refused from then on."""
-    _store(served).remove_token(name)
+    _open_store(options).remove_token(name)
     print(f"The token {name} and its schedules are removed.")
 
 
@@ -161,10 +163,10 @@ def schedule() -> None:
 @click.option("--zone", default="UTC", show_default=True, metavar="ZONE", help="Time zone, such as Europe/Berlin.")
 @choice_option("--missed", ["skip", "run"], "If the service did not run then: wait for the next time (skip), or run the"
                " job once when it runs again (run).")  # fmt: skip
-@_ANYWAY
+@_ANYWAY_OPTION
 @click.argument("words", nargs=-1, required=True, metavar="-- COMMAND [OPTION]...")
 @click.pass_obj
-def add_schedule(served: Served, /, words: tuple[str, ...], anyway: bool, **values: Any) -> None:
+def add_schedule(options: ServiceOptions, /, words: tuple[str, ...], anyway: bool, **values: Any) -> None:
     """Queue COMMAND again and again: `run`, `tune` or a `probe`, with the options that a job may have."""
     from merge_bench.service import schedules
     from merge_bench.service.documents import ScheduleRequest
@@ -173,35 +175,36 @@ def add_schedule(served: Served, /, words: tuple[str, ...], anyway: bool, **valu
 
     root = click.get_current_context().find_root().command
     request = ScheduleRequest(job=job_request(root, words), **values)
-    store = _served_store(served, anyway=anyway, what="this schedule would never run")
-    added = schedules.add(store, Rules(served.results.resolve(), served.tables), LOCAL, request)
-    print(f"{added.name} begins at {_utc(added.next)}.")
+    store = _store_of_running_service(options, anyway=anyway, what="this schedule would never run")
+    added = schedules.add(store, Rules(options.results.resolve(), options.tables), LOCAL, request)
+    print(f"{added.name} begins at {_utc_time(added.next)}.")
 
 
 @schedule.command("list")
 @click.pass_obj
-def list_schedules(served: Served) -> None:
+def list_schedules(options: ServiceOptions) -> None:
     """List all schedules, with their next times and why no job was queued the last time."""
-    _print("schedule", [
-        f"{each.name}  {each.at} {each.days} {each.zone}, next {_utc(each.next)}  {each.who}  {each.command}"
+    _print_list("schedule", [
+        f"{each.name}  {each.at} {each.days} {each.zone}, next {_utc_time(each.next)}  {each.who}  {each.command}"
         + (f"\n  no job the last time: {each.message}" if each.message is not None else "")
-        for each in _store(served).schedules()
+        for each in _open_store(options).schedules()
     ])  # fmt: skip
 
 
 @schedule.command("remove")
 @click.argument("name")
 @click.pass_obj
-def remove_schedule(served: Served, name: str) -> None:
+def remove_schedule(options: ServiceOptions, name: str) -> None:
     """Remove the schedule named NAME; a job that it has queued stays."""
-    if not _store(served).remove_schedule(name):
+    if not _open_store(options).remove_schedule(name):
         raise UsageError(f"there is no schedule named {name}")
     print(f"The schedule {name} is removed; a job that it has queued stays.")
 
 
-def _print(what: str, lines: Sequence[str]) -> None:
+def _print_list(what: str, lines: Sequence[str]) -> None:
+    """Print lines, or on standard error that there is no `what` yet."""
     print("\n".join(lines) or f"There is no {what} yet.", file=None if lines else sys.stderr)
 
 
-def _utc(seconds: float) -> str:
+def _utc_time(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))

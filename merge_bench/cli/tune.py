@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from merge_bench.cli.jobs import on_service, service_of
+from merge_bench.cli.jobs import run_on_service, service_address
 from merge_bench.cli.parameters import CONTEXT, PATH, SectionedCommand, add_options, plot_option
 from merge_bench.config.files import read_regular
 from merge_bench.config.options import TUNE_OPTIONS, RunOptions
@@ -47,17 +47,17 @@ def tune(baseline: str | None, options: TuneOptions, plots: Sequence[str], run: 
     from merge_bench.tune.tuning_plan import make_task
     from merge_bench.view.document import print_document
     from merge_bench.view.messages import say_warnings
-    from merge_bench.view.next_command import elsewhere, typed
+    from merge_bench.view.next_command import service_machine_note, step_as_typed
     from merge_bench.view.plot.draw import check_plots
     from merge_bench.view.progress import progress_for
     from merge_bench.view.text import visible
     from merge_bench.view.titles import size_of
 
-    output = Path(options.output or f"tuned-{_host()}.cfg")
+    output = Path(options.output or f"tuned-{_host_name()}.cfg")
     drawings = check_plots(plots, [("--output", output)])
     pruned: Sequence[PrunedValue] = ()
-    if url := service_of(run):
-        campaign, ended, status = on_service(url, "tune", run, details=run.details)
+    if url := service_address(run):
+        campaign, ended, status = run_on_service(url, "tune", run, details=run.details)
         problem = ended.message if ended else ""
         sizes = [size_of(campaign, plan) for plan in range(len(campaign.plans))]
         if status == 0:
@@ -71,14 +71,14 @@ def tune(baseline: str | None, options: TuneOptions, plots: Sequence[str], run: 
         sizes, pruned = task.sizes, task.pruned
         say_warnings(warning for each in task.prepared for warning in each.warnings)
         if run.dry_run:
-            _print_space(task)
+            _print_tuning_space(task)
             return 0
         with contextlib.closing(progress_for(sys.stderr, quiet=run.json)) as progress:
             campaign, status, problem = campaigns.run_tuning(task, output, progress, this_command())
     result = result_of(campaign)
     written = output if status == 0 and result.winner is not None else None
     remarks = [f"Written: {written}"] if written else [f"Not written: {output}"] * (status == 0)
-    remarks.append(f"Records: {campaign.records}{elsewhere()}")
+    remarks.append(f"Records: {campaign.records}{service_machine_note()}")
     if status == 0:
         remarks += draw_figures(result, campaign, drawings, sizes, options.metric)
     if run.json:
@@ -88,17 +88,17 @@ def tune(baseline: str | None, options: TuneOptions, plots: Sequence[str], run: 
         say(problem)
         print(*map(visible, remarks), sep="\n")
     else:
-        enough = time_to_decide_all(campaign, Path(options.space or SPACE))
-        step = after_tuning(campaign, result, written=written, enough=enough)
+        enough_seconds = time_to_decide_all(campaign, Path(options.space or SPACE))
+        step = after_tuning(campaign, result, written=written, enough_seconds=enough_seconds)
         print_tuning(
             result, sizes=sizes, metric=options.metric, pruned=pruned, details=run.details,
-            step=typed(step), remarks=remarks,
+            step=step_as_typed(step), remarks=remarks,
         )  # fmt: skip
     return status
 
 
 def show_tuning(campaign: Campaign, *, as_json: bool, details: bool) -> Sequence[str]:
-    """Print a stored tuning; gives the errors that standard output has, which are none."""
+    """Print a stored tuning; returns the messages of errors that standard output has, which are none."""
     from merge_bench.analysis.documents.error import Failure
     from merge_bench.cli.campaigns import failures_of
     from merge_bench.report.next_step import after_recorded_tuning
@@ -107,20 +107,21 @@ def show_tuning(campaign: Campaign, *, as_json: bool, details: bool) -> Sequence
     from merge_bench.view.document import print_document
     from merge_bench.view.titles import size_of
 
-    result, asked = recorded_result_of(campaign), campaign.plans[0].tune
+    result, tuning = recorded_result_of(campaign), campaign.plans[0].tune
     if as_json:
         failed = next(iter(failures_of([campaign])), None)
         print_document(result.document(campaign.records, None, (), Failure.of(failed) if failed else None))
         return ()
     print_tuning(
         result, sizes=[size_of(campaign, plan) for plan in range(len(campaign.plans))],
-        metric=(asked and asked.metric) or "throughput", details=details, step=after_recorded_tuning(campaign).here(),
+        metric=(tuning and tuning.metric) or "throughput", details=details, step=after_recorded_tuning(campaign).here(),
         remarks=[f"Records: {campaign.records}"],
     )  # fmt: skip
     return ()
 
 
-def _print_space(task: Task) -> None:
+def _print_tuning_space(task: Task) -> None:
+    """Print the values that a tuning would try, those that were pruned, and what its budget allows."""
     from merge_bench.tune.budget import Timing
 
     timing = Timing.of(task)
@@ -133,7 +134,8 @@ def _print_space(task: Task) -> None:
         print(f"## {sentence}")
 
 
-def _host() -> str:
+def _host_name() -> str:
+    """The name of the cluster, or else of this host, as part of a file's name."""
     from merge_bench.records.writer import safe_name
 
     return safe_name(os.environ.get("SLURM_CLUSTER_NAME") or os.uname().nodename.partition(".")[0])

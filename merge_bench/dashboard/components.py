@@ -16,7 +16,7 @@ from merge_bench.dashboard import style_sheets
 from merge_bench.dashboard.progress import Progress
 from merge_bench.errors import Caution
 from merge_bench.view.content import Column
-from merge_bench.view.definitions import definitions, find
+from merge_bench.view.definitions import definitions, find_definition
 from merge_bench.view.plot.interactive import figure_of
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.text import as_html, for_canvas, short, unbroken, visible
@@ -26,7 +26,7 @@ WIDE = "stretch_width"
 
 def definition_of(word: str) -> str:
     """The definition of `word`, a term in the table of definitions, or a heading that the table explains."""
-    place = find(word)
+    place = find_definition(word)
     if place is None:
         raise KeyError(word)
     return definitions()[place].text.strip()
@@ -133,7 +133,7 @@ def chart_card(chart: Chart, words: Sequence[str] = ()) -> pn.Column:
     figure = figure_of(chart)
     figure.title = None
     words = [*words, chart.title.partition(":")[0], *(word.strip(":,").capitalize() for word in chart.title.split())]
-    terms = [word for word in dict.fromkeys(words) if find(word) is not None]
+    terms = [word for word in dict.fromkeys(words) if find_definition(word) is not None]
     return card(for_canvas(chart.title), terms, figure_pane(figure), width=600)
 
 
@@ -151,7 +151,7 @@ def table(
     shows its whole text. The last column takes the room that is left; in a narrow window the table scrolls by itself.
     Not `fit_columns` with columns that are hidden there: they stay hidden when there is room again.
     """
-    defined = {column: column for column in frame.columns if find(column) is not None} | dict(terms or {})
+    defined = {column: column for column in frame.columns if find_definition(column) is not None} | dict(terms or {})
     texts = [column for column in frame.columns if not pd.api.types.is_numeric_dtype(frame[column])]
     formats: dict[str, Any] = {
         str(column): NumberFormatter(format=_number_format(frame[column]), nan_format="")
@@ -201,7 +201,7 @@ def column_table(columns: Sequence[Column]) -> str:
     kept = [column for column in columns if any(column.cells)]
     heads = [column.heading.replace("\n", " ") for column in kept]
     rows = zip(*(map(as_html, column.cells) for column in kept), strict=True)
-    return row_table(list(rows), [as_html(head) if find(head) is None else with_tip(head) for head in heads])
+    return row_table(list(rows), [as_html(head) if find_definition(head) is None else with_tip(head) for head in heads])
 
 
 def progress_line(share: float | None, *parts: str) -> str:
@@ -228,4 +228,4 @@ def log_box(text: str, label: str) -> str:
 def tile(name: str, value: str, kind: str = "") -> str:
     """HTML of a value with its name above it; `kind`: its class, ``good`` or ``bad``."""
     shown = f'<b class="{kind}" title="{as_html(value)}">{as_html(short(value, 40))}</b>'
-    return f'<span class="tile">{with_tip(name) if find(name) else as_html(name)}{shown}</span>'
+    return f'<span class="tile">{with_tip(name) if find_definition(name) else as_html(name)}{shown}</span>'

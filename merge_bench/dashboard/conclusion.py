@@ -8,18 +8,18 @@ from merge_bench.analysis.documents.run import RunDocument
 from merge_bench.dashboard import components as ui
 from merge_bench.records.campaign import Campaign
 from merge_bench.report.next_step import after_recorded_tuning
-from merge_bench.report.run import conclude
+from merge_bench.report.run import write_conclusion
 from merge_bench.tune.result import recorded_result_of
 from merge_bench.tune.text import write_outcome
 from merge_bench.view.content import Block, Column, Heading, Line, NamedValues, NextCommand, Page, Table
 from merge_bench.view.text import as_html, unbroken
-from merge_bench.view.titles import size_of, tunes
+from merge_bench.view.titles import is_tuning_campaign, size_of
 
 
 def conclusion_of(campaign: Campaign, documents: Sequence[RunDocument]) -> str:
     """HTML of the conclusion of a campaign that has ended, without its warnings, which the Live tab lists."""
     page = Page()
-    if tunes(campaign):
+    if is_tuning_campaign(campaign):
         step, tuning = after_recorded_tuning(campaign).here(), campaign.plans[0].tune
         sizes = [size_of(campaign, plan) for plan in range(len(campaign.plans))]
         metric = (tuning and tuning.metric) or "throughput"
@@ -27,7 +27,7 @@ def conclusion_of(campaign: Campaign, documents: Sequence[RunDocument]) -> str:
         page.next_step(step.command, step.does)
     elif documents:
         warnings = {caution for one in documents for caution in one.warnings}
-        conclude(page, campaign, documents, str(campaign.records), above=warnings)
+        write_conclusion(page, campaign, documents, str(campaign.records), above=warnings)
     return "".join(map(_block_html, page.blocks))
 
 

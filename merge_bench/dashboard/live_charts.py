@@ -12,12 +12,12 @@ from bokeh.models.annotations import Legend
 from merge_bench.analysis.aggregate import WorkerFigures
 from merge_bench.dashboard.live_data import Point
 from merge_bench.records.schema import WorkerMemory
-from merge_bench.report.workers import slowest_of
+from merge_bench.report.workers import slowest_rank
 from merge_bench.units import GIB
-from merge_bench.view.plot.charts import stacked, thin_ticks, with_unit
-from merge_bench.view.plot.interactive import Drawn, hover
+from merge_bench.view.plot.charts import stacked_bars, thin_ticks, with_unit
+from merge_bench.view.plot.interactive import BokehChart, hover
 from merge_bench.view.plot.marks import Axis, Boxes, Chart, Group, Mark, Whiskers
-from merge_bench.view.plot.merge import PARTS, parts_of
+from merge_bench.view.plot.merge import PARTS, phase_milliseconds
 from merge_bench.view.plot.style import GREY, look
 from merge_bench.view.text import as_html, short, visible
 
@@ -28,9 +28,9 @@ _COLUMNS = ("number", "rate", "colour", "shape", "config", "launch", "iteration"
 """What each point in `Rates` has; the columns from ``config`` on are shown under the pointer."""
 
 
-def live_figure(chart: Chart) -> Drawn:
+def live_figure(chart: Chart) -> BokehChart:
     """Draw `chart` in the tab's size, without its legend, which would not grow with new series."""
-    drawn = Drawn(chart)
+    drawn = BokehChart(chart)
     drawn.figure.update(frame_height=None, frame_width=None, height=HEIGHT, sizing_mode="stretch_width")
     drawn.figure.below = [part for part in drawn.figure.below if not isinstance(part, Legend)]
     return drawn
@@ -114,7 +114,7 @@ def worker_bandwidths(figures: Sequence[WorkerFigures], lacking: Mapping[int, st
 
     `lacking`: why workers have no bandwidth, by rank; if there are few, it stands below the place of the bar.
     """
-    slowest = slowest_of(figures)
+    slowest = slowest_rank(figures)
     measured = [(worker, rate / GIB) for worker in figures if (rate := worker.bandwidth.mean) is not None]
     groups = []
     for slow in (False, True):
@@ -134,9 +134,11 @@ def worker_bandwidths(figures: Sequence[WorkerFigures], lacking: Mapping[int, st
 
 def phase_times(figures: Sequence[WorkerFigures]) -> Chart:
     """A chart of the time of every worker in an iteration, by phase."""
-    measured = [(worker, parts) for worker in figures if (parts := parts_of(worker)) is not None]
+    measured = [(worker, parts) for worker in figures if (parts := phase_milliseconds(worker)) is not None]
     ranks = [worker.rank for worker, _ in measured]
-    ends, groups = stacked(PARTS, {_worker_label(worker): parts for worker, parts in measured}, at=ranks, upright=True)
+    ends, groups = stacked_bars(
+        PARTS, {_worker_label(worker): parts for worker, parts in measured}, at=ranks, upright=True
+    )
     groups = tuple(replace(group, marks=tuple(map(_without_empty_boxes, group.marks))) for group in groups)
     return _chart_by_rank("ms", {worker.rank: str(worker.rank) for worker in figures}, groups, ends)
 

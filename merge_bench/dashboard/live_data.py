@@ -15,16 +15,16 @@ from merge_bench.dashboard.progress import Progress, progress_of
 from merge_bench.errors import Caution
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign, Launch, planned_labels
-from merge_bench.report.workers import without_bandwidth
+from merge_bench.report.workers import why_no_bandwidth
 from merge_bench.units import plural
 from merge_bench.view.content import Column, by_pair
-from merge_bench.view.messages import logs_of, place_of
+from merge_bench.view.messages import logs_of_failure, place_of_failure
 from merge_bench.view.numbers import gib, ms
 from merge_bench.view.plot import merge
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.plot.source import source_of
 from merge_bench.view.text import as_html
-from merge_bench.view.titles import tunes
+from merge_bench.view.titles import is_tuning_campaign
 
 RECENT = 10
 """Workers' figures are medians over this many iterations, the last ones: what the workers do now, at a bounded cost."""
@@ -166,7 +166,7 @@ def live_state(campaign: Campaign, *, running: bool = True) -> LiveState:
         launch=launch.index,
         config=planned_labels(campaign.head).get((launch.line.config, launch.line.plan), launch.line.config),
         workers=workers,
-        lacking=without_bandwidth([recent], workers, running=running and campaign.probe is None),
+        lacking=why_no_bandwidth([recent], workers, running=running and campaign.probe is None),
         pairs=pairs,
         rates=rates,
         memory=next((each.memory for each in reversed(campaign.launches) if each.memory is not None), None),
@@ -187,7 +187,7 @@ def _fastest_figures(campaign: Campaign, documents: Sequence[RunDocument]) -> di
     """Figures of the fastest run of a campaign, as texts by name; with its config if there are several runs."""
     labelled = zip(campaign.labels, documents, strict=False)
     measured = [(label, one) for label, one in labelled if one.wall_seconds.median is not None]
-    if tunes(campaign) or not measured:
+    if is_tuning_campaign(campaign) or not measured:
         return {}
     label, best = max(measured, key=lambda each: each[1].throughput_bytes_per_second.median or 0.0)
     throughput, bandwidth = best.throughput_bytes_per_second.median, best.bandwidth_bytes_per_second.harmonic_mean
@@ -241,9 +241,9 @@ def _notes_of(campaign: Campaign, documents: Sequence[RunDocument]) -> tuple[Not
 def failure_notes(campaign: Campaign) -> list[Note]:
     """A note for each failure of a campaign: what failed, where, and the logs to read."""
     lines = [*campaign.failures, *(failure for launch in campaign.launches for failure in launch.failures)]
-    logs = [logs_of(each, campaign) for each in lines]
+    logs = [logs_of_failure(each, campaign) for each in lines]
     return [
-        Note(FAILED, each.message, f"read {path}" if path else None, place_of(each, campaign) or None)
+        Note(FAILED, each.message, f"read {path}" if path else None, place_of_failure(each, campaign) or None)
         for each, path in zip(lines, logs, strict=True)
     ]
 

@@ -18,13 +18,13 @@ from merge_bench.dashboard.background import Session
 from merge_bench.dashboard.live_data import FAILED, NO_PAIRS, WARNING, LiveState, Point, Points, live_state
 from merge_bench.records.follow import Follower
 from merge_bench.records.results_folder import PROBE, RUNNING, TUNE, YOURS, Entry
-from merge_bench.report.workers import NOT_MEASURED, slowest_of
+from merge_bench.report.workers import NOT_MEASURED, slowest_rank
 from merge_bench.units import format_bytes, plural_noun
 from merge_bench.view.content import grouped
 from merge_bench.view.numbers import gib, ms
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.text import as_html, unbroken
-from merge_bench.view.titles import listed, offered
+from merge_bench.view.titles import entry_choices, listed
 
 _NEWEST = ""
 """The value of the entry "the newest" of the list."""
@@ -120,9 +120,9 @@ class LiveView:
     def _offer_campaigns(self, entries: Sequence[Entry]) -> None:
         own = (entry for entry in entries if entry.head is not None and entry.origin == YOURS)
         options = {"the newest": _NEWEST}
-        options |= offered(list(itertools.islice(own, _MOST_LISTED)))
+        options |= entry_choices(list(itertools.islice(own, _MOST_LISTED)))
         if self.choice.value not in options.values():
-            options |= offered([entry for entry in entries if entry.id == self.choice.value])
+            options |= entry_choices([entry for entry in entries if entry.id == self.choice.value])
         ui.change_options(self.choice, options, _NEWEST)
 
     def choose_newest(self) -> None:
@@ -287,7 +287,7 @@ def _bandwidth_expected(state: LiveState) -> bool:
 def _slowest_worker_html(state: LiveState) -> str:
     if state.launch is None:
         return ""
-    slowest = slowest_of(state.workers)
+    slowest = slowest_rank(state.workers)
     worker = next((worker for worker in state.workers if worker.rank == slowest), None)
     if worker is None:
         return f'<p class="soft">Launch {state.launch}{_no_slowest_text(state)}.</p>'

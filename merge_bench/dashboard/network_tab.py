@@ -21,7 +21,7 @@ from merge_bench.records.probe_rows import Row
 from merge_bench.records.results_folder import Entry
 from merge_bench.report.campaign_figures import CampaignCache, Loaded
 from merge_bench.view.plot.marks import Chart
-from merge_bench.view.titles import offered
+from merge_bench.view.titles import entry_choices
 
 MOST_ROWS = 20_000
 NOTHING = ui.nothing_yet("network measurement", "probe p2p")
@@ -108,7 +108,7 @@ class NetworkView:
     def show(self, update: tuple[Sequence[Entry], Content]) -> None:
         """Show what `refresh` returned; under the document's lock."""
         entries, content = update
-        options = offered(entries)
+        options = entry_choices(entries)
         if options != self.choice.options:
             kept = [value for value in self.choice.value if value in options.values()]
             self.choice.param.update(options=options, value=kept)

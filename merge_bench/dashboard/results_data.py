@@ -16,16 +16,16 @@ from merge_bench.errors import Caution, MergeBenchError
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.results_folder import YOURS, Entry
 from merge_bench.report.campaign_figures import Figures, Loaded, status_of
-from merge_bench.report.page.results import Source, by_problem, published_bars, sources_of
+from merge_bench.report.page.results import SourceRun, group_by_problem, published_bars, source_runs
 from merge_bench.units import plural
 from merge_bench.view import comparison
 from merge_bench.view.content import Column
 from merge_bench.view.numbers import NULL, gib
 from merge_bench.view.plot import merge
 from merge_bench.view.plot.marks import Chart
-from merge_bench.view.plot.source import of_results
+from merge_bench.view.plot.source import with_source
 from merge_bench.view.text import capitalized, short
-from merge_bench.view.titles import measured_problem, moment
+from merge_bench.view.titles import measured_problem, utc_time
 
 ABSOLUTE, OF_LINK = "GiB/s", "% of the link limit"
 METRICS = {metric.title: metric for metric in (merge.THROUGHPUT, merge.BANDWIDTH)}
@@ -57,7 +57,9 @@ def campaign_table(
     """A table with a row for each of `entries`, in their order; `gone`: ids of those that were deleted."""
     all_figures = [figures(entry) or Figures() for entry in entries]
     columns: dict[str, list[Any]] = {
-        "Started (UTC)": [f"{began:%Y-%m-%d %H:%M:%S}" if (began := moment(each.started)) else "" for each in entries],
+        "Started (UTC)": [
+            f"{began:%Y-%m-%d %H:%M:%S}" if (began := utc_time(each.started)) else "" for each in entries
+        ],
         "Configs": [short(", ".join(entry.configs), 60) for entry in entries],
         "Kind": [entry.kind + f" ({entry.origin})" * (entry.origin != YOURS) for entry in entries],
         "Problem": [_problem_text(entry, each) for entry, each in zip(entries, all_figures, strict=True)],
@@ -82,9 +84,9 @@ def content_of(loaded: Sequence[Loaded], *, metric: str, axis: str, datasets: Se
     notes = [f"{plural(probes, 'network measurement')} selected; see the Network tab."] if probes else []
     if not campaigns:
         return Content(notes=tuple(notes), problems=problems)
-    sources = sources_of(campaigns)
+    sources = source_runs(campaigns)
     cells = [cell for name in datasets for cell in published.merge_results(name)] if axis == ABSOLUTE else []
-    shown_problems = by_problem(sources)
+    shown_problems = group_by_problem(sources)
     if len(shown_problems) > _MOST_PROBLEMS:
         notes.append(f"Only the first {_MOST_PROBLEMS} of {len(shown_problems)} problems have a chart of iterations.")
     notes += [f"{cell.config} {cell.published}: {cell.note}" for cell in cells if cell.note]
@@ -102,15 +104,15 @@ def content_of(loaded: Sequence[Loaded], *, metric: str, axis: str, datasets: Se
     )  # fmt: skip
     if len(sources) > 1:
         content = _add_comparison(content, campaigns, {source.name: source.look for source in sources}, metric.lower())
-    return replace(content, charts=tuple(of_results(content.charts, campaigns)))
+    return replace(content, charts=tuple(with_source(content.charts, campaigns)))
 
 
-def _figure_columns(sources: Sequence[Source]) -> list[Column]:
+def _figure_columns(sources: Sequence[SourceRun]) -> list[Column]:
     """The columns of a table with a row for each config and problem: medians over launches, in GiB/s."""
-    problems = [(name, source) for name, found in by_problem(sources).items() for source in found]
+    problems = [(name, source) for name, found in group_by_problem(sources).items() for source in found]
     rates = {f"{metric.title} (GiB/s)": metric for metric in METRICS.values()}
 
-    def median_text(source: Source, metric: merge.Metric) -> str:
+    def median_text(source: SourceRun, metric: merge.Metric) -> str:
         rate = aggregate.run_median(aggregate.complete_launches(source.run), metric.value)
         return NULL if rate is None else gib(rate)
 
@@ -122,13 +124,15 @@ def _figure_columns(sources: Sequence[Source]) -> list[Column]:
     ]
 
 
-def _charts(sources: Sequence[Source], metric: str, axis: str, cells: Sequence[published.MergeResult]) -> list[Chart]:
-    problems = by_problem(sources)
+def _charts(
+    sources: Sequence[SourceRun], metric: str, axis: str, cells: Sequence[published.MergeResult]
+) -> list[Chart]:
+    problems = group_by_problem(sources)
     groups = [(name, [source.labelled for source in found]) for name, found in problems.items()]
     if axis == OF_LINK:
-        return [chart for chart in [merge.rates(merge.OF_LINK, groups, {})] if not chart.empty]
+        return [chart for chart in [merge.rates_chart(merge.OF_LINK, groups, {})] if not chart.empty]
     beside = published_bars(cells, METRICS[metric], sources)
-    charts: list[Chart] = [merge.rates(METRICS[metric], groups, beside)]
+    charts: list[Chart] = [merge.rates_chart(METRICS[metric], groups, beside)]
     if metric == merge.THROUGHPUT.title:
         several = len(groups) > 1
         charts += [merge.iterations(runs, name * several) for name, runs in groups[:_MOST_PROBLEMS]]
@@ -144,9 +148,11 @@ def _add_comparison(content: Content, campaigns: Sequence[Campaign], looks: Mapp
         if not isinstance(reason, NotComparable):
             return content
         document = compare(campaigns, anyway=True)
-    chosen = [comparison.about(each, metric) for each in comparison.by_pair(document)]
-    titles = [comparison.title(one) for one in chosen]
-    differences = [(name, comparison.of_pair(document, one)) for name, one in zip(titles, chosen, strict=True)]
+    chosen = [comparison.comparison_in_metric(each, metric) for each in comparison.group_by_pair(document)]
+    titles = [comparison.title_of_comparison(one) for one in chosen]
+    differences = [
+        (name, comparison.differences_of_pair(document, one)) for name, one in zip(titles, chosen, strict=True)
+    ]
     shown = ((name, tuple(comparison.difference_columns(each))) for name, each in differences if each)
     content = replace(content, differences=tuple(shown))
     if content.unjudged:
@@ -156,7 +162,7 @@ def _add_comparison(content: Content, campaigns: Sequence[Campaign], looks: Mapp
         content,
         charts=content.charts if speedups.empty else (*content.charts, speedups),
         verdicts=tuple(
-            (name, ". ".join([comparison.sentence(one), *map(capitalized, one.caveats)]))
+            (name, ". ".join([comparison.verdict_sentence(one), *map(capitalized, one.caveats)]))
             for name, one in zip(titles, chosen, strict=True)
         ),
         judged=(Column("Compared", titles, text=True), *comparison.judged_columns(chosen)),

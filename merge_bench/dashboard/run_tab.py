@@ -25,7 +25,7 @@ from merge_bench.records.results_folder import Entry
 from merge_bench.report.campaign_figures import CampaignCache
 from merge_bench.units import format_duration, plural
 from merge_bench.view.text import as_html
-from merge_bench.view.titles import short_time, tunes
+from merge_bench.view.titles import is_tuning_campaign, short_time
 
 OWN_CONFIGS = (
     "<p>Configs here are the shipped ones. To run your own, type <code>merge-bench run --config FILE.cfg</code> in a "
@@ -208,7 +208,7 @@ class RunView:
         if campaign is None:
             return f"<p>{_about(left, 'left')}</p>", left
         progress = progress_of(campaign)
-        seconds = None if tunes(campaign) else seconds_left(campaign)
+        seconds = None if is_tuning_campaign(campaign) else seconds_left(campaign)
         text = ui.progress_line(progress.share, as_html(progress.left or _about(left, "left")), as_html(progress.doing))
         return text, left if seconds is None else seconds
 

@@ -36,9 +36,9 @@ from merge_bench.view.content import Column
 from merge_bench.view.next_command import NextStep
 from merge_bench.view.numbers import NULL, ends, gib, with_interval
 from merge_bench.view.plot.marks import Chart
-from merge_bench.view.plot.source import of_results, source_of
+from merge_bench.view.plot.source import source_of, with_source
 from merge_bench.view.text import as_html, capitalized, short, unbroken, uncapitalized, visible
-from merge_bench.view.titles import listed, offered, size_of
+from merge_bench.view.titles import entry_choices, listed, size_of
 
 MOST_STEPS = 2000
 _MOST_NAMED = 8
@@ -112,7 +112,7 @@ def content_of(loaded: Loaded | None) -> Content:
         step=step,
         progress=progress if running else None,
         steps=steps,
-        charts=tuple(of_results(phase_charts(steps, partial(size_of, campaign)), [campaign])),
+        charts=tuple(with_source(phase_charts(steps, partial(size_of, campaign)), [campaign])),
         race=replace(chart_by_step(decided), source=source_of([campaign])),
         frame=_step_table(campaign, steps) if steps else None,
         config=text,
@@ -260,7 +260,7 @@ class TuningView:
         empty = [entry.id for entry in entries if self._measured_nothing(entry)]
         first = next((entry for entry in entries if entry.id not in empty), next(iter(entries), None))
         chosen = next((entry for entry in entries if entry.id == self.choice.value), first)
-        labels = offered(entries, self._choice_label)
+        labels = entry_choices(entries, self._choice_label)
         newer = itertools.takewhile(lambda each: chosen is not None and each[1] != chosen.id, labels.items())
         return Update(
             labels, chosen.id if chosen else "", self._contents(chosen),

@@ -11,7 +11,7 @@ from merge_bench.view.numbers import thin
 from merge_bench.view.plot.marks import Axis, Chart, Group, Line, Points
 from merge_bench.view.plot.style import GREY
 from merge_bench.view.text import capitalized
-from merge_bench.view.titles import short_times, when
+from merge_bench.view.titles import date_text, short_times
 
 _MOST = 8
 _SCALES = {"B/s": 2.0**-30, "s": 1e3}
@@ -32,7 +32,7 @@ def _series_chart(document: HistoryDocument, series: HistorySeries) -> Chart:
     levels = (Line((a - 0.5, b - 0.5), (series.results[a].level * scale,) * 2) for a, b in pairwise(begins))
     details = {
         "result": [shorter_path(result.path) for result in series.results],
-        "started": [when(result.started) for result in series.results],
+        "started": [date_text(result.started) for result in series.results],
         "value": [f"{value:,.4g} {unit}" for value in values],
     }
     results = Points(range(len(values)), values, size=6, details=details)

@@ -13,12 +13,12 @@ from merge_bench.history.document import BY_NAME, LEAST
 from merge_bench.history.series_document import HistoryDocument, HistorySeries, LevelShift, SeriesFinding
 from merge_bench.history.shifts import DRIFTS, FIRST
 from merge_bench.units import plural
-from merge_bench.view.comparison import UNITS, noise
+from merge_bench.view.comparison import UNITS, noise_floor_text
 from merge_bench.view.content import Page, by_row
 from merge_bench.view.numbers import cell
 from merge_bench.view.terminal import page_on
 from merge_bench.view.text import short, visible
-from merge_bench.view.titles import option_of, short_times
+from merge_bench.view.titles import option_text, short_times
 
 _MOST = 4
 """How many differences are printed with a shift."""
@@ -58,7 +58,7 @@ def series_sentence(document: HistoryDocument, series: HistorySeries) -> str:
     parts = [
         f"level {form(series.level)} {unit} since {day_of_result(series, series.since)}{varies}",
         plural(len(series.shifts), "shift") if series.judged else f"{LEAST} results are needed to find a shift",
-        f"A/A {noise(series.noise_floor)}" if series.noise_floor is not None else "",
+        f"A/A {noise_floor_text(series.noise_floor)}" if series.noise_floor is not None else "",
         f"{plural(series.wrong_results, 'wrong result')} left out" if series.wrong_results else "",
         "" if all(result.verified for result in series.results) else UNVERIFIED,
     ]
@@ -75,7 +75,7 @@ def series_title(series: Series, others: Iterable[Series]) -> str:
     """The config and the size, and the other values that tell a series from `others`."""
     differing = [name for name, value in series.items() if any(other.get(name) != value for other in others)]
     names = dict.fromkeys((*SIZE, *differing))
-    parts = [short(option_of(name, series[name])) for name in names if name in series and name != "config"]
+    parts = [short(option_text(name, series[name])) for name in names if name in series and name != "config"]
     return visible(f"{series['config']}: {', '.join(parts)}")
 
 

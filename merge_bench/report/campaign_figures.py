@@ -15,18 +15,18 @@ from merge_bench.records.follow import LIMIT_BYTES, Follower
 from merge_bench.records.results_folder import DONE, Entry
 from merge_bench.tune.result import result_of
 from merge_bench.units import GIB
-from merge_bench.view.titles import size_of, tunes
+from merge_bench.view.titles import is_tuning_campaign, size_of
 
 MOST_KEPT = 2 * LIMIT_BYTES
 SMALL_BYTES = 4 << 20
-"""Campaigns of this size are read for the table without being chosen."""
+"""Campaigns up to this size are read for the table of results without being chosen."""
 
 _BATCH_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A campaign that was read; `problem`: a sentence that says why it was not, or not to its end."""
+    """A campaign of a results folder; `problem`: a sentence that says why it was not read, or not to its end."""
 
     entry: Entry
     campaign: Campaign | None
@@ -35,12 +35,12 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Figures:
-    """What lists show of a campaign: its fastest run's medians in GiB/s, and whether all its runs are verified.
+    """The figures of a campaign in lists: medians of its fastest run in GiB/s, and whether all runs are verified.
 
     `fastest`: the config of that run, with its rows per chunk if the campaign has several; empty if it has one run.
     Of a tuning that has ended, the confirmed config, or else the baseline.
-    `launches`: that measured anything; None if the campaign cannot be read. `outcome`: of a tuning that has ended.
-    `measured`: indexes of the plans with such launches.
+    `launches`: how many launches measured anything; None if the campaign cannot be read. `outcome`: the outcome of a
+    tuning that has ended. `measured`: indexes of the plans whose launches measured anything.
     """
 
     fastest: str = ""
@@ -52,31 +52,31 @@ class Figures:
     measured: frozenset[int] = frozenset()
 
 
-def status_of(entry: Entry, known: Figures) -> str:
-    """How it ended; of what ended well, whether the results are verified."""
-    if known.verified == "WRONG" or entry.status != DONE:
-        return f"{entry.status}, WRONG" if known.verified == "WRONG" else entry.status
-    return {"yes": "verified", "no": "unverified"}.get(known.verified, entry.status)
+def status_of(entry: Entry, figures: Figures) -> str:
+    """How a campaign ended; if it ended well, whether its results are verified."""
+    if figures.verified == "WRONG" or entry.status != DONE:
+        return f"{entry.status}, WRONG" if figures.verified == "WRONG" else entry.status
+    return {"yes": "verified", "no": "unverified"}.get(figures.verified, entry.status)
 
 
 class CampaignCache:
-    """Reads campaigns, and drops the least recently used ones; safe to use from several threads."""
+    """Reads campaigns and keeps them in memory, without the least recently used ones; threads may share it."""
 
     def __init__(self, *, most: int = MOST_KEPT, limit: int = LIMIT_BYTES) -> None:
-        self._most, self._limit = most, limit
-        self._kept: OrderedDict[Path, Follower] = OrderedDict()
+        self._most_bytes, self._limit_bytes = most, limit
+        self._followers: OrderedDict[Path, Follower] = OrderedDict()
         self._figures: dict[Path, tuple[tuple[int, float], Figures]] = {}
         self._lock = threading.Lock()
 
     def load(self, entries: Sequence[Entry]) -> list[Loaded]:
-        """The campaigns of `entries`."""
+        """Read the campaigns of `entries`; of those in memory, only what their files have gained."""
         with self._lock:
             return [self._load(entry) for entry in entries]
 
     def figures(self, entry: Entry) -> Figures | None:
-        """The figures of `entry`, if it was read since it changed last."""
-        known = self._figures.get(entry.folder)
-        return known[1] if known is not None and known[0] == (entry.size, entry.modified) else None
+        """The figures of a campaign; None if it was not read since its records changed."""
+        stored = self._figures.get(entry.folder)
+        return stored[1] if stored is not None and stored[0] == (entry.size, entry.modified) else None
 
     def read_small(self, entries: Sequence[Entry]) -> bool:
         """Read the figures of some small, finished campaigns of `entries`; returns whether there were any to read."""
@@ -84,23 +84,23 @@ class CampaignCache:
         for entry in entries:
             if entry.head is None or entry.written or entry.size > SMALL_BYTES or self.figures(entry) is not None:
                 continue
-            self._keep_figures(entry, _read(Follower(entry.folder, lean=True)))
+            self._store_figures(entry, _read_to_end(Follower(entry.folder, lean=True)))
             left -= entry.size
             if left <= 0:
                 break
         return left < _BATCH_BYTES
 
     def _load(self, entry: Entry) -> Loaded:
-        follower = self._kept.pop(entry.folder, None) or Follower(entry.folder, lean=True, limit=self._limit)
-        campaign = _read(follower)
-        self._kept[entry.folder] = follower
-        while len(self._kept) > 1 and sum(one.offset for one in self._kept.values()) > self._most:
-            self._kept.popitem(last=False)
-        self._keep_figures(entry, campaign)
+        follower = self._followers.pop(entry.folder, None) or Follower(entry.folder, lean=True, limit=self._limit_bytes)
+        campaign = _read_to_end(follower)
+        self._followers[entry.folder] = follower
+        while len(self._followers) > 1 and sum(one.offset for one in self._followers.values()) > self._most_bytes:
+            self._followers.popitem(last=False)
+        self._store_figures(entry, campaign)
         problem = follower.problem or ("" if campaign else "its first line is incomplete")
         return Loaded(entry, campaign, f"{entry.folder.name}: {problem}" if problem else None)
 
-    def _keep_figures(self, entry: Entry, campaign: Campaign | None) -> None:
+    def _store_figures(self, entry: Entry, campaign: Campaign | None) -> None:
         figures = _figures_of(campaign) if campaign is not None else Figures()
         self._figures[entry.folder] = (entry.size, entry.modified), figures
 
@@ -111,14 +111,14 @@ def _figures_of(campaign: Campaign) -> Figures:
     verified = "" if not states else "yes" if states == {State.VERIFIED} else "WRONG" if State.WRONG in states else "no"
 
     def rate(launches: Sequence[Launch], value: aggregate.Value) -> float | None:
-        found = aggregate.run_median(launches, value)
-        return found / GIB if found else None
+        median = aggregate.run_median(launches, value)
+        return median / GIB if median else None
 
     rates = [
         (run, rate(launches, aggregate.throughput), rate(launches, aggregate.bandwidth)) for run, launches in counted
     ]
     measured = sum(bool(launch.timed) for launch in campaign.launches)
-    ended = tunes(campaign) and campaign.end is not None and campaign.end.status == 0
+    ended = is_tuning_campaign(campaign) and campaign.end is not None and campaign.end.status == 0
     result = result_of(campaign) if ended else None
     outcome = result.outcome if result is not None else ""
     if not rates:
@@ -137,8 +137,8 @@ def _figures_of(campaign: Campaign) -> Figures:
     return Figures(name if len(campaign.runs) > 1 else "", throughput, bandwidth, verified, measured, outcome, sizes)
 
 
-def _read(follower: Follower) -> Campaign | None:
-    """Read as far as the file goes."""
+def _read_to_end(follower: Follower) -> Campaign | None:
+    """Read a campaign to the end of its records; None if the first line is incomplete."""
     follower.read()
     while follower.behind:
         follower.read()

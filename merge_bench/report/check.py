@@ -14,10 +14,10 @@ from merge_bench.view.terminal import page_on
 _REMARKS = ("unknown", "invalid", BRINGS_CODE, "module-absent", "no-effect", "deprecated")
 
 
-def show_check(result: CheckResult, *, json_output: bool = False, file: TextIO | None = None) -> None:
-    """Print the outcome, as a table or one JSON document."""
+def print_check(result: CheckResult, *, json_output: bool = False, file: TextIO | None = None) -> None:
+    """Print what UCX makes of each setting of a config, as a table or as one JSON document."""
     if json_output:
-        print_document(document_of(result), indent=2)
+        print_document(check_document(result), indent=2)
         return
     settings, below = result.variables, [*result.errors, *result.warnings]
     notes = ["" if any(each.message in text for text in below) else each.message for each in settings]
@@ -45,8 +45,8 @@ def show_check(result: CheckResult, *, json_output: bool = False, file: TextIO |
             page.line(f"ok: {', '.join(counts) or 'nothing to mend'}", "green")
 
 
-def document_of(result: CheckResult) -> CheckDocument:
-    """The document of ``check --json``."""
+def check_document(result: CheckResult) -> CheckDocument:
+    """The document that ``check --json`` prints."""
     config = result.config
     return CheckDocument(
         ok=result.ok,

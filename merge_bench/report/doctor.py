@@ -13,7 +13,7 @@ _STYLES = {WARN: "yellow", BAD: "bold red"}
 
 
 def print_findings(findings: Sequence[Finding], file: TextIO | None = None) -> None:
-    """A table of all findings, then each that is not ok with what it spoils and its remedy."""
+    """Print a table of all findings, then what each one that is not ok spoils, and its remedy."""
     with page_on(file) as page:
         hosts = {finding.host for finding in findings if finding.host}
         page.heading(f"merge_bench doctor · {', '.join(sorted(hosts))}")

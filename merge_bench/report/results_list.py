@@ -14,11 +14,11 @@ from merge_bench.view.terminal import page_on
 from merge_bench.view.text import visible
 from merge_bench.view.titles import short_time, title_of_entry, unusual_engines
 
-_EMPTY = "No results yet. This command makes one: python -m merge_bench --chunk 1e6"
+_NO_RESULTS = "No results yet. This command makes one: python -m merge_bench --chunk 1e6"
 
 
 def print_results(folder: Path, file: TextIO | None = None) -> None:
-    """When each campaign began, whether it is verified, the throughput of its fastest config, and what it measured.
+    """Print when each campaign in `folder` began, whether it is verified, its best throughput, and what it measured.
 
     Raises
     ------
@@ -38,13 +38,13 @@ def print_results(folder: Path, file: TextIO | None = None) -> None:
             rate = "" if figures.throughput is None else f"{number(figures.throughput)} GiB/s"
             began = f"{day} {clock}"
             page.unbroken(f"{began:12}  {status_of(entry, figures):11}  {rate:>12}  {visible(str(entry.folder))}")
-            page.line(visible(_what(entry, figures)), "dim", indent=2)
-        page.line("Times are in UTC; throughput is that of the fastest config." if entries else _EMPTY)
+            page.line(visible(_describe_entry(entry, figures)), "dim", indent=2)
+        page.line("Times are in UTC; throughput is that of the fastest config." if entries else _NO_RESULTS)
         if entries:
             page.unbroken(f"The newest one: merge-bench show {shlex.quote(visible(str(entries[-1].folder)))}")
 
 
-def _what(entry: Entry, figures: Figures) -> str:
-    """What it measured: by which engines, if one is not the usual one; of a tuning with its outcome."""
+def _describe_entry(entry: Entry, figures: Figures) -> str:
+    """What a campaign measured, its engines if one is unusual, and the outcome of a tuning."""
     what = ", ".join(filter(None, (title_of_entry(entry, figures.measured), unusual_engines(entry.plans))))
     return f"{what}. {figures.outcome}" if figures.outcome else what

@@ -1,4 +1,4 @@
-"""The part of the report about single workers and pairs of them."""
+"""The part of the report about single workers and pairs of workers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from merge_bench.analysis.aggregate import WorkerFigures, pair_figures
 from merge_bench.analysis.diagnostics import overloaded_ranks, straggling_rank
 from merge_bench.analysis.documents.run import RunDocument
 from merge_bench.records.campaign import Launch
-from merge_bench.report.run_sections import absent
+from merge_bench.report.run_sections import why_absent
 from merge_bench.view.content import Column, Page, by_pair
 from merge_bench.view.numbers import gib, mib, ms, number, rows
 
@@ -19,9 +19,9 @@ _MOST_ROWS = 64
 NOT_MEASURED = "not measured"
 
 
-def table(page: Page, document: RunDocument, workers: Sequence[WorkerFigures], mark: str | None) -> None:
-    """One row a worker; the slowest, the overloaded and the straggler are named in the last column."""
-    shown = list(workers) if page.whole else _selection(workers)
+def write_workers(page: Page, document: RunDocument, workers: Sequence[WorkerFigures], mark: str | None) -> None:
+    """Put a table with a row for each worker on a page; its last column marks slow and overloaded workers."""
+    shown = list(workers) if page.whole else _workers_to_show(workers)
     who = [
         Column("Rank", [str(w.rank) for w in shown]),
         Column("Host", [w.host for w in shown], text=True),
@@ -38,9 +38,9 @@ def table(page: Page, document: RunDocument, workers: Sequence[WorkerFigures], m
         Column("Received\n(rows)", [rows(w.received_rows) for w in shown]),
         Column("Peak memory\n(GiB)", [gib(w.memory.peak) for w in shown]),
         Column("Peak above\nimports (GiB)", [gib(w.memory.above_imports) for w in shown]),
-        Column("of its\ninput (×)", [number(_of_input(w)) for w in shown]),
-        Column("Device peak\n(GiB)", [gib(w.memory.device_peak) for w in shown] if _on_devices(shown) else []),
-        Column("", _remarks(workers, shown), text=True),
+        Column("of its\ninput (×)", [number(_peak_per_input(w)) for w in shown]),
+        Column("Device peak\n(GiB)", [gib(w.memory.device_peak) for w in shown] if _used_gpu_memory(shown) else []),
+        Column("", _worker_remarks(workers, shown), text=True),
     ]
     page.heading("Workers (medians; bandwidth: bytes sent to other workers ÷ seconds in flight)")
     page.wide_table(who, speed, load, mark=mark)
@@ -49,13 +49,13 @@ def table(page: Page, document: RunDocument, workers: Sequence[WorkerFigures], m
     columns = (("bandwidth", "bandwidth.mean"), ("phases", "partition"), ("received rows", "received_rows"))
     lacking = [name for name, field in columns if any(attrgetter(field)(w) is None for w in shown)]
     if lacking:
-        page.note(f"{', '.join(lacking)}: {absent(document)}")
+        page.note(f"{', '.join(lacking)}: {why_absent(document)}")
     if any(w.memory.peak is None for w in shown):
         page.note("peak memory: not measured")
 
 
-def pairs(page: Page, launches: Sequence[Launch], mark: str | None) -> None:
-    """Bytes and rate of every ordered pair, for a few workers."""
+def write_pairs(page: Page, launches: Sequence[Launch], mark: str | None) -> None:
+    """Put tables of bytes and rates from each worker to each other on a page, if workers are few."""
     traffic = pair_figures(launches)
     if not traffic or len({rank for pair in traffic for rank in pair}) > _LARGEST_MATRIX:
         return
@@ -67,23 +67,24 @@ def pairs(page: Page, launches: Sequence[Launch], mark: str | None) -> None:
         page.table(*by_pair({pair: gib(rate) for pair, rate in rates.items()}), mark=mark)
 
 
-def _selection(workers: Sequence[WorkerFigures]) -> list[WorkerFigures]:
+def _workers_to_show(workers: Sequence[WorkerFigures]) -> list[WorkerFigures]:
+    """All workers, or of too many those with the least bandwidth."""
     if len(workers) <= _MOST_ROWS:
         return list(workers)
     slowest = sorted(workers, key=lambda w: (w.bandwidth.mean is None, w.bandwidth.mean or 0.0, w.rank))
     return slowest[: _MOST_ROWS // 2]
 
 
-def slowest_of(workers: Sequence[WorkerFigures]) -> int | None:
-    """The rank with the least bandwidth, if there are two that differ."""
+def slowest_rank(workers: Sequence[WorkerFigures]) -> int | None:
+    """The rank of the worker with the least bandwidth; None unless bandwidths differ."""
     rates = {worker.rank: rate for worker in workers if (rate := worker.bandwidth.mean) is not None}
     return min(rates, key=lambda rank: rates[rank]) if len(set(rates.values())) > 1 else None
 
 
-def without_bandwidth(
+def why_no_bandwidth(
     launches: Sequence[Launch], workers: Sequence[WorkerFigures], *, running: bool = False
 ) -> dict[int, str]:
-    """Why workers have no bandwidth, by rank: what each of them did in the timed iterations of `launches`.
+    """Why workers have no bandwidth, by rank: what each of them sent in the timed iterations of `launches`.
 
     `running`: whether more iterations are to come.
     """
@@ -95,11 +96,11 @@ def without_bandwidth(
                 sent.setdefault(part.rank, []).append(None if sizes is None else (sizes.left, sizes.right))
     lacking = [worker.rank for worker in workers if worker.bandwidth.mean is None]
     none = "no figure yet" if running else NOT_MEASURED
-    return {rank: _why(sent[rank]) if rank in sent else none for rank in lacking}
+    return {rank: _what_was_sent(sent[rank]) if rank in sent else none for rank in lacking}
 
 
-def _why(sent: Sequence[tuple[int, int] | None]) -> str:
-    """`sent`: bytes of both frames in each iteration, None where they were not measured."""
+def _what_was_sent(sent: Sequence[tuple[int, int] | None]) -> str:
+    """``sent no left rows in these 4 iterations``; `sent`: bytes of the left and right frame in each iteration."""
     measured = [each for each in sent if each is not None]
     if len(measured) < len(sent):
         return NOT_MEASURED
@@ -110,18 +111,20 @@ def _why(sent: Sequence[tuple[int, int] | None]) -> str:
     return f"sent {what} in {'this iteration' if len(sent) == 1 else f'these {len(sent)} iterations'}"
 
 
-def _remarks(workers: Sequence[WorkerFigures], shown: Sequence[WorkerFigures]) -> list[str]:
-    remarks = [(slowest_of(workers), "slowest")]
+def _worker_remarks(workers: Sequence[WorkerFigures], shown: Sequence[WorkerFigures]) -> list[str]:
+    """For each worker in `shown`: whether it is the slowest of all `workers`, overloaded, or slow in a phase."""
+    remarks = [(slowest_rank(workers), "slowest")]
     remarks += [(overload.rank, f"overloaded {overload.factor:.2f} ×") for overload in overloaded_ranks(workers)]
     remarks += [(slow.rank, f"slow {slow.phase}")] if (slow := straggling_rank(workers)) is not None else []
     return [", ".join(remark for rank, remark in remarks if rank == worker.rank) for worker in shown]
 
 
-def _of_input(worker: WorkerFigures) -> float | None:
+def _peak_per_input(worker: WorkerFigures) -> float | None:
+    """Peak memory above imports ÷ bytes of the worker's input."""
     if worker.memory.above_imports is None or not worker.memory.input:
         return None
     return worker.memory.above_imports / worker.memory.input
 
 
-def _on_devices(workers: Sequence[WorkerFigures]) -> bool:
+def _used_gpu_memory(workers: Sequence[WorkerFigures]) -> bool:
     return any(worker.memory.device_peak is not None for worker in workers)

@@ -16,7 +16,7 @@ from merge_bench.tune.result import GAINED, PHASE_NAMES, Result, decision_of, st
 from merge_bench.units import plural
 from merge_bench.view.numbers import with_interval
 from merge_bench.view.plot.charts import rows_axis, thin_ticks
-from merge_bench.view.plot.draw import attempt, draw, drawable
+from merge_bench.view.plot.draw import can_draw, draw, try_to_write
 from merge_bench.view.plot.marks import Axis, Boxes, Chart, Group, Points, Whiskers, columns
 from merge_bench.view.plot.style import GREY
 from merge_bench.view.text import short, uncapitalized
@@ -67,10 +67,10 @@ def draw_figures(
     chart = forest_of_result(result, sizes, metric)
     if chart.empty:
         return []
-    own = [path for path in (campaign.folder / name for name in FILES) if drawable(path)]
+    own = [path for path in (campaign.folder / name for name in FILES) if can_draw(path)]
     lines = []
     for path in dict.fromkeys([*own, *plots]):
-        if problem := attempt(partial(draw, [chart], campaigns=[campaign]), path):
+        if problem := try_to_write(partial(draw, [chart], campaigns=[campaign]), path):
             say(problem)
         elif path not in own or path.suffix == ".png":
             lines.append(f"Figure: {path}")

@@ -24,9 +24,9 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its heading (with the unit on its second line), its cells, and whether it is text.
+    """A column of a table: its heading, with the unit on a second line, and its cells.
 
-    `code`: cells whose letters stand below each other.
+    `text`: whether cells are text, not numbers; `code`: whether cells are in a font of fixed width.
     """
 
     heading: str
@@ -37,14 +37,14 @@ class Column:
 
 @dataclass(frozen=True)
 class Heading:
-    """Begins a part of a section."""
+    """The heading of a part of a section."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Line:
-    """A paragraph; `style`: as rich names it; `unbroken`: it can be copied whole."""
+    """A paragraph; `style`: a style of rich, such as ``bold red``; `unbroken`: whether it stays on one line."""
 
     text: str
     style: str = ""
@@ -54,22 +54,22 @@ class Line:
 
 @dataclass(frozen=True)
 class NamedValues:
-    """Names and values; `mark` stands beside those whose name has a unit."""
+    """Rows of a name and a value; `mark` stands beside values whose name ends with a unit."""
 
     rows: tuple[tuple[str, str], ...]
     mark: str | None = None
 
     @property
     def marked(self) -> list[tuple[str, str, str]]:
-        """Name, value and the mark that it has, if any."""
+        """Each row as name, value and mark; the mark is empty if the row has none."""
         return [(name, value, self.mark if self.mark and name.endswith(")") else "") for name, value in self.rows]
 
 
 @dataclass(frozen=True)
 class Table:
-    """Groups of columns of the same length; `mark` stands at the end of every row.
+    """A table, as groups of columns of the same length; `mark` stands at the end of every row.
 
-    Where there is no room for all groups side by side, the first one is repeated beside the others.
+    Where there is no room for all groups side by side, there are several tables, each with the first group.
     """
 
     groups: tuple[tuple[Column, ...], ...]
@@ -77,25 +77,25 @@ class Table:
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The columns of all groups."""
+        """The columns of all groups in one row."""
         return tuple(chain(*self.groups))
 
     @property
     def rows(self) -> list[tuple[str, ...]]:
-        """The cells, row by row."""
+        """The cells of the table, row by row."""
         return list(zip(*(column.cells for column in self.columns), strict=True))
 
 
 @dataclass(frozen=True)
 class Code:
-    """Text as it is: commands, settings, the end of a log."""
+    """Text with its spaces and line ends: commands, settings, the end of a log."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class NextCommand:
-    """The command worth typing next, and what it does."""
+    """The command worth typing next; `does`: what it does, as a phrase."""
 
     command: str
     does: str
@@ -103,7 +103,7 @@ class NextCommand:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A chart."""
+    """A chart on a page."""
 
     chart: Chart
 
@@ -127,10 +127,10 @@ class Section:
 
 @dataclass
 class Page:
-    """What a report is written on, block by block.
+    """A page that functions write a report on, block by block.
 
-    `plain`: for a pipe, where a line is a row; `whole`: for HTML or Markdown, which draws and folds long tables
-    itself. `source`: the results of the drawings to come. `notes` collects why a value is absent; `end` prints them.
+    `plain`: whether it is for a pipe, where a line is a row; `whole`: whether it is for HTML or Markdown, which have
+    drawings and fold long tables. `source`: the results that the next drawings show. `notes`: why values are absent.
     """
 
     plain: bool = True
@@ -141,68 +141,68 @@ class Page:
 
     @property
     def blocks(self) -> list[Block]:
-        """The blocks of all sections."""
+        """The blocks of all sections in one list."""
         return [block for section in self.sections for block in section.blocks]
 
     def section(self, title: str, *, folded: bool = False, note: str = "", inner: bool = False) -> None:
-        """Start a section; the arguments are those of `Section`."""
+        """Start a section, with the arguments of `Section`."""
         self.sections.append(Section(title, folded, note, inner))
 
     def heading(self, text: str) -> None:
-        """Start a part of the section."""
+        """Put the heading of a part of the section on the page."""
         self._add(Heading(text))
 
     def line(self, text: str, style: str = "", *, indent: int = 0) -> None:
-        """A paragraph; an empty one is room on a terminal, which a page has anyway."""
+        """Put a paragraph on the page; an empty one is an empty line, and only of text."""
         if text or not self.whole:
             self._add(Line(text, style, indent))
 
     def unbroken(self, text: str, style: str = "") -> None:
-        """A line that can be copied whole: only the terminal itself breaks it where it ends."""
+        """Put a line on the page that is not wrapped, so that it can be copied."""
         self._add(Line(text, style, unbroken=True))
 
     def paragraphs(self, heading: str, lines: Sequence[str]) -> None:
-        """A part of lines, if there are any."""
+        """Put a heading with paragraphs on the page, if there are any paragraphs."""
         if lines:
             self.heading(heading)
         for line in lines:
             self.line(line)
 
     def pairs(self, *rows: tuple[str, str], mark: str | None = None) -> None:
-        """Names and values."""
+        """Put rows of a name and a value on the page; `mark` stands beside values whose name ends with a unit."""
         self._add(NamedValues(rows, mark))
 
     def table(self, *columns: Column, mark: str | None = None) -> None:
-        """A table, without the columns that are empty."""
+        """Put a table on the page, without empty columns; `mark` ends every row."""
         self.wide_table(columns, mark=mark)
 
     def wide_table(self, first: Sequence[Column], *parts: Sequence[Column], mark: str | None = None) -> None:
-        """A table of all columns; if they do not fit, several with the columns `first` in each."""
+        """Put a table on the page; if its columns do not fit, several tables, each with the columns `first`."""
         groups = [tuple(column for column in group if any(column.cells)) for group in (first, *parts)]
         if any(groups):
             self._add(Table(tuple(groups), mark))
 
     def code(self, text: str) -> None:
-        """Text as it is."""
+        """Put text with its spaces and line ends on the page."""
         self._add(Code(text))
 
     def next_step(self, command: str, does: str) -> None:
-        """The command worth typing next, and what it does."""
+        """Put the command worth typing next, and what it does, on the page."""
         self._add(NextCommand(command, does))
 
     def drawing(self, make: Callable[[], Chart]) -> None:
-        """A drawing, which text cannot show, if it shows anything that the first section does not show."""
+        """Make a chart and put it on the page, unless the page is text, which has no drawings."""
         if self.whole:
             self.chart(make())
 
     def chart(self, chart: Chart) -> None:
-        """The same of a chart that has been made."""
+        """Put a chart on the page, unless it is empty or one of the first two sections has it."""
         drawing = Drawing(replace(chart, source=self.source))
         if not chart.empty and all(drawing not in section.blocks for section in self.sections[:2]):
             self._add(drawing)
 
     def warnings(self, cautions: Collection[Caution], heading: str = "Warnings") -> None:
-        """Code, message and remedy of each, as lines."""
+        """Put the code, message and remedy of each warning on the page."""
         if cautions and heading:
             self.heading(heading)
         for caution in cautions:
@@ -211,12 +211,12 @@ class Page:
                 self.line(f"→ {caution.remedy}", indent=2)
 
     def note(self, text: str) -> None:
-        """Remember why something is absent."""
+        """Remember why a value is absent, for `end`."""
         if text not in self.notes:
             self.notes.append(text)
 
     def end(self) -> None:
-        """Print the notes and forget them."""
+        """Put the remembered notes on the page, and forget them."""
         for text in self.notes:
             self.line(f"{NULL}  {text}", "dim")
         self.notes.clear()
@@ -227,11 +227,12 @@ class Page:
 
 @dataclass(frozen=True)
 class Report:
-    """A report for looking at, keeping and sending.
+    """A report as data, for the HTML page and Markdown.
 
-    `about`: when and where it was measured, and with what; `state`: why the numbers are not verified, or the figures
-    of a run, a verdict or the outcome of a tuning, whose numbers are `verified`; `alarm`: whether that is shown as an
-    alarm; `decided`: whether a comparison or a tuning that it is about, if any, decided anything.
+    `about`: when and where its results were measured, and with what; `state`: a sentence that says why numbers are not
+    verified, or else the figures of a run, a verdict or the outcome of a tuning; `alarm`: whether `state` is an alarm;
+    `verified`: a sentence about verification, if `state` has none; `decided`: whether its comparison or tuning decided
+    anything.
     """
 
     title: str
@@ -244,19 +245,19 @@ class Report:
 
 
 def by_row(headings: Sequence[str], rows: Iterable[Sequence[str]], text: Container[int] = ()) -> list[Column]:
-    """The columns of a table that is made row by row; `text`: which of them are text, counted from 0."""
+    """Make the columns of a table from its rows; `text`: the indexes, from 0, of columns that are text."""
     return [Column(name, cells, at in text) for at, (name, *cells) in enumerate(zip(headings, *rows, strict=True))]
 
 
 def by_pair(cells: Mapping[tuple[int, int], str], *, text: bool = False) -> list[Column]:
-    """A square of what was found from one rank (row) to another (column)."""
+    """Make the columns of a square table: the cell of a sending rank (row) and a receiving rank (column)."""
     ranks = sorted({rank for pair in cells for rank in pair})
     senders = Column("from \\ to", [str(rank) for rank in ranks])
     return [senders, *(Column(str(to), [cells.get((sender, to), "·") for sender in ranks], text) for to in ranks)]
 
 
 def grouped(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key, list[_Item]]:
-    """The items that have the same key together, in their order; keys in the order in which they first occur."""
+    """Group items by key; groups are in the order in which their keys first occur."""
     groups: dict[_Key, list[_Item]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)

@@ -14,9 +14,10 @@ _UNIT = re.compile(r"\s*\((?:%|×|[KMG]?i?B(?:/s)?|[nµm]?s)\)$")
 
 @dataclass(frozen=True)
 class Definition:
-    """A term, what it means, and the further headings of columns and rows that it explains.
+    """A term and its meaning; `headings`: further headings of columns and rows that it explains.
 
-    `unit`: in the records; `group`: its heading in docs/reference/definitions.md; `in_reports`: if reports have it.
+    `unit`: its unit in the records; `group`: its heading in docs/reference/definitions.md; `in_reports`: whether
+    reports list it.
     """
 
     term: str
@@ -29,21 +30,21 @@ class Definition:
 
 @cache
 def definitions() -> tuple[Definition, ...]:
-    """Those that reports list, in the order in which they are read."""
+    """The definitions that reports list, in the order in which they are read."""
     return tuple(one for one in all_definitions() if one.in_reports)
 
 
 @cache
 def all_definitions() -> tuple[Definition, ...]:
-    """All of them."""
+    """All definitions of `definitions.toml`."""
     text = (resources.files("merge_bench.view") / "definitions.toml").read_text(encoding="utf-8")
     return msgspec.toml.decode(text, type=dict[str, tuple[Definition, ...]])["definition"]
 
 
-def find(heading: str) -> int | None:
-    """Which of `definitions` explains the heading of a column or of a row, with its unit or without."""
-    whole = " ".join(heading.split())
-    return _by_heading().get(whole, _by_heading().get(_UNIT.sub("", whole)))
+def find_definition(heading: str) -> int | None:
+    """The index, in `definitions`, of the one that explains the heading of a column or row; None if none does."""
+    title = " ".join(heading.split())
+    return _by_heading().get(title, _by_heading().get(_UNIT.sub("", title)))
 
 
 @cache

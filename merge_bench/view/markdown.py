@@ -22,12 +22,12 @@ from merge_bench.view.definitions import definitions
 from merge_bench.view.numbers import thin
 from merge_bench.view.text import cut
 
-_MOST = 400
-"""Rows of a table."""
+_MOST_ROWS = 400
+"""Rows of a table at most; of more, some are left out."""
 
 
 def render_report(report: Report, pictures: Mapping[int, str]) -> str:
-    """`report` as text; `pictures`: the path of a drawing's picture by its number among the drawings, from 1."""
+    """A report as Markdown; `pictures`: the path of a drawing's picture by the drawing's number, from 1."""
     strong = "**" if report.alarm or report.verified else ""
     lines = [f"# {escaped(report.title)}", "", escaped(report.about), ""]
     lines += [f"> {strong}{escaped(report.state)}{strong}"]
@@ -37,27 +37,27 @@ def render_report(report: Report, pictures: Mapping[int, str]) -> str:
         lines += ["", f"## {escaped(section.title)}"]
         for block in section.blocks:
             drawings += isinstance(block, Drawing)
-            lines += ["", *_block(block, pictures.get(drawings))]
+            lines += ["", *_block_lines(block, pictures.get(drawings))]
     lines += ["", "## Definitions", ""]
     lines += [f"* **{escaped(one.term)}**: {escaped(one.text)}" for one in definitions()]
     return "\n".join(lines) + "\n"
 
 
 def render(blocks: Sequence[Block]) -> str:
-    """`blocks` as text."""
-    return "\n\n".join("\n".join(_block(block, None)) for block in blocks)
+    """Blocks of a page as Markdown."""
+    return "\n\n".join("\n".join(_block_lines(block, None)) for block in blocks)
 
 
 def escaped(text: str) -> str:
-    """`text` as Markdown shows it: what a config or a path holds is no markup."""
+    """`text` escaped, so that Markdown shows it as it is."""
     clean = "".join(letter if letter.isprintable() else " " for letter in text)
     return re.sub(r"([\\`*_|<>\[\]#~&])", r"\\\1", " ".join(clean.split()))
 
 
 def table(columns: Sequence[Column], mark: str = "", *, markup: bool = False) -> Iterator[str]:
-    """A table without its empty columns; `mark` ends every row; `markup`: the cells are Markdown already."""
+    """The lines of a table without empty columns; `mark` ends rows; `markup`: whether cells are Markdown already."""
     shown = [column for column in columns if any(column.cells)]
-    cells = [[_cell(cell, code=column.code, markup=markup) for cell in column.cells] for column in shown]
+    cells = [[_cell_markup(cell, code=column.code, markup=markup) for cell in column.cells] for column in shown]
     if mark:
         shown, cells = [*shown, Column("", [mark], text=True)], [*cells, [f"**{mark}**"] * len(cells[0])]
     yield f"| {' | '.join(escaped(column.heading) for column in shown)} |"
@@ -66,13 +66,14 @@ def table(columns: Sequence[Column], mark: str = "", *, markup: bool = False) ->
         yield f"| {' | '.join(row)} |"
 
 
-def _cell(text: str, *, code: bool, markup: bool) -> str:
+def _cell_markup(text: str, *, code: bool, markup: bool) -> str:
     if code:
         return f"`{' '.join(text.replace('`', '').split())}`".replace("|", "\\|") if text else ""
     return text.replace("|", "\\|") if markup else escaped(text)
 
 
-def _block(block: Block, picture: str | None) -> Iterator[str]:
+def _block_lines(block: Block, picture: str | None) -> Iterator[str]:
+    """The lines of one block as Markdown; `picture`: the path of its picture, if it is a drawing."""
     match block:
         case Heading(text):
             yield f"### {escaped(text)}"
@@ -83,17 +84,17 @@ def _block(block: Block, picture: str | None) -> Iterator[str]:
             for name, value, mark in block.marked:
                 yield f"* {escaped(name)}: {escaped(cut(value, 2000))}" + (f" **{mark}**" if mark else "")
         case Code(text):
-            yield from _fenced(text)
+            yield from _fenced_code(text)
         case NextCommand(command, does):
-            yield from ("### Next", "", f"This command {escaped(does)}:", "", *_fenced(command))
+            yield from ("### Next", "", f"This command {escaped(does)}:", "", *_fenced_code(command))
         case Table():
             yield from _folding_table(block)
         case Drawing(chart) if picture:
             yield from (f"![{escaped(chart.title)}](<{picture}>)", "", f"*{escaped(chart.note)}*")
 
 
-def _fenced(text: str) -> Iterator[str]:
-    """Lines as code, in a fence that they do not hold."""
+def _fenced_code(text: str) -> Iterator[str]:
+    """The lines of a code block, with a fence longer than any that `text` contains."""
     lines = ["".join(x if x.isprintable() else "\ufffd" for x in line) for line in text.split("\n")]
     longest = max((len(run) for line in lines for run in re.findall(r"`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
@@ -101,9 +102,9 @@ def _fenced(text: str) -> Iterator[str]:
 
 
 def _folding_table(block: Table) -> Iterator[str]:
-    """A long one is folded, a very long one thinned."""
+    """The lines of a table; a long one is folded, and a very long one lacks some rows, too."""
     count = len(block.rows)
-    kept = thin(count, _MOST)
+    kept = thin(count, _MOST_ROWS)
     columns = [Column(c.heading, [cut(c.cells[at]) for at in kept], c.text, c.code) for c in block.columns]
     lines = list(table(columns, mark=block.mark or ""))
     lines += ["", f"{len(kept)} of {count} rows, evenly chosen; all are in the records."] if len(kept) < count else []

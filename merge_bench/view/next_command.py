@@ -1,4 +1,4 @@
-"""A command of the program that is worth typing next, and how it is written here."""
+"""A command of the program that is worth typing next, and how it is written on this machine."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from merge_bench.records.schema import GivenOptions
 
 _PYTHON, _SCRIPT = "python", "merge-bench"
 _PROGRAM = f"{_PYTHON} -m merge_bench"
-_MEASURING = ("", "run", "tune")
+_MEASURING_COMMANDS = ("", "run", "tune")
 WHEN_QUIET = "on a quiet host: add --wait-for-quiet 5m"
 
 
 @dataclass(frozen=True)
 class NextStep:
-    """A command of the program, its words and options, and what it does.
+    """A command of the program, as words and options; `does`: what it does, as a phrase.
 
-    `reports`: it writes the report, which does not name it itself; `note`: what it leaves open, a sentence.
+    `reports`: whether it writes the report, which does not name this command; `note`: a sentence about what is open.
     """
 
     words: tuple[str, ...]
@@ -38,20 +38,20 @@ class NextStep:
 
     @property
     def command(self) -> str:
-        """The command line."""
-        return f"{self.program} {shlex.join([*self.words, *_as_words(self.options)])}".rstrip()
+        """The command line as text for a shell."""
+        return f"{self.program} {shlex.join([*self.words, *_option_words(self.options)])}".rstrip()
 
     def here(self) -> NextStep:
-        """The same, beginning as this command was typed."""
-        return replace(self, program=_as_typed())
+        """The same command, its program written as the user typed that of this command."""
+        return replace(self, program=_program_as_typed())
 
     def quietly(self, campaign: Campaign) -> str:
-        """What to add where this measures, if `campaign` was made on a busy host and did not wait; else empty."""
-        measures = next(iter(self.words), "") in _MEASURING and "wait_for_quiet" not in self.options
-        return WHEN_QUIET if measures and busy_warnings(campaign) and can_wait(campaign) else ""
+        """Advice to add ``--wait-for-quiet`` if this command measures and `campaign` ran on a busy host; else empty."""
+        measures = next(iter(self.words), "") in _MEASURING_COMMANDS and "wait_for_quiet" not in self.options
+        return WHEN_QUIET if measures and busy_warnings(campaign) and can_wait_for_quiet(campaign) else ""
 
     def after(self, campaign: Campaign) -> NextStep:
-        """This step, with where to type it if a service for clients made `campaign`."""
+        """This same command; if a service for clients made `campaign`, with a phrase that says where to type it."""
         if not read_elsewhere(campaign.head.variable(JOB)) or self.reports or "service" in self.options:
             return self
         if self.words and self.words[0] in ("doctor", "transports", "history"):
@@ -61,51 +61,51 @@ class NextStep:
         return replace(self, does=f"{self.does}; a service made this result, so add --service with its address")
 
 
-def typed(step: NextStep | None) -> NextStep | None:
-    """`NextStep.here`; None in a job of a service, whose client or page shows its own."""
+def step_as_typed(step: NextStep | None) -> NextStep | None:
+    """`step` with the program as the user typed it; None in a job of a service, whose client or page shows the next step."""
     return None if step is None or JOB in os.environ else step.here()
 
 
-def elsewhere() -> str:
-    """What follows the name of a file here, in the output of a job that its client reads on another machine."""
+def service_machine_note() -> str:
+    """``, on the service's machine``, to follow the name of a file in the output of a service's job; else empty."""
     return ", on the service's machine" if read_elsewhere(os.environ.get(JOB)) else ""
 
 
-def _as_typed() -> str:
-    """``merge-bench``, or a Python with ``-m merge_bench``: by name if that is found, else by its shorter path."""
+def _program_as_typed() -> str:
+    """The program as the user typed it: ``merge-bench`` or ``python -m merge_bench``, with a path where needed."""
     script = Path(sys.argv[0])
     if script.name == _SCRIPT:
         on_path = shutil.which(_SCRIPT)
         by_name = on_path is not None and script.exists() and Path(on_path).samefile(script)
-        return _SCRIPT if by_name else _short(script)
-    typed, own = sys.orig_argv[0], Path(sys.executable)
+        return _SCRIPT if by_name else _short_path(script)
+    word, own = sys.orig_argv[0], Path(sys.executable)
     on_path = shutil.which(_PYTHON)
     if on_path is not None and Path(on_path).parent.resolve() == own.parent.resolve():
         return _PROGRAM
-    python = typed if typed and "/" not in typed and shutil.which(typed) else _short(own)
+    python = word if word and "/" not in word and shutil.which(word) else _short_path(own)
     return python + _PROGRAM.removeprefix(_PYTHON)
 
 
-def _short(path: Path) -> str:
-    """A path as a word of a command, from the current folder if it lies there."""
+def _short_path(path: Path) -> str:
+    """A path as a word for a shell, relative to the current folder if it lies in there."""
     here = Path.cwd()
     inside = path.is_relative_to(here) and len(path.relative_to(here).parts) > 1
     return shlex.quote(str(path.relative_to(here) if inside else path))
 
 
-def can_wait(campaign: Campaign) -> bool:
-    """Whether all launchers of a campaign start workers on this host, whose load can be waited for."""
+def can_wait_for_quiet(campaign: Campaign) -> bool:
+    """Whether a campaign's workers ran on the host of the command, which can wait until that host is quiet."""
     return all(kind.starts_here for kind in launchers_of(campaign))
 
 
 def launchers_of(campaign: Campaign) -> list[LauncherKind]:
-    """The launchers with which a campaign's launches were made."""
+    """The kinds of launchers that started a campaign's workers."""
     names = {launch.line.cluster.launcher for launch in campaign.launches if launch.line is not None}
     return [launchers()[name] for name in names & set(launchers())]
 
 
-def _as_words(options: GivenOptions) -> list[str]:
-    """A command line with these options; of a repeated one with each of its values."""
+def _option_words(options: GivenOptions) -> list[str]:
+    """Options as words of a command line; an option with several values is repeated."""
     words: list[str] = []
     for key, value in options.items():
         name = f"--{key.replace('_', '-')}"

@@ -8,12 +8,12 @@ from merge_bench.units import GIB, MIB
 
 NULL = "-"
 _FORMS = ((1000, ",.0f"), (1, ".2f"), (0.1, ".3f"), (0.001, ".4f"))
-"""How a number is written from a size on."""
+"""Formats of numbers: each for numbers from its first entry on."""
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti")
 
 
 def number(value: float | None) -> str:
-    """With three digits or more, never with an exponent: ``1,234``, ``12.37``, ``0.371``, ``0.0123``."""
+    """`value` with three digits or more and no exponent: ``1,234``, ``12.37``, ``0.371``, ``0.0123``."""
     if value is None:
         return NULL
     size = abs(value) or 1.0
@@ -21,34 +21,34 @@ def number(value: float | None) -> str:
 
 
 def gib(value: float | None) -> str:
-    """Bytes, or bytes per second, in GiB."""
+    """A `value` in bytes, or bytes per second, as text in GiB, or GiB/s."""
     return number(None if value is None else value / GIB)
 
 
 def mib(value: float | None) -> str:
-    """Bytes in MiB."""
+    """A `value` in bytes as text in MiB."""
     return number(None if value is None else value / MIB)
 
 
 def ms(value: float | None) -> str:
-    """Seconds in milliseconds."""
+    """A `value` in seconds as text in milliseconds."""
     return number(None if value is None else value * 1e3)
 
 
 def rows(value: float | None) -> str:
-    """A count of rows."""
+    """A number of rows as text: ``25,000,000``."""
     return NULL if value is None else f"{value:,.0f}"
 
 
 def ratio(value: float | None) -> str:
-    """``1.083``, ``0.0123``, ``12.3``: four figures from 0.1 to 10."""
+    """A ratio as text: ``1.083``, ``0.0123``, ``12.3``; with three decimals from 0.1 to 10."""
     if value is None:
         return NULL
     return f"{value:.3f}" if 0.1 <= value < 10 else f"{value:.3g}"
 
 
 def ends(low: float | None = None, high: float | None = None) -> str:
-    """The interval of a ratio: ``1.412 to 1.553``."""
+    """The interval of a ratio as text: ``1.412 to 1.553``."""
     return NULL if low is None or high is None else f"{ratio(low)} to {ratio(high)}"
 
 
@@ -60,7 +60,7 @@ def with_interval(value: float | None, low: float | None, high: float | None, si
 
 
 def cell(value: object) -> str:
-    """`value` as a cell of a table."""
+    """`value` as the text of a table's cell; ``-`` for None."""
     return NULL if value is None else str(value)
 
 
@@ -73,7 +73,7 @@ def binary(count: float, unit: str = "B") -> str:
 
 
 def thin(count: int, most: int) -> Sequence[int]:
-    """Which of `count` items to show: all, or `most` of them, evenly spread, with the first and the last."""
+    """The indexes of the items to show of `count`: all, or `most` of them, evenly spread, with both ends."""
     if count <= most:
         return range(count)
     return [round(at * (count - 1) / max(most - 1, 1)) for at in range(most)]

@@ -18,16 +18,16 @@ from merge_bench.campaign.progress import Progress
 from merge_bench.errors import visible
 from merge_bench.units import format_duration, format_rate, format_seconds
 
-_BAR, _WIDE = 16, 100
-_SILENCE = 30.0
+_BAR_COLUMNS, _WIDE_COLUMNS = 16, 100
+_SILENCE_SECONDS = 30.0
 """Seconds after which a log gets the next line."""
 
 
 class _Clock(ProgressColumn):
-    """The time since the display began: rich's own column stands still once a task is complete."""
+    """A column with the time since the display began; rich's own column stops when a task is complete."""
 
     def render(self, task: Task) -> Text:
-        """``0:01:52``."""
+        """The elapsed time as ``0:01:52``."""
         now = task.get_time()
         return Text(str(timedelta(seconds=int(now - (task.start_time or now)))), style="progress.elapsed")
 
@@ -39,11 +39,11 @@ class TerminalProgress(Progress):
     """
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._width, self._wide = clock, console.width, console.width >= _WIDE
+        self._clock, self._width, self._wide = clock, console.width, console.width >= _WIDE_COLUMNS
         self._started, self._text = clock(), ""
         self._bars = Bars(
             TextColumn("{task.description}"),
-            *([BarColumn(bar_width=_BAR)] if self._wide else []),
+            *([BarColumn(bar_width=_BAR_COLUMNS)] if self._wide else []),
             _Clock(),
             TextColumn("{task.fields[detail]}"),
             console=console,
@@ -55,18 +55,18 @@ class TerminalProgress(Progress):
     def phase(self, text: str) -> None:
         """Show `text` and restart the bar; the clock goes on."""
         self._started, self._text = self._clock(), visible(text)
-        self._show(completed=0, total=None, detail="")
+        self._update_line(completed=0, total=None, detail="")
 
     def iteration(self, index: int, total: int, wall_seconds: float, throughput: float | None) -> None:
         """Show how many iterations are done, how fast the last one was, and how long the rest will take."""
         done = index + 1
         speed = f"  {format_seconds(wall_seconds)}  {format_rate(throughput)}" if self._wide else ""
         left = time_left(remaining_seconds(self._clock() - self._started, done, total), self.rest)
-        self._show(completed=done, total=total, detail=f"{done:,}/{total:,}{speed}{left and f'  {left}'}")
+        self._update_line(completed=done, total=total, detail=f"{done:,}/{total:,}{speed}{left and f'  {left}'}")
 
-    def _show(self, *, completed: int, total: int | None, detail: str) -> None:
-        """One line: of a text that is too long, the beginning, which names launch and config."""
-        room = self._width - len(detail) - len("0:00:00") - 3 - (_BAR + 1) * self._wide
+    def _update_line(self, *, completed: int, total: int | None, detail: str) -> None:
+        """Update the line and its bar; of a text that is too long, it shows the beginning."""
+        room = self._width - len(detail) - len("0:00:00") - 3 - (_BAR_COLUMNS + 1) * self._wide
         text = self._text if len(self._text) <= room else f"{self._text[: room - 1]}…"
         self._bars.update(self._task, description=text, completed=completed, detail=detail)
         self._bars.tasks[0].total = total  # `update` takes None for no change
@@ -77,55 +77,59 @@ class TerminalProgress(Progress):
 
 
 class LogProgress(Progress):
-    """Where there is no terminal: a line with what goes on, each half minute.
+    """Progress for a log: a line that says what is going on, each half minute.
 
-    `silence`: seconds from line to line.
+    `silence_seconds`: the time from line to line.
     """
 
-    def __init__(self, stream: TextIO, silence: float = _SILENCE, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, stream: TextIO, silence_seconds: float = _SILENCE_SECONDS, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._stream, self._clock = stream, clock
         self._began = self._started = clock()
         self._text, self._detail = "starting", ""
         self._closed = threading.Event()
-        self._writer = threading.Thread(target=self._write, args=(silence,), name="progress", daemon=True)
+        self._writer = threading.Thread(target=self._write_lines, args=(silence_seconds,), name="progress", daemon=True)
         self._writer.start()
 
     def phase(self, text: str) -> None:
-        """The next line names this phase."""
+        """Name this phase in the next line."""
         self._started, self._text, self._detail = self._clock(), text, ""
 
     def iteration(self, index: int, total: int, wall_seconds: float, throughput: float | None) -> None:
-        """The next line has the number of iterations and the time left."""
+        """Say in the next line how many iterations are done, and the time left."""
         done = index + 1
         left = time_left(remaining_seconds(self._clock() - self._started, done, total), self.rest)
         self._detail = f", {done:,} of {total:,} iterations{left and f', {left}'}"
 
     def close(self) -> None:
-        """No more lines."""
+        """Write no more lines."""
         self._closed.set()
         self._writer.join()
 
-    def _write(self, silence: float) -> None:
-        while not self._closed.wait(silence):
+    def _write_lines(self, silence_seconds: float) -> None:
+        """Write a line at the end of each interval until `close`."""
+        while not self._closed.wait(silence_seconds):
             passed = timedelta(seconds=int(self._clock() - self._began))
             with contextlib.suppress(OSError, ValueError):  # a log that is full or closed ends no run
                 print(f"merge_bench: {passed} {self._text}{self._detail}", file=self._stream, flush=True)
 
 
-def time_left(launch: float, rest: float | None) -> str:
-    """``3 minutes left``: for a launch, and for those after it, if that is known; empty where nothing is left."""
-    if rest is None:
-        return f"{format_duration(launch)} left of this launch" if launch > 0 else ""
-    return f"{format_duration(launch + rest)} left" if launch + rest > 0 else ""
+def time_left(launch_seconds: float, rest_seconds: float | None) -> str:
+    """``3 minutes left``: the time left of a launch, and of the launches after it, if known; empty if none is left."""
+    if rest_seconds is None:
+        return f"{format_duration(launch_seconds)} left of this launch" if launch_seconds > 0 else ""
+    seconds = launch_seconds + rest_seconds
+    return f"{format_duration(seconds)} left" if seconds > 0 else ""
 
 
 def remaining_seconds(elapsed: float, done: int, total: int) -> float:
-    """Seconds for the rest, if the first `done` of `total` iterations took `elapsed` seconds."""
+    """The seconds that the other iterations will take, if `done` of `total` took `elapsed` seconds."""
     return elapsed / done * max(total - done, 0) if done > 0 else float("nan")
 
 
 def progress_for(stream: TextIO, *, quiet: bool = False) -> Progress:
-    """A display on `stream` if that is a terminal, unless `quiet`; else a line now and then."""
+    """Make the display of progress: on a terminal a line with a bar, or none if `quiet`; else lines of a log."""
     console = Console(file=stream, markup=False, highlight=False, emoji=False)
     if not console.is_terminal:
         return LogProgress(stream)

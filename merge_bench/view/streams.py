@@ -1,4 +1,4 @@
-"""Standard output: ours alone, in the characters that it has, and without a terminal's control characters."""
+"""Standard output that only this program writes to, in its encoding, and without control characters of a terminal."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from merge_bench.errors import PLAIN
 class Terminal(io.TextIOWrapper):
     """A terminal as standard output: everything unprintable that is written to it is escaped, ``\\u001b`` for example.
 
-    So a terminal obeys no text out of records, logs and file names. JSON stays JSON. `raw` is for what draws tables.
+    So a terminal obeys no text out of records, logs and file names. JSON stays JSON. `unescaped` is for drawn tables.
     """
 
     def write(self, text: str) -> int:
         """Write `text` escaped."""
-        super().write(text if text.isprintable() else "".join(map(_escaped, text)))
+        super().write(text if text.isprintable() else "".join(map(_escaped_letter, text)))
         return len(text)
 
 
-class _Raw:
+class _UnescapedTerminal:
     """A terminal for rich, whose own control characters reach it."""
 
     def __init__(self, terminal: Terminal) -> None:
@@ -37,31 +37,32 @@ class _Raw:
         return getattr(self._terminal, name)
 
 
-def raw(stream: TextIO) -> TextIO:
-    """`stream` for a program that makes control characters itself, and escapes the texts that others made."""
-    return _Raw(stream) if isinstance(stream, Terminal) else stream  # type: ignore[return-value]
+def unescaped(stream: TextIO) -> TextIO:
+    """`stream` without escaping, for a library that writes control characters itself and escapes texts."""
+    return _UnescapedTerminal(stream) if isinstance(stream, Terminal) else stream  # type: ignore[return-value]
 
 
-def _escaped(letter: str) -> str:
+def _escaped_letter(letter: str) -> str:
+    """A character, or its escape ``\\u001b`` if it is unprintable and no line end or tab."""
     if letter.isprintable() or letter in "\n\t":
         return letter
     units = letter.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
-def own_streams() -> None:
-    """Take standard output for this program: what native code prints goes to standard error from now on.
+def take_standard_output() -> None:
+    """Keep standard output for Python's `sys.stdout`: what native code prints goes to standard error from now on.
 
     Only for the program itself, at its start; a function that another program calls must not do this. Does nothing if
     `sys.stdout` is not the one that Python began with.
     """
     if sys.stdin is None:
-        _fill(0)
+        _open_null_device(0)
     if sys.stderr is None:  # closed: what is printed there would reach standard output
-        _fill(2)
+        _open_null_device(2)
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
     if sys.stdout is None:
-        _fill(1)
+        _open_null_device(1)
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     elif sys.stdout is sys.__stdout__ and isinstance(sys.stdout, io.TextIOWrapper):
         before = sys.stdout
@@ -74,8 +75,8 @@ def own_streams() -> None:
         sys.stderr.reconfigure(errors=PLAIN)
 
 
-def _fill(descriptor: int) -> None:
-    """Point a closed descriptor at nothing, in programs that this one starts, too, so that no file gets its number."""
+def _open_null_device(descriptor: int) -> None:
+    """Open a closed descriptor on ``/dev/null``, also for child processes, so that no file gets its number."""
     null = os.open(os.devnull, os.O_WRONLY)
     if null == descriptor:
         os.set_inheritable(null, True)
@@ -93,7 +94,7 @@ def write_output(contents: bytes) -> None:
 
 
 def flush_output() -> bool:
-    """Write what is left for standard output; False if its reader has gone, as with ``| head``.
+    """Flush standard output; returns False if its reader has gone, as with ``| head``.
 
     Raises
     ------

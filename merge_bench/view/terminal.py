@@ -21,58 +21,59 @@ from rich.text import Text
 
 from merge_bench.errors import PLAIN, visible, wrapped
 from merge_bench.view.content import Block, Code, Column, Heading, Line, NamedValues, NextCommand, Page, Table
-from merge_bench.view.streams import raw
+from merge_bench.view.streams import unescaped
 
-_UNWRAPPED = 100_000
-"""Columns of a page whose lines are never wrapped."""
+_UNWRAPPED_COLUMNS = 100_000
+"""The width of a page whose lines are never wrapped."""
 
 
 @contextlib.contextmanager
 def page_on(file: TextIO | None, width: int | None = None) -> Iterator[Page]:
-    """A page that is printed on `file` (standard output) when the block ends.
+    """Give a page to write on, and print it on `file` (standard output) when the block ends.
 
-    It is drawn if that is a terminal which knows Unicode, plain otherwise, without spaces at the ends of lines.
-    `width`: of a terminal, asked from it if not given.
+    The page has lines and colours if `file` is a terminal that knows Unicode; otherwise it is plain, without spaces at
+    the ends of lines. `width`: columns of the terminal; by default as many as it has.
     """
     stream = file or sys.stdout
     encoding = getattr(stream, "encoding", None) or "utf-8"
-    terminal = Console(file=raw(stream), width=width, markup=False, highlight=False, emoji=False)
+    terminal = Console(file=unescaped(stream), width=width, markup=False, highlight=False, emoji=False)
     if terminal.is_terminal and encoding.lower().startswith("utf"):
         yield (page := Page(plain=False))
         render(page, terminal)
     else:
         yield (page := Page())
         buffer = io.StringIO()
-        render(page, Console(file=buffer, width=_UNWRAPPED, color_system=None, markup=False, highlight=False))
+        render(page, Console(file=buffer, width=_UNWRAPPED_COLUMNS, color_system=None, markup=False, highlight=False))
         text = "".join(f"{line.rstrip()}\n" for line in buffer.getvalue().splitlines())
         stream.write(text.encode(encoding, PLAIN).decode(encoding))
     stream.flush()
 
 
 def render(page: Page, console: Console) -> None:
-    """Print every block of `page`."""
+    """Print every block of a page on `console`."""
     for block in page.blocks:
-        _print(block, console, plain=page.plain)
+        _print_block(block, console, plain=page.plain)
 
 
-def height(blocks: Sequence[Block], width: int) -> int:
-    """How many lines of a terminal of `width` columns they take."""
+def height_in_lines(blocks: Sequence[Block], width: int) -> int:
+    """The number of lines that `blocks` take on a terminal of `width` columns."""
     console = Console(file=io.StringIO(), width=width, markup=False, highlight=False, emoji=False)
     with console.capture() as capture:
         for block in blocks:
-            _print(block, console, plain=False)
+            _print_block(block, console, plain=False)
     return sum(max(-(-cell_len(line) // width), 1) for line in capture.get().splitlines())
 
 
-def _print(block: Block, console: Console, *, plain: bool) -> None:
+def _print_block(block: Block, console: Console, *, plain: bool) -> None:
+    """Print one block of a page; text does not show drawings."""
     match block:
         case Heading(text):
             console.print()
-            console.print(Text(_shown(text), style="bold cyan"))
+            console.print(Text(_visible_text(text), style="bold cyan"))
         case Line(text, style, unbroken=True):
-            console.print(Text(_shown(text), style=style), soft_wrap=True)
+            console.print(Text(_visible_text(text), style=style), soft_wrap=True)
         case Line(text, style, indent):  # a command, and an option with its value, stay on one line
-            text, room = _shown(text), console.width - indent
+            text, room = _visible_text(text), console.width - indent
             words = Text(text if len(text) <= room else wrapped(text, room), style=style)
             console.print(Padding(words, (0, 0, 0, indent)) if indent else words)
         case NamedValues():
@@ -80,32 +81,32 @@ def _print(block: Block, console: Console, *, plain: bool) -> None:
             grid.add_column(style="dim", no_wrap=True)
             grid.add_column(overflow="fold")
             for name, value, mark in block.marked:
-                grid.add_row(Text(_shown(name)), Text(_shown(f"{value}  {mark}" if mark else value)))
+                grid.add_row(Text(_visible_text(name)), Text(_visible_text(f"{value}  {mark}" if mark else value)))
             console.print(grid)
         case Table():
-            for at, columns in enumerate(_tables(block, console, plain=plain)):
+            for at, columns in enumerate(_fitting_groups(block, console, plain=plain)):
                 if at:
                     console.print()
                 _print_table(columns, block.mark, console, plain=plain)
         case Code(text):
-            console.print(Text(_shown(text)), soft_wrap=True)
+            console.print(Text(_visible_text(text)), soft_wrap=True)
         case NextCommand(command, does):
-            _print(Line(f"Next: {command}", "bold", unbroken=True), console, plain=plain)
-            _print(Line(f"      ({does})", "dim"), console, plain=plain)
+            _print_block(Line(f"Next: {command}", "bold", unbroken=True), console, plain=plain)
+            _print_block(Line(f"      ({does})", "dim"), console, plain=plain)
 
 
-def _shown(text: str) -> str:
-    """Texts out of records may have any character, and only line ends are obeyed."""
+def _visible_text(text: str) -> str:
+    """`text` with marks for its unprintable characters, except line ends."""
     return visible(text, "\n")
 
 
-def _tables(table: Table, console: Console, *, plain: bool) -> list[list[Column]]:
-    """As many groups of columns as fit beside the first one; a group whose words do not fit is cut."""
+def _fitting_groups(table: Table, console: Console, *, plain: bool) -> list[list[Column]]:
+    """Tables to print for a wide one: each has the first group of columns, and as many further ones as fit."""
     first, *others = table.groups
     tables = [list(first)]
 
     def size(columns: Sequence[Column]) -> Measurement:
-        return _measured(_drawn(columns, table.mark, plain=plain), console)
+        return _needed_columns(_rich_table(columns, table.mark, plain=plain), console)
 
     for group in others:
         if size([*tables[-1], *group]).maximum <= console.width:
@@ -121,27 +122,28 @@ def _tables(table: Table, console: Console, *, plain: bool) -> list[list[Column]
 
 
 def _print_table(columns: Sequence[Column], mark: str | None, console: Console, *, plain: bool) -> None:
-    """Words stay whole if there is room for the longest of each."""
-    drawn = _drawn(columns, mark, plain=plain)
-    size = _measured(drawn, console)
+    """Print one table; columns are narrowed so that words stay whole, if the longest of each column fit."""
+    drawn = _rich_table(columns, mark, plain=plain)
+    size = _needed_columns(drawn, console)
     if not plain and size.minimum <= console.width < size.maximum:
-        for column, width in zip(drawn.columns, _widths(columns, console.width - size.maximum), strict=False):
+        for column, width in zip(drawn.columns, _column_widths(columns, console.width - size.maximum), strict=False):
             column.width = width
     console.print(drawn)
 
 
-def _measured(table: RichTable, console: Console) -> Measurement:
-    """Columns of the screen that it takes with its words whole, and with its cells whole."""
-    return Measurement.get(console, console.options.update_width(_UNWRAPPED), table)
+def _needed_columns(table: RichTable, console: Console) -> Measurement:
+    """The width of a table on the screen: at least, with words kept whole, and at most, with cells on one line."""
+    return Measurement.get(console, console.options.update_width(_UNWRAPPED_COLUMNS), table)
 
 
 class _Cell(Text):
-    """A cell of a row in which another one may take several lines; headings stand at the bottom."""
+    """The text of a cell, at the top of its row, where other cells may take several lines."""
 
     vertical = "top"
 
 
-def _drawn(columns: Sequence[Column], mark: str | None, *, plain: bool) -> RichTable:
+def _rich_table(columns: Sequence[Column], mark: str | None, *, plain: bool) -> RichTable:
+    """Make the table of rich for some columns; `mark` ends every row."""
     table = RichTable(
         box=None if plain else box.SIMPLE_HEAD,
         show_edge=False,
@@ -152,19 +154,19 @@ def _drawn(columns: Sequence[Column], mark: str | None, *, plain: bool) -> RichT
     for column in columns:
         heading = column.heading.replace("\n", " ") if plain else column.heading
         table.add_column(
-            Text(_shown(heading)), justify="left" if column.text else "right", overflow="fold", vertical="bottom"
+            Text(_visible_text(heading)), justify="left" if column.text else "right", overflow="fold", vertical="bottom"
         )
     if mark:
         table.add_column(Text(""), style="bold yellow", no_wrap=True)
     for row in zip(*(column.cells for column in columns), strict=True):
-        table.add_row(*(_Cell(_shown(cell)) for cell in row), *([mark] if mark else []))
+        table.add_row(*(_Cell(_visible_text(cell)) for cell in row), *([mark] if mark else []))
     return table
 
 
-def _widths(columns: Sequence[Column], room: int) -> list[int]:
-    """A width for each column, so that its longest word fits; the first that are wide give up most.
+def _column_widths(columns: Sequence[Column], room: int) -> list[int]:
+    """Choose the width of each column so that its longest word fits; wide columns give up most.
 
-    `room`: what there is more than all cells need, so less than 0.
+    `room`: the screen's width minus what all cells need; it is negative.
     """
     texts = [[*column.heading.split("\n"), *column.cells] for column in columns]
     least = [max(cell_len(word) for text in lines for word in (text.split() or [""])) for lines in texts]

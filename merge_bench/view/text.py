@@ -8,13 +8,13 @@ from html import escape
 from merge_bench.errors import visible as visible
 
 LETTERS = 600
-"""The longest text in a cell."""
+"""The number of characters of the longest text in a cell."""
 
 _OPTION = re.compile(r"(?<![^\s(])--[a-z][a-z-]*(?: \d[\w.]*)?")
 
 
 def for_canvas(text: str) -> str:
-    """`text` for a canvas, without marks of formulas such as ``$$``, which Bokeh would typeset."""
+    """`text` to be drawn on a canvas, without ``$$`` and other marks of formulas, which Bokeh would typeset."""
     return visible(text).replace("$$", "$ $").replace("\\(", "\\ (").replace("\\[", "\\ [")
 
 
@@ -24,7 +24,7 @@ def as_html(text: object) -> str:
 
 
 def unbroken(markup: str) -> str:
-    """HTML whose lines break neither within an option nor between it and its number: ``--wait-for-quiet 5m``."""
+    """HTML in which no line breaks within an option and its number, such as ``--wait-for-quiet 5m``."""
     return _OPTION.sub(r'<span class="unbroken">\g<0></span>', markup)
 
 

@@ -1,4 +1,4 @@
-"""What results are called for people: config, problem, date and host, instead of the name of a folder."""
+"""Titles of results for people: config, problem, date and host, instead of the name of a folder."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from merge_bench.units import plural, plural_noun
 from merge_bench.view.numbers import rows
 from merge_bench.view.text import short, visible
 
-_MOST = 3
+_MOST_NAMES = 3
 
 
 def title_of(head: CampaignLine, plans: Sequence[RecordedPlan], measured: Collection[int] = ()) -> str:
-    """``default and tcp: 1,000,000 rows per chunk, 2 workers``; of tunings and network measurements, what they are.
+    """The title of a campaign: ``default and tcp: 1,000,000 rows per chunk, 2 workers``; or that it is a tuning.
 
-    `measured`: as in `measured_problem`.
+    `measured`: the indexes of the plans that a tuning has measured.
     """
     configs = listed(config.name for config in head.configs)
     what = next((plan.probe for plan in plans if plan.probe is not None), None)
@@ -37,19 +37,19 @@ def title_of(head: CampaignLine, plans: Sequence[RecordedPlan], measured: Collec
 
 
 def title_of_entry(entry: Entry, measured: Collection[int] = ()) -> str:
-    """The same of a result in a list; the folder's name if its first line cannot be read."""
+    """The title of a campaign in a results folder; the folder's name if the first line of records cannot be read."""
     return entry.folder.name if entry.head is None else title_of(entry.head, entry.plans, measured)
 
 
-def tunes(campaign: Campaign) -> bool:
-    """Whether this is a tuning, even without a step yet."""
+def is_tuning_campaign(campaign: Campaign) -> bool:
+    """Whether a campaign is a tuning, even one without a step yet."""
     return bool(campaign.tuning) or is_tuning(campaign.plans)
 
 
 def measured_problem(plans: Sequence[RecordedPlan], measured: Collection[int]) -> str:
-    """`problem_of` all plans; of a tuning, which may never get to some sizes, without those that are not `measured`.
+    """What a campaign merges; of a tuning, which may never get to some sizes, only what it has measured.
 
-    `measured`: indexes of plans.
+    `measured`: the indexes of the plans that a tuning has measured.
     """
     if not is_tuning(plans):
         return problem_of(plans)
@@ -58,8 +58,8 @@ def measured_problem(plans: Sequence[RecordedPlan], measured: Collection[int]) -
 
 
 def problem_of(plans: Sequence[RecordedPlan]) -> str:
-    """What is merged, and by how many workers."""
-    questions = _questions(plans)
+    """What plans merge, and by how many workers: ``1,000,000 rows per chunk, 2 workers``."""
+    questions = _benchmark_questions(plans)
     tables = questions or dict.fromkeys(tables_of(plan) for plan in plans)
     workers = sorted({plan.workers for plan in plans if plan.workers is not None})
     sizes = sorted({plan.rows_per_chunk for plan in plans if plan.rows_per_chunk is not None})
@@ -71,8 +71,8 @@ def problem_of(plans: Sequence[RecordedPlan]) -> str:
     return ", ".join(parts) or "problem not recorded"
 
 
-def _questions(plans: Sequence[RecordedPlan]) -> list[str]:
-    """``h2o q1, q2, q3, q4 and q5 (10,000,000 rows)``, where several questions of one benchmark are merged."""
+def _benchmark_questions(plans: Sequence[RecordedPlan]) -> list[str]:
+    """``h2o q1, q2 and q3 (10,000,000 rows)``, alone in a list, if plans are several questions of one benchmark."""
     questions = dict.fromkeys(plan.question for plan in plans)
     benchmarks = {each.partition(" ")[0] for each in questions}
     if len(questions) < 2 or "" in benchmarks or len(benchmarks) > 1:
@@ -83,12 +83,13 @@ def _questions(plans: Sequence[RecordedPlan]) -> list[str]:
 
 
 def _most_rows(plan: RecordedPlan) -> int:
+    """The number of rows of a plan's larger table; 0 if it is not known."""
     work = plan.workload
     return max(((table and table.rows) or 0 for table in (work and work.left, work and work.right)), default=0)
 
 
 def unusual_engines(plans: Sequence[RecordedPlan]) -> str:
-    """``engine duckdb``, or all engines of `plans`, if one is not what ``auto`` means; else empty."""
+    """All engines of `plans`, such as ``engine duckdb``, if one is not the choice of ``auto``; else empty."""
     with_engine = [plan for plan in plans if plan.engine]
     if all(plan.engine in _usual_engines(plan) for plan in with_engine):
         return ""
@@ -97,12 +98,13 @@ def unusual_engines(plans: Sequence[RecordedPlan]) -> str:
 
 
 def _usual_engines(plan: RecordedPlan) -> list[str]:
+    """The names of the engines that ``auto`` means for a plan, on host memory and on a GPU."""
     dask = not recorded_plane(plan.exchange).by_workers
     return [engines.first(device_memory=device, dask=dask).name for device in (False, True)]
 
 
 def tables_of(plan: RecordedPlan) -> str:
-    """``orders.parquet ⋈ lines.parquet on o_key = l_key (15,000 / 60,000 rows)``; empty without files.
+    """The tables of a plan: ``orders.parquet ⋈ lines.parquet on o_key = l_key (15,000 / 60,000 rows)``; or empty.
 
     The question of a benchmark stands before it, with a colon.
     """
@@ -112,26 +114,26 @@ def tables_of(plan: RecordedPlan) -> str:
     keys = keys_of(work) or "?"
     counts = " / ".join(rows(table.rows) for table in (work.left, work.right))
     question = f"{plan.question}: " if plan.question else ""
-    return question + f"{_file(work.left)} ⋈ {_file(work.right)} on {keys} ({counts} rows)"
+    return question + f"{_file_name(work.left)} ⋈ {_file_name(work.right)} on {keys} ({counts} rows)"
 
 
 def size_of(campaign: Campaign, plan: int) -> str:
-    """What tells a plan of `campaign` from its others: the rows per chunk, the question or the tables."""
+    """What distinguishes one plan of a campaign, given by its index: rows per chunk, the question or the tables."""
     recorded = campaign.plans[plan] if plan < len(campaign.plans) else RecordedPlan()
     work = recorded.workload
     if recorded.rows_per_chunk is not None:
         return f"{rows(recorded.rows_per_chunk)} rows per chunk"
     if recorded.question or work is None or work.left is None or work.right is None:
         return recorded.question or "size not recorded"
-    return f"{_file(work.left)} ⋈ {_file(work.right)}"
+    return f"{_file_name(work.left)} ⋈ {_file_name(work.right)}"
 
 
-def _file(table: Table) -> str:
+def _file_name(table: Table) -> str:
     return PurePath(table.path).name if table.path else "?"
 
 
-def option_of(name: str, value: object) -> str:
-    """``20,000 rows per chunk``, ``1 worker``, ``payload columns 2``: an option of a plan with its value."""
+def option_text(name: str, value: object) -> str:
+    """An option of a plan with its value: ``20,000 rows per chunk``, ``1 worker``, ``payload columns 2``."""
     if name == "workers" and isinstance(value, int):
         return plural(value, "worker")
     count = f"{value:,}" if isinstance(value, int) else str(value)
@@ -139,7 +141,7 @@ def option_of(name: str, value: object) -> str:
 
 
 def keys_of(work: Workload) -> str:
-    """``key, o_key = l_key``: the name of each key, and both where they differ; empty without keys."""
+    """The keys of a merge: ``key, o_key = l_key``, with both names where they differ; empty without keys."""
     keys = []
     for key in work.keys or ():
         names = [
@@ -151,35 +153,35 @@ def keys_of(work: Workload) -> str:
     return ", ".join(keys)
 
 
-def when(seconds: float | None) -> str:
-    """``22 November 2026, 11:00 UTC``; empty for a time that no calendar has."""
-    time = moment(seconds)
+def date_text(seconds: float | None) -> str:
+    """``22 November 2026, 11:00 UTC``, from seconds since the epoch; empty for a time that no calendar has."""
+    time = utc_time(seconds)
     return "" if time is None else f"{time.day} {time:%B %Y, %H:%M} UTC"
 
 
 def short_time(seconds: float | None) -> tuple[str, str, str]:
-    """``25 Nov``, ``2026``, ``14:02``, in UTC; empty for a time that no calendar has."""
-    time = moment(seconds)
+    """``25 Nov``, ``2026`` and ``14:02`` in UTC, from seconds since the epoch; empty if no calendar has that time."""
+    time = utc_time(seconds)
     return ("", "", "") if time is None else (f"{time.day} {time:%b}", f"{time:%Y}", f"{time:%H:%M}")
 
 
 def short_times(moments: Iterable[float | None], *, clock: bool = False) -> list[str]:
-    """Each as ``25 Nov``, with the year if there are several; as ``25 Nov 14:02`` if `clock` or all are of one day."""
+    """Times as ``25 Nov``, with the year if years differ; as ``25 Nov 14:02`` if `clock` or all are of one day."""
     times = [short_time(each) for each in moments]
     several = len({year for _, year, _ in times if year}) > 1
     clock = clock or len({each[:2] for each in times}) == 1
     return [" ".join(filter(None, (day, year * several, time * clock))) for day, year, time in times]
 
 
-def _offer(entry: Entry) -> str:
-    """Its title, its engines if one is not the usual one, and its status."""
+def _entry_label(entry: Entry) -> str:
+    """The label of a campaign in a list: its title, its engines if one is unusual, and its status."""
     return " · ".join(filter(None, (short(title_of_entry(entry), 60), unusual_engines(entry.plans), entry.status)))
 
 
-def offered(entries: Sequence[Entry], name: Callable[[Entry], str] = _offer) -> dict[str, str]:
-    """The id of each of `entries` by when it began and its `name`: ``25 Nov 14:02 · tcp: … · done``.
+def entry_choices(entries: Sequence[Entry], name: Callable[[Entry], str] = _entry_label) -> dict[str, str]:
+    """Choices of a list: the id of each campaign by its label, the time and `name`: ``25 Nov 14:02 · tcp: … · done``.
 
-    The folder's name is added where two have the same label, and the year where there are several.
+    The folder's name is added where two labels are the same, and the year where years differ.
     """
     began = short_times((entry.started for entry in entries), clock=True)
     labels = [
@@ -192,29 +194,30 @@ def offered(entries: Sequence[Entry], name: Callable[[Entry], str] = _offer) -> 
     }
 
 
-def moment(seconds: float | None) -> datetime | None:
-    """Seconds since the epoch as a time in UTC; None for one that no calendar has."""
+def utc_time(seconds: float | None) -> datetime | None:
+    """Seconds since the epoch as a time in UTC; None for a time that no calendar has."""
     try:
         return datetime.fromtimestamp(seconds, UTC) if seconds is not None else None
     except (OverflowError, ValueError, OSError):
         return None
 
 
-def where_of(campaign: Campaign) -> str:
-    """The hosts of its workers; empty if no launch started."""
+def host_label(campaign: Campaign) -> str:
+    """The hosts of a campaign's workers: ``node0 and node1``; empty if no launch started."""
     lines = (launch.line for launch in campaign.launches if launch.line is not None)
     return listed(dict.fromkeys(worker.host for line in lines for worker in line.workers))
 
 
-def ran_with(campaign: Campaign) -> str:
-    """``UCX 1.21.0``, with all versions where they differ; empty if it is not recorded."""
+def ucx_label(campaign: Campaign) -> str:
+    """The UCX versions of a campaign: ``UCX 1.21.0``; empty if none is recorded."""
     lines = (launch.line for launch in campaign.launches if launch.line is not None)
     versions = {worker.ucx.version for line in lines for worker in line.workers if worker.ucx.version}
     return f"UCX {listed(sorted(versions))}" if versions else ""
 
 
 def listed(names: Iterable[str]) -> str:
-    """``a``, ``a and b``, ``a, b and c``; of many the first ones, and how many more."""
-    given = [short(visible(name)) for name in names]
-    shown = given if len(given) <= _MOST + 1 else [*given[:_MOST], f"{len(given) - _MOST} more"]
+    """Names as a list in words: ``a``, ``a and b``, ``a, b and c``; of many, the first and the number of others."""
+    short_names = [short(visible(name)) for name in names]
+    more = len(short_names) - _MOST_NAMES
+    shown = [*short_names[:_MOST_NAMES], f"{more} more"] if more > 1 else short_names
     return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))

@@ -16,7 +16,7 @@ from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.report.campaign_figures import CampaignCache
 from merge_bench.report.run import print_report
-from merge_bench.view.document import encoded
+from merge_bench.view.document import encode_document
 
 COMMANDS = {
     "report": lambda folder, whole: ["report", folder],
@@ -78,7 +78,7 @@ def _summary(folder: Path, whole: Path) -> int:
     except UsageError:
         return 2
     document = summarize(campaign)
-    encoded(document)
+    encode_document(document)
     if campaign.probe is None:
         print_report(campaign, document, details=True, file=io.StringIO())
     return 0

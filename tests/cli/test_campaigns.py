@@ -26,7 +26,7 @@ def test_a_terminal_gets_a_failure_once(
 ) -> None:
     errors = Terminal()
     monkeypatch.setattr(sys, "stderr", errors)
-    monkeypatch.setattr("merge_bench.cli.campaigns.one_stream", lambda: same)
+    monkeypatch.setattr("merge_bench.cli.campaigns.stdout_is_stderr", lambda: same)
     say_failures([FAILURE], printed=printed)
     assert errors.getvalue().count(FAILURE.message) == times
     assert "last words" in errors.getvalue()

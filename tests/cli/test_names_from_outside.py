@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from merge_bench import cli
-from merge_bench.cli.parameters import Parsed
+from merge_bench.cli.parameters import ParsedValue
 from merge_bench.config import parsers
 from merge_bench.config.options import OPTIONS
 from tests.campaign.importing.texts import text
@@ -74,7 +74,7 @@ COMMANDS = dict(commands())
 
 
 def path_parameters(command: click.Command) -> list[click.Parameter]:
-    return [each for each in command.params if isinstance(each.type, Parsed) and each.type.parse in PATHS]
+    return [each for each in command.params if isinstance(each.type, ParsedValue) and each.type.parse in PATHS]
 
 
 def test_every_parameter_that_means_a_path_has_the_type_of_paths() -> None:

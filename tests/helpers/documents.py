@@ -9,12 +9,12 @@ import msgspec
 
 from merge_bench.analysis.summary import summarize
 from merge_bench.records.campaign import Campaign
-from merge_bench.view.document import encoded
+from merge_bench.view.document import encode_document
 
 
 def plain(document: msgspec.Struct) -> dict[str, Any]:
     """What ``--json`` prints, read again."""
-    found: dict[str, Any] = json.loads(encoded(document))
+    found: dict[str, Any] = json.loads(encode_document(document))
     return found
 
 

@@ -10,12 +10,12 @@ import pytest
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.results_folder import ResultsFolder
-from merge_bench.report.page.results import by_problem, sources_of
+from merge_bench.report.page.results import group_by_problem, source_runs
 from merge_bench.report.run import print_report
 from merge_bench.view.titles import (
+    entry_choices,
     measured_problem,
-    offered,
-    option_of,
+    option_text,
     problem_of,
     short_times,
     size_of,
@@ -88,13 +88,15 @@ def test_each_question_has_a_line_in_the_conclusion(tmp_path: Path, capsys: pyte
 
 def test_one_question_at_two_sizes_is_two_problems(tmp_path: Path) -> None:
     scripts = [Script(index=k, plan_index=k, plan=asked("q1", rows=10**size)) for k, size in enumerate((3, 4))]
-    found = by_problem(sources_of([read_campaign(write_campaign(tmp_path, *scripts))]))
+    found = group_by_problem(source_runs([read_campaign(write_campaign(tmp_path, *scripts))]))
     assert len(found) == 2
     assert all(name.startswith("h2o q1: ") for name in found)
 
 
 def test_an_option_is_named_with_its_value() -> None:
-    found = [option_of(*each) for each in (("rows_per_chunk", 20_000), ("workers", 1), ("workers", 2), ("how", "left"))]
+    found = [
+        option_text(*each) for each in (("rows_per_chunk", 20_000), ("workers", 1), ("workers", 2), ("how", "left"))
+    ]
     assert found == ["20,000 rows per chunk", "1 worker", "2 workers", "how left"]
 
 
@@ -109,6 +111,6 @@ def test_times_have_what_tells_them_apart() -> None:
 def test_campaigns_are_offered_with_their_engine_if_it_is_not_the_usual_one(tmp_path: Path) -> None:
     for engine in ("native", "duckdb"):
         write_campaign(tmp_path, Script(config="a" * 100, plan=plan(engine=engine))).rename(tmp_path / f"of-{engine}")
-    labels = {Path(folder).name: label for label, folder in offered(ResultsFolder(tmp_path).entries()).items()}
+    labels = {Path(folder).name: label for label, folder in entry_choices(ResultsFolder(tmp_path).entries()).items()}
     assert labels["of-duckdb"].endswith(" workers · engine duckdb · done")
     assert labels["of-native"].endswith(" workers · done")

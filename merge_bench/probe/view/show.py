@@ -28,7 +28,7 @@ from merge_bench.probe.view.tables import Line, Table, mark_of_row, tables_of, w
 from merge_bench.records.probe_rows import Range, Row
 from merge_bench.units import plural
 from merge_bench.view.content import Column, Page, grouped
-from merge_bench.view.next_command import elsewhere
+from merge_bench.view.next_command import service_machine_note
 from merge_bench.view.numbers import NULL, binary, number, ratio, thin
 from merge_bench.view.terminal import page_on
 
@@ -115,7 +115,7 @@ def print_summary(
         for remark in remarks:
             page.line(remark)
         for path in records:
-            page.unbroken(f"Records: {path}{elsewhere()}")
+            page.unbroken(f"Records: {path}{service_machine_note()}")
 
 
 def write_rows(page: Page, rows: Sequence[Row], *, baseline: str | None = None) -> None:

@@ -22,26 +22,32 @@ from merge_bench.records.schema import FailureLine
 from merge_bench.report import run_sections
 from merge_bench.report.next_step import after_recorded_tuning
 from merge_bench.report.page.environment import write_command, write_environment
-from merge_bench.report.page.results import Source, by_problem, sources_of, write_exchange_share, write_results
-from merge_bench.report.run import conclude, headline, overview, report_run, verdicts
+from merge_bench.report.page.results import (
+    SourceRun,
+    group_by_problem,
+    source_runs,
+    write_exchange_share,
+    write_results,
+)
+from merge_bench.report.run import headline, write_conclusion, write_overview, write_run, write_verdicts
 from merge_bench.tune import text as tuning
 from merge_bench.tune.result import recorded_result_of
 from merge_bench.units import plural
 from merge_bench.view import comparison
 from merge_bench.view.content import Column, Page, Report, by_row, grouped
-from merge_bench.view.messages import logs_of, place_of
+from merge_bench.view.messages import logs_of_failure, place_of_failure
 from merge_bench.view.numbers import binary, gib
 from merge_bench.view.numbers import number as rounded
 from merge_bench.view.plot import merge
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.plot.source import source_of
-from merge_bench.view.titles import listed, ran_with, title_of, tunes, when, where_of
+from merge_bench.view.titles import date_text, host_label, is_tuning_campaign, listed, title_of, ucx_label
 
 MOST_RUNS = 24
-"""Runs that get a section of their own."""
+"""Runs that get a section of their own, at most."""
 
-_OPEN = 3
-"""Comparisons are shown open if there are no more than this many."""
+_MOST_UNFOLDED = 3
+"""Comparisons in detail are folded if there are more than this."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,7 @@ class References:
 
 
 def build(campaigns: Sequence[Campaign], references: References, defaults: Mapping[str, str] | None) -> Report:
-    """The report of `campaigns`; `defaults`: of the UCX that they ran with, where it can be asked.
+    """The report of `campaigns`; `defaults`: the default settings of the UCX that they ran with, if known.
 
     The conclusion stands first, then the figures, then what they rest on.
     """
@@ -63,39 +69,41 @@ def build(campaigns: Sequence[Campaign], references: References, defaults: Mappi
     probes = [campaign for campaign in campaigns if _is_probe(campaign)]
     campaigns = [*merges, *probes]  # the merges first, so that each result has one letter everywhere
     page.source = source_of(merges, campaigns)
-    sources = sources_of(merges)
+    sources = source_runs(merges)
     letters = [letter_of(at, len(campaigns)) or "" for at in range(len(merges), len(campaigns))]
     rows = label_rows(probes, letters if len(campaigns) > 1 else ()) if probes else []
-    state, alarm = _state(sources, probes)
+    state, alarm = _verification_sentence(sources, probes)
     panels = panels_of_results(rows, references.rows, campaigns) if rows else ()
     both = [*(row for _, row in rows), *references.rows]
-    _conclusion(page, campaigns, merges, sources, both, panels)
+    _write_conclusion(page, campaigns, merges, sources, both, panels)
     for campaign in merges:
-        if tunes(campaign):
+        if is_tuning_campaign(campaign):
             page.source = source_of([campaign], campaigns)
             tuning.write_tuning(page, campaign)
     page.source = source_of(merges, campaigns)
     if sources:
         page.section("Results")
-        if len(campaigns) == 1 and tunes(merges[0]):  # of several results the conclusion has it
-            overview(page, [each.document for each in sources], [each.name for each in sources])
+        if len(campaigns) == 1 and is_tuning_campaign(merges[0]):  # of several results the conclusion has it
+            write_overview(page, [each.document for each in sources], [each.name for each in sources])
         if references.merges or any(source.samples(merge.THROUGHPUT) for source in sources):
             write_results(page, sources, references.merges, campaigns)
-        _comparisons(page, merges, sources)
+        _write_comparisons(page, merges, sources)
     if references.settings:
         page.source = ""  # of others, as its title and its lines say
         tuning.write_published(page, references.settings)
     if probes:
-        _network(page, both, panels, measured=bool(rows))
+        _write_network(page, both, panels, measured=bool(rows))
         write_exchange_share(page, sources, probes)
-    _failures(page, campaigns)
-    _warnings(page, campaigns, sources)
-    _runs(page, sources, campaigns)
-    _repeat(page, campaigns)
-    _environment(page, campaigns, defaults)
+    _write_failures(page, campaigns)
+    _write_all_warnings(page, campaigns, sources)
+    _write_runs(page, sources, campaigns)
+    _write_commands(page, campaigns)
+    _write_environments(page, campaigns, defaults)
     sections = tuple(section for section in page.sections if section.blocks)
-    report = Report(_title(campaigns), _about(campaigns), state, alarm, sections)
-    results = {at: recorded_result_of(campaign) for at, campaign in enumerate(campaigns) if tunes(campaign)}
+    report = Report(_report_title(campaigns), _when_and_where(campaigns), state, alarm, sections)
+    results = {
+        at: recorded_result_of(campaign) for at, campaign in enumerate(campaigns) if is_tuning_campaign(campaign)
+    }
     if alarm:
         return report
     if not results:
@@ -110,34 +118,34 @@ def _is_probe(campaign: Campaign) -> bool:
     return campaign.probe is not None or any(launch.probes and not launch.timed for launch in campaign.launches)
 
 
-def _title(campaigns: Sequence[Campaign]) -> str:
+def _report_title(campaigns: Sequence[Campaign]) -> str:
     titles = list(dict.fromkeys(titles_of(campaigns)))
     more = len(campaigns) - 1
     return titles[0] + (f", and {plural(more, 'more result')}" if more else "")
 
 
 def titles_of(campaigns: Sequence[Campaign]) -> list[str]:
-    """What each campaign is called for people."""
+    """A title for each campaign: its configs, what it merged, and by how many workers."""
     measured = [{run.plan_index for run in campaign.runs if aggregate.complete_launches(run)} for campaign in campaigns]
     return [title_of(one.head, one.plans, sizes) for one, sizes in zip(campaigns, measured, strict=True)]
 
 
-def _about(campaigns: Sequence[Campaign]) -> str:
-    """When, where and with what; of several campaigns each thing once."""
-    dates = [when(time) for time in sorted(campaign.head.time for campaign in campaigns)]
-    hosts = listed(dict.fromkeys(host for campaign in campaigns if (host := where_of(campaign))))
+def _when_and_where(campaigns: Sequence[Campaign]) -> str:
+    """One line that says when and where campaigns were measured, and with which versions, each of them once."""
+    dates = [date_text(time) for time in sorted(campaign.head.time for campaign in campaigns)]
+    hosts = listed(dict.fromkeys(host for campaign in campaigns if (host := host_label(campaign))))
     parts = [
         " to ".join(dict.fromkeys((dates[0], dates[-1]))) if len(dates) < 3 else f"{len(dates)} results",
         f"on {hosts}" if hosts else "",
-        listed(dict.fromkeys(ucx for campaign in campaigns if (ucx := ran_with(campaign)))),
+        listed(dict.fromkeys(ucx for campaign in campaigns if (ucx := ucx_label(campaign)))),
         f"merge_bench {listed(dict.fromkeys(campaign.head.version for campaign in campaigns))}",
         campaigns[0].head.campaign_id if len(campaigns) == 1 else "",
     ]
     return " · ".join(filter(None, parts))
 
 
-def _state(sources: Sequence[Source], probes: Sequence[Campaign]) -> tuple[str, bool]:
-    """In words, and whether it is an alarm."""
+def _verification_sentence(sources: Sequence[SourceRun], probes: Sequence[Campaign]) -> tuple[str, bool]:
+    """One sentence that says whether the results are verified, and whether it is an alarm."""
     marks = {source.name: source.label[len(source.name) :].strip(" ()") for source in sources}
     wrong = [name for name, mark in marks.items() if mark.startswith("WRONG")]
     measured = {source.name for source in sources if aggregate.complete_launches(source.run)}
@@ -155,47 +163,47 @@ def _state(sources: Sequence[Source], probes: Sequence[Campaign]) -> tuple[str, 
     return "Verified: every check of the merge results was made and passed", False
 
 
-def _conclusion(
+def _write_conclusion(
     page: Page,
     campaigns: Sequence[Campaign],
     merges: Sequence[Campaign],
-    sources: Sequence[Source],
+    sources: Sequence[SourceRun],
     rows: Sequence[Row],
     panels: Sequence[Chart],
 ) -> None:
-    """What `run` printed, with its drawing; of several campaigns the verdicts on all of them."""
+    """Put the section "Conclusion" on a page: what `run` printed, or the verdicts on several campaigns."""
     page.section("Conclusion")
     if len(campaigns) > 1:
-        lettered = zip(campaigns, titles_of(campaigns), strict=True)
-        named = [(title, when(each.head.time), where_of(each)) for each, title in lettered]
+        titled = zip(campaigns, titles_of(campaigns), strict=True)
+        parts = [(title, date_text(each.head.time), host_label(each)) for each, title in titled]
         page.pairs(
-            *((letter_of(at, len(campaigns)) or "", " · ".join(filter(None, each))) for at, each in enumerate(named))
+            *((letter_of(at, len(campaigns)) or "", " · ".join(filter(None, each))) for at, each in enumerate(parts))
         )
     documents = [source.document for source in sources]
     probed = [caution for campaign in campaigns if _is_probe(campaign) for caution in campaign.cautions]
-    tunings = [campaign for campaign in merges if tunes(campaign)]
+    tunings = [campaign for campaign in merges if is_tuning_campaign(campaign)]
     for campaign in tunings:
         page.source = source_of([campaign], campaigns)
         tuning.write_recorded_outcome(page, campaign, after_recorded_tuning(campaign).note)
     page.source = source_of(merges, campaigns)
     if len(campaigns) == 1 and merges and not tunings:
-        conclude(page, merges[0], documents, str(merges[0].records), whole=True)
+        write_conclusion(page, merges[0], documents, str(merges[0].records), whole=True)
     elif merges:
         if len(merges) > 1:
-            verdicts(page, merges, {source.name: source.look for source in sources})
+            write_verdicts(page, merges, {source.name: source.look for source in sources})
         if len(campaigns) > 1:
-            overview(page, documents, [each.name for each in sources], apart=True)
-        run_sections.findings(page, documents, probed)
+            write_overview(page, documents, [each.name for each in sources], apart=True)
+        run_sections.write_findings(page, documents, probed)
     if tunings and len(campaigns) == 1 and not (step := after_recorded_tuning(tunings[0])).reports:
         page.next_step(step.command, step.does)
     if not merges:
-        _best(page, rows)
-        _draw(page, panels[:1])
-        run_sections.warnings_by_kind(page, list(dict.fromkeys(probed)))
+        _write_best_values(page, rows)
+        _write_charts(page, panels[:1])
+        run_sections.write_warnings_by_kind(page, list(dict.fromkeys(probed)))
 
 
-def _best(page: Page, rows: Sequence[Row]) -> None:
-    """The best values of each test, config and placement, with the message size that each was measured at."""
+def _write_best_values(page: Page, rows: Sequence[Row]) -> None:
+    """Put a table on a page: the best value of each network test, config and placement, and its message size."""
     cells = []
     series = grouped(rows, lambda row: (row.test, row.config, row.placement, row.source))
     for (test, config, placement, source), mine in series.items():
@@ -213,9 +221,9 @@ def _best(page: Page, rows: Sequence[Row]) -> None:
         page.table(*(columns if any(row.source for row in rows) else columns[:-1]))
 
 
-def _comparisons(page: Page, merges: Sequence[Campaign], sources: Sequence[Source]) -> None:
-    """Verdicts between the configs, within each campaign and between campaigns; why not, where there are none."""
-    alone = [[campaign] for campaign in merges if len(campaign.runs) > 1 and not tunes(campaign)]
+def _write_comparisons(page: Page, merges: Sequence[Campaign], sources: Sequence[SourceRun]) -> None:
+    """Put comparisons of configs, within each campaign and between campaigns, on a page, or why there are none."""
+    alone = [[campaign] for campaign in merges if len(campaign.runs) > 1 and not is_tuning_campaign(campaign)]
     together = len(merges) > 1
     for group in [list(merges)] if together else alone:
         page.section("Comparison")
@@ -224,55 +232,55 @@ def _comparisons(page: Page, merges: Sequence[Campaign], sources: Sequence[Sourc
         except MergeBenchError as reason:
             page.line(f"Not compared: {reason}", "yellow")
         else:
-            _comparison(page, document, {source.name: source.look for source in sources})
+            _write_comparison(page, document, {source.name: source.look for source in sources})
             return
     for group in alone if together else ():
-        mine = [source for source in sources if source.campaign is group[0]]
+        own_sources = [source for source in sources if source.campaign is group[0]]
         try:
             document = compare(group)
         except MergeBenchError:
             continue  # the reason stands above
-        page.section(f"Comparison within {mine[0].part}")
-        looks = dict(zip(group[0].labels, (source.look for source in mine), strict=True))
-        _comparison(page, document, looks)
+        page.section(f"Comparison within {own_sources[0].part}")
+        looks = dict(zip(group[0].labels, (source.look for source in own_sources), strict=True))
+        _write_comparison(page, document, looks)
 
 
-def _comparison(page: Page, document: CompareDocument, looks: Mapping[str, int]) -> None:
+def _write_comparison(page: Page, document: CompareDocument, looks: Mapping[str, int]) -> None:
     mark = None if document.verified else UNVERIFIED
     page.chart(merge.speedups(document, "throughput", looks))
-    chosen = [comparison.about(each, "throughput") for each in comparison.by_pair(document)]
-    pairs = Column("Throughput", [comparison.title(each) for each in chosen], text=True)
+    chosen = [comparison.comparison_in_metric(each, "throughput") for each in comparison.group_by_pair(document)]
+    pairs = Column("Throughput", [comparison.title_of_comparison(each) for each in chosen], text=True)
     page.table(pairs, *comparison.judged_columns(chosen), mark=mark)
     for note in document.notes:
         page.line(note, "dim")
-    page.section("Comparison in detail", folded=len(chosen) > _OPEN, inner=True)
-    for comparisons in comparison.by_pair(document):
+    page.section("Comparison in detail", folded=len(chosen) > _MOST_UNFOLDED, inner=True)
+    for comparisons in comparison.group_by_pair(document):
         comparison.write_pair(page, document, comparisons, "throughput")
 
 
-def _network(page: Page, rows: Sequence[Row], panels: Sequence[Chart], *, measured: bool) -> None:
-    """`rows`: measured ones before published ones."""
+def _write_network(page: Page, rows: Sequence[Row], panels: Sequence[Chart], *, measured: bool) -> None:
+    """Put the section "Network" on a page; `rows`: measured ones before published ones."""
     page.section("Network")
     if not measured:
         page.line("Nothing was measured.", "bold red")
         return
     configs = list(dict.fromkeys(row.config for row in rows if row.source is None))
-    _draw(page, panels)
+    _write_charts(page, panels)
     write_rows(page, rows, baseline=configs[0] if len(configs) > 1 else None)
 
 
-def _draw(page: Page, panels: Sequence[Chart]) -> None:
+def _write_charts(page: Page, panels: Sequence[Chart]) -> None:
     for panel in panels:
         page.source = panel.source
         page.chart(panel)
 
 
-def _runs(page: Page, sources: Sequence[Source], campaigns: Sequence[Campaign]) -> None:
-    """A folded section for each run; of many, for those that were confirmed and the first ones."""
+def _write_runs(page: Page, sources: Sequence[SourceRun], campaigns: Sequence[Campaign]) -> None:
+    """Put a folded section for each run on a page; of many runs, for the confirmed and the first ones."""
     confirmed = {step.config for source in sources for step in source.campaign.tuning if step.phase == "confirm"}
     first = [source for source in sources if source.run.config.name in confirmed]
     chosen = [*first, *(source for source in sources if source not in first)][:MOST_RUNS]
-    problems = {id(source): name for name, alike in by_problem(sources).items() for source in alike}
+    problems = {id(source): name for name, alike in group_by_problem(sources).items() for source in alike}
     if not sources:
         return
     page.section("Every run")
@@ -289,10 +297,10 @@ def _runs(page: Page, sources: Sequence[Source], campaigns: Sequence[Campaign]) 
             title = source.label + (f": {problems[id(source)]}" if len(set(problems.values())) > 1 else "")
             page.section(title, folded=True, note=", ".join(notes), inner=True)
             page.source = source_of([source.campaign], campaigns)
-            report_run(page, source.campaign, source.run, source.document)
+            write_run(page, source.campaign, source.run, source.document)
 
 
-def _repeat(page: Page, campaigns: Sequence[Campaign]) -> None:
+def _write_commands(page: Page, campaigns: Sequence[Campaign]) -> None:
     page.section("How to repeat the measurement")
     for number, campaign in enumerate(campaigns):
         if short := letter_of(number, len(campaigns)):
@@ -300,34 +308,34 @@ def _repeat(page: Page, campaigns: Sequence[Campaign]) -> None:
         write_command(page, campaign)
 
 
-def _failures(page: Page, campaigns: Sequence[Campaign]) -> None:
+def _write_failures(page: Page, campaigns: Sequence[Campaign]) -> None:
     page.section("Failures")
     for campaign in campaigns:
         name = campaign.head.campaign_id if len(campaigns) > 1 else None
         for failure in [*campaign.failures, *(each for launch in campaign.standing for each in launch.failures)]:
-            _failure(page, failure, campaign, name)
+            _write_failure(page, failure, campaign, name)
 
 
-def _warnings(page: Page, campaigns: Sequence[Campaign], sources: Sequence[Source]) -> None:
-    """All of them, folded, if the conclusion has only some."""
+def _write_all_warnings(page: Page, campaigns: Sequence[Campaign], sources: Sequence[SourceRun]) -> None:
+    """Put all warnings, folded, on a page, if the conclusion has only some of them."""
     cautions = [caution for source in sources for caution in source.document.warnings]
     cautions += [caution for campaign in campaigns if _is_probe(campaign) for caution in campaign.cautions]
     distinct = dict.fromkeys(cautions)
-    if run_sections.too_many(list(distinct)):
+    if run_sections.leaves_warnings_out(list(distinct)):
         page.section(run_sections.ALL_WARNINGS, folded=True, note=plural(len(distinct), "warning"))
         page.warnings(distinct, heading="")
 
 
-def _failure(page: Page, failure: FailureLine, campaign: Campaign, name: str | None) -> None:
-    where = ", ".join(filter(None, (name, place_of(failure, campaign))))
+def _write_failure(page: Page, failure: FailureLine, campaign: Campaign, name: str | None) -> None:
+    where = ", ".join(filter(None, (name, place_of_failure(failure, campaign))))
     page.line(f"{failure.code}: {failure.message}" + (f" ({where})" if where else ""), "bold red")
     if failure.log_tail:
         page.code(failure.log_tail)
-    if logs := logs_of(failure, campaign):
+    if logs := logs_of_failure(failure, campaign):
         page.line(f"Logs: {logs}")
 
 
-def _environment(page: Page, campaigns: Sequence[Campaign], defaults: Mapping[str, str] | None) -> None:
+def _write_environments(page: Page, campaigns: Sequence[Campaign], defaults: Mapping[str, str] | None) -> None:
     for number, campaign in enumerate(campaigns):
         short = letter_of(number, len(campaigns))
         page.section(f"Environment of {short}" if short else "Environment", folded=True)

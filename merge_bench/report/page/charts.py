@@ -1,4 +1,4 @@
-"""The drawings of one campaign, chosen by kind."""
+"""The charts of one campaign, chosen by kind."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ from merge_bench.errors import UsageError
 from merge_bench.probe.shared.stored_rows import rows_in_order
 from merge_bench.probe.view.charts import panels_of
 from merge_bench.records.campaign import Campaign
-from merge_bench.report.page.results import Source, by_problem, sources_of
+from merge_bench.report.page.results import SourceRun, group_by_problem, source_runs
 from merge_bench.tune.charts import phase_charts
 from merge_bench.tune.stage import steps_of
 from merge_bench.view.plot import merge, timeline
 from merge_bench.view.plot.marks import Chart
-from merge_bench.view.plot.source import of_results
+from merge_bench.view.plot.source import with_source
 from merge_bench.view.titles import size_of
 
 
-def charts(campaign: Campaign, kind: str) -> Sequence[Chart]:
-    """The drawings of `kind` that have anything to show.
+def charts_of_kind(campaign: Campaign, kind: str) -> Sequence[Chart]:
+    """The charts of a campaign of one kind, such as ``throughput``, without empty ones.
 
     Raises
     ------
     UsageError
         If there is no such kind, or the campaign's configs cannot be compared.
     """
-    sources = sources_of([campaign])
-    problems = by_problem(sources)
+    sources = source_runs([campaign])
+    problems = group_by_problem(sources)
     groups = [(name, [source.labelled for source in found]) for name, found in problems.items()]
     several = len(problems) > 1
 
-    def each_run(make: Callable[[Source], Chart]) -> list[Chart]:
+    def each_run(make: Callable[[SourceRun], Chart]) -> list[Chart]:
         """A chart of each run, whose title names the run, and its problem where there are several."""
         names = {id(source): name for name, found in problems.items() for source in found if several}
-        made = [(source, make(source)) for source in sources]
+        charts = [(source, make(source)) for source in sources]
         return [
             replace(chart, title=": ".join(filter(None, (chart.title, source.label, names.get(id(source))))))
-            for source, chart in made
+            for source, chart in charts
         ]
 
     kinds: Mapping[str, Callable[[], Sequence[Chart]]] = {
-        "throughput": lambda: [merge.rates(merge.THROUGHPUT, groups, {})],
-        "bandwidth": lambda: [merge.rates(merge.BANDWIDTH, groups, {})],
+        "throughput": lambda: [merge.rates_chart(merge.THROUGHPUT, groups, {})],
+        "bandwidth": lambda: [merge.rates_chart(merge.BANDWIDTH, groups, {})],
         "speed-up": lambda: [
             merge.speedups(compare([campaign]), "throughput", {source.name: source.look for source in sources})
         ],
@@ -61,4 +61,4 @@ def charts(campaign: Campaign, kind: str) -> Sequence[Chart]:
     least = merge.LEAST_MAPPED
     if kind == "pairs" and all((run.plan.workers or least) < least for run in campaign.runs):
         raise UsageError(f"a map of pairs needs at least {least} workers; Result.pairs() has their figures")
-    return of_results([chart for chart in kinds[kind]() if not chart.empty], [campaign])
+    return with_source([chart for chart in kinds[kind]() if not chart.empty], [campaign])

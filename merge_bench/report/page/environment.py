@@ -16,7 +16,7 @@ from merge_bench.view.numbers import NULL, cell, gib
 
 
 def command_of(argv: Sequence[str]) -> str:
-    """The command line that a shell runs again; the program by its module, wherever it lay."""
+    """A command line with which a shell repeats `argv`; merge_bench is called as ``python -m merge_bench``."""
     program, *words = argv or ("",)
     if PurePath(program).name in ("__main__.py", "merge-bench"):
         return shlex.join(["python", "-m", "merge_bench", *words])
@@ -24,7 +24,7 @@ def command_of(argv: Sequence[str]) -> str:
 
 
 def write_command(page: Page, campaign: Campaign) -> None:
-    """What runs this campaign again, and with which state of the program."""
+    """Put the command that repeats a campaign, and the version of merge_bench that it ran with, on a page."""
     imported = campaign.head.imported_from
     if imported is not None:
         page.line(f"Imported from {imported.file}, which {imported.program} printed.")
@@ -42,35 +42,35 @@ def write_command(page: Page, campaign: Campaign) -> None:
 
 
 def write_environment(page: Page, campaign: Campaign, defaults: Mapping[str, str] | None) -> None:
-    """Hosts, packages, UCX, configs; `defaults`: what UCX of the same version has where nothing is set, if known."""
+    """Put hosts, packages, UCX settings and configs on a page; `defaults`: settings of the same UCX if none are set."""
     # Every worker of every launch. Launches on the same hosts record the same values, so sets of values stay small.
     workers = [worker for launch in campaign.launches if launch.line is not None for worker in launch.line.workers]
     if workers:
-        _hosts(page, workers)
-        _devices(page, workers)
+        _write_hosts(page, workers)
+        _write_devices(page, workers)
         page.heading("Packages")
         page.pairs(*sorted(properties.joined_values(worker.versions for worker in workers).items()))
-        _ucx(page, workers, defaults)
+        _write_ucx(page, workers, defaults)
     else:
         page.line("The records do not describe the machine: no launch started, or the result was imported.", "dim")
-    _configs(page, campaign)
+    _write_configs(page, campaign)
 
 
-def _hosts(page: Page, workers: Sequence[Worker]) -> None:
+def _write_hosts(page: Page, workers: Sequence[Worker]) -> None:
     hosts = grouped(workers, lambda worker: worker.host)
     page.heading("Hosts")
     rows = []
-    for host, mine in hosts.items():
-        ranks, hardware = sorted({worker.rank for worker in mine}), mine[0].hardware
+    for host, workers_here in hosts.items():
+        ranks, hardware = sorted({worker.rank for worker in workers_here}), workers_here[0].hardware
         counts = map(cell, (hardware.cpu_model, hardware.cores_online, hardware.numa_nodes))
         settings = map(cell, (hardware.kernel, hardware.huge_pages, hardware.tcp_congestion_control))
-        rows.append((host, _span(ranks), *counts, gib(hardware.memory_bytes), *settings))
+        rows.append((host, _ranks_text(ranks), *counts, gib(hardware.memory_bytes), *settings))
     headings = ("Host", "Ranks", "Processor", "Cores", "NUMA nodes", "Memory\n(GiB)", "Kernel", "Huge pages", "TCP")
     page.table(*by_row(headings, rows, (0, 1, 2, 6, 7, 8)))
 
 
-def _devices(page: Page, workers: Sequence[Worker]) -> None:
-    """GPUs and network devices by host."""
+def _write_devices(page: Page, workers: Sequence[Worker]) -> None:
+    """Put a table of the GPUs and network devices of each host on a page."""
     rows: dict[tuple[str, str, str], None] = {}
     for worker in workers:
         hardware = worker.hardware
@@ -82,13 +82,13 @@ def _devices(page: Page, workers: Sequence[Worker]) -> None:
         for name in hardware.infiniband or ():
             rows[worker.host, "InfiniBand", name] = None
         for gpu in hardware.gpus or ():
-            rows[worker.host, "GPU", _listed(msgspec.to_builtins(gpu))] = None
+            rows[worker.host, "GPU", _known_values(msgspec.to_builtins(gpu))] = None
     if rows:
         page.heading("Devices")
         page.table(*by_row(("Host", "Device", "Description"), rows, range(3)))
 
 
-def _ucx(page: Page, workers: Sequence[Worker], defaults: Mapping[str, str] | None) -> None:
+def _write_ucx(page: Page, workers: Sequence[Worker], defaults: Mapping[str, str] | None) -> None:
     about = properties.joined_values(
         {"version": worker.ucx.version, "origin": worker.ucx.origin, "path": worker.ucx.path} for worker in workers
     )
@@ -117,7 +117,7 @@ def _ucx(page: Page, workers: Sequence[Worker], defaults: Mapping[str, str] | No
     page.line(f"The records contain all {len(settings)} settings; a / separates values of different workers.", "dim")
 
 
-def _configs(page: Page, campaign: Campaign) -> None:
+def _write_configs(page: Page, campaign: Campaign) -> None:
     page.heading("Configs")
     for config in (*campaign.head.configs, *(line.config for line in campaign.added)):
         page.line(f"{config.name}" + (f" ({config.path})" if config.path else ""))
@@ -125,12 +125,13 @@ def _configs(page: Page, campaign: Campaign) -> None:
             page.code("\n".join(f"{name}={shlex.quote(value)}" for name, value in config.variables.items()))
 
 
-def _span(ranks: Sequence[int]) -> str:
-    whole = len(ranks) > 2 and ranks[-1] - ranks[0] + 1 == len(ranks)
-    return f"{ranks[0]} to {ranks[-1]}" if whole else ", ".join(map(str, ranks))
+def _ranks_text(ranks: Sequence[int]) -> str:
+    """``0 to 7``, or ``0, 2`` for ranks that do not follow each other."""
+    complete = len(ranks) > 2 and ranks[-1] - ranks[0] + 1 == len(ranks)
+    return f"{ranks[0]} to {ranks[-1]}" if complete else ", ".join(map(str, ranks))
 
 
-def _listed(values: Mapping[str, object]) -> str:
-    """``index 0, name H200, nvlink bus 2 4``: what is known."""
-    texts = {name: _listed(value) if isinstance(value, Mapping) else value for name, value in values.items()}
+def _known_values(values: Mapping[str, object]) -> str:
+    """``index 0, name H200, nvlink bus 2 4``: names and values, without the unknown ones."""
+    texts = {name: _known_values(value) if isinstance(value, Mapping) else value for name, value in values.items()}
     return ", ".join(f"{name} {value}" for name, value in texts.items() if value is not None)

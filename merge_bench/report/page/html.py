@@ -18,16 +18,16 @@ from jinja2 import Environment, FunctionLoader
 from markupsafe import Markup, escape
 
 from merge_bench.view.content import FOLDED, Report, Table
-from merge_bench.view.definitions import definitions, find
+from merge_bench.view.definitions import definitions, find_definition
 from merge_bench.view.numbers import thin
 from merge_bench.view.plot.interactive import figure_of
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.text import cut, short, unbroken, visible
 
-LONG = 24
-"""Rows in view; more of them scroll."""
-MOST = 2000
-"""Rows in the report at all."""
+ROWS_IN_VIEW = 24
+"""Rows of a table that stand in view; of more, the table scrolls."""
+MOST_ROWS = 2000
+"""Rows of a table in the report, at most."""
 _TEMPLATES = resources.files("merge_bench.report.page") / "templates"
 NOT_DRAWN = "This figure could not be drawn"
 _STYLES = {"bold red": "bad", "red": "bad", "bold yellow": "warn", "yellow": "warn", "green": "good"}
@@ -35,38 +35,42 @@ _STYLES |= {"bold green": "good", "bold": "strong", "dim": "note", "": ""}
 
 
 def render(report: Report) -> str:
-    """The page."""
+    """The report as the text of one HTML file."""
     items: dict[str, Any] = {}
     environment = Environment(
-        loader=FunctionLoader(_read), autoescape=True, finalize=_visible, trim_blocks=True, lstrip_blocks=True
+        loader=FunctionLoader(_read_template),
+        autoescape=True,
+        finalize=_make_visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.filters |= {
-        "code": _code,
+        "code": _code_markup,
         "style": lambda name: _STYLES.get(name, ""),
         "cut": cut,
         "unbroken": lambda text: Markup(unbroken(str(escape(visible(text))))),
         "short": short,
-        "defined": find,
+        "defined": find_definition,
         "name_and_unit": _name_and_unit,
     }
     environment.tests |= {"of_kind": lambda block, kind: type(block).__name__ == kind}
-    environment.globals.update(view=view_of, plot=lambda chart: _plot(chart, items))
+    environment.globals.update(view=view_of_table, plot=lambda chart: _add_plot(chart, items))
     nonce = secrets.token_urlsafe(16)
     body = environment.get_template("body.html.j2").render(report=report, definitions=definitions())
     return environment.get_template("page.html.j2").render(
         title=f"{report.title}: merge_bench report",
         nonce=nonce,
         body=Markup(body),
-        css=Markup(_read("report.css")),
-        bokeh=Markup(_bokeh()) if items else "",
-        plots=Markup(_for_script(items)),
-        script=Markup(_read("report.js")),
+        css=Markup(_read_template("report.css")),
+        bokeh=Markup(_bokeh_script()) if items else "",
+        plots=Markup(_json_for_script(items)),
+        script=Markup(_read_template("report.js")),
     )
 
 
 @dataclass(frozen=True)
-class View:
-    """A table's rows as they are shown; `folded`: what stands on them while closed; `note`: what was left out."""
+class TableView:
+    """How a table is shown: its rows, whether they scroll, the title if they are folded, and what was left out."""
 
     rows: tuple[tuple[str, ...], ...]
     scrolls: bool
@@ -74,33 +78,33 @@ class View:
     note: str | None
 
 
-def view_of(table: Table) -> View:
-    """How `table` is shown: in view, scrolling, folded, or thinned."""
+def view_of_table(table: Table) -> TableView:
+    """Choose how a table is shown, by its number of rows: in view, scrolling, folded, or with some rows left out."""
     rows = table.rows
-    kept = thin(len(rows), MOST)
+    kept = thin(len(rows), MOST_ROWS)
     note = f"{len(kept)} of {len(rows)} rows, evenly chosen; all are in the records."
-    return View(
+    return TableView(
         rows=tuple(tuple(cut(cell) for cell in rows[at]) for at in kept),
-        scrolls=LONG < len(kept) <= FOLDED,
+        scrolls=ROWS_IN_VIEW < len(kept) <= FOLDED,
         folded=f"{len(kept):,} rows" if len(kept) > FOLDED else None,
         note=note if len(kept) < len(rows) else None,
     )
 
 
 def _name_and_unit(heading: str) -> tuple[str, str]:
-    """What a column's heading names, and the unit that it ends with, if any."""
+    """The name in a column's heading, and the unit that the heading ends with; empty if it has none."""
     text = " ".join(heading.split())
     name, bracket, unit = text.rpartition(" (")
     return (name, unit.removesuffix(")")) if bracket and unit.endswith(")") else (text, "")
 
 
-def _read(name: str) -> str:
-    """A template or another file among the package's data."""
+def _read_template(name: str) -> str:
+    """The text of a template, or of another file beside the templates."""
     return (_TEMPLATES / name).read_text(encoding="utf-8")
 
 
-def _plot(chart: Chart, items: dict[str, Any]) -> tuple[str | None, str]:
-    """Where a drawing stands (None: it could not be made), and its note."""
+def _add_plot(chart: Chart, items: dict[str, Any]) -> tuple[str | None, str]:
+    """Add a chart to `items`; returns its name there and its note, or None and why it could not be drawn."""
     name = f"plot-{len(items) + 1}"
     try:
         items[name] = json_item(figure_of(chart, note=False))
@@ -109,20 +113,21 @@ def _plot(chart: Chart, items: dict[str, Any]) -> tuple[str | None, str]:
     return name, chart.note
 
 
-def _bokeh() -> str:
-    """Bokeh's core alone: no widgets, tables, WebGL or mathematics."""
+def _bokeh_script() -> str:
+    """The script of Bokeh's core, without widgets, tables, WebGL and mathematics."""
     return "\n".join(Resources(mode="inline", components=["bokeh"], log_level="warn").js_raw)
 
 
-def _for_script(value: object) -> str:
-    """`value` as JSON that cannot end the element that it stands in."""
+def _json_for_script(value: object) -> str:
+    """`value` as JSON that cannot end the script element it stands in."""
     return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c").replace("\u2028", "\\u2028")
 
 
-def _visible(value: object) -> object:
+def _make_visible(value: object) -> object:
+    """`value`, if it is a text that is not HTML, with marks for its unprintable characters."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _code(text: str) -> Markup:
-    """`text` with its line ends."""
+def _code_markup(text: str) -> Markup:
+    """`text` as HTML that keeps its line ends."""
     return Markup("\n".join(unbroken(str(escape(visible(line)))) for line in text.split("\n")))

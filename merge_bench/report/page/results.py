@@ -22,23 +22,23 @@ from merge_bench.view.content import Column, Page, by_row, grouped
 from merge_bench.view.numbers import NULL, binary, gib, number
 from merge_bench.view.plot import merge
 from merge_bench.view.plot.charts import Bar
-from merge_bench.view.plot.merge import BANDWIDTH, THROUGHPUT, Labelled, Metric
+from merge_bench.view.plot.merge import BANDWIDTH, THROUGHPUT, LabelledRun, Metric
 from merge_bench.view.plot.source import source_of
-from merge_bench.view.titles import option_of, tables_of, tunes
+from merge_bench.view.titles import is_tuning_campaign, option_text, tables_of
 
-_USUAL = ("workload name", "synthetic")
+_USUAL_WORKLOAD = ("workload name", "synthetic")
 _LAUNCHES = "Launches"
-_BESIDE = ("95 %\ninterval", _LAUNCHES)
+_MORE_HEADINGS = ("95 %\ninterval", _LAUNCHES)
 _MOST_COLUMNS = 6
-"""Configs that stand side by side; more of them are rows."""
+"""Configs that get columns side by side; if there are more, each gets a row."""
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
-    """A run of one of the campaigns: its document, and what it is called in every table and drawing.
+class SourceRun:
+    """A run of a campaign in a report, its document, and its name in every table and drawing.
 
-    `name`: as `compare` calls it, with the campaign's letter where there are several; `label`: the same,
-    marked where it is not verified; `look`: which colour and marker it has; `part`: that letter.
+    `name`: the name that `compare` uses, with the campaign's letter where there are several; `label`: that name, with a
+    mark if the run is not verified; `look`: the number of its colour and marker; `part`: the campaign's letter.
     """
 
     campaign: Campaign
@@ -50,122 +50,122 @@ class Source:
     part: str
 
     @property
-    def labelled(self) -> Labelled:
-        """For drawings."""
-        return Labelled(self.label, self.look, self.run, self.part)
+    def labelled(self) -> LabelledRun:
+        """The run with its label, look and campaign letter, for charts."""
+        return LabelledRun(self.label, self.look, self.run, self.part)
 
     def samples(self, metric: Metric) -> list[float]:
-        """One value a launch."""
+        """The value of `metric` in each complete launch of the run."""
         return aggregate.launch_medians(aggregate.complete_launches(self.run), metric.value)
 
 
-def sources_of(campaigns: Sequence[Campaign]) -> list[Source]:
-    """Every run of `campaigns`; a config, or an engine, of a campaign has one look, whatever it merges.
+def source_runs(campaigns: Sequence[Campaign]) -> list[SourceRun]:
+    """Every run of `campaigns`; runs with the same config, or engine, of a campaign have the same look.
 
-    A tuning plans a confirmation at every size, and launches only those that it has a config and time for.
+    Without runs that a tuning planned and never launched.
     """
-    sources: list[Source] = []
+    sources: list[SourceRun] = []
     looks: dict[str, int] = {}
     for at, (campaign, names) in enumerate(zip(campaigns, run_labels(campaigns), strict=True)):
         short = letter_of(at, len(campaigns))
         for config in names:
             looks.setdefault(config, len(looks))
         for index, (name, run) in enumerate(zip(names, campaign.runs, strict=True)):
-            if tunes(campaign) and not run.launches:
+            if is_tuning_campaign(campaign) and not run.launches:
                 continue
             run_id = campaign.head.campaign_id + ("" if len(campaign.runs) == 1 else f"/{index}")
             mark = state_of(run, aggregate.complete_launches(run)).mark
             label = f"{name} ({mark})" if mark else name
             sources.append(
-                Source(campaign, run, summarize_run(campaign, run, run_id), name, label, looks[name], short or "")
+                SourceRun(campaign, run, summarize_run(campaign, run, run_id), name, label, looks[name], short or "")
             )
     return sources
 
 
-def by_problem(sources: Sequence[Source]) -> dict[str, list[Source]]:
-    """The runs of each problem, by a title that names how the problem differs from the others."""
-    groups: list[list[Source]] = []
+def group_by_problem(sources: Sequence[SourceRun]) -> dict[str, list[SourceRun]]:
+    """The runs that merge the same, by a title that says how their problem differs from the others."""
+    groups: list[list[SourceRun]] = []
     for source in sources:
-        mine = next((group for group in groups if same_problem(group[0].run, source.run)), None)
-        if mine is None:
-            groups.append(mine := [])
-        mine.append(source)
+        same = next((group for group in groups if same_problem(group[0].run, source.run)), None)
+        if same is None:
+            groups.append(same := [])
+        same.append(source)
     problems = [problem(group[0].run) for group in groups]
     names = dict.fromkeys(name for values in problems for name in values)
     values_of = {name: {values[name] for values in problems if name in values} for name in names}
     varying = [name for name in names if name == "rows_per_chunk" or len(values_of[name]) > 1]
     files = [tables_of(group[0].run.plan) for group in groups]
     short = [_short_title(values, varying, tables) for values, tables in zip(problems, files, strict=True)]
-    titled: dict[str, list[Source]] = {}
+    titled: dict[str, list[SourceRun]] = {}
     for group, values, title in zip(groups, problems, short, strict=True):
         if short.count(title) > 1:
-            title = ", ".join(_named_value(name, values[name]) for name in varying if name in values)
+            title = ", ".join(_option_with_value(name, values[name]) for name in varying if name in values)
         titled.setdefault(title or "the tables", []).extend(group)
     return titled
 
 
 def _short_title(values: Mapping[str, str], varying: Sequence[str], tables: str) -> str:
-    """What varies, in few words: files by their names, keys and rows; of generated tables what is not as usual."""
+    """The properties of a problem that vary, in few words: files with keys and rows, or what is unusual."""
     shown = [name for name in varying if name in values and not (tables and name.startswith("workload "))]
-    parts = [_named_value(name, values[name]) for name in shown if (name, values[name]) != _USUAL]
+    parts = [_option_with_value(name, values[name]) for name in shown if (name, values[name]) != _USUAL_WORKLOAD]
     return ", ".join([*([tables] if tables else []), *parts])
 
 
 def write_results(
-    page: Page, sources: Sequence[Source], published: Sequence[MergeResult], campaigns: Sequence[Campaign]
+    page: Page, sources: Sequence[SourceRun], published: Sequence[MergeResult], campaigns: Sequence[Campaign]
 ) -> None:
-    """Throughput and bandwidth, each as a table and as bars; then every iteration. `campaigns`: all of the report.
+    """Put throughput and bandwidth, each as a table and as bars, and charts of every iteration on a page.
 
-    The figures of a single run alone are those of the conclusion.
+    A single run has no tables, since the conclusion has its figures. `campaigns`: all campaigns of the report.
     """
-    problems = by_problem(sources)
+    problems = group_by_problem(sources)
     beside = _published_by_problem(published)
     for metric in (THROUGHPUT, BANDWIDTH) if len(sources) > 1 or published else ():
         if not any(source.samples(metric) for source in sources):
             continue
         page.heading(f"{metric.title} by problem and config (GiB/s, medians over launches)")
-        _table(page, metric, problems, beside)
+        _write_metric_table(page, metric, problems, beside)
         _note_missing_intervals(page, sources)
         _note_published(page, [each for each in published if each.metric == metric.title.lower()])
         groups = [(name, [source.labelled for source in runs]) for name, runs in problems.items()]
-        page.chart(merge.rates(metric, groups, published_bars(published, metric, sources)))
-    whole = page.source
+        page.chart(merge.rates_chart(metric, groups, published_bars(published, metric, sources)))
+    source_before = page.source
     for name, runs in problems.items():
         page.heading(f"Every iteration: {name}" if len(problems) > 1 else "Every iteration")
         shown = [each for each in campaigns if any(each is source.campaign for source in runs)]
         page.source = source_of(shown, campaigns)
         page.chart(merge.iterations([source.labelled for source in runs], name if len(problems) > 1 else ""))
-    page.source = whole
+    page.source = source_before
 
 
-def _table(
+def _write_metric_table(
     page: Page,
     metric: Metric,
-    problems: Mapping[str, Sequence[Source]],
+    problems: Mapping[str, Sequence[SourceRun]],
     beside: Mapping[str, Sequence[MergeResult]],
 ) -> None:
-    """A row a problem and columns for each config; the other way round for many configs."""
+    """Put a table of `metric` on a page: rows are problems and columns configs, or the reverse for many configs."""
     names = list(dict.fromkeys([*problems, *beside]))
     labels = list(dict.fromkeys(source.label for found in problems.values() for source in found))
-    configs = list(dict.fromkeys(e.config for found in beside.values() for e in found if e.metric == _key(metric)))
+    configs = list(dict.fromkeys(e.config for found in beside.values() for e in found if e.metric == _key_of(metric)))
 
     def measured(name: str, label: str) -> tuple[str, str, str]:
-        return _measured(next((each for each in problems.get(name, ()) if each.label == label), None), metric)
+        return _measured_cells(next((each for each in problems.get(name, ()) if each.label == label), None), metric)
 
     def printed(name: str, config: str) -> str:
-        values = (e for e in beside.get(name, ()) if (e.config, e.metric) == (config, _key(metric)))
+        values = (e for e in beside.get(name, ()) if (e.config, e.metric) == (config, _key_of(metric)))
         return next((gib(each.value) for each in values), "")
 
     if len(labels) <= _MOST_COLUMNS:
         columns = [Column("Problem", names, text=True)]
         for label in labels:
-            columns += by_row((label, *_BESIDE), [measured(name, label) for name in names])
+            columns += by_row((label, *_MORE_HEADINGS), [measured(name, label) for name in names])
         columns += [Column(f"{config}\n(published)", [printed(name, config) for name in names]) for config in configs]
     else:
         columns = [Column("Config", [*labels, *(f"{config} (published)" for config in configs)], text=True)]
         for name in names:
             rows = [measured(name, label) for label in labels]
-            columns += by_row((name, *_BESIDE), [*rows, *((printed(name, each), "", "") for each in configs)])
+            columns += by_row((name, *_MORE_HEADINGS), [*rows, *((printed(name, each), "", "") for each in configs)])
     counts = {count for column in columns if column.heading == _LAUNCHES for count in column.cells if count}
     if len(counts) == 1:
         columns = [column for column in columns if column.heading != _LAUNCHES]
@@ -174,8 +174,8 @@ def _table(
         page.line(f"Launches per config: {counts.pop()}.", "dim")
 
 
-def _measured(source: Source | None, metric: Metric) -> tuple[str, str, str]:
-    """Median, interval and launches."""
+def _measured_cells(source: SourceRun | None, metric: Metric) -> tuple[str, str, str]:
+    """Three cells of a table for `metric` of a run: the median, its interval, and the number of launches."""
     if source is None:
         return "", "", ""
     spread = source.document.bandwidth_bytes_per_second.spread
@@ -186,19 +186,19 @@ def _measured(source: Source | None, metric: Metric) -> tuple[str, str, str]:
     return gib(spread.median), ends, str(launches)
 
 
-def _key(metric: Metric) -> str:
+def _key_of(metric: Metric) -> str:
     return metric.title.lower()
 
 
-def _named_value(name: str, value: str) -> str:
-    return option_of(name, int(value) if value.isdecimal() else value)
+def _option_with_value(name: str, value: str) -> str:
+    return option_text(name, int(value) if value.isdecimal() else value)
 
 
-def _note_missing_intervals(page: Page, sources: Sequence[Source]) -> None:
+def _note_missing_intervals(page: Page, sources: Sequence[SourceRun]) -> None:
     few = dict.fromkeys(each.name for each in sources if each.document.throughput_bytes_per_second.ci95 is None)
     if few:
-        named = ", ".join(few) if len(few) <= _MOST_COLUMNS else f"{len(few)} configs"
-        page.line(f"No 95 % interval for {named}: it needs at least 6 launches.", "dim")
+        names = ", ".join(few) if len(few) <= _MOST_COLUMNS else f"{len(few)} configs"
+        page.line(f"No 95 % interval for {names}: it needs at least 6 launches.", "dim")
 
 
 def _note_published(page: Page, shown: Sequence[MergeResult]) -> None:
@@ -209,18 +209,20 @@ def _note_published(page: Page, shown: Sequence[MergeResult]) -> None:
             page.line(f"{', '.join(f'{each.config} {each.published}' for each in noted)}: {note}.", "dim", indent=2)
 
 
-def published_bars(published: Sequence[MergeResult], metric: Metric, sources: Sequence[Source]) -> dict[str, list[Bar]]:
-    """Published values of `metric`, under the names that `by_problem` gives to the same numbers of rows."""
+def published_bars(
+    published: Sequence[MergeResult], metric: Metric, sources: Sequence[SourceRun]
+) -> dict[str, list[Bar]]:
+    """Bars of published values of `metric`, by the titles that `group_by_problem` gives to these numbers of rows."""
     looks = {source.name: source.look for source in sources}
-    return {name: _bars(found, metric, looks) for name, found in _published_by_problem(published).items()}
+    return {name: _bars_of_metric(found, metric, looks) for name, found in _published_by_problem(published).items()}
 
 
 def _published_by_problem(published: Sequence[MergeResult]) -> dict[str, list[MergeResult]]:
-    return grouped(published, lambda each: _named_value("rows_per_chunk", str(each.rows_per_chunk)))
+    return grouped(published, lambda each: _option_with_value("rows_per_chunk", str(each.rows_per_chunk)))
 
 
-def _bars(published: Sequence[MergeResult], metric: Metric, looks: Mapping[str, int]) -> list[Bar]:
-    """Published bars, in the colour of the config of the same name."""
+def _bars_of_metric(published: Sequence[MergeResult], metric: Metric, looks: Mapping[str, int]) -> list[Bar]:
+    """Bars of published values of `metric`, each in the colour of the measured config with the same name."""
     colours = dict(looks)
     return [
         Bar(
@@ -231,50 +233,54 @@ def _bars(published: Sequence[MergeResult], metric: Metric, looks: Mapping[str, 
             published=True,
         )
         for each in published
-        if each.metric == _key(metric) and each.value is not None
+        if each.metric == _key_of(metric) and each.value is not None
     ]
 
 
-PARTS = (
+PARTS_NOTE = (
     "Parts of the exchange phase, on its slowest worker in the median iteration. At all-to-all rate: bytes ÷ what the"
     " network carried in probe all-to-all. Slower transfers: what transfers took beyond that. Waiting: until the last"
     " worker had partitioned. Rest: headers, barriers, room for what arrives."
 )
-NONE = (
+NO_ALL_TO_ALL = (
     "No all-to-all belongs to a merge here: config, hosts, number of workers and message size have to be the same."
     " Measure it with probe all-to-all --chunk ROWS."
 )
 
 
-def write_exchange_share(page: Page, sources: Sequence[Source], probes: Sequence[Campaign]) -> None:
-    """A section for merges and all-to-all that belong together, if both are there."""
-    measured = [campaign for campaign in probes if campaign.probe == exchange_share.PROBE]
-    if not measured or not sources:
+def write_exchange_share(page: Page, sources: Sequence[SourceRun], probes: Sequence[Campaign]) -> None:
+    """Put a section on a page that compares the exchange of merges with `probe all-to-all`, if both were measured."""
+    all_to_alls = [campaign for campaign in probes if campaign.probe == exchange_share.PROBE]
+    if not all_to_alls or not sources:
         return
     page.section("Exchange and all-to-all")
-    shares = [(source, share) for source in sources if (share := exchange_share.find(source.run, measured)) is not None]
+    shares = [
+        (source, share) for source in sources if (share := exchange_share.find(source.run, all_to_alls)) is not None
+    ]
     if not shares:
-        page.line(NONE)
+        page.line(NO_ALL_TO_ALL)
         return
     headings = ("Run", "Workers", "All-to-all\n(GB/s a worker)", "measured with", "Exchange of\nthe merge (GB/s)")
-    rates = [(source.label, str(source.run.plan.workers), *_rates(share)) for source, share in shares]
+    rates = [(source.label, str(source.run.plan.workers), *_rate_cells(share)) for source, share in shares]
     page.table(*by_row((*headings, "of all-to-all"), rates, (0, 3)))
     apart = [(source, share) for source, share in shares if share.phase is not None]
     if apart:
         spent = ("Run", "Exchange\nphase (ms)", "at all-to-all\nrate (ms)", "slower\ntransfers (ms)")
-        parts = [(source.label, *_parts(share)) for source, share in apart]
+        parts = [(source.label, *_phase_cells(share)) for source, share in apart]
         page.table(*by_row((*spent, "waiting\n(ms)", "rest (ms)", "of all-to-all"), parts, (0,)))
-        page.line(PARTS, "dim")
+        page.line(PARTS_NOTE, "dim")
     if len(apart) < len(shares):
         page.line("With --pipeline on, the exchange overlaps partition and join and has no phase of its own.", "dim")
 
 
-def _rates(share: ExchangeShare) -> tuple[str, str, str, str]:
+def _rate_cells(share: ExchangeShare) -> tuple[str, str, str, str]:
+    """Cells of a table: the rate of the all-to-all (GB/s), its messages, the rate of the merge, and the share."""
     messages = f"{'the same parcels' if share.parcels else 'equal messages'} ({binary(share.size)})"
     return number(share.all_to_all / 1e9), messages, number(share.exchange / 1e9), f"{share.share:.0%}"
 
 
-def _parts(share: ExchangeShare) -> list[str]:
+def _phase_cells(share: ExchangeShare) -> list[str]:
+    """Cells of a table: the exchange phase and its parts in milliseconds, and the share of the all-to-all."""
     seconds = (share.phase, share.ideal, share.slower, share.waiting, share.other)
     part = share.share_of_phase
     return [

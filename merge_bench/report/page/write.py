@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 REPORT = "report.html"
 """The report's name in the folder of its campaign."""
 
-FORMS = ("png", "svg")
-"""What every drawing is written as, for papers and slides."""
+PICTURE_FORMATS = ("png", "svg")
+"""The formats in which every drawing is written, for papers and slides."""
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """The files of a report; None where one was not asked for. `figures`: a folder."""
+    """The paths that a report is written to, None where one was not asked for; `figures` is a folder."""
 
     page: Path
     markdown: Path | None
@@ -34,7 +34,7 @@ class Outputs:
 
 
 def write_page(campaigns: Sequence[Campaign], path: Path | None) -> Path:
-    """The page alone, by default in the first campaign's folder; gives its path.
+    """Write the HTML page of a report, by default in the first campaign's folder; returns its path.
 
     Raises
     ------
@@ -47,20 +47,20 @@ def write_page(campaigns: Sequence[Campaign], path: Path | None) -> Path:
     from merge_bench.report.page.build import References, build
 
     page = html.render(build(campaigns, References(), ucx_defaults(campaigns)))
-    if problems := _put(outputs.page, page):
+    if problems := _write_file(outputs.page, page):
         raise UsageError(f"cannot write the report: {problems[0]}")
     return outputs.page
 
 
 def check_campaigns(campaigns: Sequence[Campaign]) -> None:
-    """Refuse a campaign that is named twice."""
+    """Raise UsageError if a campaign is named twice."""
     for number, campaign in enumerate(campaigns):
         if any(campaign.records.samefile(other.records) for other in campaigns[:number]):
             raise UsageError(f"{campaign.folder} is named twice; name each result once")
 
 
 def check_outputs(outputs: Outputs, campaigns: Sequence[Campaign]) -> None:
-    """See that all files can be written, and that none is a record of what was measured."""
+    """Raise UsageError if a file of the report cannot be written, or would replace records."""
     needed = [("the report", "bokeh")] + ([("--figures", "matplotlib")] if outputs.figures else [])
     for what, library in needed:
         require(library, "dashboard", what)
@@ -81,7 +81,7 @@ def check_outputs(outputs: Outputs, campaigns: Sequence[Campaign]) -> None:
 
 
 def ucx_defaults(campaigns: Sequence[Campaign]) -> Mapping[str, str] | None:
-    """What every setting of UCX is where nothing is set, if the UCX of this machine is the one that all ran with."""
+    """The default of every setting of UCX; None unless this machine has the UCX version that all campaigns ran with."""
     from merge_bench.config.ucx_info import effective_settings, find_installed
 
     lines = [launch.line for campaign in campaigns for launch in campaign.launches if launch.line is not None]
@@ -92,8 +92,8 @@ def ucx_defaults(campaigns: Sequence[Campaign]) -> Mapping[str, str] | None:
     return effective_settings(installed, {}) if installed and versions == {installed.version} else None
 
 
-def write(report: Report, outputs: Outputs) -> int:
-    """Whatever a drawing library or a disk does, what could be written is, and the rest is reported."""
+def write_report(report: Report, outputs: Outputs) -> int:
+    """Write all files of a report that can be written, and print why others were not; returns the exit status."""
     from merge_bench.report.page import html
     from merge_bench.view import markdown
 
@@ -105,8 +105,8 @@ def write(report: Report, outputs: Outputs) -> int:
     if outputs.markdown is not None:
         folder = outputs.markdown.resolve().parent
         linked = {number: os.path.relpath(Path(path).resolve(), folder) for number, path in pictures.items()}
-        problems += _put(outputs.markdown, markdown.render_report(report, linked))
-    problems += _put(outputs.page, html.render(report))
+        problems += _write_file(outputs.markdown, markdown.render_report(report, linked))
+    problems += _write_file(outputs.page, html.render(report))
     for path in [outputs.page, *([outputs.markdown] if outputs.markdown else [])]:
         if not any(problem.startswith(f"{path}: ") for problem in problems):
             print(path)
@@ -116,7 +116,7 @@ def write(report: Report, outputs: Outputs) -> int:
 
 
 def _write_figures(report: Report, folder: Path) -> tuple[dict[int, str], list[str]]:
-    """Every drawing as PNG and SVG; gives the path of each PNG by the drawing's number, from 1, and what went wrong."""
+    """Write drawings as PNG and SVG; returns the path of each PNG by the drawing's number, from 1, and what failed."""
     from merge_bench.view.content import Drawing
     from merge_bench.view.plot.draw import draw
 
@@ -124,9 +124,9 @@ def _write_figures(report: Report, folder: Path) -> tuple[dict[int, str], list[s
     pictures: dict[int, str] = {}
     problems: list[str] = []
     for number, drawing in enumerate(drawings, 1):
-        path = folder / f"figure-{number:02d}-{_slug(drawing.chart.title)}"
+        path = folder / f"figure-{number:02d}-{_file_name_of(drawing.chart.title)}"
         try:
-            for form in FORMS:
+            for form in PICTURE_FORMATS:
                 draw([drawing.chart], path.with_name(f"{path.name}.{form}"))
             pictures[number] = str(path.with_name(f"{path.name}.png"))
         except Exception as problem:  # a drawing must not cost the others, nor the report
@@ -134,12 +134,13 @@ def _write_figures(report: Report, folder: Path) -> tuple[dict[int, str], list[s
     return pictures, problems
 
 
-def _slug(title: str) -> str:
-    """A file's name, of plain letters only."""
+def _file_name_of(title: str) -> str:
+    """The part of a file's name for a drawing's title: small letters, digits and hyphens."""
     return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:48] or "drawing"
 
 
-def _put(path: Path, content: str) -> list[str]:
+def _write_file(path: Path, content: str) -> list[str]:
+    """Write a file; returns why it was not written, or an empty list."""
     try:
         with replacing(path) as stream:
             stream.write(content.encode("utf-8", "replace"))

@@ -22,8 +22,8 @@ class Exporter:
     """A format for results.
 
     `name`: as ``--format`` takes it; `help`: what the file contains, in a few words; `place`: its position in lists;
-    `encode`: gives the contents of the file, or raises a UsageError of one sentence if the format cannot express these
-    results; `binary`: it is no text, so that it needs ``--output``.
+    `encode`: returns the contents of the file, or raises UsageError with a sentence if the format cannot express these
+    results; `binary`: whether the file is no text, so that it needs ``--output``.
     """
 
     name: str

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def _encode(campaigns: Sequence[Campaign]) -> bytes:
-    """`lower_value` and `upper_value` are the ends of the interval, where there is one.
+    """Results as JSON of Bencher; `lower_value` and `upper_value` are the ends of an interval, if there is one.
 
     A result that was not verified has a mark in its name. The format has no other place for it, and its figures must
     not continue the series of a verified one.
@@ -29,15 +29,15 @@ def _encode(campaigns: Sequence[Campaign]) -> bytes:
     from merge_bench.analysis.verification_state import UNVERIFIED
     from merge_bench.view.titles import problem_of
 
-    found = subjects(campaigns, lambda run: problem_of([run.plan]))
-    wrong = next((subject for subject in found if subject.wrong), None)
+    all_subjects = subjects(campaigns, lambda run: problem_of([run.plan]))
+    wrong = next((subject for subject in all_subjects if subject.wrong), None)
     if wrong is not None:
         raise UsageError(f"the result of {wrong.name!r} is wrong, and Bencher would store its figures unmarked")
     benchmarks = {
         subject.name + (f" ({UNVERIFIED})" if subject.verified is False else ""): {
-            figure.name.replace("_", "-"): _metric(figure) for figure in subject.figures
+            figure.name.replace("_", "-"): _bencher_measure(figure) for figure in subject.figures
         }
-        for subject in found
+        for subject in all_subjects
         if subject.figures
     }
     if not benchmarks:
@@ -45,7 +45,8 @@ def _encode(campaigns: Sequence[Campaign]) -> bytes:
     return (json.dumps(benchmarks, indent=2) + "\n").encode()
 
 
-def _metric(figure: Figure) -> dict[str, float]:
+def _bencher_measure(figure: Figure) -> dict[str, float]:
+    """A figure, and the ends of its interval, as a measure of Bencher."""
     ends = zip(("lower_value", "upper_value"), figure.interval or (), strict=False)
     return {"value": float(figure.value), **dict(ends)}
 

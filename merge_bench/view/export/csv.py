@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def _encode(campaigns: Sequence[Campaign]) -> bytes:
-    """RFC 4180 but for line ends, which are ``\\n``; UTF-8. What is unknown is an empty cell."""
+    """Results as CSV of RFC 4180 in UTF-8, with line ends ``\\n``; an unknown value is an empty cell."""
     import csv
     import io
 

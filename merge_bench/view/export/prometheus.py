@@ -22,17 +22,17 @@ def _encode(campaigns: Sequence[Campaign]) -> bytes:
     from merge_bench.analysis.named_figures import HELP, subjects
     from merge_bench.view.titles import problem_of
 
-    found = subjects(campaigns, lambda run: problem_of([run.plan]))
+    all_subjects = subjects(campaigns, lambda run: problem_of([run.plan]))
     lines: list[str] = []
-    for name, help in {**HELP, **_STATES}.items():
-        samples = [(subject.labels, value) for subject in found for value in _values(subject, name)]
+    for name, help in {**HELP, **_STATE_GAUGES}.items():
+        samples = [(subject.labels, value) for subject in all_subjects for value in _gauge_values(subject, name)]
         if samples:
             lines += [f"# HELP {PREFIX}{name} {help}", f"# TYPE {PREFIX}{name} gauge"]
-            lines += [f"{PREFIX}{name}{{{_labels(labels)}}} {value!r}" for labels, value in samples]
+            lines += [f"{PREFIX}{name}{{{_label_text(labels)}}} {value!r}" for labels, value in samples]
     return ("\n".join(lines) + "\n").encode("utf-8", "backslashreplace")
 
 
-_STATES = {
+_STATE_GAUGES = {
     "verified": "1 if the result was verified, else 0; a wrong result has no other figures.",
     "complete_launches": "Launches that ended without a failure.",
     "failed_launches": "Launches that failed.",
@@ -40,21 +40,21 @@ _STATES = {
 }
 
 
-def _values(subject: Subject, name: str) -> Iterator[float]:
-    """The value of the gauge `name`, if the subject has one. Network measurements have no verification."""
+def _gauge_values(subject: Subject, name: str) -> Iterator[float]:
+    """The value of the gauge `name` for one subject, if it has one; network measurements are not verified."""
     yield from (float(figure.value) for figure in subject.figures if figure.name == name)
     if name == "measured_timestamp_seconds" and subject.measured is not None:
         yield float(subject.measured)
     if subject.verified is not None:
         states = (subject.verified, subject.launches, subject.failed_launches)
-        yield from (float(value) for state, value in zip(_STATES, states, strict=False) if state == name)
+        yield from (float(value) for state, value in zip(_STATE_GAUGES, states, strict=False) if state == name)
 
 
-def _labels(labels: Mapping[str, str]) -> str:
-    return ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
+def _label_text(labels: Mapping[str, str]) -> str:
+    return ",".join(f'{name}="{_escaped_value(value)}"' for name, value in labels.items())
 
 
-def _escaped(value: str) -> str:
+def _escaped_value(value: str) -> str:
     return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 

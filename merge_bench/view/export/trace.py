@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Event = dict[str, Any]
 
 PHASES, SENT, RECEIVED = KINDS = "", " sends", " receives"
-"""Of a worker's tracks: what follows its rank in their names."""
+"""Kinds of tracks of a worker, each as what follows the rank in the track's name."""
 
 
 def _encode(campaigns: Sequence[Campaign]) -> bytes:
@@ -40,13 +40,13 @@ def _encode(campaigns: Sequence[Campaign]) -> bytes:
     document = {
         "traceEvents": Trace(campaign, launches).events(),
         "displayTimeUnit": "ms",
-        "otherData": _about(campaign, launches),
+        "otherData": _describe_trace(campaign, launches),
     }
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def _about(campaign: Campaign, launches: Sequence[AlignedTimeline]) -> dict[str, str]:
-    """What the trace is of; `alignment`: how far times of different hosts may be off."""
+def _describe_trace(campaign: Campaign, launches: Sequence[AlignedTimeline]) -> dict[str, str]:
+    """The source of the trace, and how far times of different hosts may be off (`alignment`)."""
     from merge_bench.view.plot.source import source_of
 
     largest = f"{1e6 * max(aligned.error for aligned in launches):.1f} us"
@@ -57,57 +57,57 @@ def _about(campaign: Campaign, launches: Sequence[AlignedTimeline]) -> dict[str,
 
 
 class Trace:
-    """The events of a campaign. Times are whole nanoseconds from the first event, and microseconds in the events."""
+    """Makes the trace events of a campaign; `events` has microseconds, other times are nanoseconds from the first."""
 
     def __init__(self, campaign: Campaign, launches: Sequence[AlignedTimeline]) -> None:
         self._campaign, self._launches = campaign, launches
         self._hosts = list(dict.fromkeys(host for aligned in launches for host in aligned.hosts))
         # Launches are apart by the wall-clock time, and precise to a nanosecond within.
         self._unix = [aligned.timeline.head.clocks[0].unix_seconds for aligned in launches]
-        self._bases = [min(aligned.time(rank, begin) for rank, begin in _begins(aligned)) for aligned in launches]
+        self._bases = [min(aligned.time(rank, begin) for rank, begin in _begin_times(aligned)) for aligned in launches]
         self._first = self._bases[0] + self._unix[0]
         self._slices: list[Event] = []
 
     def events(self) -> list[Event]:
-        """All of them: names of processes and tracks, then the others by time, a slice before those inside it."""
+        """All events: names of processes and tracks, then the others by time, a slice before the slices inside it."""
         messages: list[tuple[Event, Event]] = []
         for number, aligned in enumerate(self._launches):
             for iteration in aligned.timeline.iterations:
-                messages += self._iteration(number, iteration)
+                messages += self._add_iteration(number, iteration)
             for measurement in aligned.timeline.rounds:
                 for worker in measurement.workers:
-                    self._phases(number, worker, f"link measurement {measurement.index}")
-        names = [*self._processes(), *self._tracks()]
-        others = [*self._slices, *_flows(messages), *self._warnings()]
+                    self._add_phases(number, worker, f"link measurement {measurement.index}")
+        names = [*self._process_events(), *self._track_events()]
+        others = [*self._slices, *_flow_events(messages), *self._warning_events()]
         others.sort(key=lambda event: (event["ts"], event["ph"] != "X", -event.get("dur", 0)))
         for event in others:
             event |= {key: event[key] / 1000 for key in ("ts", "dur") if key in event}
         return [*names, *others]
 
-    def _iteration(self, number: int, iteration: TimelineIteration) -> Iterator[tuple[Event, Event]]:
-        """Add the slices of an iteration; gives those of each batch sent and of the same batch received."""
+    def _add_iteration(self, number: int, iteration: TimelineIteration) -> Iterator[tuple[Event, Event]]:
+        """Add the slices of an iteration; returns the slices of each batch of messages as sent and as received."""
         from merge_bench.analysis.timelines import matched_batches
 
         batches: dict[int, Event] = {}
         for worker in iteration.workers:
-            self._phases(number, worker, f"iteration {iteration.index}")
+            self._add_phases(number, worker, f"iteration {iteration.index}")
             for batch in worker.batches:
                 kind, arrow = (RECEIVED, "from") if batch.received else (SENT, "to")
                 name, args = f"{batch.side} {batch.piece} {arrow} rank {batch.peer}", {"bytes": batch.bytes}
-                batches[id(batch)] = self._slice(number, worker.rank, kind, batch.begin, batch.end, name, args)
+                batches[id(batch)] = self._add_slice(number, worker.rank, kind, batch.begin, batch.end, name, args)
         return ((batches[id(sent)], batches[id(received)]) for _, sent, _, received in matched_batches(iteration))
 
-    def _phases(self, number: int, worker: WorkerTimeline, name: str) -> None:
-        """Add the whole, and its phases and barriers in it."""
+    def _add_phases(self, number: int, worker: WorkerTimeline, name: str) -> None:
+        """Add a slice called `name` for a worker's iteration, and slices for the phases and barriers in it."""
         spans = worker.spans
         begin, end = min(span.begin for span in spans), max(span.end for span in spans)
         launch = self._launches[number].launch
         args = {"launch": launch.index, "config": launch.line.config if launch.line is not None else ""}
-        self._slice(number, worker.rank, PHASES, begin, end, name, args)
+        self._add_slice(number, worker.rank, PHASES, begin, end, name, args)
         for span in spans:
-            self._slice(number, worker.rank, PHASES, span.begin, span.end, span.name, {})
+            self._add_slice(number, worker.rank, PHASES, span.begin, span.end, span.name, {})
 
-    def _slice(
+    def _add_slice(
         self, number: int, rank: int, kind: str, begin: float, end: float, name: str, args: dict[str, Any]
     ) -> Event:
         aligned = self._launches[number]
@@ -126,12 +126,12 @@ class Trace:
         return event
 
     def _nanoseconds(self, number: int, seconds: float) -> int:
-        """Of a time on the clock of rank 0's host in one launch."""
+        """Nanoseconds from the first event to a time on the clock of rank 0's host in one launch."""
         base = self._bases[number]
         return round((base + self._unix[number] - self._first) * 1e9) + round((seconds - base) * 1e9)
 
-    def _warnings(self) -> Iterator[Event]:
-        """An instant for each warning, at the time of its line, or at the nearest end."""
+    def _warning_events(self) -> Iterator[Event]:
+        """An instant event for each warning, at its recorded time, or at the nearest end of the trace."""
         last = max((event["ts"] + event["dur"] for event in self._slices), default=0)
         own = [warning for aligned in self._launches for warning in aligned.launch.warnings]
         for warning in [*self._campaign.warnings, *own]:
@@ -140,20 +140,20 @@ class Trace:
             same = {"cat": "warning", "ts": at, "pid": 1, "tid": 0, "args": args}
             yield {"ph": "i", "s": "g", "name": warning.code, **same}
 
-    def _processes(self) -> Iterator[Event]:
+    def _process_events(self) -> Iterator[Event]:
         for number, host in enumerate(self._hosts, 1):
             yield {"ph": "M", "name": "process_name", "pid": number, "tid": 0, "args": {"name": host}}
             yield {"ph": "M", "name": "process_sort_index", "pid": number, "tid": 0, "args": {"sort_index": number}}
 
-    def _tracks(self) -> Iterator[Event]:
-        """Give every slice its track, and name the tracks; those of a worker follow each other."""
+    def _track_events(self) -> Iterator[Event]:
+        """Put every slice on a track, and make the events that name and order the tracks."""
         lanes: dict[tuple[int, int, int], list[list[int]]] = {}
         tracks: dict[int, tuple[int, int, int, int]] = {}
         for event in sorted(self._slices, key=lambda event: (event["ts"], -event["dur"])):
             rank, kind = event.pop("track")
             key = event["pid"], rank, KINDS.index(kind)
             end = event["ts"] + event["dur"]
-            tracks[id(event)] = *key, _lane(lanes.setdefault(key, []), event["ts"], end, inside=kind == PHASES)
+            tracks[id(event)] = *key, _lane_number(lanes.setdefault(key, []), event["ts"], end, inside=kind == PHASES)
         numbers = {track: number for number, track in enumerate(sorted(set(tracks.values())), 1)}
         for event in self._slices:
             event["tid"] = numbers[tracks[id(event)]]
@@ -164,9 +164,10 @@ class Trace:
             yield {"name": "thread_sort_index", **same, "args": {"sort_index": number}}
 
 
-def _flows(messages: Sequence[tuple[Event, Event]]) -> Iterator[Event]:
-    """From the slice of each batch sent to that of the same batch received, in whose last nanosecond it ends: the
-    slice has to be open still.
+def _flow_events(messages: Sequence[tuple[Event, Event]]) -> Iterator[Event]:
+    """Flow events from each batch as sent to the same batch as received.
+
+    A flow ends in the last nanosecond of the slice received, which has to be open then.
     """
     for number, (sent, received) in enumerate(messages, 1):
         same = {"name": "message", "cat": "message", "id": number}
@@ -175,17 +176,18 @@ def _flows(messages: Sequence[tuple[Event, Event]]) -> Iterator[Event]:
         yield {"ph": "f", "bp": "e", "ts": at, "pid": received["pid"], **same, "tid": received["tid"]}
 
 
-def _begins(aligned: AlignedTimeline) -> Iterator[tuple[int, float]]:
+def _begin_times(aligned: AlignedTimeline) -> Iterator[tuple[int, float]]:
+    """The rank and the begin, in seconds, of every span and batch of a launch."""
     for line in (*aligned.timeline.iterations, *aligned.timeline.rounds):
         for worker in line.workers:
             yield from ((worker.rank, span.begin) for span in worker.spans)
             yield from ((worker.rank, batch.begin) for batch in worker.batches)
 
 
-def _lane(lanes: list[list[int]], begin: int, end: int, *, inside: bool) -> int:
-    """The first lane in which a slice overlaps no other, or if `inside` lies wholly inside those that are open.
+def _lane_number(lanes: list[list[int]], begin: int, end: int, *, inside: bool) -> int:
+    """The first lane where a slice overlaps no other, or if `inside` lies inside the open ones; it is added there.
 
-    Slices come by their begin. A lane is the ends of its open slices, the outermost first.
+    Slices are given in the order of their begins. A lane is the ends of its open slices, the outermost first.
     """
     for number, ends in enumerate(lanes):
         while ends and ends[-1] <= begin:

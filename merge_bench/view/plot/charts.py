@@ -1,4 +1,4 @@
-"""Bars and stacks: functions that make charts of values with labels. Labels are data, never markup."""
+"""Makes bar charts, and charts of stacked bars. Labels are data, never markup."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from merge_bench.view.plot.marks import (
     Whiskers,
     columns,
 )
-from merge_bench.view.plot.style import bar_height, step_of
+from merge_bench.view.plot.style import bar_height_pixels, thinning_step
 from merge_bench.view.text import capitalized
 
 
@@ -24,9 +24,9 @@ from merge_bench.view.text import capitalized
 class Bar:
     """One bar, in the chart's unit.
 
-    `index`: the look of its series, the same in every chart. `value`: None where nothing was measured; there is no bar.
-    `interval`: of the value, if there are launches enough. `points`: what the value was made of, by name: ``launch 3``.
-    `remark`: for a pointer that rests on it. `published`: another's number; drawn hatched.
+    `index`: the number of its series' look, the same in every chart. `value`: None if nothing was measured; then there
+    is no bar. `interval`: of the value, if there are enough launches. `points`: names and values of single launches.
+    `remark`: shown when the pointer rests on it. `published`: whether it is a published number, which is hatched.
     """
 
     series: str
@@ -41,7 +41,7 @@ class Bar:
 def bars(
     rows: Sequence[tuple[str, Sequence[Bar]]], *, title: str, axis: str, unit: str, line: float | None = None, note: str
 ) -> Chart:
-    """Horizontal bars from 0, row below row: a group for each series, and half a bar of room below each row.
+    """A chart of horizontal bars from 0, row below row, with half a bar of room below each row.
 
     Parameters
     ----------
@@ -63,23 +63,23 @@ def bars(
         at += len(row) + 0.5
     drawn = [bar for _, row in rows for bar in row]
     ends = [end for bar in drawn for end in (bar.value, *(bar.interval or ()), *dict(bar.points).values()) if end]
-    thick = bar_height(len(drawn))
-    named = any(bar.series != label for label, row in rows for bar in row)  # rows say it otherwise
+    thick = bar_height_pixels(len(drawn))
+    in_legend = any(bar.series != label for label, row in rows for bar in row)  # rows say it otherwise
     return Chart(
         Axis(axis, low=0.0, high=1.05 * max(ends, default=1.0), rule=line),
         rows_axis(ticks, at - 1.5),
         tuple(
-            Group(placed[0][2].index, tuple(_bar_marks(placed, unit, thick)), name if named else "")
+            Group(placed[0][2].index, tuple(_bar_marks(placed, unit, thick)), name if in_legend else "")
             for name, placed in series.items()
         ),
         30 + thick * (len(drawn) + len(rows) // 2),
         title,
-        _note(note, drawn),
+        _bar_chart_note(note, drawn),
     )
 
 
-def _note(parts: str, drawn: Sequence[Bar]) -> str:
-    """A sentence of those of `parts` that bars have."""
+def _bar_chart_note(parts: str, drawn: Sequence[Bar]) -> str:
+    """The note of a bar chart, without those of `parts` that none of the bars has."""
     absent = {"thick lines"} if not any(bar.interval for bar in drawn) else set()
     absent |= {"points"} if not any(bar.points for bar in drawn) else set()
     kept = [part for part in parts.split("; ") if part.partition(":")[0] not in absent]
@@ -88,7 +88,10 @@ def _note(parts: str, drawn: Sequence[Bar]) -> str:
 
 
 def _bar_marks(placed: Sequence[tuple[float, str, Bar]], unit: str, thick: int) -> Iterator[Mark]:
-    """Bars with their intervals, and points in turn above and below the middle, to hide each other less."""
+    """The marks of one series: bars, intervals, and points that are shifted up or down to hide each other less.
+
+    `placed`: each bar with its place and its row's name; `thick`: pixels of a bar.
+    """
     measured = [(at, bar.value, row, bar) for at, row, bar in placed if bar.value is not None]
     at, values, rows, drawn = columns(measured, 4)
     details = {
@@ -115,12 +118,12 @@ def _bar_marks(placed: Sequence[tuple[float, str, Bar]], unit: str, thick: int) 
         yield Points(x, y, hollow=[True] * len(x), size=5, details=details)
 
 
-def stacked(
+def stacked_bars(
     parts: Sequence[str], rows: Mapping[str, Sequence[float]], *, at: Sequence[float] = (), upright: bool = False
 ) -> tuple[Sequence[float], tuple[Group, ...]]:
-    """Bars of parts that follow each other: where the last part of each ends, and a group for each part.
+    """Stacked bars: the end of each bar in milliseconds, and a group of marks for each part.
 
-    `rows`: milliseconds of each of `parts`, by the row's name; `at`: the places of rows, else 0, 1, ….
+    `rows`: milliseconds of each of `parts`, by the row's name; `at`: the places of rows, by default 0, 1, ….
     """
     ends, groups = [0.0] * len(rows), []
     for number, part in enumerate(parts):
@@ -133,15 +136,15 @@ def stacked(
 
 
 def rows_axis(ticks: Ticks, last: float, beside: Ticks | None = None) -> Axis:
-    """Rows from the top down; `last`: where the last bar or point lies."""
+    """The axis of rows from the top down; `last`: the place of the last bar or point."""
     return Axis(ticks=ticks, low=last + 0.9, high=-0.9, grid=False, beside=beside or {})
 
 
 def thin_ticks(ticks: Ticks, most: int) -> Ticks:
-    """`ticks`, or so many of them, evenly."""
-    return dict(list(ticks.items())[:: step_of(len(ticks), most)])
+    """`ticks`, or at most `most` of them, evenly chosen."""
+    return dict(list(ticks.items())[:: thinning_step(len(ticks), most)])
 
 
 def with_unit(value: float, unit: str) -> str:
-    """A single value as a pointer is shown it; NaN: not known."""
+    """A value with its unit, as shown beside the pointer; ``not known`` for NaN."""
     return f"{value:,.4g} {unit}" if value == value else "not known"

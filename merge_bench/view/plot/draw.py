@@ -1,4 +1,4 @@
-"""Draws charts into files, in the way that the files' names ask for."""
+"""Draws charts into files; the end of a file's name chooses the format."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from merge_bench.errors import UsageError, require, say
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.outputs import check_writable, replacing
 from merge_bench.view.plot.marks import Chart
-from merge_bench.view.plot.source import of_results
+from merge_bench.view.plot.source import with_source
 
 _LIBRARIES = {".png": "matplotlib", ".svg": "matplotlib", ".html": "bokeh"}
 
 
-def drawable(path: Path) -> bool:
-    """Whether the library that draws `path` is installed."""
+def can_draw(path: Path) -> bool:
+    """Whether the library that draws a file of this name is installed."""
     return importlib.util.find_spec(_LIBRARIES[path.suffix.lower()]) is not None
 
 
 def check_plots(names: Sequence[str], others: Sequence[tuple[str, Path]] = ()) -> tuple[Path, ...]:
-    """The files of ``--plot``; `others`: the options and paths of what else is written.
+    """The paths of the options ``--plot``, checked; `others`: options and paths of other files to be written.
 
     Raises
     ------
@@ -45,7 +45,7 @@ def check_plots(names: Sequence[str], others: Sequence[tuple[str, Path]] = ()) -
 
 
 def draw(charts: Sequence[Chart], path: Path, campaigns: Sequence[Campaign] = ()) -> None:
-    """Draw `charts`, of `campaigns`, together into `path`, which is replaced whole or not at all.
+    """Draw the charts of some campaigns into one file, which is replaced whole or not at all.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def draw(charts: Sequence[Chart], path: Path, campaigns: Sequence[Campaign] = ()
     if not charts:
         raise ValueError("no row has a value to draw")
     if campaigns:
-        charts = of_results(charts, campaigns)
+        charts = with_source(charts, campaigns)
     extension = path.suffix.lower()
     with replacing(path) as stream:
         if _LIBRARIES[extension] == "bokeh":
@@ -69,18 +69,18 @@ def draw(charts: Sequence[Chart], path: Path, campaigns: Sequence[Campaign] = ()
 
 
 def write_each(files: Mapping[Path, Callable[[Path], object]]) -> list[str]:
-    """Let each function write its file, and print the file's name on standard error; gives what went wrong."""
+    """Let each function write its file, and say so on standard error; returns a sentence for each that failed."""
     problems = []
     for file, make in files.items():
-        if problem := attempt(make, file):
+        if problem := try_to_write(make, file):
             problems.append(problem)
         else:
             say(f"wrote {file}")
     return problems
 
 
-def attempt(make: Callable[[Path], object], file: Path) -> str | None:
-    """Let `make` write `file`; gives what went wrong: no drawing library may hide what was measured."""
+def try_to_write(make: Callable[[Path], object], file: Path) -> str | None:
+    """Let `make` write `file`; returns a sentence if that fails, whatever the error, and else None."""
     try:
         make(file)
     except Exception as problem:

@@ -24,27 +24,27 @@ from merge_bench.view.plot import marks
 from merge_bench.view.plot.style import GRID, HEAT, LEGEND, NEUTRAL, look, value_ticks
 from merge_bench.view.text import for_canvas, short
 
-_LETTERS = 100
-"""Of a line below a figure in a narrow window."""
-_USUAL_LABEL = 20
-"""Letters of a label on the left beside which a line of `_LETTERS` has room."""
-_LABEL = 140
-"""Of a name in a legend."""
+_LINE_LETTERS = 100
+"""Letters of a line below a figure in a narrow window."""
+_USUAL_LABEL_LETTERS = 20
+"""Letters of a label on the left that leaves room for a line of `_LINE_LETTERS`."""
+_LEGEND_LETTERS = 140
+"""Letters of a name in a legend, at most."""
 # Entries go on in the next line where there is no room, and follow the page's colours whenever these change.
-_LEGEND = f"""
+_LEGEND_STYLE = f"""
 :host {{ max-width: 100%; }}
 .bk-grid {{ display: flex; flex-wrap: wrap; width: auto; gap: 2px 14px !important; }}
 .bk-label {{ color: var(--bk-label-text-color, {LEGEND}) !important; white-space: normal; }}
 """
-_ELSEWHERE = re.compile(r"<script\b[^>]*\ssrc=[^>]*>\s*</script>|<link\b[^>]*\shref=[^>]*>")
+_EXTERNAL_LINK = re.compile(r"<script\b[^>]*\ssrc=[^>]*>\s*</script>|<link\b[^>]*\shref=[^>]*>")
 _SCALE = "scale"
-"""The range of a heat map's values."""
-_NUMBERS = ("x", "y", "low", "high", "at", "start", "end", "values")
+"""Bokeh's name for the range of a heat map's values."""
+_NUMBER_FIELDS = ("x", "y", "low", "high", "at", "start", "end", "values")
 
 
 def self_contained(page: str) -> str:
-    """The page without scripts and styles from elsewhere: it holds all it needs, but Panel, once loaded, adds links."""
-    return _ELSEWHERE.sub("", page)
+    """An HTML page without links to scripts and styles on other servers, which Panel adds though none is needed."""
+    return _EXTERNAL_LINK.sub("", page)
 
 
 def page(charts: Sequence[marks.Chart]) -> str:
@@ -56,10 +56,10 @@ def page(charts: Sequence[marks.Chart]) -> str:
 
 
 def figure_of(chart: marks.Chart, *, note: bool = True) -> Any:
-    """`chart` as a Bokeh figure, as wide as there is room; `note`: say below it what its marks mean."""
-    plot = Drawn(chart).figure
+    """`chart` as a Bokeh figure, as wide as its page; `note`: whether a text below says what its marks mean."""
+    plot = BokehChart(chart).figure
     longest = max((len(short(label)) for label in (chart.y.ticks or {}).values()), default=0)
-    letters = (chart.height + 90) // 6 if chart.square else _LETTERS - max(longest - _USUAL_LABEL, 0)
+    letters = (chart.height + 90) // 6 if chart.square else _LINE_LETTERS - max(longest - _USUAL_LABEL_LETTERS, 0)
     if note and chart.note:
         text = chart.note + (" Click a legend entry to hide its series." if plot.legend else "")
         _add_text(plot, text, letters, text_font_size="9pt")
@@ -75,7 +75,7 @@ def _add_text(plot: Any, text: str, letters: int, **look: Any) -> None:
 
 
 def hide_together(figures: Sequence[Any]) -> None:
-    """A series that is hidden in one of `figures` is hidden in all."""
+    """Make a series that is hidden in one of `figures` hidden in all."""
     items = [(plot, item) for plot in figures for legend in plot.legend for item in legend.items]
     for plot, item in items:
         for other, twin in items:
@@ -84,7 +84,7 @@ def hide_together(figures: Sequence[Any]) -> None:
                     item.renderers[0].js_link("visible", renderer, "visible")
 
 
-class Drawn:
+class BokehChart:
     """A chart as a Bokeh `figure`, in which another chart with the same groups of marks can be shown."""
 
     def __init__(self, chart: marks.Chart) -> None:
@@ -97,16 +97,16 @@ class Drawn:
             active_drag="box_zoom",
             x_axis_type="log" if chart.x.log else "linear",
             y_axis_type="log" if chart.y.log else "linear",
-            x_range=_range(chart.x),
-            y_range=_range(chart.y),
+            x_range=_axis_range(chart.x),
+            y_range=_axis_range(chart.y),
             **wide,
         )
         self.figure.toolbar.update(logo=None, autohide=True)
         self._chart = chart
         self._renderers: list[Any] = []
-        self._axis(chart.x, "x")
-        self._axis(chart.y, "y")
-        if items := [item for item in map(self._group, chart.groups) if item.name]:
+        self._set_up_axis(chart.x, "x")
+        self._set_up_axis(chart.y, "y")
+        if items := [item for item in map(self._draw_group, chart.groups) if item.name]:
             legend = Legend(
                 items=items,
                 click_policy="hide",
@@ -115,17 +115,17 @@ class Drawn:
                 border_line_color=None,
                 background_fill_color=None,
                 label_text_font_size="9pt",
-                stylesheets=[_LEGEND],
+                stylesheets=[_LEGEND_STYLE],
             )
             self.figure.add_layout(legend, "below")
 
     def show(self, chart: marks.Chart) -> None:
-        """Show `chart` instead. Columns that are as before are not sent again."""
+        """Show `chart`, which has the same groups of marks, instead; only changed columns are sent."""
         for renderer, (group, mark) in zip(self._renderers, chart.marks, strict=True):
-            source, columns = renderer.data_source, _columns(mark, look(group.index).colour)
+            source, columns = renderer.data_source, _source_columns(mark, look(group.index).colour)
             if isinstance(mark, marks.Texts):
-                columns = _padded(columns, len(source.data["text"]))
-            changed = {name: values for name, values in columns.items() if not _same(values, source.data[name])}
+                columns = _padded_texts(columns, len(source.data["text"]))
+            changed = {name: values for name, values in columns.items() if not _equal_values(values, source.data[name])}
             if any(len(values) != len(source.data[name]) for name, values in changed.items()):
                 source.data = columns
             elif changed:
@@ -136,22 +136,22 @@ class Drawn:
                 self.figure.extra_y_ranges[_SCALE].update(start=low, end=high)
         for which in ("x", "y"):
             axis: marks.Axis = getattr(chart, which)
-            self._limits(axis, which)
+            self._set_limits(axis, which)
             if axis.ticks is not None and axis.ticks != getattr(self._chart, which).ticks:
-                _label(getattr(self.figure, f"{which}axis")[0], axis.ticks)
+                _set_ticks(getattr(self.figure, f"{which}axis")[0], axis.ticks)
         self._chart = chart
 
-    def _axis(self, axis: marks.Axis, which: str) -> None:
+    def _set_up_axis(self, axis: marks.Axis, which: str) -> None:
         drawn = getattr(self.figure, f"{which}axis")[0]
         drawn.axis_label = for_canvas(axis.title)
         getattr(self.figure, f"{which}grid").update(grid_line_color=GRID, visible=axis.grid)
-        self._limits(axis, which)
+        self._set_limits(axis, which)
         if axis.ticks is None:
             drawn.formatter = models.NumeralTickFormatter(format="0,0.[000000]")
-            if axis.log and (ends := self._ends(which)):
+            if axis.log and (ends := self._value_ends(which)):
                 drawn.ticker = models.FixedTicker(ticks=value_ticks(*ends))
         else:
-            _label(drawn, axis.ticks)
+            _set_ticks(drawn, axis.ticks)
             drawn.major_label_policy = models.NoOverlap(min_distance=2 if which == "x" else 0)
         if axis.rule is not None:
             line = Span(location=axis.rule, dimension="height" if which == "x" else "width")
@@ -159,52 +159,55 @@ class Drawn:
             self.figure.add_layout(line)
         if axis.beside:
             beside = models.LinearAxis(axis_line_color=None, major_tick_line_color=None)
-            _label(beside, axis.beside)
+            _set_ticks(beside, axis.beside)
             self.figure.add_layout(beside, "right")
 
-    def _ends(self, which: str) -> tuple[float, float] | None:
-        """The least and the greatest value of points and bars along an axis."""
+    def _value_ends(self, which: str) -> tuple[float, float] | None:
+        """The least and the greatest positive value of points and bars along an axis; None if there are none."""
         names = ("x",) if which == "x" else ("y", "low", "high", "start", "end")
         values = [at for _, mark in self._chart.marks for name in names for at in getattr(mark, name, ()) if at > 0]
         return (float(min(values)), float(max(values))) if values else None
 
-    def _limits(self, axis: marks.Axis, which: str) -> None:
+    def _set_limits(self, axis: marks.Axis, which: str) -> None:
         limits = getattr(self.figure, f"{which}_range")
         if axis.high is not None:
             limits.update(start=axis.low, end=axis.high, reset_start=axis.low, reset_end=axis.high)
         elif axis.low is not None:
             limits.start = axis.low
 
-    def _group(self, group: marks.Group) -> LegendItem:
+    def _draw_group(self, group: marks.Group) -> LegendItem:
         renderers = []
         for mark in group.marks:
-            source = models.ColumnDataSource(_columns(mark, look(group.index).colour))
-            renderers.append(_draw(self.figure, mark, group.index, source))
+            source = models.ColumnDataSource(_source_columns(mark, look(group.index).colour))
+            renderers.append(_draw_mark(self.figure, mark, group.index, source))
             if details := getattr(mark, "details", None):
                 self.figure.add_tools(hover(renderers[-1], details))
         self._renderers += renderers
-        return LegendItem(label=value(short(for_canvas(group.label), _LABEL)), name=group.label, renderers=renderers)
+        return LegendItem(
+            label=value(short(for_canvas(group.label), _LEGEND_LETTERS)), name=group.label, renderers=renderers
+        )
 
 
 def hover(renderer: Any, fields: Iterable[str]) -> models.HoverTool:
-    """Shows these columns of what a pointer rests on."""
+    """A tool that shows these columns of the mark under the pointer."""
     return models.HoverTool(renderers=[renderer], tooltips=[(name, f"@{{{name}}}") for name in fields], visible=False)
 
 
-def _range(axis: marks.Axis) -> models.Range1d | models.DataRange1d:
-    """Fixed where both ends are known: a browser complains if it is to find them in no data."""
+def _axis_range(axis: marks.Axis) -> models.Range1d | models.DataRange1d:
+    """The range of an axis, fixed if both ends are known, as a browser cannot find them without data."""
     return models.DataRange1d() if axis.high is None else models.Range1d()
 
 
-def _label(drawn: Any, ticks: marks.Ticks) -> None:
+def _set_ticks(drawn: Any, ticks: marks.Ticks) -> None:
+    """Give an axis of Bokeh fixed ticks with labels."""
     drawn.ticker = models.FixedTicker(ticks=list(ticks))
     drawn.major_label_overrides = {at: for_canvas(short(label)) for at, label in ticks.items()}
     drawn.minor_tick_line_color = None
 
 
-def _columns(mark: marks.Mark, colour: str) -> dict[str, Any]:
-    """Numbers as arrays, which reach a page as bytes, and texts as lists."""
-    numbers = [name for name in _NUMBERS if hasattr(mark, name)]
+def _source_columns(mark: marks.Mark, colour: str) -> dict[str, Any]:
+    """The columns of a mark for Bokeh: numbers as arrays, which reach a page as bytes, and texts as lists."""
+    numbers = [name for name in _NUMBER_FIELDS if hasattr(mark, name)]
     columns: dict[str, Any] = {name: np.array(getattr(mark, name), dtype=np.float32) for name in numbers}
     if isinstance(mark, marks.Points) and mark.hollow:
         columns["fill"] = ["transparent" if hollow else colour for hollow in mark.hollow]
@@ -214,8 +217,8 @@ def _columns(mark: marks.Mark, colour: str) -> dict[str, Any]:
     return columns | {name: list(texts) for name, texts in getattr(mark, "details", {}).items()}
 
 
-def _padded(columns: dict[str, Any], count: int) -> dict[str, Any]:
-    """The columns of at least `count` texts, the added ones empty and without a place.
+def _padded_texts(columns: dict[str, Any], count: int) -> dict[str, Any]:
+    """The columns of texts, filled up to `count` with empty texts that have no place.
 
     Bokeh fails where there are fewer texts than before, as it takes new colours for the old ones; nothing on the page
     that waits for it goes on then, and Panel's table waits in an endless loop.
@@ -225,32 +228,33 @@ def _padded(columns: dict[str, Any], count: int) -> dict[str, Any]:
     return {**places, "text": columns["text"] + [""] * more, "colour": columns["colour"] + ["#000000"] * more}
 
 
-def _same(new: Any, old: Any) -> bool:
+def _equal_values(new: Any, old: Any) -> bool:
     return np.array_equal(new, old, equal_nan=True) if isinstance(new, np.ndarray) else bool(new == old)
 
 
-def _draw(plot: Any, mark: marks.Mark, index: int, source: models.ColumnDataSource) -> Any:
+def _draw_mark(plot: Any, mark: marks.Mark, index: int, source: models.ColumnDataSource) -> Any:
+    """Draw a mark with look number `index` on a figure; returns Bokeh's renderer."""
     colour = look(index).colour
-    given: dict[str, Any] = {"source": source, "color": colour}
+    common: dict[str, Any] = {"source": source, "color": colour}
     if getattr(mark, "hatched", False):
-        given |= {"hatch_pattern": value("right_diagonal_line"), "hatch_color": colour}
+        common |= {"hatch_pattern": value("right_diagonal_line"), "hatch_color": colour}
     match mark:
         case marks.Points():
             fill = "fill" if mark.hollow else colour
             shape = look(index).shape
-            return plot.scatter("x", "y", **given, marker=shape, size=mark.size, fill_color=fill, alpha=0.85)
+            return plot.scatter("x", "y", **common, marker=shape, size=mark.size, fill_color=fill, alpha=0.85)
         case marks.Line():
-            return plot.line("x", "y", **given, line_width=mark.width, line_dash="dashed" if mark.dashed else "solid")
+            return plot.line("x", "y", **common, line_width=mark.width, line_dash="dashed" if mark.dashed else "solid")
         case marks.Band():
-            return plot.varea("x", "low", "high", **given, fill_alpha=0.0 if mark.hatched else 0.2, hatch_alpha=0.35)
+            return plot.varea("x", "low", "high", **common, fill_alpha=0.0 if mark.hatched else 0.2, hatch_alpha=0.35)
         case marks.Whiskers():
             ends = ("at", "start", "at", "end") if mark.upright else ("start", "at", "end", "at")
             dash = "dotted" if mark.dotted else "solid"
-            return plot.segment(*ends, **given, line_width=mark.width, alpha=mark.alpha, line_dash=dash)
+            return plot.segment(*ends, **common, line_width=mark.width, alpha=mark.alpha, line_dash=dash)
         case marks.Boxes():
             if mark.upright:
-                return plot.vbar(x="at", bottom="start", top="end", width=mark.width, fill_alpha=mark.fill, **given)
-            return plot.hbar(y="at", left="start", right="end", height=mark.width, fill_alpha=mark.fill, **given)
+                return plot.vbar(x="at", bottom="start", top="end", width=mark.width, fill_alpha=mark.fill, **common)
+            return plot.hbar(y="at", left="start", right="end", height=mark.width, fill_alpha=mark.fill, **common)
         case marks.Cells():
             low, high = mark.limits
             scale = models.LinearColorMapper(palette=HEAT, low=low, high=high, nan_color=f"{NEUTRAL}44")

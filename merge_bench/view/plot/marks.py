@@ -1,6 +1,6 @@
-"""What a chart is made of, as plain data: two axes and groups of marks. Drawing libraries translate nothing else.
+"""Charts as plain data, two axes and groups of marks, which each drawing library draws in its own way.
 
-The functions that make charts compute one once, so that a page and a printed figure show the same.
+So a page and a printed figure show the same.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Any
 
 Values = Sequence[float]
 Ticks = Mapping[Any, str]
-"""Labels by their places, which are whole numbers or not."""
+"""Labels of an axis by their places."""
 Details = Mapping[str, Sequence[str]]
-"""What a pointer that rests on a mark is shown: by name, a text for each mark."""
+"""What is shown when the pointer rests on a mark: by name, a text for each mark."""
 
 
 @dataclass(frozen=True)
 class Points:
-    """Markers; `size` in pixels; `hollow`: which of them are not filled."""
+    """Markers at (`x`, `y`); `size`: in pixels; `hollow`: for each, whether it is not filled."""
 
     x: Values
     y: Values
@@ -29,7 +29,7 @@ class Points:
 
 @dataclass(frozen=True)
 class Line:
-    """A line through points; NaN: a gap; `width` in pixels."""
+    """A line through points, with a gap at NaN; `width`: in pixels."""
 
     x: Values
     y: Values
@@ -39,7 +39,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Band:
-    """The area between two lines."""
+    """The area between two lines, from `low` to `high` at each `x`."""
 
     x: Values
     low: Values
@@ -49,7 +49,7 @@ class Band:
 
 @dataclass(frozen=True)
 class Whiskers:
-    """Lines from `start` to `end` at the places `at`: intervals, medians. `upright`: along y; `width` in pixels."""
+    """Lines from `start` to `end` at the places `at`: intervals, medians. `upright`: along y; `width`: in pixels."""
 
     at: Values
     start: Values
@@ -62,7 +62,7 @@ class Whiskers:
 
 @dataclass(frozen=True)
 class Boxes:
-    """Bars from `start` to `end` at the places `at`. `upright`: along y; `fill`: opacity of their areas."""
+    """Bars from `start` to `end` at the places `at`. `upright`: along y; `fill`: the opacity of their areas."""
 
     at: Values
     start: Values
@@ -92,7 +92,7 @@ class Cells:
 
 @dataclass(frozen=True)
 class Texts:
-    """Texts centred on (`x`, `y`), as data and never as markup; `light`: which of them stand on a dark ground."""
+    """Texts centred on (`x`, `y`), as data and never as markup; `light`: for each, whether it stands on dark."""
 
     x: Values
     y: Values
@@ -105,7 +105,7 @@ Mark = Points | Line | Band | Whiskers | Boxes | Cells | Texts
 
 @dataclass(frozen=True)
 class Group:
-    """Marks with the same look, `style.look` of `index`; with a `label` they have an entry in the legend."""
+    """Marks with the same look, number `index` of `style.look`; a `label` gives them an entry in the legend."""
 
     index: int
     marks: tuple[Mark, ...]
@@ -116,8 +116,8 @@ class Group:
 class Axis:
     """One axis; its title has the unit.
 
-    `ticks`: None lets the library choose. `low`, `high`: the ends, the first one left or below; None: from the marks.
-    `rule`: where a dashed line marks a reference value. `beside`: labels on the opposite side.
+    `ticks`: labels by place; None lets the library choose. `low`, `high`: the values at the left or lower end, and at
+    the other; None: from the marks. `rule`: a value that a dashed line marks. `beside`: labels on the opposite side.
     """
 
     title: str = ""
@@ -134,8 +134,8 @@ class Axis:
 class Chart:
     """Marks on two axes. Labels are data, never markup.
 
-    `height` of the area in pixels; `square`: its width, too. `note`: what its marks mean, in sentences; `source`: a
-    line for each result that it shows, with host, date and UCX.
+    `height`: of the area, in pixels; `square`: whether the width is the same. `note`: sentences that say what the marks
+    mean; `source`: a line for each result that the chart shows, with host, date and UCX.
     """
 
     x: Axis
@@ -159,5 +159,5 @@ class Chart:
 
 
 def columns(rows: Iterable[Sequence[Any]], count: int) -> Sequence[Sequence[Any]]:
-    """The `count` columns of `rows`; empty ones without rows."""
+    """Rows turned into `count` columns, which are empty if there are no rows."""
     return tuple(zip(*rows, strict=True)) or ((),) * count

@@ -12,24 +12,24 @@ from merge_bench.analysis.documents.run import Lane
 from merge_bench.analysis.statistics import median, median_interval, outliers, quartiles
 from merge_bench.records.campaign import Launch, Run
 from merge_bench.units import GIB, MIB
-from merge_bench.view.plot.charts import Bar, bars, rows_axis, stacked, thin_ticks, with_unit
+from merge_bench.view.plot.charts import Bar, bars, rows_axis, stacked_bars, thin_ticks, with_unit
 from merge_bench.view.plot.marks import Axis, Cells, Chart, Group, Mark, Points, Texts, Whiskers, columns
-from merge_bench.view.plot.style import bar_height, step_of
-from merge_bench.view.titles import option_of
+from merge_bench.view.plot.style import bar_height_pixels, thinning_step
+from merge_bench.view.titles import option_text
 
 LEAST_MAPPED = 4
-"""Workers of a map of pairs; for fewer, a table says more."""
+"""A map of worker pairs needs at least so many workers; for fewer, a table says more."""
 MOST_PRINTED = 16
-"""Workers of a map whose values are printed."""
+"""The values of a map are printed in it for at most so many workers."""
 MOST_POINTS = 20_000
-"""Of iterations in one chart; of more, some of each launch are left out, never the slowest and the fastest."""
+"""Iterations in one chart at most; of more, some of each launch are left out, but never the slowest or fastest."""
 
 PARTS = ("partition alone", "partition and exchange at once", "exchange alone", "join", "other")
 
 
 @dataclass(frozen=True)
-class Labelled:
-    """A run with what it is called, its look in all charts, and its campaign's letter where there are several."""
+class LabelledRun:
+    """A run with its label, the number of its look in all charts (`index`), and its campaign's letter (`part`)."""
 
     label: str
     index: int
@@ -39,7 +39,7 @@ class Labelled:
 
 @dataclass(frozen=True)
 class Metric:
-    """What launches have a value of: rates in bytes per second, or shares; `scale`: from that to `unit`."""
+    """A metric of launches, a rate in bytes per second or a share; `scale`: the factor from that to `unit`."""
 
     title: str
     value: aggregate.Value
@@ -49,7 +49,7 @@ class Metric:
     line: float | None = None
 
     def points(self, run: Run) -> tuple[tuple[str, float], ...]:
-        """The value of each launch, in `unit`, with the launch's name."""
+        """The name of each launch of a run, and its value in `unit`."""
         values = [(launch, aggregate.launch_median(launch, self.value)) for launch in aggregate.complete_launches(run)]
         return tuple((f"launch {launch.index}", value * self.scale) for launch, value in values if value is not None)
 
@@ -60,21 +60,21 @@ _OF_LINK = "Bytes of both frames ÷ seconds in flight ÷ link limit (%)"
 OF_LINK = Metric("Fraction of the link limit", aggregate.link_fraction, _OF_LINK, "%", scale=100.0, line=100.0)
 
 
-def rates(
-    metric: Metric, groups: Sequence[tuple[str, Sequence[Labelled]]], published: Mapping[str, Sequence[Bar]]
+def rates_chart(
+    metric: Metric, groups: Sequence[tuple[str, Sequence[LabelledRun]]], published: Mapping[str, Sequence[Bar]]
 ) -> Chart:
-    """A metric of every run, the runs of one problem together.
+    """A bar chart of a metric of every run, with the runs of one problem together.
 
-    `groups`: each problem's name and its runs. `published`: bars of others' results by the name of a problem; they
-    stand in groups of their own, below those of `groups`.
+    `groups`: the name of each problem and its runs. `published`: bars of published results by the name of a problem,
+    which stand in groups of their own, below those of `groups`.
     """
     rows: dict[str, Sequence[Bar]] = {
-        name: [_bar(labelled.label, labelled.index, metric.points(labelled.run)) for labelled in runs]
+        name: [_median_bar(labelled.label, labelled.index, metric.points(labelled.run)) for labelled in runs]
         for name, runs in groups
     }
     rows |= {f"{name}, published" if name in rows else name: others for name, others in published.items()}
     return bars(
-        _rows(rows),
+        _chart_rows(rows),
         title=f"{metric.title} by problem" if len(rows) > 1 else metric.title,
         axis=metric.axis,
         unit=metric.unit,
@@ -83,18 +83,18 @@ def rates(
     )
 
 
-def _bar(series: str, index: int, points: Sequence[tuple[str, float]]) -> Bar:
-    """The median of values, one a launch, with its interval."""
+def _median_bar(series: str, index: int, points: Sequence[tuple[str, float]]) -> Bar:
+    """A bar for the median over launches with its interval; `points`: the name and value of each launch."""
     values = [value for _, value in points]
     interval = median_interval(values)
     ends = (interval.low, interval.high) if interval else None
     return Bar(series, index, median(values) if values else None, ends, tuple(points) if len(points) > 1 else ())
 
 
-def iterations(runs: Sequence[Labelled], problem: str = "") -> Chart:
-    """The throughput of every timed iteration of `runs`, in GiB/s: a point each, by launch in the order made.
+def iterations(runs: Sequence[LabelledRun], problem: str = "") -> Chart:
+    """A chart of the throughput of every timed iteration of `runs` in GiB/s: a point each, by launch.
 
-    `problem`: what the title calls their problem, where there are charts of several.
+    `problem`: the name of what they merge, for the title, where there are charts of several problems.
     Lines are the median and the quartiles of each launch, whether all its points are shown or not.
     """
     launches = [
@@ -107,7 +107,7 @@ def iterations(runs: Sequence[Labelled], problem: str = "") -> Chart:
     apart = len({part for part, _ in keys}) > 1
     places = {key: at if apart else key[1] for at, key in enumerate(keys)}
     names = {(part, index): f"{part} {index}".strip() if apart else str(index) for part, index in keys}
-    step = step_of(sum(len(launch.timed) for _, launch in launches), MOST_POINTS)
+    step = thinning_step(sum(len(launch.timed) for _, launch in launches), MOST_POINTS)
     several = len({id(run) for run, _ in launches}) > 1
     groups = []
     for run in runs:
@@ -116,7 +116,9 @@ def iterations(runs: Sequence[Labelled], problem: str = "") -> Chart:
             for other, launch in launches
             if other is run
         ]
-        groups += [Group(run.index, tuple(_strip(placed, step)), run.label if several else "")] if placed else []
+        groups += (
+            [Group(run.index, tuple(_iteration_marks(placed, step)), run.label if several else "")] if placed else []
+        )
     thinned = f"; shown: one of {step} iterations, plus the slowest and fastest of each launch" if step > 1 else ""
     return Chart(
         Axis("Launch", thin_ticks({places[key]: names[key] for key in keys}, 24), grid=False),
@@ -128,8 +130,11 @@ def iterations(runs: Sequence[Labelled], problem: str = "") -> Chart:
     )
 
 
-def _strip(launches: Sequence[tuple[int, str, Launch]], step: int) -> Iterator[Mark]:
-    """One of `step` iterations of each of `launches`, which have a place and a name, and lines for all of them."""
+def _iteration_marks(launches: Sequence[tuple[int, str, Launch]], step: int) -> Iterator[Mark]:
+    """Points for one of `step` iterations of each launch, and lines for its quartiles.
+
+    `launches`: each with its place on the axis and its name.
+    """
     points: list[tuple[float, float, bool, str, str]] = []
     lines: list[tuple[float, ...]] = []
     for place, name, launch in launches:
@@ -152,7 +157,7 @@ def _strip(launches: Sequence[tuple[int, str, Launch]], step: int) -> Iterator[M
 
 
 def workers(run: Run) -> Chart:
-    """The bandwidth of every worker, left and right frame, in GiB/s; no bars where it was not measured."""
+    """A bar chart of every worker's bandwidth for the left and right frame, in GiB/s; empty if none was measured."""
     launches = aggregate.complete_launches(run)
     figures = [{worker.rank: worker.bandwidth for worker in aggregate.worker_figures([launch])} for launch in launches]
 
@@ -161,7 +166,7 @@ def workers(run: Run) -> Chart:
             (launch, getattr(of[rank], frame)) for launch, of in zip(launches, figures, strict=True) if rank in of
         ]
         points = [(f"launch {launch.index}", value / GIB) for launch, value in values if value is not None]
-        return replace(_bar(f"{frame} frame", index, points), interval=None)
+        return replace(_median_bar(f"{frame} frame", index, points), interval=None)
 
     rows = [
         (f"{worker.rank} {worker.host}", (bar(worker.rank, 0, "left"), bar(worker.rank, 1, "right")))
@@ -179,11 +184,11 @@ def workers(run: Run) -> Chart:
 
 
 def phases(run: Run) -> Chart:
-    """The time of every worker in an iteration, by phase, in milliseconds; no rows where it was not measured."""
+    """A chart of the milliseconds that every worker spends in each phase of an iteration; empty if not measured."""
     launches = aggregate.complete_launches(run)
     figures = aggregate.worker_figures(launches)
-    rows = {f"{each.rank} {each.host}": parts for each in figures if (parts := parts_of(each))}
-    ends, groups = stacked(PARTS, rows)
+    rows = {f"{each.rank} {each.host}": parts for each in figures if (parts := phase_milliseconds(each))}
+    ends, groups = stacked_bars(PARTS, rows)
     there = {part for parts in rows.values() for part, ms in zip(PARTS, parts, strict=True) if ms}
     wall = 1e3 * (aggregate.run_median(launches, aggregate.wall_seconds) or 0.0)
     other = "; other: time of the worker outside these phases" if PARTS[-1] in there else ""
@@ -191,14 +196,14 @@ def phases(run: Run) -> Chart:
         Axis("Time (ms)", low=0.0, high=1.05 * max([*ends, wall], default=1.0), rule=wall or None),
         rows_axis(dict(enumerate(rows)), len(rows) - 1),
         tuple(group for group in groups if group.label in there),
-        30 + int(1.4 * bar_height(len(rows)) * len(rows)),
+        30 + int(1.4 * bar_height_pixels(len(rows)) * len(rows)),
         "Phases of each worker in an iteration",
         f"Each part is its own median, so that a bar need not end at the median wall-clock time (dashed line){other}.",
     )
 
 
-def parts_of(worker: aggregate.WorkerFigures) -> tuple[float, ...] | None:
-    """Milliseconds of `PARTS`, which follow each other; None where they were not measured."""
+def phase_milliseconds(worker: aggregate.WorkerFigures) -> tuple[float, ...] | None:
+    """The milliseconds of a worker in each of `PARTS`, which follow each other; None if they were not measured."""
     partition, exchange, join = worker.partition, worker.exchange, worker.join
     if partition is None or exchange is None or join is None:
         return None
@@ -208,7 +213,7 @@ def parts_of(worker: aggregate.WorkerFigures) -> tuple[float, ...] | None:
 
 
 def pairs(run: Run, lanes: Sequence[Lane]) -> Chart:
-    """Bytes ÷ seconds in flight from every worker to every other, in GiB/s; `lanes` as in ``run --json``."""
+    """A map of the rate from every worker to every other in GiB/s; `lanes`: the transports of each pair."""
     launches = aggregate.complete_launches(run)
     lane_of = {(lane.from_rank, lane.to_rank): lane for lane in lanes}
     return pair_map(
@@ -226,10 +231,10 @@ def pair_map(
     details: Mapping[str, Mapping[tuple[int, int], str | None]],
     hosts: Mapping[int, str],
 ) -> Chart:
-    """A square map of the rate from rank to rank, by its bytes and seconds in flight; senders from the top down.
+    """A square map of the rate from each rank to each other, senders from the top down.
 
-    `details`: what else there is, by name. Rates stand in their cells, up to `MOST_PRINTED` workers: for more there is
-    no room. Empty for fewer than `LEAST_MAPPED` workers.
+    `traffic`: bytes and seconds in flight of each pair; `details`: further texts of each pair, by name. Rates stand
+    in their cells for up to `MOST_PRINTED` workers. Empty for fewer than `LEAST_MAPPED` workers.
     """
     ranks = sorted({rank for pair in traffic for rank in pair})
     if len(ranks) < LEAST_MAPPED:
@@ -250,7 +255,7 @@ def pair_map(
     return Chart(
         Axis("to rank", {at: str(ranks[at]) for at in rows}, low=-0.5, high=end, grid=False),
         Axis("from rank", rows, low=end, high=-0.5, grid=False),
-        (Group(0, (cells, _printed(cells) if len(ranks) <= MOST_PRINTED else Texts((), (), (), ()))),),
+        (Group(0, (cells, _printed_values(cells) if len(ranks) <= MOST_PRINTED else Texts((), (), (), ()))),),
         min(max(36 * len(ranks), 260), 720),
         "Rate of each pair of workers",
         "Bytes ÷ seconds in flight of that pair in GiB/s; rows send, columns receive.",
@@ -258,8 +263,8 @@ def pair_map(
     )
 
 
-def _printed(cells: Cells) -> Texts:
-    """The values of cells, the highest in three digits or more; ``?`` where one is not known."""
+def _printed_values(cells: Cells) -> Texts:
+    """The texts of a map's values, the highest with three digits or more; ``?`` where a value is not known."""
     _, high = cells.limits
     digits = max(2 - math.floor(math.log10(high)), 0)
     texts = [f"{value:,.{digits}f}" if value == value else "?" for value in cells.values]
@@ -267,16 +272,16 @@ def _printed(cells: Cells) -> Texts:
 
 
 def speedups(document: CompareDocument, metric: str, looks: Mapping[str, int]) -> Chart:
-    """Figure 1 of the report of 2022: what each config makes of the baseline's throughput, or of another metric.
+    """A bar chart of each config's speed-up over the baseline in a metric, like figure 1 of the report of 2022.
 
-    `looks`: which look each run has, by what the document calls it.
+    `looks`: the number of each run's look, by the run's name in the document.
     """
     groups: dict[tuple[str, str], list[Bar]] = {}
     for comparison in document.comparisons:
         ratio, interval = comparison.ratio, comparison.interval
         if comparison.metric != metric or ratio is None:
             continue
-        plan = ", ".join(option_of(name, value) for name, value in comparison.plan.items() if value is not None)
+        plan = ", ".join(option_text(name, value) for name, value in comparison.plan.items() if value is not None)
         first = Bar(comparison.baseline, looks.get(comparison.baseline, 0), 1.0, remark="the baseline")
         points = tuple((point.label, point.ratio) for point in comparison.points)
         bar = Bar(
@@ -289,7 +294,7 @@ def speedups(document: CompareDocument, metric: str, looks: Mapping[str, int]) -
         )
         groups.setdefault((comparison.baseline, plan), [first]).append(bar)
     return bars(
-        _rows({plan: row for (_, plan), row in groups.items()}),
+        _chart_rows({plan: row for (_, plan), row in groups.items()}),
         title=f"Speed-up in {metric} over the baseline",
         axis=f"Speed-up in {metric} (1 = the baseline, more is better)",
         unit="×",
@@ -298,8 +303,8 @@ def speedups(document: CompareDocument, metric: str, looks: Mapping[str, int]) -
     )
 
 
-def _rows(groups: Mapping[str, Sequence[Bar]]) -> list[tuple[str, Sequence[Bar]]]:
-    """A row for each group; the bars of a single group have rows of their own."""
+def _chart_rows(groups: Mapping[str, Sequence[Bar]]) -> list[tuple[str, Sequence[Bar]]]:
+    """Rows of a bar chart: one for each group, or, if there is one group, one for each of its bars."""
     if len(groups) == 1:
-        return [(bar.series, (bar,)) for mine in groups.values() for bar in mine]
+        return [(bar.series, (bar,)) for group in groups.values() for bar in group]
     return list(groups.items())

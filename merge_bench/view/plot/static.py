@@ -1,4 +1,4 @@
-"""Charts as pictures, with Matplotlib: PNG or SVG. No window, no global state. Labels are text, never mathematics."""
+"""Draws charts as PNG or SVG with Matplotlib, without a window or global state. Labels are never mathematics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
 from merge_bench.view.plot import marks
-from merge_bench.view.plot.style import GRID, HEAT_STATIC, LEGEND, NEUTRAL, look, step_of, value_ticks
+from merge_bench.view.plot.style import GRID, HEAT_STATIC, LEGEND, NEUTRAL, look, thinning_step, value_ticks
 from merge_bench.view.text import short, visible
 
 _SETTINGS: Any = {
@@ -25,50 +25,51 @@ _SETTINGS: Any = {
     "axes.titlesize": 11,
     "figure.constrained_layout.w_pad": 0.12,
 }
-_WIDTH, _BESIDE = 7.2, 1.8
-"""Inches of a chart, and of numbers beside it."""
-_PIXELS = 90
-"""Of an inch: heights of charts are in pixels."""
-_POINTS = 0.65
-"""How large a pixel of a marker or a line is, in a printer's points."""
-_LETTERS = 86
-"""Of a legend on a line as wide as a chart."""
-_LINE = 0.17
+_CHART_INCHES, _BESIDE_INCHES = 7.2, 1.8
+"""Inches of a chart's width, and of numbers beside the chart."""
+_PIXELS_PER_INCH = 90
+"""Pixels of an inch; heights of charts are in pixels."""
+_POINTS_PER_PIXEL = 0.65
+"""Points (1/72 inch) of a pixel in the sizes of markers and lines."""
+_LEGEND_LETTERS = 86
+"""Letters of a legend's line that is as wide as a chart."""
+_SOURCE_LINE_INCHES = 0.17
 """Inches of a line that names a chart's results."""
-_LABEL = 36
-"""Letters of a row's name."""
+_ROW_NAME_LETTERS = 36
+"""Letters of a row's name, at most."""
 
 
 def draw(charts: Sequence[marks.Chart], stream: IO[bytes], form: str) -> None:
     """Draw `charts` side by side, with one legend for all below them, into `stream` as `form` (``png`` or ``svg``)."""
-    with _settings():
+    with _matplotlib_settings():
         figure = _side_by_side(charts)
         figure.savefig(stream, format=form, dpi=150, metadata={"Date": None} if form == "svg" else None)
 
 
 def figure_of(chart: marks.Chart) -> Figure:
-    """`chart` as a figure of its own."""
-    with _settings():
+    """`chart` as a figure of Matplotlib."""
+    with _matplotlib_settings():
         return _side_by_side([chart])
 
 
 @contextlib.contextmanager
-def _settings() -> Iterator[None]:
+def _matplotlib_settings() -> Iterator[None]:
     with matplotlib.rc_context(_SETTINGS), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         yield
 
 
 def _side_by_side(charts: Sequence[marks.Chart]) -> Figure:
-    width = len(charts) * max(map(_width, charts))
-    letters = int(_LETTERS * width / _WIDTH)
-    note = _broken(dict.fromkeys(chart.note for chart in charts if chart.note), letters)
-    source = _broken(dict.fromkeys(chart.source for chart in charts if chart.source), int(1.4 * letters))
-    labels = {g.label: _broken([g.label], letters) for chart in charts for g in chart.groups if g.label}
+    """A figure of charts side by side, with one legend, and the lines that name their results."""
+    width = len(charts) * max(map(_width_inches, charts))
+    letters = int(_LEGEND_LETTERS * width / _CHART_INCHES)
+    note = _wrapped_lines(dict.fromkeys(chart.note for chart in charts if chart.note), letters)
+    source = _wrapped_lines(dict.fromkeys(chart.source for chart in charts if chart.source), int(1.4 * letters))
+    labels = {g.label: _wrapped_lines([g.label], letters) for chart in charts for g in chart.groups if g.label}
     columns = max(1, min(len(labels), letters // (max(map(len, labels.values()), default=1) + 8)))
     lines = 1 + note.count("\n") + sum(1 + label.count("\n") for label in labels.values()) / columns
-    height = 1.2 + max(chart.height for chart in charts) / _PIXELS + 0.2 * lines
-    below = _LINE * (source.count("\n") + 1.5) if source else 0.0
+    height = 1.2 + max(chart.height for chart in charts) / _PIXELS_PER_INCH + 0.2 * lines
+    below = _SOURCE_LINE_INCHES * (source.count("\n") + 1.5) if source else 0.0
     figure = Figure(figsize=(width, height + below), layout="constrained")
     part: Figure | SubFigure = figure
     if source:  # a part of its own: the layout leaves no room for a figure's texts
@@ -78,11 +79,13 @@ def _side_by_side(charts: Sequence[marks.Chart]) -> Figure:
     for number, (chart, axes) in enumerate(zip(charts, part.subplots(1, len(charts), squeeze=False)[0], strict=True)):
         axes.set_title(textwrap.fill(visible(chart.title), 80))
         for group in chart.groups:
-            drawn = [_draw(axes, mark, group.index, f"panel-{number}-series-{group.index}") for mark in group.marks]
+            drawn = [
+                _draw_mark(axes, mark, group.index, f"panel-{number}-series-{group.index}") for mark in group.marks
+            ]
             entries.setdefault(group.label, tuple(drawn))
         axes.set_axisbelow(True)
-        _axis(axes, chart.x, "x")
-        _axis(axes, chart.y, "y")
+        _set_up_axis(axes, chart.x, "x")
+        _set_up_axis(axes, chart.y, "y")
     part.legend(
         [entries[label] for label in labels],
         labels.values(),
@@ -96,18 +99,18 @@ def _side_by_side(charts: Sequence[marks.Chart]) -> Figure:
     return figure
 
 
-def _width(chart: marks.Chart) -> float:
-    """Inches; a square is as wide as high, with room for labels and a colour scale."""
-    wide = _WIDTH + (_BESIDE if chart.y.beside else 0.0)
-    return max(wide, chart.height / _PIXELS + 1.4 * _BESIDE) if chart.square else wide
+def _width_inches(chart: marks.Chart) -> float:
+    """The width of a chart in inches; a square one is as wide as high, with room for labels and a colour scale."""
+    wide = _CHART_INCHES + (_BESIDE_INCHES if chart.y.beside else 0.0)
+    return max(wide, chart.height / _PIXELS_PER_INCH + 1.4 * _BESIDE_INCHES) if chart.square else wide
 
 
-def _broken(texts: Iterable[str], letters: int) -> str:
-    """`texts`, made visible, in lines of so many letters."""
+def _wrapped_lines(texts: Iterable[str], letters: int) -> str:
+    """`texts` in lines of at most `letters` letters, with marks for unprintable characters."""
     return "\n".join(textwrap.fill(visible(line), letters) for text in texts for line in text.split("\n"))
 
 
-def _axis(axes: Axes, axis: marks.Axis, which: str) -> None:
+def _set_up_axis(axes: Axes, axis: marks.Axis, which: str) -> None:
     drawn, set_limits = getattr(axes, f"{which}axis"), getattr(axes, f"set_{which}lim")
     drawn.set_label_text(visible(axis.title))
     if axis.log:
@@ -118,9 +121,9 @@ def _axis(axes: Axes, axis: marks.Axis, which: str) -> None:
     if axis.rule is not None:
         (axes.axvline if which == "x" else axes.axhline)(axis.rule, color=NEUTRAL, linestyle="--", linewidth=1)
     if axis.ticks is not None:
-        labels = [visible(short(label, _LABEL)) for label in axis.ticks.values()]
+        labels = [visible(short(label, _ROW_NAME_LETTERS)) for label in axis.ticks.values()]
         room = 100 // (max(map(len, labels), default=0) + 1) if which == "x" else len(labels)
-        step = step_of(len(labels), max(room, 1))
+        step = thinning_step(len(labels), max(room, 1))
         drawn.set_ticks(list(axis.ticks)[::step], labels[::step], fontsize=8)
         drawn.set_minor_locator(NullLocator())
     elif axis.log or drawn.get_data_interval()[1] >= 1000:
@@ -137,10 +140,10 @@ def _axis(axes: Axes, axis: marks.Axis, which: str) -> None:
         beside.tick_params(axis="y", length=0)
 
 
-def _draw(axes: Axes, mark: marks.Mark, index: int, name: str) -> Any:
-    """Draw `mark` with the look of `index`, and give what stands for it in the legend."""
-    seen = look(index)
-    colour = seen.colour
+def _draw_mark(axes: Axes, mark: marks.Mark, index: int, name: str) -> Any:
+    """Draw a mark with look number `index`; returns the object of Matplotlib that stands for it in the legend."""
+    mark_look = look(index)
+    colour = mark_look.colour
     match mark:
         case marks.Points():
             hollow = np.array(mark.hollow or np.zeros(len(mark.x)), dtype=bool)
@@ -148,8 +151,8 @@ def _draw(axes: Axes, mark: marks.Mark, index: int, name: str) -> Any:
             return axes.scatter(
                 np.array(mark.x)[order],
                 np.array(mark.y)[order],
-                (_POINTS * mark.size) ** 2,
-                marker=seen.marker,
+                (_POINTS_PER_PIXEL * mark.size) ** 2,
+                marker=mark_look.marker,
                 facecolors=np.where(hollow[order], "white", colour).tolist(),
                 edgecolors=colour,
                 linewidths=1,
@@ -157,7 +160,7 @@ def _draw(axes: Axes, mark: marks.Mark, index: int, name: str) -> Any:
             )
         case marks.Line():
             style = "--" if mark.dashed else "-"
-            return axes.plot(mark.x, mark.y, style, color=colour, linewidth=_POINTS * mark.width, gid=name)[0]
+            return axes.plot(mark.x, mark.y, style, color=colour, linewidth=_POINTS_PER_PIXEL * mark.width, gid=name)[0]
         case marks.Band():
             area = axes.fill_between(mark.x, mark.low, mark.high, facecolor=(colour, 0.2), linewidth=0)
             if mark.hatched:
@@ -169,7 +172,7 @@ def _draw(axes: Axes, mark: marks.Mark, index: int, name: str) -> Any:
                 mark.start,
                 mark.end,
                 color=colour,
-                linewidth=max(_POINTS * mark.width, 1),
+                linewidth=max(_POINTS_PER_PIXEL * mark.width, 1),
                 alpha=mark.alpha,
                 linestyle=":" if mark.dotted else "-",
             )

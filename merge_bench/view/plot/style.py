@@ -15,13 +15,13 @@ _SHAPES = ("circle", "square", "triangle", "diamond", "inverted_triangle", "star
 _SYMBOLS = "●■▲◆▼★⬢✚"
 GRID = "#DDDDDD"
 NEUTRAL = "#888888"
-"""Of lines that belong to no series, on white and on black."""
+"""The colour of lines that belong to no series, on white and on black."""
 LEGEND = "#6E7781"
-"""Of a legend's letters, which do not follow a page's style sheet: to be read on white and on black."""
+"""The colour of a legend's letters, which ignore a page's style sheet: readable on white and on black."""
 HEAT, HEAT_STATIC = "Cividis256", "cividis"
-"""From dark blue to yellow, made for colour-blind people (Nuñez, Anderton & Renslow 2018)."""
+"""Palettes from dark blue to yellow, made for colour-blind people (Nuñez, Anderton & Renslow 2018)."""
 GREY = -1
-"""The look of what belongs to no series."""
+"""The number of the look of marks that belong to no series."""
 
 
 @dataclass(frozen=True)
@@ -35,21 +35,21 @@ class Look:
 
 
 def look(index: int) -> Look:
-    """The look of series `index`; colour *and* marker differ, and 56 series go by before one comes back."""
+    """The look of series number `index`: a colour and a marker, whose combination repeats after 56 series."""
     which = index % len(_MARKERS)
     return Look(_COLOURS[index % len(_COLOURS)], _MARKERS[which], _SHAPES[which], _SYMBOLS[which])
 
 
 def tick_label(count: float, unit: str = "B") -> str:
-    """`binary`, without the unit where there is no prefix: ``1``, ``32``, ``1 KiB``."""
+    """`count` with a binary prefix, and the unit only if there is one: ``1``, ``32``, ``1 KiB``."""
     return f"{count:.4g}" if count < 1024 else binary(count, unit)
 
 
 def size_ticks(low: float, high: float, *, log: bool, most: int) -> list[int]:
-    """At most `most` ticks that are powers of two from `low` to `high`; not `log`: multiples of one, from 0."""
+    """At most `most` ticks of an axis of sizes: powers of two, or without `log` multiples of a power of two from 0."""
     if log:
         first, last = max(int(low), 1).bit_length() - 1, max(int(high) - 1, 1).bit_length()
-        return [1 << power for power in range(first, last + 1, step_of(last - first + 1, most))]
+        return [1 << power for power in range(first, last + 1, thinning_step(last - first + 1, most))]
     step = 1
     while high / step > most - 1:
         step *= 2
@@ -57,7 +57,7 @@ def size_ticks(low: float, high: float, *, log: bool, most: int) -> list[int]:
 
 
 def value_ticks(low: float, high: float) -> list[float]:
-    """Ticks of a logarithmic axis that enclose `low` to `high`: decades, or more of each if there are few."""
+    """Ticks of a logarithmic axis that enclose `low` to `high`: powers of ten, and steps between if these are few."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     parts = (1, 2, 3, 4, 5, 6, 8) if high / low < 10 else (1, 2, 5) if high / low < 1000 else (1,)
     ticks = [part * 10.0**power for power in range(first, last + 1) for part in parts]
@@ -66,11 +66,11 @@ def value_ticks(low: float, high: float) -> list[float]:
     return [tick for tick in ticks if below <= tick <= above]
 
 
-def step_of(count: int, most: int) -> int:
-    """Every how many of `count` are labelled, where there is room for `most`."""
+def thinning_step(count: int, most: int) -> int:
+    """The step at which items are taken, so that at most `most` of `count` are left."""
     return max(-(-count // most), 1)
 
 
-def bar_height(bars: int) -> int:
-    """Pixels of one of so many bars."""
+def bar_height_pixels(bars: int) -> int:
+    """The height of each bar in pixels, by the number of bars."""
     return 22 if bars <= 16 else 14 if bars <= 48 else 9

@@ -18,14 +18,14 @@ from merge_bench.view.plot.marks import Axis, Boxes, Chart, Group, Line, columns
 from merge_bench.view.plot.style import GREY
 
 MOST_ROWS = 32
-"""Workers in a chart."""
+"""Workers in a chart, at most."""
 MOST_FLOWS = 200
-"""Messages whose ways from worker to worker are drawn."""
+"""Messages at most; of more, no lines from sender to receiver are drawn."""
 
 
 @dataclass(frozen=True)
-class _Look:
-    """How spans or batches are drawn in the row of a worker, whose middle is 0 and whose height is 1."""
+class _RowLook:
+    """The label, look, place and height of spans or batches in a worker's row, whose middle is 0 and height 1."""
 
     label: str
     index: int
@@ -34,28 +34,28 @@ class _Look:
 
 
 _SPANS = {
-    "barrier": _Look("barrier", GREY, -0.24, 0.36),
-    "partition": _Look("partition", 0, -0.24, 0.36),
-    "filter": _Look("runtime filter", 4, -0.24, 0.36),
-    "join": _Look("join", 3, -0.24, 0.36),
-    "exchange": _Look("exchange", 2, 0.02, 0.12),
+    "barrier": _RowLook("barrier", GREY, -0.24, 0.36),
+    "partition": _RowLook("partition", 0, -0.24, 0.36),
+    "filter": _RowLook("runtime filter", 4, -0.24, 0.36),
+    "join": _RowLook("join", 3, -0.24, 0.36),
+    "exchange": _RowLook("exchange", 2, 0.02, 0.12),
 }
-_BATCHES = {False: _Look("sends", 1, 0.17, 0.12), True: _Look("receives", 5, 0.33, 0.12)}
+_BATCHES = {False: _RowLook("sends", 1, 0.17, 0.12), True: _RowLook("receives", 5, 0.33, 0.12)}
 
 
 def timeline(campaign: Campaign, run: Run) -> Chart:
-    """The iteration whose wall-clock time is nearest to the median, of all workers; empty if none was recorded.
+    """A chart of the iteration whose wall-clock time is nearest to the median; empty if no timeline was recorded.
 
     What began before the workers left the opening barrier is cut off.
     """
     recorded = None
     with suppress(UsageError):  # a damaged file: the report's figures do not need it
         recorded = iteration_to_draw(campaign, run)
-    return of_iteration(*recorded) if recorded else Chart(Axis(), Axis(), title="Timeline")
+    return iteration_chart(*recorded) if recorded else Chart(Axis(), Axis(), title="Timeline")
 
 
-def of_iteration(aligned: AlignedTimeline, iteration: TimelineIteration) -> Chart:
-    """The chart of one iteration."""
+def iteration_chart(aligned: AlignedTimeline, iteration: TimelineIteration) -> Chart:
+    """A chart of what each worker did in one iteration."""
     shown = iteration.workers[:MOST_ROWS]
     zero = min(aligned.time(worker.rank, opening_exit_seconds(worker)) for worker in iteration.workers)
     end = 1e3 * max(aligned.time(worker.rank, span.end) - zero for worker in shown for span in worker.spans)
@@ -63,14 +63,15 @@ def of_iteration(aligned: AlignedTimeline, iteration: TimelineIteration) -> Char
     return Chart(
         Axis("Time since the opening barrier (ms)", low=-0.02 * end, high=1.02 * end),
         rows_axis(rows, len(rows) - 1),
-        tuple(_groups(aligned, iteration, zero, -0.02 * end)),
+        tuple(_timeline_groups(aligned, iteration, zero, -0.02 * end)),
         40 + (64 if len(rows) <= 8 else 36 if len(rows) <= 16 else 22) * len(rows),
         f"Timeline of iteration {iteration.index}, launch {aligned.launch.index} (nearest to the median)",
-        _note(aligned, len(iteration.workers), len(shown)),
+        _timeline_note(aligned, len(iteration.workers), len(shown)),
     )
 
 
-def _note(aligned: AlignedTimeline, workers: int, shown: int) -> str:
+def _timeline_note(aligned: AlignedTimeline, workers: int, shown: int) -> str:
+    """Sentences below a timeline; `workers`, `shown`: the numbers of all workers and of those in the chart."""
     sentences = ["Upper boxes: phases and barriers; lower boxes: exchange, and messages by peer."]
     if shown < workers:
         sentences.append(f"Shown: the first {shown} of {workers} workers.")
@@ -80,8 +81,13 @@ def _note(aligned: AlignedTimeline, workers: int, shown: int) -> str:
     return " ".join(sentences)
 
 
-def _groups(aligned: AlignedTimeline, iteration: TimelineIteration, zero: float, least: float) -> Iterator[Group]:
-    """A group for each kind of span, then the messages, each with its entry in the legend."""
+def _timeline_groups(
+    aligned: AlignedTimeline, iteration: TimelineIteration, zero: float, least: float
+) -> Iterator[Group]:
+    """The groups of marks: one for each kind of span, then the messages.
+
+    `zero`: seconds at 0 on the axis; `least`: milliseconds at its left end.
+    """
 
     def at(rank: int, seconds: float) -> float:
         return max(1e3 * (aligned.time(rank, seconds) - zero), least)
@@ -90,7 +96,7 @@ def _groups(aligned: AlignedTimeline, iteration: TimelineIteration, zero: float,
     for name, look in _SPANS.items():
         spans = [(worker.rank, span) for worker in workers for span in worker.spans if span.name == name]
         boxes = [(rank, at(rank, span.begin), at(rank, span.end), name) for rank, span in spans]
-        yield from _group(look, [box for box in boxes if box[2] > least])
+        yield from _box_group(look, [box for box in boxes if box[2] > least])
     for received, look in _BATCHES.items():
         way = "from" if received else "to"
         boxes = [
@@ -104,7 +110,7 @@ def _groups(aligned: AlignedTimeline, iteration: TimelineIteration, zero: float,
             for batch in worker.batches
             if batch.received == received
         ]
-        yield from _group(look, boxes)
+        yield from _box_group(look, boxes)
     rows = {worker.rank for worker in workers}
     flows = [flow for flow in matched_batches(iteration) if flow[0] in rows and flow[2] in rows]
     if 0 < len(flows) <= MOST_FLOWS:
@@ -113,8 +119,8 @@ def _groups(aligned: AlignedTimeline, iteration: TimelineIteration, zero: float,
         yield Group(GREY, (Line(list(chain(*x)), list(chain(*y)), dashed=True, width=1),), "from sender to receiver")
 
 
-def _group(look: _Look, boxes: Sequence[tuple[int, float, float, str]]) -> Iterator[Group]:
-    """A group of boxes: the rank, the begin and the end in milliseconds, and what it is; none without boxes."""
+def _box_group(look: _RowLook, boxes: Sequence[tuple[int, float, float, str]]) -> Iterator[Group]:
+    """A group of boxes, each given as rank, begin and end in milliseconds, and text; none without boxes."""
     if boxes:
         ranks, begins, ends, what = columns(boxes, 4)
         details = {

@@ -13,7 +13,7 @@ import pytest
 from merge_bench.analysis.compare.document import compare
 from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.records.reader import read_campaign
-from merge_bench.view.comparison import markdown, percent, print_comparison, strip
+from merge_bench.view.comparison import markdown, percent, print_comparison, ratio_strip
 from merge_bench.view.markdown import escaped
 from merge_bench.view.next_command import NextStep
 from tests.analysis.compare.test_document import NOISE, SIX, failing, faster, on_busy_host
@@ -218,7 +218,7 @@ def test_a_narrow_terminal_gets_the_points_in_a_table_of_their_own(tuned: Path) 
     ],
 )
 def test_points_are_drawn_to_scale_on_either_side_of_1(ratios: list[float], drawn: str) -> None:
-    assert strip(ratios, 4) == drawn
+    assert ratio_strip(ratios, 4) == drawn
 
 
 @pytest.mark.parametrize(("share", "shown"), [(0.95, "95 %"), (0.02, "2 %"), (0.9833333, "98.33 %")])

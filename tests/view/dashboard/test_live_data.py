@@ -15,10 +15,10 @@ from merge_bench.records.campaign import Campaign
 from merge_bench.records.follow import Follower
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.report.page.results import sources_of
+from merge_bench.report.page.results import source_runs
 from merge_bench.units import GIB
 from merge_bench.view.plot.marks import Cells
-from merge_bench.view.plot.merge import parts_of
+from merge_bench.view.plot.merge import phase_milliseconds
 from tests.helpers.documents import summarized
 from tests.helpers.synthetic_campaigns import (
     CHUNK_BYTES,
@@ -67,7 +67,7 @@ def test_each_config_has_the_look_that_it_has_in_the_report(kind: str, tmp_path:
     points, follower = Points(), Follower(tmp_path)
     points.add(follower.read())
     assert follower.campaign is not None
-    looks = {source.run.config.name: source.look for source in sources_of([follower.campaign])}
+    looks = {source.run.config.name: source.look for source in source_runs([follower.campaign])}
     assert {point.config: point.look for point in points.timed} == looks
     assert points.timed[0].config != next(iter(looks)) or kind == "tune"
 
@@ -126,7 +126,7 @@ def test_workers_are_medians_of_the_last_iterations(tmp_path: Path) -> None:
                 line = msgspec.structs.replace(line, workers=workers)
             stream.write(msgspec.json.encode(line) + b"\n")
     worker, _ = live_state(read_campaign(folder)).workers
-    assert parts_of(worker) == pytest.approx((10, 10, 20, 80, 30))
+    assert phase_milliseconds(worker) == pytest.approx((10, 10, 20, 80, 30))
 
 
 def test_pairs_are_those_of_the_last_iteration_with_their_lanes(tmp_path: Path) -> None:
@@ -284,4 +284,4 @@ def test_one_worker_has_no_pairs_and_dask_tells_nothing_of_workers(tmp_path: Pat
     assert alone.workers[0].bandwidth.mean is None
     dask = live_state(read_campaign(write_campaign(tmp_path / "b", Script(plan=plan(exchange="dask")))))
     assert [worker.bandwidth.mean for worker in dask.workers] == [None, None]
-    assert [parts_of(worker) for worker in dask.workers] == [None, None]
+    assert [phase_milliseconds(worker) for worker in dask.workers] == [None, None]

@@ -182,15 +182,15 @@ def test_what_was_read_goes_on_where_it_ended_and_old_campaigns_are_forgotten(tm
     cache = CampaignCache(most=1)
     entries = {one.entry.folder: one.entry for one in load(tmp_path)}
     cache.load([entries[first]])
-    follower = cache._kept[first]
+    follower = cache._followers[first]
     with (first / "records.jsonl").open("ab") as stream:
         stream.write(msgspec.json.encode(s.EndLine(status=0)) + b"\n")
     (grown,) = cache.load([entries[first]])
-    assert cache._kept[first] is follower
+    assert cache._followers[first] is follower
     assert grown.campaign is not None
     assert grown.campaign.end is not None
     cache.load([entries[second]])
-    assert set(cache._kept) == {second}
+    assert set(cache._followers) == {second}
 
 
 def test_hostile_names_stay_data(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from merge_bench.dashboard.tuning_tab import Content, content_of
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.report.campaign_figures import CampaignCache
-from merge_bench.report.page.charts import charts
+from merge_bench.report.page.charts import charts_of_kind
 from merge_bench.view.plot.marks import Points, Whiskers
 from tests.helpers.synthetic_campaigns import write_campaign
 from tests.view.dashboard.boards import board, held, texts, update
@@ -225,7 +225,7 @@ def test_what_the_budget_leaves_out_is_no_step(tmp_path: Path) -> None:
     shown = found(tmp_path)
     assert shown.details[-1] == "1 candidate has not been tried yet; there is time only if others end early: a=b."
     assert "a=b" not in list(shown.frame["Setting"]) if shown.frame is not None else False
-    drawn = [chart.title for chart in charts(read_campaign(folder), "tuning")]  # in the report
+    drawn = [chart.title for chart in charts_of_kind(read_campaign(folder), "tuning")]  # in the report
     assert drawn
     assert not [title for title in drawn if ", search" in title]
 

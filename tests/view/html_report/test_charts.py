@@ -22,7 +22,7 @@ from merge_bench.tune.charts import Estimate, chart_by_step, forest_chart, inter
 from merge_bench.view.plot import interactive, merge, static
 from merge_bench.view.plot.charts import Bar, bars
 from merge_bench.view.plot.marks import Axis, Boxes, Cells, Chart, Group, Points, Texts, Whiskers
-from merge_bench.view.plot.merge import Labelled
+from merge_bench.view.plot.merge import LabelledRun
 from merge_bench.view.text import for_canvas, short, visible
 from tests.helpers.charts import bars_of, rows_of
 from tests.helpers.synthetic_campaigns import Script, interleaved, launches, plan, write_campaign
@@ -30,9 +30,9 @@ from tests.probe.samples import latency, rate
 from tests.view.html_report.samples import BASE, DATA, EVIL, GIB, SLOW
 
 
-def runs(folder: Path, *scripts: Script) -> list[Labelled]:
+def runs(folder: Path, *scripts: Script) -> list[LabelledRun]:
     campaign = read_campaign(write_campaign(folder, *scripts))
-    return [Labelled(run.config.name, index, run) for index, run in enumerate(campaign.runs)]
+    return [LabelledRun(run.config.name, index, run) for index, run in enumerate(campaign.runs)]
 
 
 def one(folder: Path, *scripts: Script) -> Run:
@@ -41,7 +41,7 @@ def one(folder: Path, *scripts: Script) -> Run:
 
 def test_bars_of_rates_have_a_point_a_launch_and_the_interval_of_the_median(tmp_path: Path) -> None:
     found = runs(tmp_path, *interleaved({"default": BASE, "tcp": SLOW}))
-    chart = merge.rates(merge.THROUGHPUT, [("1e6", found)], {})
+    chart = merge.rates_chart(merge.THROUGHPUT, [("1e6", found)], {})
     default, tcp = chart.groups
     _, interval, points = default.marks
     assert isinstance(interval, Whiskers)
@@ -56,13 +56,13 @@ def test_bars_of_rates_have_a_point_a_launch_and_the_interval_of_the_median(tmp_
 def test_several_problems_are_rows_with_a_legend(tmp_path: Path) -> None:
     found = runs(tmp_path, *interleaved({"default": BASE, "tcp": SLOW}))
     theirs = Bar("default (published)", 0, 3.95, published=True)
-    chart = merge.rates(merge.THROUGHPUT, [("1e6", found)], {"25e6": [theirs]})
+    chart = merge.rates_chart(merge.THROUGHPUT, [("1e6", found)], {"25e6": [theirs]})
     assert rows_of(chart) == ["1e6", "25e6"]
     assert [group.label for group in chart.groups] == ["default", "tcp", "default (published)"]
 
 
 def test_one_launch_has_a_bar_and_neither_points_nor_interval(tmp_path: Path) -> None:
-    chart = merge.rates(merge.BANDWIDTH, [("1e6", runs(tmp_path))], {})
+    chart = merge.rates_chart(merge.BANDWIDTH, [("1e6", runs(tmp_path))], {})
     ((_, bar),) = chart.marks
     assert isinstance(bar, Boxes)
     assert bar.end == pytest.approx([300e6 / GIB])
@@ -70,7 +70,7 @@ def test_one_launch_has_a_bar_and_neither_points_nor_interval(tmp_path: Path) ->
 
 def test_a_run_that_measured_nothing_has_no_bar(tmp_path: Path) -> None:
     dask = Script(plan=plan(exchange="dask"))
-    chart = merge.rates(merge.BANDWIDTH, [("1e6", runs(tmp_path, dask))], {})
+    chart = merge.rates_chart(merge.BANDWIDTH, [("1e6", runs(tmp_path, dask))], {})
     assert rows_of(chart) == ["optimized"]
     assert bars_of(chart) == {}
     assert chart.empty
@@ -118,7 +118,7 @@ def test_the_chart_and_the_warning_flag_the_same_iterations(tmp_path: Path) -> N
     """A time far out is a throughput near the others where all are spread."""
     walls = (0.1, 0.11, 0.12, 0.13, 0.14, 0.15, 0.16, 0.35)
     campaign = read_campaign(write_campaign(tmp_path, Script(plan=plan(iterations=len(walls)), walls=walls)))
-    points = merge.iterations([Labelled("default", 0, campaign.runs[0])]).groups[0].marks[0]
+    points = merge.iterations([LabelledRun("default", 0, campaign.runs[0])]).groups[0].marks[0]
     assert isinstance(points, Points)
     hollow = [index for index, far in zip(points.details["iteration"], points.hollow, strict=True) if far]
     (warning,) = [each for each in runs_of(summarize(campaign))[0].warnings if each.code == "outliers"]
@@ -231,7 +231,7 @@ def test_a_large_map_has_no_room_for_values() -> None:
 
 def test_a_note_speaks_of_what_is_drawn(tmp_path: Path) -> None:
     def note(*scripts: Script) -> str:
-        return merge.rates(merge.THROUGHPUT, [("1e6", runs(tmp_path / str(len(scripts)), *scripts))], {}).note
+        return merge.rates_chart(merge.THROUGHPUT, [("1e6", runs(tmp_path / str(len(scripts)), *scripts))], {}).note
 
     assert note() == "Bars: median over launches."
     assert note(*launches(2)) == "Bars: median over launches; points: single launches."
@@ -260,7 +260,7 @@ def test_dask_and_imported_runs_have_neither_workers_nor_pairs(tmp_path: Path) -
     assert merge.workers(run).empty
     assert merge.phases(run).empty
     assert merge.pairs(run, []).empty
-    assert not merge.iterations([Labelled("dask", 0, run)]).empty
+    assert not merge.iterations([LabelledRun("dask", 0, run)]).empty
 
 
 STRIP = Chart(
@@ -351,7 +351,7 @@ def test_every_bar_lies_within_the_axis_of_rows() -> None:
 
 
 def test_a_figure_shows_another_picture_and_sends_only_what_changed() -> None:
-    drawn = interactive.Drawn(map_of({(0, 1): 1.0, (2, 3): 2.0}))
+    drawn = interactive.BokehChart(map_of({(0, 1): 1.0, (2, 3): 2.0}))
     source = drawn.figure.renderers[0].data_source
     lanes = source.data["lanes"]
     drawn.show(map_of({(0, 1): 1.0, (2, 3): 3.0}))

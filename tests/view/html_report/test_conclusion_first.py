@@ -154,7 +154,7 @@ def test_the_outcome_of_a_tuning_is_louder_than_that_its_results_are_verified() 
 
 def test_the_conclusion_of_a_tuning_ends_with_the_command_that_the_terminal_names(tmp_path: Path) -> None:
     campaign = read_campaign(recorded(tmp_path))  # something is undecided
-    step = after_tuning(campaign, result_of(campaign), written=None, enough=None)  # it has no budget of time
+    step = after_tuning(campaign, result_of(campaign), written=None, enough_seconds=None)  # it has no budget of time
     last = build([campaign], References(), None).sections[0].blocks[-1]
     assert last == NextCommand(step.command, step.does)
 

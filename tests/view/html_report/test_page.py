@@ -163,7 +163,7 @@ def test_values_of_ten_thousand_letters_are_cut_and_say_so(tmp_path: Path) -> No
 
 def test_a_long_table_is_folded_and_a_very_long_one_thinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(html, "FOLDED", 30)
-    monkeypatch.setattr(html, "MOST", 60)
+    monkeypatch.setattr(html, "MOST_ROWS", 60)
     page = text_of(write_campaign(tmp_path / "long", Script(plan=plan(iterations=31), walls=[0.1] * 31)))
     assert "31 rows" in page.texts("summary")
     assert len(page.table("Iterations")) == 32

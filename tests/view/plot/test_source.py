@@ -11,7 +11,7 @@ from merge_bench.api import load
 from merge_bench.host.description import Ucx
 from merge_bench.records.reader import read_campaign
 from merge_bench.report.page.build import References, build
-from merge_bench.report.page.charts import charts
+from merge_bench.report.page.charts import charts_of_kind
 from merge_bench.view.content import Drawing
 from merge_bench.view.plot import interactive, static
 from merge_bench.view.plot.draw import draw
@@ -88,7 +88,7 @@ def test_many_hosts_are_counted_and_every_version_is_named(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("kind", ["throughput", "iterations", "workers", "phases"])
 def test_every_kind_of_picture_has_it(kind: str) -> None:
-    (chart, *_) = charts(read_campaign(RECORDED / "run"), kind)
+    (chart, *_) = charts_of_kind(read_campaign(RECORDED / "run"), kind)
     assert chart.source == RUN
     below = [part.text for part in interactive.figure_of(chart).below if hasattr(part, "text")]
     assert below[-1].replace("\n", " ") == RUN
@@ -99,7 +99,7 @@ def test_every_kind_of_picture_has_it(kind: str) -> None:
 @pytest.mark.parametrize("form", ["svg", "html"])
 def test_a_file_has_it(form: str, tmp_path: Path) -> None:
     campaign = read_campaign(RECORDED / "mpi")
-    draw(charts(campaign, "network"), tmp_path / f"x.{form}")
+    draw(charts_of_kind(campaign, "network"), tmp_path / f"x.{form}")
     assert campaign.head.campaign_id in (tmp_path / f"x.{form}").read_text()
 
 
@@ -110,7 +110,7 @@ def test_a_figure_of_the_python_api_has_it() -> None:
 
 def test_the_line_does_not_overlap_the_legend() -> None:
     """Matplotlib's layout ignores texts of a figure, so that the line has a part of the figure to itself."""
-    (chart, *_) = charts(read_campaign(RECORDED / "run"), "phases")
+    (chart, *_) = charts_of_kind(read_campaign(RECORDED / "run"), "phases")
     figure = static.figure_of(chart)
     figure.draw_without_rendering()
     legend, line = ([*part.legends, *part.texts][0] for part in figure.subfigs)
