@@ -25,7 +25,7 @@ from merge_bench.merge import worker
 from merge_bench.merge.frame import Field
 from merge_bench.merge.merger import Measured
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.verification.verify import MODULUS, Check, deserialized, judge
+from merge_bench.merge.verification.verify import MODULUS, Check, deserialize_tables, judge
 from merge_bench.merge.workload.tables import TableSpec
 from merge_bench.records.schema import (
     DeviceTraffic,
@@ -295,7 +295,7 @@ def _expectation(plan: Plan, prepared: Sequence[worker.Prepared]) -> Expected:
     if isinstance(plan.workload, TableSpec):
         from merge_bench.merge.verification import duckdb_reference
 
-        rows, total = duckdb_reference.expected(plan.workload, plan.how)
+        rows, total = duckdb_reference.expected_result(plan.workload, plan.how)
         return Expected(rows, total, "row count and checksum compared with DuckDB")
     parts = [p.expected for p in prepared if p.expected is not None]
     return Expected(
@@ -335,7 +335,7 @@ class MergeRecord:
         if message is None and session.plan.verify == "full" and isinstance(workload, TableSpec):
             from merge_bench.merge.verification import duckdb_reference
 
-            tables = [table for check in checks for table in deserialized(check.tables)]
+            tables = [table for check in checks for table in deserialize_tables(check.tables)]
             message = duckdb_reference.compare_full(workload, tables, session.plan.how)
         session.writer.write(
             VerificationLine(

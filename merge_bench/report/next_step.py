@@ -81,7 +81,7 @@ def _compute(campaign: Campaign, given: GivenOptions, document: RunDocument, lim
     """
     plan = campaign.runs[0].plan
     used = next((engine for engine in engines.descriptions() if engine.name == plan.engine), None)
-    usual = engines.first(device_memory=False, dask=not recorded_plane(plan.exchange).by_workers)
+    usual = engines.first_engine(device_memory=False, dask=not recorded_plane(plan.exchange).by_workers)
     if used is not None and not used.device_memory and used != usual and limit != "memory":
         return NextStep((), f"measures the same with the engine {usual.name}", _run(given, engine=usual.name))
     if _one_host(document):

@@ -35,7 +35,7 @@ def prepare(probe: Probe, configs: Sequence[str | None], given: RunOptions) -> t
     `given`: what the command line gave, among it perhaps another number of launches. Raises UsageError if an option or
     a config is wrong, or `probe` needs other hosts.
     """
-    engine = engines.first(device_memory=probe.device_memory).name
+    engine = engines.first_engine(device_memory=probe.device_memory).name
 
     def fixed(options: RunOptions) -> RunOptions:
         return replace(without_merge(options, PROBE_OPTIONS), engine=engine)
