@@ -34,7 +34,7 @@ from merge_bench.host.description import ProcessFacts, Ucx
 from merge_bench.merge import copy_rate, merger, worker
 from merge_bench.merge.exchange.base import Abort, Exchange, Flight
 from merge_bench.merge.frame import Bytes
-from merge_bench.merge.partition import runs_of
+from merge_bench.merge.partition import contiguous_buffers
 from merge_bench.merge.plan import Plan
 from merge_bench.records.schema import Cluster, SizeRange, Worker
 
@@ -107,10 +107,10 @@ class QueueExchange(Exchange):
         """Copy buffers to and from other workers through queues; returns bytes sent, and when each buffer arrived."""
         flight, began = Flight(), time.perf_counter()
         for peer, buffer in sends.items():
-            self._peer_ends[peer]._arrived[self.rank].put([_as_bytes(run).copy() for run in runs_of(buffer)])
+            self._peer_ends[peer]._arrived[self.rank].put([_as_bytes(run).copy() for run in contiguous_buffers(buffer)])
             flight.sent_bytes += buffer.nbytes
         for peer, buffer in receives.items():
-            for target, source in zip(runs_of(buffer), self._receive(peer), strict=True):
+            for target, source in zip(contiguous_buffers(buffer), self._receive(peer), strict=True):
                 _as_bytes(target)[:] = source
             flight.arrived[peer] = (buffer.nbytes, time.perf_counter() - began)
         flight.seconds = time.perf_counter() - began

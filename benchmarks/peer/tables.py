@@ -29,7 +29,7 @@ def of_question(question: Question, left: Path, right: Path) -> Tables:
     found = Tables(str(left), str(right), question.left_on, 0, 0, kinds[question.how])
     plan = spec(found, 1)
     how = How(found.how)
-    rows, checksum = duckdb_reference.expected(plan, how)
+    rows, checksum = duckdb_reference.expected_result(plan, how)
     size = round(sum(row_bytes(side) * side.rows for side in (plan.left, plan.right)))
     names = tuple(field.name for field in how.output(plan.left.fields, plan.right.fields, plan.keys))
     return Tables(found.left, found.right, found.on, rows, checksum, found.how, names, size)

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from merge_bench.merge.engines.cpu_base import bucket_count, bucket_rows
 from merge_bench.merge.engines.hash_join import chain_bits
 from merge_bench.merge.engines.native import NativeEngine
-from merge_bench.merge.partition import PLAIN, most_streams, writer
+from merge_bench.merge.partition import PLAIN, make_writer, most_streams
 
 VALUE = 8
 LINK, HEAD = 4, 4
@@ -98,7 +98,7 @@ def histogram_row(shape: Shape) -> int:
 
 def partition_row(shape: Shape) -> int:
     """Bytes moved to partition one row of a frame."""
-    passes = -(-shape.columns // writer(shape.stores, shape.workers * shape.buckets).most_columns)
+    passes = -(-shape.columns // make_writer(shape.stores, shape.workers * shape.buckets).most_columns)
     scatter = passes * shape.number_bytes + 2 * shape.row_bytes
     return histogram_row(shape) + scatter
 

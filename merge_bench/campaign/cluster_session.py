@@ -150,7 +150,7 @@ class Session:
             replace(each, ucx=replace(each.ucx, config=connection.ucx_config))
             for each, connection in zip(self.descriptions, connected, strict=True)
         ]
-        return float(max(connection.round_trip for connection in connected))
+        return float(max(connection.round_trip_seconds for connection in connected))
 
     def warn(self, caution: Caution) -> None:
         """Record a warning about this launch."""

@@ -94,8 +94,8 @@ class _DaskMerge:
     def _submit_merge(self) -> list[Future]:
         """Submit the merge to Dask from this process; returns the futures of the result's partitions."""
         plan, client = self._session.plan, self._session.workers.client
-        empty = dask_steps.empty_pandas(self._tables.fields, plan)
-        merge = dask_steps.merged(self._parts, empty, plan, self._without_key)
+        empty = dask_steps.empty_pandas_frames(self._tables.fields, plan)
+        merge = dask_steps.dask_join(self._parts, empty, plan, self._without_key)
         result = client.persist(merge, workers=self._addresses)
         return dask_steps.futures_of(client, result)
 

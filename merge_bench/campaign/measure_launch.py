@@ -47,7 +47,7 @@ from merge_bench.host import machine
 from merge_bench.host.files import cache_folder
 from merge_bench.host.memory import parse_cores
 from merge_bench.merge import partition, worker
-from merge_bench.merge.exchange.base import longest_message
+from merge_bench.merge.exchange.base import longest_message_bytes
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.verification.verify import Check
 from merge_bench.merge.workload.synthetic import SyntheticSpec
@@ -414,7 +414,7 @@ def _message_bytes(session: Session, link: LinkLine) -> int:
     parcel = max(link.bytes) // (2 * max(1, len(session.members) - 1))
     longest = session.plan.message_bytes
     if session.plan.pipeline:
-        longest = longest_message(len(session.members), longest)
+        longest = longest_message_bytes(len(session.members), longest)
     return max(1, min(parcel, longest or parcel))
 
 

@@ -25,7 +25,7 @@ from merge_bench.merge import worker
 from merge_bench.merge.frame import Field
 from merge_bench.merge.merger import Measured
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.verification.verify import MODULUS, Check, deserialized, judge
+from merge_bench.merge.verification.verify import MODULUS, Check, deserialize_tables, judge
 from merge_bench.merge.workload.tables import TableSpec
 from merge_bench.records.schema import (
     DeviceTraffic,
@@ -296,7 +296,7 @@ def _expected_result(plan: Plan, prepared_tables: Sequence[worker.Prepared]) -> 
     if isinstance(plan.workload, TableSpec):
         from merge_bench.merge.verification import duckdb_reference
 
-        rows, total = duckdb_reference.expected(plan.workload, plan.how)
+        rows, total = duckdb_reference.expected_result(plan.workload, plan.how)
         return ExpectedResult(rows, total, "row count and checksum compared with DuckDB")
     parts = [p.expected for p in prepared_tables if p.expected is not None]
     return ExpectedResult(
@@ -337,7 +337,7 @@ class MergeRecord:
         if message is None and session.plan.verify == "full" and isinstance(workload, TableSpec):
             from merge_bench.merge.verification import duckdb_reference
 
-            tables = [table for check in checks for table in deserialized(check.tables)]
+            tables = [table for check in checks for table in deserialize_tables(check.tables)]
             message = duckdb_reference.compare_full(workload, tables, session.plan.how)
         session.writer.write(
             VerificationLine(

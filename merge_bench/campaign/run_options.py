@@ -15,7 +15,7 @@ from merge_bench.errors import UsageError
 from merge_bench.merge import distribution, engines
 from merge_bench.merge.engines import Description
 from merge_bench.merge.engines.base import How
-from merge_bench.merge.exchange import able, data_plane
+from merge_bench.merge.exchange import data_plane, planes_with
 from merge_bench.merge.workload import BENCHMARKS
 from merge_bench.merge.workload.synthetic import KEY
 
@@ -45,7 +45,7 @@ def runs_of(options: RunOptions, environ: Mapping[str, str]) -> list[RunOptions]
         raise UsageError("--chunk cannot be used with real tables, whose size is fixed; omit --chunk")
     exchanges = swept.get("exchange", (options.exchange,))
     if "shuffle" in swept and not any(data_plane(name).shuffles for name in exchanges):
-        shuffling = able(lambda plane: plane.shuffles)
+        shuffling = planes_with(lambda plane: plane.shuffles)
         raise UsageError(f"several values of --shuffle need --exchange {shuffling}; no other has a shuffle method")
     runs = []
     for combination in itertools.product(*swept.values()):
@@ -86,7 +86,7 @@ def _refuse_impossible(options: RunOptions, environ: Mapping[str, str]) -> None:
             " --runtime-filter off"
         )
     if options.distribution == distribution.BROADCAST:
-        distribution.check(how)
+        distribution.check_broadcast(how)
         if without := option_needing_shuffle(options):
             raise UsageError(f"{without} cannot be used with --distribution broadcast; omit it, or use a shuffle")
     for word, hint in allowed_transports.unknown_words(",".join(options.require_transport)).items():
@@ -112,23 +112,26 @@ def _refuse_synthetic_keys(options: RunOptions) -> None:
 def _refuse_for_data_plane(options: RunOptions) -> None:
     plane = data_plane(options.exchange)
     if not plane.supports_join(options.how):
-        others = able(lambda other: other.supports_join(options.how))
+        others = planes_with(lambda other: other.supports_join(options.how))
         raise UsageError(
             f"--exchange {plane.name} does not support --how {options.how}; use --how {', '.join(dict(plane.joins))}"
             f" or --exchange {others}"
         )
     if options.pipeline == "on" and not plane.pipeline:
         raise UsageError(
-            f"--pipeline on needs --exchange {able(lambda other: other.pipeline)}, not {plane.name}; use --pipeline off"
+            f"--pipeline on needs --exchange {planes_with(lambda other: other.pipeline)}, not {plane.name};"
+            " use --pipeline off"
         )
     if options.runtime_filter == "on" and not plane.runtime_filter:
         raise UsageError(f"--exchange {plane.name} has no runtime filter; use --runtime-filter off")
     if options.timeline == "on" and not plane.timeline:
-        raise UsageError(f"--timeline on needs --exchange {able(lambda other: other.timeline)}; use --timeline auto")
+        raise UsageError(
+            f"--timeline on needs --exchange {planes_with(lambda other: other.timeline)}; use --timeline auto"
+        )
     if options.require_transport and not plane.endpoints:
         raise UsageError(
-            f"--require-transport needs --exchange {able(lambda other: other.endpoints)}; --exchange {plane.name} has"
-            " no UCX endpoints between workers"
+            f"--require-transport needs --exchange {planes_with(lambda other: other.endpoints)}; --exchange"
+            f" {plane.name} has no UCX endpoints between workers"
         )
 
 
@@ -180,7 +183,7 @@ def engine_of(options: RunOptions, *, gpus: bool) -> Description:
         If the engine does not support another option.
     """
     dask = not data_plane(options.exchange).by_workers
-    engine = engines.automatic(gpus=gpus, dask=dask) if options.engine == AUTO else engines.describe(options.engine)
+    engine = engines.auto_engine(gpus=gpus, dask=dask) if options.engine == AUTO else engines.describe(options.engine)
     if dask and engine.dask_backend is None:
         others = (other.name for other in engines.descriptions() if other.dask_backend is not None)
         raise UsageError(

@@ -46,7 +46,7 @@ def survey_transports(planned: PlannedRun, name: str, progress: Progress, caller
 def _ask_workers(session: Session) -> TransportsDocument:
     plan, workers = session.plan, session.workers
     session.progress.phase("connecting")
-    session.connect(workers.on_all(worker.open_bare, plan, ranked=True, after=(session.topic,)))
+    session.connect(workers.on_all(worker.open_ucx, plan, ranked=True, after=(session.topic,)))
     if plan.device_memory:
         workers.on_all(worker.swap_device_memory, DEVICE_MESSAGE_BYTES)
     warnings = [*host_cautions(session.launcher, plan, session.settings), *compare_environment(session)]

@@ -190,7 +190,7 @@ def _start_program(batch: str, arguments: Sequence[str]) -> Child:
 def _end_when_orphaned(plugin: worker.MergeWorker, tool: Tool) -> None:
     """End a program whose run is over; it would stay with the workers of a running cluster."""
     while tool.process.poll() is None:
-        if plugin.abort.left_alone(ORPHANED_SECONDS):
+        if plugin.abort.is_abandoned(ORPHANED_SECONDS):
             tool.process.kill()
             if plugin.children.pop(_child_name(tool.process.pid), None):
                 tool.end()  # no step waits for it

@@ -28,22 +28,22 @@ class BufferPool:
 
     @property
     def kept(self) -> Bytes:
-        """The memory that is kept between iterations, touched; whoever writes to it overwrites what was taken."""
+        """The buffer that is kept between iterations, all of it touched; to write to it overwrites what `take` gave."""
         return self._buffer
 
     def reserve(self, size: int) -> None:
-        """Have `size` bytes ready and touched. What was taken before is no longer valid."""
+        """Make the buffer `size` bytes long at least, and touch it. What `take` gave before is no longer valid."""
         if size > self._buffer.size:
             self._buffer = np.zeros(0, np.uint8)
-            self._buffer = _touched(size)
+            self._buffer = _touched_bytes(size)
         self._used = 0
 
     def lend(self, rooms: Sequence[Bytes]) -> None:
-        """Add memory that is free until the next `reset`; `take` uses it first. Each run of bytes is aligned to 64."""
+        """Add runs of bytes, aligned to 64, that are free until the next `reset`; `take` uses them first."""
         self._lent += rooms
 
     def release(self) -> None:
-        """Drop lent memory and blocks. Call it before the `reset` of this pool or of the pool that lent the memory."""
+        """Forget lent memory and new blocks; call it before the `reset` of this pool or of the one that lent it."""
         self._lent, self._block = [], np.zeros(0, np.uint8)
         if self._wanted > self._buffer.size:
             self._buffer = np.zeros(0, np.uint8)
@@ -56,7 +56,7 @@ class BufferPool:
 
     def take(self, size: int) -> Bytes:
         """`size` bytes, aligned to 64; contents undefined."""
-        padded = align(size)
+        padded = aligned_size(size)
         for number, room in enumerate(self._lent):
             if padded <= room.size:
                 self._lent[number] = room[padded:]
@@ -66,22 +66,23 @@ class BufferPool:
             self._used += padded
             return self._buffer[self._used - padded :][:size]
         if padded > self._block.size:
-            self._block = aligned(max(padded, BLOCK_BYTES))
+            self._block = aligned_bytes(max(padded, BLOCK_BYTES))
         view, self._block = self._block[:size], self._block[padded:]
         return view
 
 
-def align(size: int) -> int:
+def aligned_size(size: int) -> int:
+    """`size` bytes rounded up to a multiple of `ALIGN`."""
     return -(-size // ALIGN) * ALIGN
 
 
-def _touched(size: int) -> Bytes:
-    view = aligned(size)
+def _touched_bytes(size: int) -> Bytes:
+    view = aligned_bytes(size)
     view[::4096] = 0
     return view
 
 
-def aligned(size: int) -> Bytes:
+def aligned_bytes(size: int) -> Bytes:
     """`size` new bytes, aligned to 64; contents undefined."""
     raw = np.empty(size + ALIGN, np.uint8)
     start = -raw.ctypes.data % ALIGN

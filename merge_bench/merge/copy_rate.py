@@ -17,7 +17,8 @@ import numpy as np
 
 from merge_bench.merge.frame import Array, Bytes, Frame
 
-Pair: TypeAlias = tuple[Bytes, Bytes]
+CopyPair: TypeAlias = tuple[Bytes, Bytes]
+"""A source and a target of the same length."""
 
 ROUNDS = 3
 LEAST_BYTES = 64 << 20
@@ -30,14 +31,14 @@ TASK_BYTES = 256 << 10
 
 @dataclass(frozen=True)
 class CopyRounds:
-    """What one round read and wrote in bytes, and the seconds of each round."""
+    """The bytes that each round of copies read and wrote, and the seconds of each round."""
 
     bytes: int
     seconds: tuple[float, ...]
 
 
 def measure_copy(
-    frames: Iterable[Frame], target: Bytes, pool: ThreadPoolExecutor | None, threads: int, meet: Callable[[], object]
+    frames: Iterable[Frame], target: Bytes, pool: ThreadPoolExecutor | None, threads: int, barrier: Callable[[], object]
 ) -> CopyRounds | None:
     """Copy `frames` into `target`, as far as it and `MOST_BYTES` reach; its contents are lost.
 
@@ -45,7 +46,7 @@ def measure_copy(
     ----------
     pool, threads
         The threads that share the copy; without a pool the calling thread copies.
-    meet
+    barrier
         Waits for all other workers; called before each round, and as often where there is nothing to copy.
 
     Returns
@@ -53,45 +54,45 @@ def measure_copy(
     CopyRounds or None
         None if there is nothing to copy.
     """
-    pairs = list(_pairs(frames, target[: MOST_BYTES // 2]))
+    pairs = list(_sources_and_targets(frames, target[: MOST_BYTES // 2]))
     size = sum(source.nbytes for source, _ in pairs)
     times = -(-LEAST_BYTES // (2 * size)) if size else 0
     shares = max(1, min(threads, size // TASK_BYTES))
-    tasks = [[_share(pair, number, shares) for pair in pairs] for number in range(shares)]
+    tasks = [[_share_of_pair(pair, number, shares) for pair in pairs] for number in range(shares)]
     run = map if pool is None else pool.map
     seconds = []
     for _ in range(1 + ROUNDS):  # the first one does not count: it finds the caches as the merge left them
-        meet()
+        barrier()
         began = time.perf_counter()
-        list(run(_copy, tasks, itertools.repeat(times)))
+        list(run(_copy_pairs, tasks, itertools.repeat(times)))
         seconds.append(time.perf_counter() - began)
     return CopyRounds(2 * size * times, tuple(seconds[1:])) if size else None
 
 
-def _pairs(frames: Iterable[Frame], target: Bytes) -> Iterator[Pair]:
-    """What is copied to where."""
+def _sources_and_targets(frames: Iterable[Frame], target: Bytes) -> Iterator[CopyPair]:
+    """Each array of the frames with its place in `target`, one after the other, as far as `target` reaches."""
     start = 0
     for frame in frames:
         for column in frame.columns:
             for array in (column.values, column.offsets, column.valid):
                 if array is not None:
-                    source = _bytes(array)[: target.size - start]
+                    source = _as_bytes(array)[: target.size - start]
                     yield source, target[start : start + source.size]
                     start += source.size
 
 
-def _share(pair: Pair, number: int, shares: int) -> Pair:
-    """What thread `number` copies of a pair."""
+def _share_of_pair(pair: CopyPair, number: int, shares: int) -> CopyPair:
+    """The part of a source and its target that thread `number` of `shares` copies."""
     source, target = pair
     part = slice(source.size * number // shares, source.size * (number + 1) // shares)
     return source[part], target[part]
 
 
-def _bytes(array: Array) -> Bytes:
+def _as_bytes(array: Array) -> Bytes:
     return np.ascontiguousarray(array).view(np.uint8).reshape(-1)
 
 
-def _copy(pairs: Sequence[Pair], times: int) -> None:
+def _copy_pairs(pairs: Sequence[CopyPair], times: int) -> None:
     for _ in range(times):
         for source, target in pairs:
             np.copyto(target, source)

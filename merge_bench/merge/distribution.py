@@ -42,27 +42,27 @@ class Distribution:
 SHUFFLED = Distribution()
 
 
-def sendable(how: How) -> tuple[Side, ...]:
-    """The sides that can be sent whole; the module says why the others cannot."""
+def sendable_sides(how: How) -> tuple[Side, ...]:
+    """The sides that a broadcast can send whole in this kind of join; the module says why it cannot send the others."""
     return tuple(side for side in Side if not how.keeps(side) and (how.pairs or side is Side.RIGHT))
 
 
-def check(how: How) -> None:
-    """Refuse a broadcast that cannot give the right result.
+def check_broadcast(how: How) -> None:
+    """Refuse a broadcast with a kind of join of which it cannot give the right result.
 
     Raises
     ------
     UsageError
         If no side can be sent whole.
     """
-    if not sendable(how):
+    if not sendable_sides(how):
         raise UsageError(
             f"--distribution broadcast cannot be used with --how {how.value}, which keeps unmatched rows of both"
             " tables; use --distribution shuffle"
         )
 
 
-def crossing(sizes: Mapping[Side, float], workers: int, sent: Side | None) -> float:
+def crossing_bytes(sizes: Mapping[Side, float], workers: int, sent: Side | None) -> float:
     """Bytes that all workers together send to others: of a shuffle (W - 1) ÷ W of all rows, of a broadcast W - 1 times
     the side that is sent.
 
@@ -77,7 +77,7 @@ def crossing(sizes: Mapping[Side, float], workers: int, sent: Side | None) -> fl
 
 
 def choose(name: str, how: How, workers: int, sizes: Mapping[Side, float], *, without: str | None) -> Distribution:
-    """The distribution that was asked for, with the smaller side sent whole; ``auto``: by the bytes that are sent.
+    """The distribution called `name`; a broadcast sends the smaller side. ``auto`` decides by the bytes that are sent.
 
     No separate rule for memory is needed: a broadcast that sends fewer bytes in all than a shuffle also leaves fewer
     received bytes on each worker, the whole side that is sent included, and no worker makes a table of more than a
@@ -90,7 +90,7 @@ def choose(name: str, how: How, workers: int, sizes: Mapping[Side, float], *, wi
     without
         An option with which there is no broadcast, such as ``--pipeline on``; None if there is none.
     """
-    sides = sorted(sendable(how), key=lambda side: sizes[side])
+    sides = sorted(sendable_sides(how), key=lambda side: sizes[side])
     if name == BROADCAST:
         return Distribution(sides[0])
     if name == SHUFFLE:
@@ -101,7 +101,7 @@ def choose(name: str, how: How, workers: int, sizes: Mapping[Side, float], *, wi
         return Distribution(reason=f"{without} needs a shuffle")
     if not sides:
         return Distribution(reason=f"--how {how.value} keeps unmatched rows of both tables")
-    whole, shuffled = crossing(sizes, workers, sides[0]), crossing(sizes, workers, None)
+    whole, shuffled = crossing_bytes(sizes, workers, sides[0]), crossing_bytes(sizes, workers, None)
     reason = (
         f"a broadcast of the {sides[0].value} table sends {format_bytes(whole)} per iteration, a shuffle"
         f" {format_bytes(shuffled)}"

@@ -25,7 +25,7 @@ VARIABLE_BYTES = 16  # assumed for a value of variable width
 
 @dataclass(frozen=True)
 class Field:
-    """One column's description, the same on every worker.
+    """The description of one column of a frame, the same on every worker.
 
     `width` is the number of bytes of a value, 0 for strings and binaries. A boolean takes one byte here.
     """
@@ -52,7 +52,7 @@ class Field:
 
 
 def arrow_schema(fields: Sequence[Field]) -> pa.Schema:
-    """The Arrow schema of columns with these fields."""
+    """The Arrow schema of a table whose columns have these fields."""
     return pa.schema([(field.name, field.type) for field in fields])
 
 
@@ -70,7 +70,7 @@ class Column:
 
     @property
     def words(self) -> npt.NDArray[np.uint64]:
-        """16-byte values as words, shape (n, 2)."""
+        """The values of a 16-byte column as two 64-bit words each: shape (n, 2)."""
         return self.values.view(np.uint64).reshape(-1, 2)
 
 
@@ -87,7 +87,7 @@ class Frame:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the chunk as the metrics count them: rows × item sizes; for variable width, Arrow's buffers."""
+        """Bytes of the frame as the metrics count them: rows × item sizes; for variable width, Arrow's buffers."""
         total, bits = 0, (self.rows + 7) // 8
         for field, column in zip(self.fields, self.columns, strict=True):
             total += bits if pa.types.is_boolean(field.type) else column.values.nbytes
@@ -96,7 +96,7 @@ class Frame:
         return total
 
     def column(self, name: str) -> tuple[Field, Column]:
-        """The field and values called `name`."""
+        """The field and the values of the column called `name`."""
         named = {field.name: (field, column) for field, column in zip(self.fields, self.columns, strict=True)}
         return named[name]
 
@@ -112,13 +112,13 @@ class Frame:
             columns.append(Column(values, offsets, None if column.valid is None else column.valid[start:stop]))
         return Frame(self.fields, tuple(columns), stop - start)
 
-    def only(self, names: Collection[str]) -> Frame:
-        """The same rows with these columns alone."""
+    def only_columns(self, names: Collection[str]) -> Frame:
+        """A frame of the same rows that has only the columns of these names."""
         kept = [(field, column) for field, column in zip(self.fields, self.columns, strict=True) if field.name in names]
         return Frame(tuple(field for field, _ in kept), tuple(column for _, column in kept), self.rows)
 
     def with_nullable(self, nullable: dict[str, bool]) -> Frame:
-        """The same rows under fields whose `nullable` is what all workers together need."""
+        """A frame of the same rows whose fields are nullable as `nullable` says: as all workers together need."""
         fields, columns = [], []
         for field, column in zip(self.fields, self.columns, strict=True):
             wanted = nullable[field.name]
@@ -139,7 +139,7 @@ class Frame:
         fields, columns = [], []
         for name, chunked in zip(table.column_names, table.columns, strict=True):
             array = chunked.chunk(0) if chunked.num_chunks == 1 else chunked.combine_chunks()
-            field = field_of(name, array.type, nullable=array.null_count > 0)
+            field = make_field(name, array.type, nullable=array.null_count > 0)
             fields.append(field)
             columns.append(_flatten(field, array))
         return Frame(tuple(fields), tuple(columns), table.num_rows)
@@ -190,8 +190,8 @@ def canonical_type(arrow_type: pa.DataType, column: str) -> pa.DataType:
     return arrow_type
 
 
-def field_of(name: str, arrow_type: pa.DataType, *, nullable: bool) -> Field:
-    """The field for a canonical Arrow type."""
+def make_field(name: str, arrow_type: pa.DataType, *, nullable: bool) -> Field:
+    """The field of a column called `name` that travels under this canonical Arrow type."""
     variable = pa.types.is_large_string(arrow_type) or pa.types.is_large_binary(arrow_type)
     return Field(name, arrow_type, 0 if variable else (arrow_type.bit_width + 7) // 8, nullable)
 
@@ -206,8 +206,8 @@ def integer_type(arrow_type: pa.DataType, *, floats: bool = False) -> pa.DataTyp
     return arrow_type
 
 
-def viewed(column: pa.ChunkedArray, arrow_type: pa.DataType) -> pa.ChunkedArray:
-    """The same bytes under a type of the same width, without copies."""
+def view_as(column: pa.ChunkedArray, arrow_type: pa.DataType) -> pa.ChunkedArray:
+    """The column's bytes under another type of the same width, without copies."""
     return pa.chunked_array([chunk.view(arrow_type) for chunk in column.chunks], arrow_type)
 
 
@@ -219,15 +219,15 @@ def storage_dtype(width: int) -> np.dtype[Any]:
 def _flatten(field: Field, array: pa.Array) -> Column:
     rows, start = len(array), array.offset
     validity, *buffers = array.buffers()
-    valid = _bits(validity, start, rows) if field.nullable and validity is not None else None
+    valid = _unpack_bits(validity, start, rows) if field.nullable and validity is not None else None
     if field.variable:
         if rows == 0:
             return Column(np.zeros(0, np.uint8), np.zeros(1, np.int64), valid)
-        offsets = memory_of(buffers[0])[8 * start : 8 * (start + rows + 1)].view(np.int64)
-        return Column(memory_of(buffers[1])[offsets[0] : offsets[-1]], offsets - offsets[0], valid)
+        offsets = buffer_bytes(buffers[0])[8 * start : 8 * (start + rows + 1)].view(np.int64)
+        return Column(buffer_bytes(buffers[1])[offsets[0] : offsets[-1]], offsets - offsets[0], valid)
     if pa.types.is_boolean(field.type):
-        return Column(_bits(buffers[0], start, rows), None, valid)
-    values = memory_of(buffers[0])[field.width * start : field.width * (start + rows)]
+        return Column(_unpack_bits(buffers[0], start, rows), None, valid)
+    values = buffer_bytes(buffers[0])[field.width * start : field.width * (start + rows)]
     return Column(values.view(storage_dtype(field.width)), None, valid)
 
 
@@ -242,13 +242,13 @@ def _unflatten(field: Field, column: Column, rows: int) -> pa.Array:
     return pa.Array.from_buffers(field.type, rows, buffers)
 
 
-def _bits(buffer: pa.Buffer, start: int, rows: int) -> Bytes:
-    packed = memory_of(buffer)[start // 8 : (start + rows + 7) // 8]
+def _unpack_bits(buffer: pa.Buffer, start: int, rows: int) -> Bytes:
+    packed = buffer_bytes(buffer)[start // 8 : (start + rows + 7) // 8]
     return np.unpackbits(packed, bitorder="little")[start % 8 : start % 8 + rows]
 
 
-class _Memory:
-    """Passes a buffer's memory to NumPy as writable."""
+class _WritableMemory:
+    """An object through which NumPy takes an Arrow buffer's memory as writable."""
 
     def __init__(self, buffer: pa.Buffer) -> None:
         self.buffer = buffer  # keeps the memory
@@ -256,9 +256,9 @@ class _Memory:
         self.__array_interface__ = place
 
 
-def memory_of(buffer: pa.Buffer | None) -> Bytes:
+def buffer_bytes(buffer: pa.Buffer | None) -> Bytes:
     """The bytes of a buffer without a copy, not to be changed.
 
     NumPy's flag says that they may be: numba compiles a loop once more for arrays that are read-only.
     """
-    return np.asarray(_Memory(buffer)) if buffer else np.zeros(0, np.uint8)
+    return np.asarray(_WritableMemory(buffer)) if buffer else np.zeros(0, np.uint8)

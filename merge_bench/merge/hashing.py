@@ -24,10 +24,10 @@ class RowHasher:
         self._before = np.empty(BLOCK, np.uint64)
         self._missing = np.empty(BLOCK, np.uint8)
 
-    def block(
+    def hash_rows(
         self, columns: Sequence[tuple[Field, Column]], start: int, rows: int
     ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8]]:
-        """Hashes and missing marks of rows start…start+rows-1; valid until the next call."""
+        """Hashes of rows start…start+rows-1, and 1 for each row with a null or NaN; valid until the next call."""
         from merge_bench.merge import partition_loops
 
         hashes, missing, before = self._hashes[:rows], self._missing[:rows], self._before[:rows]
@@ -36,22 +36,22 @@ class RowHasher:
         for field, column in columns:
             if column.valid is not None:
                 before[:] = hashes
-            values, some = column.values, slice(start, start + rows)
+            values, hashed = column.values, slice(start, start + rows)
             if column.offsets is not None:
                 partition_loops.hash_variable(values, column.offsets[start : start + rows + 1], hashes)
             elif field.width == 16:
-                partition_loops.hash_wide(column.words[some], hashes)
+                partition_loops.hash_wide(column.words[hashed], hashes)
             elif field.floating:
                 floats = values.view(np.float32 if field.width == 4 else np.float64)
-                partition_loops.hash_float(floats[some], hashes, missing)
+                partition_loops.hash_float(floats[hashed], hashes, missing)
             else:
-                partition_loops.hash_fixed(values[some], hashes)
+                partition_loops.hash_fixed(values[hashed], hashes)
             if column.valid is not None:
-                partition_loops.fold_nulls(column.valid[some], before, hashes, missing)
+                partition_loops.fold_nulls(column.valid[hashed], before, hashes, missing)
         return hashes, missing
 
 
-def is_plain(field: Field, column: Column) -> bool:
+def is_plain_key(field: Field, column: Column) -> bool:
     """Whether equal values of a key column have equal bytes, 8 at most, and none is null: `start_hashes` suffices."""
     return 0 < field.width <= 8 and not field.floating and column.valid is None
 
@@ -63,6 +63,6 @@ def checksum(frame: Frame, names: Sequence[str]) -> int:
     columns = [frame.column(name) for name in names]
     hasher, total = RowHasher(), 0
     for start in range(0, frame.rows, BLOCK):
-        hashes, _ = hasher.block(columns, start, min(BLOCK, frame.rows - start))
+        hashes, _ = hasher.hash_rows(columns, start, min(BLOCK, frame.rows - start))
         total += int(partition_loops.sum_hashes(hashes))
     return total % 2**64

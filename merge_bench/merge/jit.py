@@ -20,7 +20,7 @@ LINE = 64
 
 
 def compiled(loop: Loop) -> Loop:
-    """Compile a loop."""
+    """Compile a loop with numba, to run without the interpreter's lock."""
     return _cached(loop)
 
 
@@ -42,7 +42,7 @@ def _cached(function: Loop, **options: str) -> Loop:
 
 
 _emitted: Callable[..., Any] = intrinsic
-"""Has a function emit the machine code of a call."""
+"""A decorator: what the function returns emits the machine code of each call."""
 
 
 @_emitted
@@ -116,7 +116,7 @@ def item_size(typing: Any, array: Any) -> Any:
 
 @_emitted
 def finish_stores(typing: Any) -> Any:
-    """Have all stores of this thread visible to others before anything that comes after."""
+    """Make all earlier stores of this thread visible to other threads before anything that comes after."""
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         builder.fence("seq_cst")
@@ -157,10 +157,10 @@ def call(typing: Any, result: Any, address: Any, arguments: Any) -> Any:
     returns = nb.none if isinstance(result, nb.types.NoneType) else result.instance_type
 
     def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        given = cgutils.unpack_tuple(builder, values[2], len(arguments))
+        passed = cgutils.unpack_tuple(builder, values[2], len(arguments))
         back = cgutils.ir.VoidType() if returns == nb.none else context.get_value_type(returns)
-        kind = cgutils.ir.FunctionType(back, [value.type for value in given])
-        returned = builder.call(builder.inttoptr(values[1], kind.as_pointer()), given)
+        kind = cgutils.ir.FunctionType(back, [value.type for value in passed])
+        returned = builder.call(builder.inttoptr(values[1], kind.as_pointer()), passed)
         return context.get_dummy_value() if returns == nb.none else returned
 
     return returns(result, address, arguments), emit

@@ -29,8 +29,8 @@ from merge_bench.records.schema import FrameCounts, PairTraffic, Phases, WorkerI
 Ranges: TypeAlias = Callable[[str], AbstractContextManager[Any]]
 
 
-def ranges_of(engine: str) -> Ranges:
-    """What makes the range of a phase: nothing without a GPU or without the package nvtx, which cuDF brings."""
+def phase_ranges(engine: str) -> Ranges:
+    """A function that marks a phase for GPU profilers; it does nothing without a GPU or cuDF's package nvtx."""
     if not describe(engine).device_memory or importlib.util.find_spec("nvtx") is None:
         return lambda phase: nullcontext()
     import nvtx
@@ -39,7 +39,7 @@ def ranges_of(engine: str) -> Ranges:
 
 
 _PIECES = {side: number for number, side in enumerate(Side)}
-"""Each side is one piece."""
+"""The number of the piece that each side is: here a frame travels whole."""
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -62,20 +62,20 @@ class Transfers(msgspec.Struct, frozen=True):
 
 
 class Merger:
-    """Merges with an engine and the data plane. `notes`: where to note what begins and ends when; None: nowhere."""
+    """Merges on one worker. `notes`: where to note when phases and messages begin and end; None: nowhere."""
 
     def __init__(self, engine: Engine, rank: int, plan: Plan, abort: Abort) -> None:
         self.engine = engine
         self.rank = rank
         self.exchange: Exchange = exchange_class(plan.exchange).of_plan(plan, rank, abort)
-        self._last: dict[Side, tuple[dict[int, Any], dict[int, Any]]] = {}
+        self._last_messages: dict[Side, tuple[dict[int, Any], dict[int, Any]]] = {}
         self._filters = plan.runtime_filter
         self.notes: TimeNotes | None = None
-        self._range: Ranges = ranges_of(engine.name)
+        self._range: Ranges = phase_ranges(engine.name)
 
     def merge(self) -> Measured:
         """Merge once. The last result is freed before the opening barrier, the new one stays in memory."""
-        self._last = {}
+        self._last_messages = {}
         self.engine.begin()
         entered = time.perf_counter()
         self.exchange.barrier()
@@ -86,13 +86,13 @@ class Merger:
         partitioned = time.perf_counter()
         with self._range("exchange"):
             headers = self._exchange_headers(outgoing)
-            flights = {side: self._exchange(side, outgoing[side], headers[side]) for side in self._sides()}
+            flights = {side: self._exchange_side(side, outgoing[side], headers[side]) for side in self._sides_in_turn()}
         exchanged = time.perf_counter()
         with self._range("join"):
             rows = self.engine.join()
         joined, cpu = time.perf_counter(), time.process_time() - cpu
         self.exchange.barrier()
-        self._note(
+        self._note_spans(
             ("barrier", entered, start),
             ("partition", start, partitioned),
             ("exchange", partitioned, exchanged),
@@ -100,41 +100,41 @@ class Merger:
             ("barrier", joined, time.perf_counter()),
         )
         phases = Phases(partition=partitioned - start, exchange=exchanged - partitioned, join=joined - exchanged)
-        return self._measured(joined - start, phases, _transfers(flights), rows, cpu)
+        return self._make_measurement(joined - start, phases, _add_up_flights(flights), rows, cpu)
 
     def exchange_only(self) -> Transfers:
         """Send the last merge's messages again, between the same warmed buffers, without partition and join."""
         self.exchange.barrier()
         start = time.perf_counter()
-        flights = {side: self.exchange.transfer(*self._last[side]) for side in self._sides()}
-        self._note(("link", start, time.perf_counter()))
+        flights = {side: self.exchange.transfer(*self._last_messages[side]) for side in self._sides_in_turn()}
+        self._note_spans(("link", start, time.perf_counter()))
         self.exchange.barrier()
-        return _transfers(flights)
+        return _add_up_flights(flights)
 
     @property
     def sides(self) -> list[str]:
-        """The side of each piece that is sent, by its number."""
+        """The names of the sides to which the pieces that are sent belong, by the number of the piece."""
         return [side.value for side in Side]
 
-    def _note(self, *spans: tuple[str, float, float]) -> None:
+    def _note_spans(self, *spans: tuple[str, float, float]) -> None:
         if self.notes is not None:
             for name, begin, end in spans:
-                self.notes.span(name, begin, end)
+                self.notes.add_span(name, begin, end)
 
     def _filter_rows(self) -> None:
-        """Its time counts as partition; what workers tell each other does not count as sent."""
+        """Apply the runtime filter, if the plan has one. Its time counts as partition, and its messages not as sent."""
         if self._filters:
             assert isinstance(self.engine, FilteringEngine)  # as `make_merger` has found
             start = time.perf_counter()
-            self.engine.filter_rows(self._share)
-            self._note(("filter", start, time.perf_counter()))
+            self.engine.filter_rows(self._share_with_all)
+            self._note_spans(("filter", start, time.perf_counter()))
 
-    def _share(self, own: Bytes) -> list[Bytes]:
+    def _share_with_all(self, own: Bytes) -> list[Bytes]:
         received = {peer: np.empty_like(own) for peer in self.exchange.peers}
         self.exchange.transfer(dict.fromkeys(self.exchange.peers, own), received)
         return [received.get(rank, own) for rank in range(self.exchange.workers)]
 
-    def _sides(self) -> Iterator[Side]:
+    def _sides_in_turn(self) -> Iterator[Side]:
         """Both sides, to be exchanged one after the other, the second once all workers have exchanged the first.
 
         Workers that go on earlier would fill the links of those that still wait for rows of the first side.
@@ -143,10 +143,10 @@ class Merger:
         if self.exchange.workers > 2:
             start = time.perf_counter()
             self.exchange.barrier()
-            self._note(("barrier", start, time.perf_counter()))
+            self._note_spans(("barrier", start, time.perf_counter()))
         yield Side.RIGHT
 
-    def _measured(
+    def _make_measurement(
         self,
         seconds: float,
         phases: Phases,
@@ -157,7 +157,7 @@ class Merger:
         overlap: float = 0.0,
         join_overlap: float = 0.0,
     ) -> Measured:
-        """What the records hold of an iteration.
+        """What the records hold of this worker's part of an iteration.
 
         Parameters
         ----------
@@ -188,15 +188,15 @@ class Merger:
         ]
         return Measured(worker, pairs)
 
-    def _exchange(self, side: Side, outgoing: list[Outgoing], headers: dict[int, Bytes]) -> Flight:
-        """Make room for one frame as the headers announce it, and exchange it."""
-        receives = self.engine.inboxes(side, headers)
-        self._last[side] = ({peer: outgoing[peer].data for peer in self.exchange.peers}, receives)
-        flight = self.exchange.transfer(*self._last[side], noted=self.notes is not None)
+    def _exchange_side(self, side: Side, outgoing: list[Outgoing], headers: dict[int, Bytes]) -> Flight:
+        """Make the buffers that the headers of one side announce, and exchange the rows of that side."""
+        receives = self.engine.make_inboxes(side, headers)
+        self._last_messages[side] = ({peer: outgoing[peer].data for peer in self.exchange.peers}, receives)
+        flight = self.exchange.transfer(*self._last_messages[side], noted=self.notes is not None)
         if self.notes is not None:
             for (peer, received), batch in flight.batches.items():
-                self.notes.add((_PIECES[side], peer, received), *batch)
-        self.engine.sent(side)
+                self.notes.add_batch((_PIECES[side], peer, received), *batch)
+        self.engine.release_sent(side)
         return flight
 
     def _exchange_headers(self, outgoing: dict[Side, list[Outgoing]]) -> dict[Side, dict[int, Bytes]]:
@@ -209,8 +209,8 @@ class Merger:
         return {side: {peer: header[part] for peer, header in headers.items()} for side, part in parts}
 
 
-def _transfers(flights: dict[Side, Flight]) -> Transfers:
-    """What both frames' transfers, of which one begins when the other has ended, add up to."""
+def _add_up_flights(flights: dict[Side, Flight]) -> Transfers:
+    """Add up the transfers of both sides, of which one begins when the other has ended."""
     left, right = flights[Side.LEFT], flights[Side.RIGHT]
     arrived: dict[int, tuple[int, float]] = {}
     for flight in (left, right):
@@ -231,23 +231,23 @@ class PipelinedMerger(Merger):
 
     def __init__(self, engine: PipelinedEngine, rank: int, plan: Plan, abort: Abort) -> None:
         super().__init__(engine, rank, plan, abort)
-        self._split: list[list[Outgoing]] = []
+        self._pieces_sent: list[list[Outgoing]] = []
         self._rooms: dict[tuple[int, int], Any] = {}
         # Kept, because its messages may be under way for as long as endpoints are open.
         self._pipeline: PipelinedExchange | None = None
 
     def merge(self) -> Measured:
-        self._split, self._rooms, self._pipeline = [], {}, None
+        self._pieces_sent, self._rooms, self._pipeline = [], {}, None
         self.engine.begin()
         entered = time.perf_counter()
         self.exchange.barrier()
         cpu, start = time.process_time(), time.perf_counter()
         joins = []
         self._filter_rows()
-        with self._open(self._make_room, self.notes) as pipeline:
+        with self._open_pipeline(self._make_room, self.notes) as pipeline:
             with self._range("partition"):
                 for number, outgoing in enumerate(self.engine.split()):
-                    self._split.append(outgoing)
+                    self._pieces_sent.append(outgoing)
                     pipeline.send(number, outgoing)
             partitioned = time.perf_counter()
             for part in range(self.engine.parts):
@@ -260,14 +260,14 @@ class PipelinedMerger(Merger):
         end, cpu = time.perf_counter(), time.process_time() - cpu
         first, last = pipeline.both.first or end, pipeline.both.last or end
         self.exchange.barrier()
-        self._note(
+        self._note_spans(
             ("barrier", entered, start),
             ("partition", start, partitioned),
             ("exchange", first, last),
             *(("join", began, ended) for began, ended in joins),
             ("barrier", end, time.perf_counter()),
         )
-        return self._measured(
+        return self._make_measurement(
             end - start,
             Phases(
                 partition=partitioned - start, exchange=last - first, join=sum(ended - began for began, ended in joins)
@@ -282,11 +282,11 @@ class PipelinedMerger(Merger):
     def exchange_only(self) -> Transfers:
         self.exchange.barrier()
         start = time.perf_counter()
-        with self._open(lambda number, source, _: self._rooms[number, source]) as pipeline:
-            for number, outgoing in enumerate(self._split):
+        with self._open_pipeline(lambda number, source, _: self._rooms[number, source]) as pipeline:
+            for number, outgoing in enumerate(self._pieces_sent):
                 pipeline.send(number, outgoing)
             pipeline.finish()
-        self._note(("link", start, time.perf_counter()))
+        self._note_spans(("link", start, time.perf_counter()))
         self.exchange.barrier()
         return _pipelined_transfers(pipeline)
 
@@ -294,7 +294,7 @@ class PipelinedMerger(Merger):
     def sides(self) -> list[str]:
         return [piece.side.value for piece in self.engine.pieces]
 
-    def _open(self, room: Any, notes: TimeNotes | None = None) -> PipelinedExchange:
+    def _open_pipeline(self, room: Any, notes: TimeNotes | None = None) -> PipelinedExchange:
         header_bytes = max(self.engine.header_bytes(side) for side in Side)
         assert isinstance(self.exchange, MessageExchange)  # as its description says
         self._pipeline = PipelinedExchange(self.exchange, self.engine.pieces, header_bytes, room, notes)
@@ -302,7 +302,7 @@ class PipelinedMerger(Merger):
 
     def _make_room(self, number: int, source: int, header: Bytes) -> Any:
         piece = self.engine.pieces[number]
-        room = self.engine.inbox_of(piece, source, header[: self.engine.header_bytes(piece.side)])
+        room = self.engine.make_inbox(piece, source, header[: self.engine.header_bytes(piece.side)])
         self._rooms[number, source] = room
         return room
 

@@ -29,9 +29,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from merge_bench.merge.buffer_pool import BufferPool, align, aligned
+from merge_bench.merge.buffer_pool import BufferPool, aligned_bytes, aligned_size
 from merge_bench.merge.frame import Array, Bytes, Column, Field, Frame, arrow_schema, storage_dtype
-from merge_bench.merge.hashing import BLOCK, RowHasher, is_plain
+from merge_bench.merge.hashing import BLOCK, RowHasher, is_plain_key
 
 _Item = TypeVar("_Item")
 Counts = npt.NDArray[np.int64]
@@ -39,7 +39,7 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Layout:
-    """Offsets in a parcel, computed from its header.
+    """Where the columns of a parcel lie in its bytes, computed from its header.
 
     `header`: shape (1 + variable columns, buckets), int64: rows of each bucket, then bytes of each variable column.
     """
@@ -50,24 +50,24 @@ class Layout:
 
     @staticmethod
     def of(fields: tuple[Field, ...], header: Counts) -> Layout:
-        """Lay out a parcel of these fields."""
+        """The layout of a parcel whose columns have these fields."""
         rows, at, variable = int(header[0].sum()), 0, 0
         starts = []
         for field in fields:
-            values, at = at, align(at + rows * (field.width or 4))
+            values, at = at, aligned_size(at + rows * (field.width or 4))
             data = at
             if field.variable:
                 variable += 1
-                at = align(at + int(header[variable].sum()))
+                at = aligned_size(at + int(header[variable].sum()))
             valid = at
             if field.nullable:
-                at = align(at + rows)
+                at = aligned_size(at + rows)
             starts.append((values, data, valid))
         return Layout(header, tuple(starts), at)
 
 
 def header_shape(fields: Sequence[Field], buckets: int) -> tuple[int, int]:
-    """Shape of a parcel's header."""
+    """Shape of the header of a parcel with these fields and so many buckets: see `Layout`."""
     return 1 + sum(field.variable for field in fields), buckets
 
 
@@ -82,8 +82,8 @@ class Runs:
         return sum(run.nbytes for run in self.runs)
 
 
-def runs_of(data: Any) -> tuple[Any, ...]:
-    """The contiguous buffers of a parcel's data, in the order in which they are sent."""
+def contiguous_buffers(data: Any) -> tuple[Any, ...]:
+    """The contiguous buffers that a parcel's data consists of, in the order in which they are sent."""
     return data.runs if isinstance(data, Runs) else (data,)
 
 
@@ -126,11 +126,11 @@ class Writer(Protocol):
     most_streams: ClassVar[int]
 
     def write(self, pieces: Pieces, positions: Counts, out: Array) -> None:
-        """Write some columns to `out`; `positions`: shape (columns, buckets), where each bucket's first values go."""
+        """Write columns to `out`; `positions`: shape (columns, buckets), where each bucket's first value goes."""
 
 
 class PlainStores:
-    """Writes each value where it belongs, at once."""
+    """Writes each value to its place in the parcel at once: the way ``plain``."""
 
     most_streams: ClassVar[int] = 512
 
@@ -140,13 +140,13 @@ class PlainStores:
     def write(self, pieces: Pieces, positions: Counts, out: Array) -> None:
         from merge_bench.merge import partition_loops
 
-        at, gaps = _first_and_gaps(positions)
+        at, gaps = _first_positions_and_gaps(positions)
         for values, ids in pieces:
             partition_loops.scatter(values, ids, at, out, gaps)
 
 
 class WholeLines:
-    """Collects cache lines for each bucket and column, and writes whole lines past the caches."""
+    """Collects cache lines for each bucket and column, and writes them whole past the caches: the way ``lines``."""
 
     most_streams: ClassVar[int] = 2048
 
@@ -154,20 +154,20 @@ class WholeLines:
         from merge_bench.merge.partition_loops import COLLECTED
 
         self.most_columns = max(1, min(MOST_COLUMNS, COLLECTED_BYTES // (buckets * COLLECTED)))
-        self._rows = aligned(self.most_columns * buckets * COLLECTED)
+        self._rows = aligned_bytes(self.most_columns * buckets * COLLECTED)
 
     def write(self, pieces: Pieces, positions: Counts, out: Array) -> None:
         from merge_bench.merge import partition_loops
 
-        at, gaps = _first_and_gaps(positions)
+        at, gaps = _first_positions_and_gaps(positions)
         starts, rows = at.copy(), self._rows.view(out.dtype)
         for values, ids in pieces:
             partition_loops.scatter_lines(values, ids, at, starts, rows, out, gaps)
-        partition_loops.write_begun_lines(len(positions), at, starts, rows, out, gaps)
+        partition_loops.write_unfinished_lines(len(positions), at, starts, rows, out, gaps)
 
 
-def _first_and_gaps(positions: Counts) -> tuple[Array, Array]:
-    """The positions of the first column, and for each bucket how far after them each column's are."""
+def _first_positions_and_gaps(positions: Counts) -> tuple[Array, Array]:
+    """The positions of the first column, and for each bucket how far behind them those of each column lie."""
     return positions[0].astype(np.uint64), (positions - positions[0]).T.astype(np.uint64).ravel()
 
 
@@ -175,12 +175,12 @@ WAYS: dict[str, type[PlainStores] | type[WholeLines]] = {PLAIN: PlainStores, LIN
 
 
 def most_streams(ways: Iterable[str]) -> int:
-    """Most buckets of all workers together, if these are the ways of the workers: all split by the same buckets."""
+    """Most buckets of all workers together, if the workers write parcels in these ways; all use the same buckets."""
     return min(WAYS[way].most_streams for way in ways)
 
 
-def writer(way: str, buckets: int) -> Writer:
-    """A writer for so many buckets; for use by one thread."""
+def make_writer(way: str, buckets: int) -> Writer:
+    """A writer that stores rows in this way into so many buckets; for use by one thread."""
     return WAYS[way](buckets)
 
 
@@ -238,43 +238,43 @@ class Partitioner:
         runs = list(itertools.pairwise(cuts or (0, self.buckets)))
         run = map if pool is None else pool.map
         # Of every span of rows the counts of each bucket: rows, then bytes of each column of variable width.
-        counts = [np.stack(list(run(partial(self._assign, frame), spans)))[:, :total]]
+        counts = [np.stack(list(run(partial(self._assign_rows, frame), spans)))[:, :total]]
         for field, column in zip(frame.fields, frame.columns, strict=True):
             if field.variable:
-                counts.append(np.stack(list(run(partial(self._measure, column, total), spans))))
+                counts.append(np.stack(list(run(partial(self._count_value_bytes, column, total), spans))))
         headers = np.stack([each.sum(axis=0).reshape(self.workers, self.buckets) for each in counts], axis=1)
-        layouts = [Layout.of(self.fields, _only(header, part)) for header in headers for part in runs]
-        rooms = [align(layout.size + layout.size // SLACK) for layout in layouts]
+        layouts = [Layout.of(self.fields, _counts_of_part(header, part)) for header in headers for part in runs]
+        rooms = [aligned_size(layout.size + layout.size // SLACK) for layout in layouts]
         whole = buffers.take(sum(rooms))
         bases = [0, *itertools.accumulate(rooms)]
         widths = np.tile([last - first for first, last in runs], self.workers)
         places = np.array([layout.starts for layout in layouts]) + np.array(bases[:-1])[:, None, None]
-        fill = partial(self._fill, frame, whole, np.repeat(places, widths, axis=0).transpose(1, 2, 0))
-        list(run(fill, spans, zip(*(_starts(each, widths) for each in counts), strict=True)))
+        fill = partial(self._fill_parcels, frame, whole, np.repeat(places, widths, axis=0).transpose(1, 2, 0))
+        list(run(fill, spans, zip(*(_span_starts(each, widths) for each in counts), strict=True)))
         parcels = [
             Parcel(layout, whole[at : at + layout.size], whole[at:end])
             for layout, (at, end) in zip(layouts, itertools.pairwise(bases), strict=True)
         ]
         return [parcels[number :: len(runs)] for number in range(len(runs))]
 
-    def _assign(self, frame: Frame, span: tuple[int, int]) -> Counts:
+    def _assign_rows(self, frame: Frame, span: tuple[int, int]) -> Counts:
         from merge_bench.merge import partition_loops
 
         keys = [frame.column(name) for name in self.keys]
         total = self.workers * self.buckets
         counts = np.zeros((partition_loops.HISTOGRAMS, total + 1), np.int64)
-        if all(is_plain(*key) for key in keys):
-            _assign_fixed([column.values[slice(*span)] for _, column in keys], total, self._ids[slice(*span)], counts)
+        if all(is_plain_key(*key) for key in keys):
+            _assign_plain([column.values[slice(*span)] for _, column in keys], total, self._ids[slice(*span)], counts)
         else:
             hasher = RowHasher()
             for start in range(span[0], span[1], BLOCK):
-                hashes, missing = hasher.block(keys, start, min(BLOCK, span[1] - start))
+                hashes, missing = hasher.hash_rows(keys, start, min(BLOCK, span[1] - start))
                 ids = self._ids[start : start + hashes.size]
                 partition_loops.assign_buckets(hashes, missing, total, ids, counts)
         totals: Counts = counts.sum(axis=0)
         return totals
 
-    def _measure(self, column: Column, total: int, span: tuple[int, int]) -> Counts:
+    def _count_value_bytes(self, column: Column, total: int, span: tuple[int, int]) -> Counts:
         from merge_bench.merge import partition_loops
 
         assert column.offsets is not None
@@ -282,7 +282,7 @@ class Partitioner:
         partition_loops.count_bytes(column.offsets[span[0] : span[1] + 1], self._ids[slice(*span)], sums)
         return sums
 
-    def _fill(
+    def _fill_parcels(
         self, frame: Frame, whole: Bytes, places: Counts, span: tuple[int, int], starts: tuple[Counts, ...]
     ) -> None:
         """Scatter one span of rows into the parcels.
@@ -294,27 +294,27 @@ class Partitioner:
 
         span_rows, (rows, *sizes) = slice(*span), starts
         ids = self._ids[span_rows]
-        write = writer(self.stores, self.workers * self.buckets)
+        write = make_writer(self.stores, self.workers * self.buckets)
         fixed: dict[Any, list[tuple[Array, Counts]]] = defaultdict(list)
         for field, column, (values_at, bytes_at, valid_at) in zip(frame.fields, frame.columns, places, strict=True):
             if column.offsets is None:
                 fixed[column.values.dtype].append((column.values[span_rows], values_at))
             else:
                 offsets = column.offsets[span[0] : span[1] + 1]
-                write.write(_lengths(offsets, ids), (values_at // 4 + rows)[None], whole.view(np.int32))
+                write.write(_value_lengths(offsets, ids), (values_at // 4 + rows)[None], whole.view(np.int32))
                 data = (bytes_at + sizes.pop(0)).astype(np.uint64)
                 partition_loops.scatter_bytes(column.values, offsets, ids, data, whole)
             if field.nullable and column.valid is not None:
                 fixed[column.valid.dtype].append((column.valid[span_rows], valid_at))
         for dtype, columns in fixed.items():
-            for some in _evenly(columns, write.most_columns):
-                values = tuple(each for each, _ in some)
-                positions = np.stack([at for _, at in some]) // dtype.itemsize + rows
+            for part in _even_parts(columns, write.most_columns):
+                values = tuple(column for column, _ in part)
+                positions = np.stack([at for _, at in part]) // dtype.itemsize + rows
                 write.write([(values, ids)], positions, whole.view(dtype))
 
 
-def _assign_fixed(keys: Sequence[Array], total: int, ids: Array, counts: Counts) -> None:
-    """The buckets that `RowHasher` and `assign_buckets` would give, in fewer passes."""
+def _assign_plain(keys: Sequence[Array], total: int, ids: Array, counts: Counts) -> None:
+    """Write each row's bucket to `ids`: that which `RowHasher` and `assign_buckets` would give, in fewer passes."""
     from merge_bench.merge import partition_loops as loops
 
     if len(keys) == 1:
@@ -326,29 +326,29 @@ def _assign_fixed(keys: Sequence[Array], total: int, ids: Array, counts: Counts)
         first, *between, last = (key[block] for key in keys)
         for key in (first, *between, last):
             loops.load_lines(key)
-        some = hashes[: first.size]
-        loops.start_hashes(first, some)
+        block_hashes = hashes[: first.size]
+        loops.start_hashes(first, block_hashes)
         for key in between:
-            loops.hash_fixed(key, some)
-        loops.assign_last(some, last, total, ids[block], counts)
+            loops.hash_fixed(key, block_hashes)
+        loops.assign_by_last_key(block_hashes, last, total, ids[block], counts)
 
 
-def _evenly(columns: Sequence[_Item], most: int) -> Iterator[Sequence[_Item]]:
-    """Cut into as few parts as possible of at most so many, and as even as possible."""
+def _even_parts(columns: Sequence[_Item], most: int) -> Iterator[Sequence[_Item]]:
+    """Cut columns into as few parts as possible of at most `most` each, as even as possible."""
     parts = -(-len(columns) // most)
     for part in range(parts):
         yield columns[len(columns) * part // parts : len(columns) * (part + 1) // parts]
 
 
-def _lengths(offsets: npt.NDArray[np.int64], ids: Array) -> Pieces:
-    """The lengths of values of variable width."""
+def _value_lengths(offsets: npt.NDArray[np.int64], ids: Array) -> Pieces:
+    """The lengths in bytes of values of variable width, with their rows' buckets, a block of rows at a time."""
     for start in range(0, ids.size, BLOCK):
         ends = offsets[start : start + BLOCK + 1]
         yield (np.subtract(ends[1:], ends[:-1], dtype=np.int32, casting="unsafe"),), ids[start : start + BLOCK]
 
 
-def _starts(counts: Counts, widths: Counts) -> Counts:
-    """(spans, buckets): the position within its parcel where a span's part of each bucket begins."""
+def _span_starts(counts: Counts, widths: Counts) -> Counts:
+    """Where in its parcel each span's part of each bucket begins: shape (spans, buckets)."""
     totals = counts.sum(axis=0)
     before = np.cumsum(totals) - totals
     before -= np.repeat(before[np.cumsum(widths) - widths], widths)
@@ -356,8 +356,8 @@ def _starts(counts: Counts, widths: Counts) -> Counts:
     return starts
 
 
-def _only(header: Counts, part: tuple[int, int]) -> Counts:
-    """A header with the buckets outside of a run emptied."""
+def _counts_of_part(header: Counts, part: tuple[int, int]) -> Counts:
+    """The header of the parcel that has only the buckets first…last-1 of `part`: the counts of all others are 0."""
     kept = np.zeros_like(header)
     kept[:, slice(*part)] = header[:, slice(*part)]
     return kept
@@ -376,38 +376,38 @@ class BucketReader:
     def __init__(self, fields: tuple[Field, ...], parcels: Sequence[Parcel]) -> None:
         self.fields = fields
         self.parcels = [parcel for parcel in parcels if parcel.rows]
-        self._edges = [[_edges(sizes) for sizes in parcel.layout.header] for parcel in self.parcels]
-        self._columns = [[_whole(field, parcel, at) for at, field in enumerate(fields)] for parcel in self.parcels]
+        self._edges = [[_bucket_edges(sizes) for sizes in parcel.layout.header] for parcel in self.parcels]
+        self._columns = [[_column_of(field, parcel, at) for at, field in enumerate(fields)] for parcel in self.parcels]
 
-    def table(self, first: int, last: int) -> pa.Table:
-        """The rows of buckets first…last-1, a chunk per parcel."""
-        tables = [chunk.to_arrow() for chunk in self.chunks(first, last)]
+    def rows_as_table(self, first: int, stop: int) -> pa.Table:
+        """The rows of buckets first…stop-1 as one Arrow table, with a chunk for each parcel."""
+        tables = [chunk.to_arrow() for chunk in self.rows_as_frames(first, stop)]
         return pa.concat_tables(tables) if tables else arrow_schema(self.fields).empty_table()
 
-    def chunks(self, first: int, last: int) -> list[Frame]:
-        """The rows of buckets first…last-1: for each parcel that has some, a frame over its memory."""
+    def rows_as_frames(self, first: int, stop: int) -> list[Frame]:
+        """The rows of buckets first…stop-1: for each parcel that has some, a frame over its memory."""
         frames = []
         for whole, (rows, *sizes) in zip(self._columns, self._edges, strict=True):
-            start, stop = rows[first], rows[last]
-            if start == stop:
+            start, end = rows[first], rows[stop]
+            if start == end:
                 continue
-            spans = ((edges[first], edges[last]) for edges in sizes)
+            spans = ((edges[first], edges[stop]) for edges in sizes)
             columns = tuple(
-                _some_bytes(column, start, stop, *next(spans))
+                _slice_variable(column, start, end, *next(spans))
                 if column.offsets is not None
-                else Column(column.values[start:stop], None, None if column.valid is None else column.valid[start:stop])
+                else Column(column.values[start:end], None, None if column.valid is None else column.valid[start:end])
                 for column in whole
             )
-            frames.append(Frame(self.fields, columns, stop - start))
+            frames.append(Frame(self.fields, columns, end - start))
         return frames
 
 
-def _edges(sizes: Counts) -> list[int]:
+def _bucket_edges(sizes: Counts) -> list[int]:
     return [0, *np.cumsum(sizes).tolist()]
 
 
-def _whole(field: Field, parcel: Parcel, index: int) -> Column:
-    """A column of all rows of a parcel; where the width is variable, with lengths in place of offsets."""
+def _column_of(field: Field, parcel: Parcel, index: int) -> Column:
+    """The column of a parcel at `index`, of all rows; of variable width with lengths in place of offsets."""
     values_at, bytes_at, valid_at = parcel.layout.starts[index]
     rows = parcel.rows
     valid = parcel.data[valid_at : valid_at + rows] if field.nullable else None
@@ -417,18 +417,18 @@ def _whole(field: Field, parcel: Parcel, index: int) -> Column:
     return Column(values.view(storage_dtype(field.width)), None, valid)
 
 
-def _some_bytes(whole: Column, start: int, stop: int, first: int, last: int) -> Column:
-    """Rows start…stop-1, whose bytes are first…last-1, of a column of variable width from `_whole`."""
+def _slice_variable(whole: Column, start: int, stop: int, first_byte: int, stop_byte: int) -> Column:
+    """Rows start…stop-1, whose bytes begin at first_byte and end before stop_byte, of a `_column_of`."""
     assert whole.offsets is not None
     offsets = np.zeros(stop - start + 1, np.int64)
     np.cumsum(whole.offsets[start:stop], out=offsets[1:])
-    return Column(whole.values[first:last], offsets, None if whole.valid is None else whole.valid[start:stop])
+    return Column(whole.values[first_byte:stop_byte], offsets, None if whole.valid is None else whole.valid[start:stop])
 
 
 def bucket_groups(
     left: BucketReader, right: BucketReader, buckets: int, rows: int, *, first: int = 0
 ) -> Iterator[tuple[int, int]]:
-    """Cut buckets first…buckets-1 into runs whose left and right rows together are about `rows`."""
+    """Cut buckets first…buckets-1 into runs of about `rows` left and right rows each; yields first and stop of each."""
     sizes = np.zeros(buckets, np.int64)
     for parcel in (*left.parcels, *right.parcels):
         sizes += parcel.layout.header[0, :buckets]
@@ -445,44 +445,44 @@ def bucket_groups(
 class RowReader(Protocol):
     """Reads rows that are joined with each other, by the number of their bucket or block."""
 
-    def table(self, first: int, last: int) -> pa.Table:
-        """The rows of numbers first…last-1 as one table."""
+    def rows_as_table(self, first: int, stop: int) -> pa.Table:
+        """The rows of the buckets or blocks first…stop-1 as one table."""
 
-    def chunks(self, first: int, last: int) -> list[Frame]:
-        """The same rows as frames, none of them empty."""
+    def rows_as_frames(self, first: int, stop: int) -> list[Frame]:
+        """The rows of the buckets or blocks first…stop-1 as frames, none of them empty."""
 
 
 class WholeReader:
-    """Reads all rows of some parcels, whatever numbers are asked for."""
+    """Reads all rows of its parcels, whatever buckets or blocks are asked for."""
 
     def __init__(self, fields: tuple[Field, ...], parcels: Sequence[Parcel]) -> None:
         buckets = len(parcels[0].layout.header[0])
-        self._table = BucketReader(fields, parcels).table(0, buckets).combine_chunks()
+        self._table = BucketReader(fields, parcels).rows_as_table(0, buckets).combine_chunks()
         frame = Frame.from_arrow(self._table).with_nullable({field.name: field.nullable for field in fields})
         self._chunks = [frame] if frame.rows else []
         self.rows = frame.rows
 
-    def table(self, first: int, last: int) -> pa.Table:
+    def rows_as_table(self, first: int, stop: int) -> pa.Table:
         return self._table
 
-    def chunks(self, first: int, last: int) -> list[Frame]:
+    def rows_as_frames(self, first: int, stop: int) -> list[Frame]:
         return self._chunks
 
 
 class BlockReader:
-    """Reads a chunk where it lies, in blocks of `rows` rows at most, and in one for each thread at least."""
+    """Reads a worker's chunk where it lies, in blocks of at most `rows` rows, as many as there are threads or more."""
 
     def __init__(self, frame: Frame, rows: int, threads: int) -> None:
         self._frame = frame
         self.count = max(-(-frame.rows // rows), min(threads, frame.rows // BLOCK), 1)
 
-    def table(self, first: int, last: int) -> pa.Table:
-        return self._slice(first, last).to_arrow()
+    def rows_as_table(self, first: int, stop: int) -> pa.Table:
+        return self._rows_of_blocks(first, stop).to_arrow()
 
-    def chunks(self, first: int, last: int) -> list[Frame]:
-        rows = self._slice(first, last)
+    def rows_as_frames(self, first: int, stop: int) -> list[Frame]:
+        rows = self._rows_of_blocks(first, stop)
         return [rows] if rows.rows else []
 
-    def _slice(self, first: int, last: int) -> Frame:
-        start, stop = (self._frame.rows * edge // self.count for edge in (first, last))
-        return self._frame.slice(start, stop)
+    def _rows_of_blocks(self, first: int, stop: int) -> Frame:
+        edges = (self._frame.rows * block // self.count for block in (first, stop))
+        return self._frame.slice(*edges)

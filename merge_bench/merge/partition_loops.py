@@ -40,14 +40,14 @@ def hash_fixed(values: Any, hashes: Any) -> None:
 
 @compiled
 def hash_wide(words: Any, hashes: Any) -> None:
-    """The same for 16-byte values, as words of shape (n, 2)."""
+    """Fold 16-byte values into the hashes of their rows; `words`: shape (n, 2), two of 64 bits for each value."""
     for i in range(hashes.size):
         hashes[i] = mix64(mix64(hashes[i] ^ words[i, 0]) ^ words[i, 1])
 
 
 @compiled
 def hash_float(values: Any, hashes: Any, missing: Any) -> None:
-    """The same for floats: both zeros are one value, every NaN is one value and marks its row in `missing`."""
+    """Fold floats into the hashes of their rows: both zeros are one value, and a NaN marks its row in `missing`."""
     for i in range(hashes.size):
         value = np.float64(values[i])
         if value != value:
@@ -62,7 +62,7 @@ def hash_float(values: Any, hashes: Any, missing: Any) -> None:
 
 @compiled
 def hash_variable(data: Any, offsets: Any, hashes: Any) -> None:
-    """The same for byte strings, eight bytes at a time and the length last."""
+    """Fold byte strings into the hashes of their rows, eight bytes at a time and the length last."""
     for i in range(hashes.size):
         at, last = np.uint64(offsets[i]), np.uint64(offsets[i + 1])
         size = last - at
@@ -81,7 +81,7 @@ def hash_variable(data: Any, offsets: Any, hashes: Any) -> None:
 
 @compiled
 def fold_nulls(valid: Any, before: Any, hashes: Any, missing: Any) -> None:
-    """Where a value is null, use the hash of null instead of that of the bytes there, and mark the row."""
+    """Where a value is null, give its row the hash of null on top of the hash `before`, and mark it in `missing`."""
     for i in range(hashes.size):
         if valid[i] == 0:
             hashes[i] = mix64(before[i] ^ NULL_HASH)
@@ -90,7 +90,8 @@ def fold_nulls(valid: Any, before: Any, hashes: Any, missing: Any) -> None:
 
 @compiled
 def assign_buckets(hashes: Any, missing: Any, buckets: int, ids: Any, counts: Any) -> None:
-    """Bucket of each row: the hash's upper half scaled to [0, buckets) (Lemire's fast range); missing: `buckets`.
+    """Write the bucket of each row to `ids`: its hash's upper half scaled to [0, buckets) (Lemire's fast range), or
+    `buckets` if it is marked as missing.
 
     `counts`: shape (`HISTOGRAMS`, buckets + 1); their sum over the first axis grows by the rows of each bucket.
     """
@@ -105,20 +106,20 @@ def assign_buckets(hashes: Any, missing: Any, buckets: int, ids: Any, counts: An
 def assign_fixed(values: Any, buckets: int, ids: Any, counts: Any) -> None:
     """`hash_fixed` and `assign_buckets` in one pass, for a single key column without nulls."""
     for start in range(0, ids.size, ASSIGNED):
-        some = ids[start : start + ASSIGNED]
-        _assign_block(values[start : start + ASSIGNED], np.uint64(buckets), some)
-        count_rows(some, counts)
+        block_ids = ids[start : start + ASSIGNED]
+        _assign_block_rows(values[start : start + ASSIGNED], np.uint64(buckets), block_ids)
+        count_rows(block_ids, counts)
 
 
 @compiled
-def _assign_block(values: Any, scale: Any, ids: Any) -> None:
+def _assign_block_rows(values: Any, scale: Any, ids: Any) -> None:
     for i in range(ids.size):
         ids[i] = ((mix64(SEED ^ np.uint64(values[i])) >> np.uint64(32)) * scale) >> np.uint64(32)
 
 
 @compiled
 def load_lines(values: Any) -> Any:
-    """Read a value of each cache line, so that all lines are in the cache; returns a checksum without a use.
+    """Read a value of each cache line, so that all lines are in the cache; returns a checksum that nobody needs.
 
     A loop that computes much for each row has too few loads under way to read two columns from memory at full speed.
     """
@@ -136,7 +137,7 @@ def start_hashes(values: Any, hashes: Any) -> None:
 
 
 @compiled
-def assign_last(hashes: Any, values: Any, buckets: int, ids: Any, counts: Any) -> None:
+def assign_by_last_key(hashes: Any, values: Any, buckets: int, ids: Any, counts: Any) -> None:
     """`hash_fixed` of the last key column and `assign_buckets` in one pass, for keys without nulls."""
     scale = np.uint64(buckets)
     for i in range(ids.size):
@@ -184,51 +185,51 @@ def scatter(columns: Any, ids: Any, positions: Any, out: Any, gaps: Any) -> None
 
 @compiled
 def scatter_lines(columns: Any, ids: Any, positions: Any, starts: Any, rows: Any, out: Any, gaps: Any) -> None:
-    """`scatter` by whole lines, up to those that are not full; `rows`: `COLLECTED` bytes a bucket and column."""
+    """Do what `scatter` does, by lines, all that are full; `rows`: `COLLECTED` bytes for each bucket and column."""
     buckets, count = np.uint64(positions.size), np.uint64(len(columns))
-    some = np.uint64(COLLECTED) // item_size(rows)
+    collected = np.uint64(COLLECTED) // item_size(rows)
     line = np.uint64(LINE) // item_size(rows)
-    last = some - np.uint64(1)
+    last = collected - np.uint64(1)
     for i in range(ids.size):
         bucket = np.uint64(ids[i])
         if bucket < buckets:
-            at, held = positions[bucket], bucket * some * count
+            at, held = positions[bucket], bucket * collected * count
             row = held + (at & last) * count
             for c in range(len(columns)):
                 rows[row + np.uint64(c)] = columns[c][i]
             positions[bucket] = at + np.uint64(1)
             if (at & last) == last:
                 if at - last >= starts[bucket]:
-                    for k in range(np.uint64(0), some, line):
+                    for k in range(np.uint64(0), collected, line):
                         store_lines(columns, rows, held + k * count, out, at - last + k, gaps, bucket * count)
                 else:
-                    _write_rows(starts[bucket], at + np.uint64(1), bucket, len(columns), rows, out, gaps)
+                    _write_collected_rows(starts[bucket], at + np.uint64(1), bucket, len(columns), rows, out, gaps)
 
 
 @compiled
-def write_begun_lines(columns: int, positions: Any, starts: Any, rows: Any, out: Any, gaps: Any) -> None:
+def write_unfinished_lines(columns: int, positions: Any, starts: Any, rows: Any, out: Any, gaps: Any) -> None:
     """After the last `scatter_lines` of so many columns: write the lines that are not full."""
     last = np.uint64(COLLECTED) // item_size(rows) - np.uint64(1)
     for i in range(positions.size):
         bucket = np.uint64(i)
         at = positions[bucket]
-        _write_rows(max(at & ~last, starts[bucket]), at, bucket, columns, rows, out, gaps)
+        _write_collected_rows(max(at & ~last, starts[bucket]), at, bucket, columns, rows, out, gaps)
     finish_stores()
 
 
 @compiled
-def _write_rows(first: Any, end: Any, bucket: Any, columns: int, rows: Any, out: Any, gaps: Any) -> None:
-    some = np.uint64(COLLECTED) // item_size(rows)
+def _write_collected_rows(first: Any, end: Any, bucket: Any, columns: int, rows: Any, out: Any, gaps: Any) -> None:
+    collected = np.uint64(COLLECTED) // item_size(rows)
     count = np.uint64(columns)
     for k in range(first, end):
-        row = (bucket * some + (k & (some - np.uint64(1)))) * count
+        row = (bucket * collected + (k & (collected - np.uint64(1)))) * count
         for c in range(count):
             out[k + gaps[bucket * count + c]] = rows[row + c]
 
 
 @compiled
 def count_bytes(offsets: Any, ids: Any, totals: Any) -> None:
-    """Add the byte lengths of rows to their bucket's total."""
+    """Add the length in bytes of each row's value to the total of its bucket."""
     buckets = totals.size
     for i in range(ids.size):
         bucket = ids[i]
@@ -238,7 +239,7 @@ def count_bytes(offsets: Any, ids: Any, totals: Any) -> None:
 
 @compiled
 def scatter_bytes(data: Any, offsets: Any, ids: Any, positions: Any, out: Any) -> None:
-    """`scatter` of the values of a column of variable width; positions in bytes."""
+    """Write each row's bytes, of a column of variable width, to `out` at its bucket's next position (in bytes)."""
     buckets = positions.size
     for i in range(ids.size):
         bucket = ids[i]

@@ -83,7 +83,7 @@ class Plan:
 
     @property
     def data_plane(self) -> DataPlane:
-        """How its rows are exchanged."""
+        """The data plane by which the workers exchange rows."""
         return data_plane(self.exchange)
 
     @property
@@ -157,7 +157,7 @@ def synthetic_worker_bytes(
     """
     row, burden = 8 * (1 + payload_columns), 1 + hottest * (workers - 1)  # times an even share of the matching rows
     burden = 1 if sent is Side.LEFT else burden  # then right rows stay, whose keys are as frequent on every worker
-    pairs, alone = _result_rows(how, fraction, skewed=hottest > 0)
+    pairs, alone = _result_rows_per_chunk_row(how, fraction, skewed=hottest > 0)
     result = (pairs * burden + alone) * _result_row_bytes(how, payload_columns)
     shuffles = dict(data_plane(exchange).shuffles)
     if shuffles:
@@ -180,8 +180,8 @@ def synthetic_worker_bytes(
     return PROCESS_BYTES + int(rows_per_chunk * (chunks + parcels + received + result))
 
 
-def _result_rows(how: How, fraction: float, *, skewed: bool) -> tuple[float, float]:
-    """Rows of the result for each row of a chunk: pairs, and rows of one side alone.
+def _result_rows_per_chunk_row(how: How, fraction: float, *, skewed: bool) -> tuple[float, float]:
+    """Rows of the result for each row of a chunk: first pairs of rows, then rows of one side alone.
 
     With a skew, the left rows without a match are not counted beforehand: these are the most that there can be.
     """
@@ -190,14 +190,14 @@ def _result_rows(how: How, fraction: float, *, skewed: bool) -> tuple[float, flo
 
 
 def _result_row_bytes(how: How, payload_columns: int) -> int:
-    """Bytes of a row of the result: its values, and a validity byte in each column that can be null."""
+    """Bytes of a row of a synthetic merge's result: values, and a validity byte for each column that can be null."""
     sides = 2 if how.pairs else 1
     nullable = how.pairs * (how.keeps_left + how.keeps_right)
     return 8 * (1 + sides * payload_columns) + nullable * payload_columns
 
 
 def check_fits(plan: Plan, available: int, workers_here: int, where: str) -> None:
-    """Refuse what cannot fit in `available` bytes shared by `workers_here` workers of one host.
+    """Refuse a plan that cannot fit in the `available` bytes that `workers_here` workers share on the host `where`.
 
     Of tables only the processes count here; `count_tables` counts the rows.
 
@@ -207,8 +207,8 @@ def check_fits(plan: Plan, available: int, workers_here: int, where: str) -> Non
         With the largest chunk that would fit, or if none would, with the largest number of workers.
     """
 
-    def need(thousands: int, here: int) -> int:
-        """Bytes of a worker with so many rows, if so many workers are on this host."""
+    def bytes_of(thousands: int, here: int) -> int:
+        """Bytes that a worker needs for so many thousand rows a chunk, if `here` workers are on this host."""
         spec, workers = plan.workload, plan.workers - workers_here + here
         if not isinstance(spec, SyntheticSpec):
             return PROCESS_BYTES
@@ -228,18 +228,18 @@ def check_fits(plan: Plan, available: int, workers_here: int, where: str) -> Non
             sent=plan.distribution.sent,
         )
 
-    def fitting(thousands: int) -> int:
-        """The largest number of workers that fit."""
-        return bisect_right(range(workers_here), available, lo=1, key=lambda here: here * need(thousands, here)) - 1
+    def workers_that_fit(thousands: int) -> int:
+        """The largest number of workers on this host that fit with so many thousand rows a chunk."""
+        return bisect_right(range(workers_here), available, lo=1, key=lambda here: here * bytes_of(thousands, here)) - 1
 
     share, rows = available // workers_here, plan.rows_per_chunk
     wanted = -(-(rows or 0) // 1000)
-    if need(wanted, workers_here) <= share:
+    if bytes_of(wanted, workers_here) <= share:
         return
-    largest = bisect_right(range(wanted), share, lo=1, key=lambda thousands: need(thousands, workers_here)) - 1
+    largest = bisect_right(range(wanted), share, lo=1, key=lambda thousands: bytes_of(thousands, workers_here)) - 1
     if largest > 0:
         remedy = f"the largest --chunk that fits is {1000 * largest:_}"
-    elif (most := fitting(wanted) or fitting(1)) > 0:
+    elif (most := workers_that_fit(wanted) or workers_that_fit(1)) > 0:
         fewer = f"use --workers {most}{' or fewer' * (most > 1)}"
         remedy = fewer if workers_here == plan.workers else f"at most {plural(most, 'worker')} would fit there"
     else:
@@ -247,6 +247,6 @@ def check_fits(plan: Plan, available: int, workers_here: int, where: str) -> Non
     what = "the merge" if rows is None else f"--chunk {format_count(rows)}"
     many = f"{workers_here} workers on {where} have" if workers_here > 1 else f"worker on {where} has"
     raise UsageError(
-        f"{what} needs about {format_bytes(need(wanted, workers_here))} per worker, but the {many}"
+        f"{what} needs about {format_bytes(bytes_of(wanted, workers_here))} per worker, but the {many}"
         f" {format_bytes(share)}{' each' * (workers_here > 1)}; {remedy}"
     )

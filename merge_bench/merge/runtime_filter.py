@@ -22,11 +22,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from merge_bench.merge.buffer_pool import BufferPool, align
+from merge_bench.merge.buffer_pool import BufferPool, aligned_size
 from merge_bench.merge.engines.base import JoinShape, Share, Side
 from merge_bench.merge.engines.hash_join import take_rows
 from merge_bench.merge.frame import Array, Bytes, Field, Frame
-from merge_bench.merge.hashing import BLOCK, RowHasher, is_plain
+from merge_bench.merge.hashing import BLOCK, RowHasher, is_plain_key
 from merge_bench.merge.jit import compiled, inlined, load_word
 from merge_bench.merge.partition import row_spans
 
@@ -51,28 +51,30 @@ class RuntimeFilter:
     def __init__(self, shape: JoinShape, scratch: BufferPool) -> None:
         self._shape, self._scratch = shape, scratch
         self._pools = {side: [BufferPool() for _ in shape.fields(side)] for side in Side}
-        keys = zip(*(shape.key_places(side) for side in Side), strict=True)
-        self._integers = [places for places in keys if _integers(shape.left[places[0]], shape.right[places[1]])]
+        keys = zip(*(shape.key_positions(side) for side in Side), strict=True)
+        self._integers = [places for places in keys if _both_integers(shape.left[places[0]], shape.right[places[1]])]
 
     @property
     def pools(self) -> list[BufferPool]:
-        """The memory of all columns."""
+        """The buffer pools of the columns of both sides, which hold what remains of the columns."""
         return [*self._pools[Side.LEFT], *self._pools[Side.RIGHT]]
 
     def apply(
         self, chunks: Mapping[Side, Frame], share: Share, pool: ThreadPoolExecutor | None = None
     ) -> dict[Side, Frame]:
-        """The chunks without the rows that were found to have no match."""
-        kept = dict(chunks)
+        """Both chunks of this worker without the rows that are found to have no match."""
+        remaining = dict(chunks)
         if self._integers:
-            kept = self._within(kept, share, pool)
-        return self._known(kept, share, pool)
+            remaining = self._filter_by_key_range(remaining, share, pool)
+        return self._filter_by_bloom(remaining, share, pool)
 
-    def _within(self, chunks: dict[Side, Frame], share: Share, pool: ThreadPoolExecutor | None) -> dict[Side, Frame]:
-        """Rows whose keys are between the least and the greatest of the other side."""
-        values = [self._key_values(side, chunks[side]) for side in Side]
-        own = np.array([[self._ends(each, pool) for each in keys] for keys in values], np.int64)
-        ends = np.stack([each.view(np.int64).reshape(own.shape) for each in share(_bytes(own))])
+    def _filter_by_key_range(
+        self, chunks: dict[Side, Frame], share: Share, pool: ThreadPoolExecutor | None
+    ) -> dict[Side, Frame]:
+        """Keep the rows whose keys lie between the least and the greatest key of the other side."""
+        values = [self._integer_key_values(side, chunks[side]) for side in Side]
+        own = np.array([[self._least_and_greatest(each, pool) for each in keys] for keys in values], np.int64)
+        ends = np.stack([each.view(np.int64).reshape(own.shape) for each in share(_as_bytes(own))])
         lows, highs = ends[..., 0].min(axis=0), ends[..., 1].max(axis=0)  # shape (sides, keys)
         limits = list(zip(lows.max(axis=0).tolist(), highs.min(axis=0).tolist(), strict=True))
 
@@ -83,13 +85,15 @@ class RuntimeFilter:
 
         for side, keys, ranges in zip(Side, values, zip(lows.tolist(), highs.tolist(), strict=True), strict=True):
             if not self._shape.how.keeps(side) and _share_within(limits, zip(*ranges, strict=True)) < NEARLY_ALL:
-                chunks[side] = self._kept(side, chunks[side], partial(mark, keys), pool)
+                chunks[side] = self._keep_marked(side, chunks[side], partial(mark, keys), pool)
         return chunks
 
-    def _known(self, chunks: dict[Side, Frame], share: Share, pool: ThreadPoolExecutor | None) -> dict[Side, Frame]:
-        """Rows whose keys are in the Bloom filter of the other side, if that has few rows."""
+    def _filter_by_bloom(
+        self, chunks: dict[Side, Frame], share: Share, pool: ThreadPoolExecutor | None
+    ) -> dict[Side, Frame]:
+        """If one side has few rows, keep the rows of the other whose keys are in the Bloom filter of the few."""
         own = np.array([chunks[side].rows for side in Side], np.int64)
-        totals = np.sum([part.view(np.int64) for part in share(_bytes(own))], axis=0)
+        totals = np.sum([part.view(np.int64) for part in share(_as_bytes(own))], axis=0)
         few, many = (list(Side)[at] for at in np.argsort(totals, kind="stable"))
         fewest, most = sorted(totals.tolist())
         words = 1 << max(0, -(-fewest * KEY_BITS // 64) - 1).bit_length()
@@ -98,94 +102,94 @@ class RuntimeFilter:
         if self._shape.how.keeps(many) or 8 * words > MOST_BYTES or most < FEWER * fewest or 8 * words * others > saved:
             return chunks
         entered = np.zeros(words, np.uint64)
-        for _, hashes, _ in self._hashes(chunks[few], (0, chunks[few].rows)):
+        for _, hashes, _ in self._hash_blocks(chunks[few], (0, chunks[few].rows)):
             insert_keys(hashes, entered)
         words_of_all = np.zeros(words, np.uint64)
-        for part in share(_bytes(entered)):
+        for part in share(_as_bytes(entered)):
             words_of_all |= part.view(np.uint64)
 
         def mark(span: Span, marks: Bytes) -> None:
-            for start, hashes, missing in self._hashes(chunks[many], span):
-                some = marks[start - span[0] :][: hashes.size]
-                mark_members(hashes, words_of_all, some)
+            for start, hashes, missing in self._hash_blocks(chunks[many], span):
+                block_marks = marks[start - span[0] :][: hashes.size]
+                mark_members(hashes, words_of_all, block_marks)
                 if missing is not None:
-                    some &= missing ^ 1
+                    block_marks &= missing ^ 1
 
-        chunks[many] = self._kept(many, chunks[many], mark, pool)
+        chunks[many] = self._keep_marked(many, chunks[many], mark, pool)
         return chunks
 
-    def _key_values(self, side: Side, frame: Frame) -> list[Array]:
-        """The values of the keys that are integers, of a signed type where they have a sign."""
+    def _integer_key_values(self, side: Side, frame: Frame) -> list[Array]:
+        """The values of the integer keys of one side, one array a key, of a signed type where they have a sign."""
         at = list(Side).index(side)
         fields = self._shape.fields(side)
-        return [frame.columns[places[at]].values.view(_signed(fields[places[at]])) for places in self._integers]
+        return [frame.columns[places[at]].values.view(_integer_dtype(fields[places[at]])) for places in self._integers]
 
-    def _hashes(self, frame: Frame, span: Span) -> Iterator[tuple[int, Array, Bytes | None]]:
-        """The first row, hashes and missing marks of one block of rows after the other; None if no row is missing."""
+    def _hash_blocks(self, frame: Frame, span: Span) -> Iterator[tuple[int, Array, Bytes | None]]:
+        """The first row, the hashes, and the marks of rows with null or NaN keys (None: no row) of each block."""
         from merge_bench.merge.partition_loops import start_hashes
 
         keys, hasher, room = [frame.column(name) for name in self._shape.keys], RowHasher(), np.empty(BLOCK, np.uint64)
-        plain = len(keys) == 1 and is_plain(*keys[0])
+        plain = len(keys) == 1 and is_plain_key(*keys[0])
         for start in range(*span, BLOCK):
             end = min(start + BLOCK, span[1])
             if plain:  # the same hashes, in one pass
                 start_hashes(keys[0][1].values[start:end], room[: end - start])
                 yield start, room[: end - start], None
             else:
-                yield start, *hasher.block(keys, start, end - start)
+                yield start, *hasher.hash_rows(keys, start, end - start)
 
-    def _ends(self, values: Array, pool: ThreadPoolExecutor | None) -> tuple[int, int]:
-        """The least and the greatest value."""
+    def _least_and_greatest(self, values: Array, pool: ThreadPoolExecutor | None) -> tuple[int, int]:
+        """The least and the greatest of the values, as integers."""
         spans = row_spans(0, values.size, self._shape.threads)
-        ranges = list(_run(pool, lambda span: key_range(values[slice(*span)]), spans))
+        ranges = list(_map_on(pool, lambda span: key_range(values[slice(*span)]), spans))
         return min(low for low, _ in ranges), max(high for _, high in ranges)
 
-    def _kept(self, side: Side, frame: Frame, mark: Mark, pool: ThreadPoolExecutor | None) -> Frame:
-        """The rows that `mark` marks, or all if they are more than half."""
+    def _keep_marked(self, side: Side, frame: Frame, mark: Mark, pool: ThreadPoolExecutor | None) -> Frame:
+        """A frame of the rows that `mark` marks; the whole frame if they are more than half of it."""
         if frame.rows > MOST_ROWS:
             return frame
         most = frame.rows // 2
-        self._scratch.reserve(align(frame.rows) + 4 * (most + 1))
+        self._scratch.reserve(aligned_size(frame.rows) + 4 * (most + 1))
         marks = self._scratch.take(frame.rows)
 
         def count(span: Span) -> int:
             mark(span, marks[slice(*span)])
             return int(np.count_nonzero(marks[slice(*span)]))
 
-        kept = sum(_run(pool, count, row_spans(0, frame.rows, self._shape.threads)))
+        kept = sum(_map_on(pool, count, row_spans(0, frame.rows, self._shape.threads)))
         if kept > most:
             return frame
         rows = self._scratch.take(4 * (kept + 1)).view(np.int32)
-        marked_rows(marks, rows)
-        columns = _run(
+        write_marked_rows(marks, rows)
+        columns = _map_on(
             pool, lambda column, out: take_rows([(column, rows[:kept])], out), frame.columns, self._pools[side]
         )
         return Frame(frame.fields, tuple(columns), kept)
 
 
-def _run(pool: ThreadPoolExecutor | None, function: Callable[..., Any], *arguments: Iterable[Any]) -> Iterator[Any]:
+def _map_on(pool: ThreadPoolExecutor | None, function: Callable[..., Any], *arguments: Iterable[Any]) -> Iterator[Any]:
     return map(function, *arguments) if pool is None else pool.map(function, *arguments)
 
 
-def _integers(left: Field, right: Field) -> bool:
-    """Whether equal keys of these columns are equal integers. What lies under a null can only widen the limits."""
+def _both_integers(left: Field, right: Field) -> bool:
+    """Whether the keys of both columns are compared as integers. What lies under a null can only widen the limits."""
     return left.type == right.type and 0 < left.width <= 8 and not left.floating
 
 
 def _share_within(limits: Iterable[Limits], ranges: Iterable[Limits]) -> float:
-    """The share of rows within the limits, if keys are spread evenly over their ranges."""
+    """The share of rows whose keys are within the limits, if keys are spread evenly over their ranges."""
     share = 1.0
     for (low, high), (least, greatest) in zip(limits, ranges, strict=True):
         share *= max(0, high - low + 1) / max(1, greatest - least + 1)
     return share
 
 
-def _signed(field: Field) -> np.dtype[Any]:
+def _integer_dtype(field: Field) -> np.dtype[Any]:
     signed = pa.types.is_signed_integer(field.type) or pa.types.is_temporal(field.type)
     return np.dtype(f"{'i' if signed else 'u'}{field.width}")
 
 
-def _bytes(values: npt.NDArray[Any]) -> Bytes:
+def _as_bytes(values: npt.NDArray[Any]) -> Bytes:
     return values.view(np.uint8).reshape(-1)
 
 
@@ -205,42 +209,42 @@ def key_range(values: Any) -> tuple[Any, Any]:
 
 @compiled
 def mark_within(values: Any, least: Any, greatest: Any, marks: Any) -> None:
-    """Remove the marks of rows whose value is not one of least…greatest."""
+    """Set the marks of rows to 0 whose value is not within least…greatest."""
     for i in range(values.size):
         value = np.int64(values[i])
         marks[i] &= np.uint8((value >= least) & (value <= greatest))
 
 
 @inlined
-def _bits(x: Any) -> Any:
-    """Two bits of a word, by the upper 12 bits of a hash."""
+def _bloom_bits(x: Any) -> Any:
+    """A word with the one or two bits that a row sets in the Bloom filter, by the upper 12 bits of its hash."""
     return (BIT << (x >> np.uint64(58))) | (BIT << ((x >> np.uint64(52)) & LOW))
 
 
 @compiled
 def insert_keys(hashes: Any, words: Any) -> None:
-    """Enter rows into a Bloom filter whose bits of a key are in one word.
+    """Enter the hashes of rows into a Bloom filter, which has all bits of a key in one word.
 
     The word is that of Putze, Sanders and Singler, "Cache-, Hash- and Space-Efficient Bloom Filters" (2007), section 3:
     one access for a key. Its number, a power of two, is in the lower bits of the hash.
     """
     last = np.uint64(words.size - 1)
     for i in range(hashes.size):
-        words[hashes[i] & last] |= _bits(hashes[i])
+        words[hashes[i] & last] |= _bloom_bits(hashes[i])
 
 
 @compiled
 def mark_members(hashes: Any, words: Any, marks: Any) -> None:
-    """Mark the rows that may have been entered, with 1; others with 0."""
+    """Mark with 1 the rows that may be in the Bloom filter, and all others with 0."""
     last = np.uint64(words.size - 1)
     for i in range(hashes.size):
-        bits = _bits(hashes[i])
+        bits = _bloom_bits(hashes[i])
         marks[i] = np.uint8((words[hashes[i] & last] & bits) == bits)
 
 
 @compiled
-def marked_rows(marks: Any, rows: Any) -> None:
-    """The numbers of the marked rows; `rows` has room for one more."""
+def write_marked_rows(marks: Any, rows: Any) -> None:
+    """Write the numbers of the marked rows to `rows`, which has room for one more."""
     count, whole = np.uint64(0), marks.size // 8 * 8
     for start in range(0, whole, 8):
         if load_word(marks, np.uint64(start)) != 0:  # often none of eight is marked

@@ -25,7 +25,7 @@ class TimeNotes:
         self.count = 0
         self._batches: dict[Key, list[float]] = {}  # begin, end, bytes
 
-    def begin(self, key: Key, now: float, size: int) -> None:
+    def begin_message(self, key: Key, now: float, size: int) -> None:
         """Note that a message of a batch is posted."""
         self.count += 1
         batch = self._batches.get(key)
@@ -34,20 +34,22 @@ class TimeNotes:
         else:
             batch[2] += size
 
-    def end(self, key: Key, now: float) -> None:
+    def end_message(self, key: Key, now: float) -> None:
         """Note that a message of a batch is complete."""
         self._batches[key][1] = now
 
-    def add(self, key: Key, begin: float, end: float, size: int) -> None:
+    def add_batch(self, key: Key, begin: float, end: float, size: int) -> None:
+        """Note a whole batch of `size` bytes."""
         self.count += 1
         self._batches[key] = [begin, end, size]
 
-    def span(self, name: str, begin: float, end: float) -> None:
+    def add_span(self, name: str, begin: float, end: float) -> None:
+        """Note when a phase or a barrier began and ended."""
         self.count += 1
         self.spans.append((name, begin, end))
 
     def timeline(self, rank: int, sides: Sequence[str]) -> WorkerTimeline:
-        """Everything noted; `sides`: of each piece, by its number."""
+        """All notes of the iteration, for the records; `sides`: the name of the side of each piece, by its number."""
         return WorkerTimeline(
             rank=rank,
             spans=[Span(name=name, begin=begin, end=end) for name, begin, end in self.spans],
@@ -65,17 +67,17 @@ def note_seconds() -> float:
 
     The median of several trials: what other processes take of the core in one of them is no cost of a note.
     """
-    return median(_trial() for _ in range(_TRIALS))
+    return median(_trial_seconds() for _ in range(_TRIALS))
 
 
-def _trial() -> float:
+def _trial_seconds() -> float:
     clock = time.perf_counter
     notes = TimeNotes()
     began = clock()
     for number in range(_NOTES):
         key = (number & 15, 1, True)
-        notes.begin(key, clock(), 1)
-        notes.end(key, clock())
+        notes.begin_message(key, clock(), 1)
+        notes.end_message(key, clock())
     return (clock() - began) / _NOTES
 
 
@@ -93,7 +95,7 @@ class KeptTimelines:
         self.rounds: list[WorkerTimeline] = []
 
     def wants(self, index: int) -> bool:
-        """Whether it would keep the iteration `index`."""
+        """Whether the iteration `index` is one of those to keep, so that it should be noted."""
         return index % self.stride == 0
 
     def keep(self, index: int, timeline: WorkerTimeline) -> None:
@@ -101,17 +103,17 @@ class KeptTimelines:
         self._trim()
 
     def keep_round(self, timeline: WorkerTimeline) -> None:
-        """Keep a round of the link measurement, which counts as well."""
+        """Keep a round of the link measurement; its events count towards `most` as well."""
         self.rounds.append(timeline)
         self._trim()
 
     def _trim(self) -> None:
-        while self.iterations and _events([*self.iterations.values(), *self.rounds]) > self.most:
+        while self.iterations and _event_count([*self.iterations.values(), *self.rounds]) > self.most:
             self.stride *= 2
             self.iterations = {each: kept for each, kept in self.iterations.items() if each % self.stride == 0}
-            if list(self.iterations) == [0] and _events([self.iterations[0], *self.rounds]) > self.most:
+            if list(self.iterations) == [0] and _event_count([self.iterations[0], *self.rounds]) > self.most:
                 self.iterations.clear()
 
 
-def _events(timelines: Iterable[WorkerTimeline]) -> int:
+def _event_count(timelines: Iterable[WorkerTimeline]) -> int:
     return sum(each.events for each in timelines)

@@ -47,7 +47,7 @@ PLUGIN = "merge_bench"
 RESERVE_FRACTION = 0.03  # of the machine's memory: below this a run ends before the kernel ends it
 GUARD_SECONDS = 0.1
 
-Held = TypeVar("Held")
+Part = TypeVar("Part")
 
 
 class Child(Protocol):
@@ -59,7 +59,7 @@ class Child(Protocol):
 
 @dataclass
 class State:
-    """What a worker holds during one launch."""
+    """What a worker keeps between the steps of one launch."""
 
     rank: int
     plan: Plan
@@ -107,8 +107,8 @@ class MergeWorker(WorkerPlugin):  # type: ignore[misc]
     idempotent = True
 
     def setup(self, worker: Worker) -> None:
-        """Initialize; Dask calls this when it installs the plugin."""
-        logging.getLogger("distributed.worker").addFilter(_no_heartbeats)
+        """Set up the empty state; Dask calls this when it installs the plugin on a worker."""
+        logging.getLogger("distributed.worker").addFilter(_is_no_heartbeat)
         self.worker = worker
         self.abort = Abort()
         self.state: State | None = None
@@ -117,7 +117,7 @@ class MergeWorker(WorkerPlugin):  # type: ignore[misc]
         machine.restore_launcher_cores()
 
     def teardown(self, worker: Worker) -> None:
-        """Stop whatever waits; Dask calls this when the worker closes."""
+        """Make every wait end, and free what steps left; Dask calls this when the worker closes."""
         self.abort.set("the worker is closing")
         for child in self.children.values():
             child.end()
@@ -127,19 +127,19 @@ class MergeWorker(WorkerPlugin):  # type: ignore[misc]
     @property
     def launch(self) -> State:
         """What this worker holds during a launch; this and the properties below raise `RunFailed` between launches."""
-        return _present(self.state, "the merge")
+        return _require_set_up(self.state, "the merge")
 
     @property
     def frames(self) -> tuple[Frame, Frame]:
-        return _present(self.launch.frames, "the merge")
+        return _require_set_up(self.launch.frames, "the merge")
 
     @property
     def merger(self) -> Merger:
-        return _present(self.launch.merger, "the merge")
+        return _require_set_up(self.launch.merger, "the merge")
 
     @property
     def exchange(self) -> Exchange:
-        return _present(self.launch.exchange, "the data plane")
+        return _require_set_up(self.launch.exchange, "the data plane")
 
     def send(self, kind: str, **fields: Any) -> None:
         """Send an event to the driver without waiting for an answer."""
@@ -148,8 +148,8 @@ class MergeWorker(WorkerPlugin):  # type: ignore[misc]
             self.worker.loop.add_callback(self.worker.log_event, self.state.topic, message)
 
     @contextlib.contextmanager
-    def limited(self, doing: str, seconds: float) -> Iterator[None]:
-        """Tell the driver if the block lasts longer than that: native code that hangs looks at no flag."""
+    def report_if_stuck(self, doing: str, seconds: float) -> Iterator[None]:
+        """Tell the driver if the block takes longer than `seconds`: native code that hangs checks no flag."""
         timer = threading.Timer(seconds, self.send, ("stuck",), {"how": f"is still {doing} after {seconds:g} s"})
         timer.daemon = True
         timer.start()
@@ -159,14 +159,14 @@ class MergeWorker(WorkerPlugin):  # type: ignore[misc]
             timer.cancel()
 
 
-def _present(held: Held | None, what: str) -> Held:
-    if held is None:
+def _require_set_up(part: Part | None, what: str) -> Part:
+    if part is None:
         raise RunFailed(f"{what} is not set up on this worker; the worker may have restarted, so run again")
-    return held
+    return part
 
 
-def _no_heartbeats(record: logging.LogRecord) -> bool:
-    """Filter the driver's heartbeats out of the worker's log."""
+def _is_no_heartbeat(record: logging.LogRecord) -> bool:
+    """Whether a line of the worker's log is not about a heartbeat of the driver; those are left out."""
     return not str(record.msg).startswith("Run out-of-band function")
 
 
@@ -199,14 +199,14 @@ def release(plugin: MergeWorker) -> None:
 
 
 async def heartbeat(dask_worker: Worker) -> None:
-    """Note that the driver is alive. Runs on the event loop."""
+    """Note on this worker that the driver is alive. It runs on the worker's event loop."""
     plugin = dask_worker.plugins.get(PLUGIN)
     if plugin is not None:
         plugin.abort.heartbeat()
 
 
 async def abort(reason: str, dask_worker: Worker) -> None:
-    """Stop whatever waits on this worker. Runs on the event loop."""
+    """Make every wait on this worker end with `reason`. It runs on the worker's event loop."""
     plugin = dask_worker.plugins.get(PLUGIN)
     if plugin is not None:
         plugin.abort.set(reason)
@@ -214,10 +214,10 @@ async def abort(reason: str, dask_worker: Worker) -> None:
 
 def guard_memory(plugin: MergeWorker, state: State) -> None:
     """Watch this host's memory until `state` is released."""
-    threading.Thread(target=_guard, args=(plugin, state), name="memory-guard", daemon=True).start()
+    threading.Thread(target=_watch_memory, args=(plugin, state), name="memory-guard", daemon=True).start()
 
 
-def _guard(plugin: MergeWorker, state: State) -> None:
+def _watch_memory(plugin: MergeWorker, state: State) -> None:
     """End this process before the kernel's out-of-memory killer ends it or another one."""
     reserve = max(int(RESERVE_FRACTION * machine.memory_bytes()), 256 << 20)
     while not state.guard.wait(GUARD_SECONDS):
@@ -238,7 +238,7 @@ HELD_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a worker reports about its chunks."""
+    """What a worker reports about its chunks once it has made or read them."""
 
     rank: int
     input_bytes: int
@@ -254,7 +254,7 @@ class Connected:
     """
 
     ucx_config: dict[str, str]
-    round_trip: float
+    round_trip_seconds: float
 
 
 @dataclass(frozen=True)
@@ -269,11 +269,11 @@ class NoteCost:
 
     @property
     def share(self) -> float:
-        """Of the shortest iteration, at most."""
+        """The share of the shortest iteration that notes take at most."""
         return self.notes * self.note_seconds / self.iteration_seconds
 
     def after(self, notes: int, seconds: float) -> NoteCost:
-        """The same after one more iteration."""
+        """The cost after one more iteration, which took so many notes and seconds."""
         return NoteCost(max(self.notes, notes), self.note_seconds, min(self.iteration_seconds, seconds))
 
 
@@ -340,7 +340,7 @@ def open_data_plane(rows: int, threads: int) -> bytes:
     state, (left, right) = plugin.launch, plugin.frames
     plan = state.plan
     if not plan.how.pairs:
-        right = right.only(plan.keys)  # its other columns are not in the result
+        right = right.only_columns(plan.keys)  # its other columns are not in the result
     shape = JoinShape(
         left.fields,
         right.fields,
@@ -358,20 +358,20 @@ def open_data_plane(rows: int, threads: int) -> bytes:
     engine = engines.engine_class(plan.engine)(shape)
     engine.load(left, right)
     state.frames = None
-    with plugin.limited(f"opening {exchange_class(plan.exchange).title}", STALL_FACTOR * plan.timeout):
+    with plugin.report_if_stuck(f"opening {exchange_class(plan.exchange).title}", STALL_FACTOR * plan.timeout):
         state.merger = make_merger(engine, state.rank, plan, plugin.abort)
     state.exchange = state.merger.exchange
     return state.exchange.address
 
 
-def open_bare(plan: Plan, rank: int, topic: str, *, puts: bool = False) -> bytes:
+def open_ucx(plan: Plan, rank: int, topic: str, *, puts: bool = False) -> bytes:
     """Set up UCX without chunks and engine; returns the UCX address. `puts`: also for one-sided puts."""
     plugin = current_plugin()
     release(plugin)
     from merge_bench.merge.exchange.ucx import UcxExchange
 
     plugin.state = State(rank, plan, topic, PeakMeter(), None, 0)
-    with plugin.limited("opening UCX", STALL_FACTOR * plan.timeout):
+    with plugin.report_if_stuck("opening UCX", STALL_FACTOR * plan.timeout):
         plugin.state.exchange = UcxExchange.of_plan(plan, rank, plugin.abort, puts=puts)
     return plugin.state.exchange.address
 
@@ -379,7 +379,7 @@ def open_bare(plan: Plan, rank: int, topic: str, *, puts: bool = False) -> bytes
 def connect(addresses: Sequence[bytes]) -> Connected:
     exchange = current_plugin().exchange
     exchange.connect(addresses)
-    return Connected(exchange.effective_config, exchange.round_trip())
+    return Connected(exchange.effective_config, exchange.round_trip_seconds())
 
 
 def measure_stores() -> dict[str, float]:
@@ -428,7 +428,7 @@ def iterate(first: int, count: int, *, warmup: bool, verify: bool, timeline: flo
     begins and ends when, until that takes more than this share of an iteration; returns what it costs.
     """
     plugin = current_plugin()
-    kept = plugin.launch.timelines = KeptTimelines(plugin.launch.plan.workers) if timeline else None
+    keeper = plugin.launch.timelines = KeptTimelines(plugin.launch.plan.workers) if timeline else None
     cost = NoteCost(0, note_seconds(), math.inf) if timeline else None
     held: list[tuple[int, Measured]] = []
     gc.collect()
@@ -436,27 +436,27 @@ def iterate(first: int, count: int, *, warmup: bool, verify: bool, timeline: flo
     sent = -math.inf
     try:
         for index in range(first, first + count):
-            notes = plugin.merger.notes = TimeNotes() if kept and kept.wants(index) else None
+            notes = plugin.merger.notes = TimeNotes() if keeper and keeper.wants(index) else None
             held.append((index, plugin.merger.merge()))
-            if timeline and kept and cost and notes:
+            if timeline and keeper and cost and notes:
                 cost = cost.after(notes.count, held[-1][1].worker.seconds)
-                kept.keep(index, notes.timeline(plugin.launch.rank, plugin.merger.sides))
+                keeper.keep(index, notes.timeline(plugin.launch.rank, plugin.merger.sides))
                 if cost.share > timeline:
-                    kept = plugin.launch.timelines = None
+                    keeper = plugin.launch.timelines = None
             if verify or time.monotonic() - sent >= HELD_SECONDS:
-                _send(plugin, held, warmup)
+                _send_measurements(plugin, held, warmup)
                 sent = time.monotonic()
             if verify:
                 check = plugin.launch.verify(plugin.merger.engine.results(), plugin.abort)
                 plugin.send("verification", index=index, warmup=warmup, check=msgspec.to_builtins(check))
     finally:
         plugin.merger.notes = None
-        _send(plugin, held, warmup)
+        _send_measurements(plugin, held, warmup)
         gc.enable()
     return cost
 
 
-def _send(plugin: MergeWorker, held: list[tuple[int, Measured]], warmup: bool) -> None:
+def _send_measurements(plugin: MergeWorker, held: list[tuple[int, Measured]], warmup: bool) -> None:
     """Send the measurement of each iteration in `held`, and empty it."""
     while held:
         index, measured = held.pop(0)
@@ -486,20 +486,20 @@ def write_result(fields: tuple[Sequence[Field], Sequence[Field]]) -> Check:
 def measure_link(rounds: int) -> list[Transfers]:
     """Repeat only the exchange of the last iteration, `rounds` times."""
     plugin = current_plugin()
-    merger, kept, transfers = plugin.merger, plugin.launch.timelines, list[Transfers]()
+    merger, keeper, transfers = plugin.merger, plugin.launch.timelines, list[Transfers]()
     for _ in range(rounds):
-        notes = merger.notes = TimeNotes() if kept else None
+        notes = merger.notes = TimeNotes() if keeper else None
         transfers.append(merger.exchange_only())
-        if kept and notes:
-            kept.keep_round(notes.timeline(plugin.launch.rank, merger.sides))
+        if keeper and notes:
+            keeper.keep_round(notes.timeline(plugin.launch.rank, merger.sides))
     return transfers
 
 
 def timelines() -> Timelines:
-    """What was kept of the last iterations and of the link measurement."""
-    kept = current_plugin().launch.timelines
+    """The timelines that this worker kept of the last iterations and of the link measurement."""
+    keeper = current_plugin().launch.timelines
     zero = time.time() - time.perf_counter()
-    return Timelines(zero, kept.iterations if kept else {}, kept.rounds if kept else [])
+    return Timelines(zero, keeper.iterations if keeper else {}, keeper.rounds if keeper else [])
 
 
 def measure_copy() -> None:
@@ -511,7 +511,7 @@ def measure_copy() -> None:
 
 
 def finish() -> WorkerMemory:
-    """Peak memory, and what `measure_copy` found."""
+    """This worker's peak memory in this launch, and what `measure_copy` measured."""
     state = current_plugin().launch
     merger, copied = state.merger, state.copied
     return WorkerMemory(

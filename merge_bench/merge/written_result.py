@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from merge_bench.errors import RunFailed, UsageError, first_line
 from merge_bench.merge.frame import Field, arrow_schema
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.workload.tables import TableSpec, stored_types
+from merge_bench.merge.workload.tables import TableSpec, with_stored_types
 
 BATCH_ROWS = 1 << 17
 
@@ -25,19 +25,19 @@ def make_folder(folder: str) -> None:
     UsageError
         If it holds something, or cannot be made.
     """
-    path, there = Path(folder), f"on {socket.gethostname()}"
+    path, on_host = Path(folder), f"on {socket.gethostname()}"
     try:
         path.mkdir(parents=True, exist_ok=True)
         filled = any(path.iterdir())
     except OSError as error:
-        raise UsageError(f"--write-result: the folder {folder} cannot be used {there}: {first_line(error)}") from None
+        raise UsageError(f"--write-result: the folder {folder} cannot be used {on_host}: {first_line(error)}") from None
     if filled:
-        raise UsageError(f"--write-result: the folder {folder} is not empty {there}; name a new one")
+        raise UsageError(f"--write-result: the folder {folder} is not empty {on_host}; name a new one")
 
 
 def as_stored(plan: Plan, piece: pa.Table) -> pa.Table:
-    """Rows of the result under the types that the columns have in the files of the tables."""
-    return stored_types(plan.workload, piece) if isinstance(plan.workload, TableSpec) else piece
+    """Rows of the result under the types that their columns have in the files of the tables that were merged."""
+    return with_stored_types(plan.workload, piece) if isinstance(plan.workload, TableSpec) else piece
 
 
 def write_part(plan: Plan, number: int, pieces: Iterable[pa.Table], fields: Sequence[Field]) -> Path:
@@ -67,17 +67,17 @@ def write_part(plan: Plan, number: int, pieces: Iterable[pa.Table], fields: Sequ
 
 
 def read_part(path: Path, fields: Sequence[Field]) -> Iterator[pa.Table]:
-    """What a part holds, piece by piece, under the types under which its columns travelled."""
+    """The rows of a part, piece by piece, under the types under which its columns travelled."""
     schema = arrow_schema(fields)
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches(BATCH_ROWS):
             columns = (batch.column(name) for name in schema.names)
-            arrays = [_travelling(column).cast(kind) for column, kind in zip(columns, schema.types, strict=True)]
+            arrays = [_plain_values(column).cast(kind) for column, kind in zip(columns, schema.types, strict=True)]
             yield pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _travelling(column: pa.Array) -> pa.Array:
-    """The values that an extension type or a dictionary holds."""
+def _plain_values(column: pa.Array) -> pa.Array:
+    """The column without an extension type or a dictionary around its values."""
     if isinstance(column.type, pa.BaseExtensionType):
         return column.cast(column.type.storage_type)
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column

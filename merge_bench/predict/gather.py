@@ -15,7 +15,7 @@ from merge_bench.analysis.metrics import iteration_bandwidth
 from merge_bench.analysis.statistics import median
 from merge_bench.analysis.verification_state import State, state_of
 from merge_bench.errors import UsageError, WrongResult
-from merge_bench.merge.exchange import able, recorded_plane
+from merge_bench.merge.exchange import planes_with, recorded_plane
 from merge_bench.predict.model import FRAMES, Problem, Values
 from merge_bench.records.campaign import Campaign, Launch, Run
 from merge_bench.records.placements import ONE_HOST, TWO_HOSTS
@@ -377,7 +377,7 @@ def _check_supported(campaign: Campaign, run: Run) -> None:
     if not recorded_plane(run.plan.exchange).by_workers:
         raise UsageError(
             f"{folder} cannot be used for a forecast: it was measured with --exchange {run.plan.exchange}; use a RESULT"
-            f" of --exchange {able(lambda plane: plane.by_workers)}"
+            f" of --exchange {planes_with(lambda plane: plane.by_workers)}"
         )
     if run.plan.how not in (None, "inner"):
         raise UsageError(

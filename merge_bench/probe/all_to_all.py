@@ -237,7 +237,7 @@ class AllToAllOverUcx(ExchangeInWorkers):
 
         workers = session.workers
         session.progress.phase("connecting")
-        session.connect(workers.on_all(worker.open_bare, session.plan, ranked=True, after=(session.topic,)))
+        session.connect(workers.on_all(worker.open_ucx, session.plan, ranked=True, after=(session.topic,)))
         session.record_launch()
         record_connections(session)
         if machine.core_shortage((each.host, each.hardware) for each in session.descriptions):

@@ -73,7 +73,7 @@ class Rma(Probe):
 
         workers = session.workers
         session.progress.phase("connecting")
-        session.connect(workers.on_all(worker.open_bare, session.plan, ranked=True, after=(session.topic,), puts=True))
+        session.connect(workers.on_all(worker.open_ucx, session.plan, ranked=True, after=(session.topic,), puts=True))
         session.record_launch()
         record_connections(session)
         hosts = [member.host for member in session.members]

@@ -83,7 +83,7 @@ def _after_compute_limit(campaign: Campaign, old_options: GivenOptions, document
     """
     plan = campaign.runs[0].plan
     used = next((engine for engine in engines.descriptions() if engine.name == plan.engine), None)
-    usual = engines.first(device_memory=False, dask=not recorded_plane(plan.exchange).by_workers)
+    usual = engines.first_engine(device_memory=False, dask=not recorded_plane(plan.exchange).by_workers)
     if used is not None and not used.device_memory and used != usual and limit != "memory":
         return NextStep(
             (), f"measures the same with the engine {usual.name}", _repeat_options(old_options, engine=usual.name)

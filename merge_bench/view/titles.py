@@ -100,7 +100,7 @@ def unusual_engines(plans: Sequence[RecordedPlan]) -> str:
 def _usual_engines(plan: RecordedPlan) -> list[str]:
     """The names of the engines that ``auto`` means for a plan, on host memory and on a GPU."""
     dask = not recorded_plane(plan.exchange).by_workers
-    return [engines.first(device_memory=device, dask=dask).name for device in (False, True)]
+    return [engines.first_engine(device_memory=device, dask=dask).name for device in (False, True)]
 
 
 def tables_of(plan: RecordedPlan) -> str:

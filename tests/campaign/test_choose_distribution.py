@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from merge_bench.campaign.machine_checks import count_tables
 from merge_bench.errors import UsageError
-from merge_bench.merge.distribution import SHUFFLED, choose, crossing, sendable
+from merge_bench.merge.distribution import SHUFFLED, choose, crossing_bytes, sendable_sides
 from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.plan import PROCESS_BYTES, Plan, synthetic_worker_bytes
 from merge_bench.merge.workload.tables import TableSpec
@@ -55,7 +55,7 @@ def test_without_the_option_both_tables_are_shuffled(tables: dict[str, Any]) -> 
 def test_a_side_whose_rows_without_a_match_are_kept_is_not_sent(
     how: str, sides: tuple[Side, ...], tables: dict[str, Any]
 ) -> None:
-    assert sendable(How(how)) == sides
+    assert sendable_sides(How(how)) == sides
     for distribution in ("broadcast", "auto"):
         if not sides and distribution == "broadcast":
             with pytest.raises(UsageError, match="--distribution broadcast cannot be used with --how outer"):
@@ -87,7 +87,7 @@ def test_auto_sends_fewer_bytes_and_leaves_fewer_on_a_worker(how: How, workers: 
     sizes = {Side.LEFT: left, Side.RIGHT: right}
     found = choose("auto", how, workers, sizes, without=None)
     assert found.reason
-    bytes_of = {sent: crossing(sizes, workers, sent) for sent in (None, *sendable(how))}
+    bytes_of = {sent: crossing_bytes(sizes, workers, sent) for sent in (None, *sendable_sides(how))}
     if found.sent is None:
         assert workers == 1 or bytes_of[None] <= 2 * min(bytes_of.values()) * (1 + 1e-12)
     else:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from merge_bench.merge.engines import engine_class
 from merge_bench.merge.engines.base import Engine, How, JoinShape, Side
 from merge_bench.merge.frame import Frame, canonical_type
-from merge_bench.merge.partition import runs_of
+from merge_bench.merge.partition import contiguous_buffers
 
 Tables = tuple[pa.Table, pa.Table]
 NAN, INF = float("nan"), float("inf")
@@ -184,11 +184,11 @@ def merge_tables(
             for rank, one in enumerate(engines):
                 sent = {source: outgoing[source][side][rank] for source in range(workers) if source != rank}
                 assert all(each.header.nbytes == one.header_bytes(side) for each in sent.values())
-                boxes = one.inboxes(side, {source: each.header.copy() for source, each in sent.items()})
+                boxes = one.make_inboxes(side, {source: each.header.copy() for source, each in sent.items()})
                 for source, each in sent.items():
                     hand_over_runs(each.data, boxes[source], hand_over)
             for one in engines:
-                one.sent(side)
+                one.release_sent(side)
         counts = [one.join() for one in engines]
     pieces = [list(one.results()) for one in engines]
     for count, its_pieces in zip(counts, pieces, strict=True):
@@ -198,7 +198,7 @@ def merge_tables(
 
 def hand_over_runs(source: Any, target: Any, hand_over: Callable[[Any, Any], None]) -> None:
     """Hand over a parcel's data run by run."""
-    for one, other in zip(runs_of(source), runs_of(target), strict=True):
+    for one, other in zip(contiguous_buffers(source), contiguous_buffers(target), strict=True):
         assert one.nbytes == other.nbytes
         hand_over(one, other)
 

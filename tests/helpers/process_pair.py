@@ -103,8 +103,8 @@ def _merge_rank(
         for side in Side:
             header = np.empty(engine.header_bytes(side), np.uint8)
             exchange.transfer({other: outgoing[side][other].header}, {other: header})
-            exchange.transfer({other: outgoing[side][other].data}, engine.inboxes(side, {other: header}))
-            engine.sent(side)
+            exchange.transfer({other: outgoing[side][other].data}, engine.make_inboxes(side, {other: header}))
+            engine.release_sent(side)
         rows = engine.join()
     table = pa.concat_tables(list(engine.results()))
     assert table.num_rows == rows

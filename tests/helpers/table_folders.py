@@ -59,7 +59,7 @@ def check_pair(left: Layout, right: Layout, rng: random.Random) -> str:
     try:
         spec = plan_tables(left.given, right.given, ["k"], ["k"], rng.randint(1, 3), "polars")
         counts = duckdb_reference.count_rows(spec, how)
-        proved = duckdb_reference.expected(spec, how)
+        proved = duckdb_reference.expected_result(spec, how)
         results = run_engine("polars", spec)  # reads every value
     except (UsageError, RunFailed) as refusal:
         words = str(refusal)

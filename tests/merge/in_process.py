@@ -49,7 +49,7 @@ def run_once(engines: Sequence[Engine], then: Callable[[Sequence[Engine]], None]
         for side in Side:
             sources = [(rank - step) % len(engines) for step in range(1, len(engines))]
             sent = {source: outgoing[source][side][rank] for source in sources}
-            boxes = one.inboxes(side, {source: each.header.copy() for source, each in sent.items()})
+            boxes = one.make_inboxes(side, {source: each.header.copy() for source, each in sent.items()})
             for source, each in sent.items():
                 boxes[source][:] = each.data
     return sum(one.join() for one in engines)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merge_bench.merge.distribution import sendable
+from merge_bench.merge.distribution import sendable_sides
 from merge_bench.merge.engines import descriptions, engine_class
 from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.frame import Frame
@@ -23,7 +23,7 @@ from tests.helpers.merge_cases import CASES, Tables, canonical, chunks, rows_of
 from tests.merge.in_process import engines_of, result, run_once, simulate
 
 ENGINES = [engine.name for engine in descriptions() if not engine.device_memory]
-WAYS = [(how, side) for how in How for side in sendable(how)]
+WAYS = [(how, side) for how in How for side in sendable_sides(how)]
 SEVERAL = ("nulls and NaN", "several keys", "every type", "no rows")
 IN_PLACE, IN_BUCKETS = 200, 16
 """Rows of a bucket with which sides of up to 100 rows are joined without a partition, and of more than 8 with one."""

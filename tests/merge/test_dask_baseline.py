@@ -43,9 +43,9 @@ def test_the_merge_is_planned_without_waiting_for_a_partition(client: Client) ->
     found: list[list[Future]] = []
 
     def submit() -> None:
-        empty = dask_steps.empty_pandas((fields, fields), plan)
+        empty = dask_steps.empty_pandas_frames((fields, fields), plan)
         with client.as_current():
-            found.append(dask_steps.futures_of(client, client.persist(dask_steps.merged(parts, empty, plan))))
+            found.append(dask_steps.futures_of(client, client.persist(dask_steps.dask_join(parts, empty, plan))))
 
     thread = threading.Thread(target=submit, daemon=True)
     thread.start()
@@ -85,7 +85,7 @@ def test_an_empty_frame_has_the_types_of_the_chunks() -> None:
     """With nulls or without: a worker whose share of a nullable column has none gives the same types as the others."""
     fields = Frame.from_arrow(TABLE).fields
     plan = planned(How.INNER)
-    empty, _ = dask_steps.empty_pandas((fields, fields), plan)
+    empty, _ = dask_steps.empty_pandas_frames((fields, fields), plan)
     assert len(empty) == 0
     for table in (TABLE, TABLE.slice(0, 1)):
         chunk = Frame.from_arrow(table).with_nullable({field.name: field.nullable for field in fields})

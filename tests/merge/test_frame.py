@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merge_bench.errors import UsageError
-from merge_bench.merge.frame import Frame, canonical_type, field_of
+from merge_bench.merge.frame import Frame, canonical_type, make_field
 from tests.helpers.examples import examples
 from tests.helpers.frames import KINDS, bits, frame, kinds, random_table, seeds
 
@@ -96,7 +96,7 @@ def test_columns_by_name() -> None:
 )
 def test_canonical_types(given_type: pa.DataType, travels_as: pa.DataType) -> None:
     assert canonical_type(given_type, "c") == travels_as
-    assert field_of("c", travels_as, nullable=False).variable == pa.types.is_large_string(travels_as) | (
+    assert make_field("c", travels_as, nullable=False).variable == pa.types.is_large_string(travels_as) | (
         pa.types.is_large_binary(travels_as)
     )
 

@@ -16,7 +16,7 @@ from tests.helpers.frames import KINDS, as_value, frame, kinds, random_table, se
 def hashes(table: pa.Table, start: int = 0, rows: int | None = None) -> tuple[list[int], list[bool]]:
     flat = frame(table)
     columns = [flat.column(name) for name in table.column_names]
-    found, missing = RowHasher().block(columns, start, flat.rows if rows is None else rows)
+    found, missing = RowHasher().hash_rows(columns, start, flat.rows if rows is None else rows)
     return found.tolist(), (missing != 0).tolist()
 
 

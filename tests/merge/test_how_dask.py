@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merge_bench.merge.distribution import Distribution, sendable
+from merge_bench.merge.distribution import Distribution, sendable_sides
 from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.exchange import dask as dask_steps
 from merge_bench.merge.exchange import data_plane
@@ -23,7 +23,7 @@ from tests.helpers.merge_cases import CASES, Tables, canonical, chunks, rows_of
 JOINS = tuple(how for how in How if data_plane("dask").supports_join(how.value))
 
 SEVERAL = ("duplicates", "strings", "nulls and NaN", "several keys", "every type", "no rows")
-WAYS: list[tuple[How, Side | None]] = [(how, sent) for how in JOINS for sent in (None, *sendable(how))]
+WAYS: list[tuple[How, Side | None]] = [(how, sent) for how in JOINS for sent in (None, *sendable_sides(how))]
 """Kinds of join, and the side that is sent whole; None: a shuffle."""
 FOR_DASK = {
     **{name: each for name, each in SOME_TABLES.items() if name not in ("how", "parts")},
@@ -42,8 +42,8 @@ def pieces(
     parts: Any = [[dask.delayed(dask_steps.dask_frame)(pair, side, plan) for pair in pairs] for side in Side]
     alone: Any = []
     if dask_steps.keeps_without_key(fields, plan):
-        alone = [dask.delayed(dask_steps.without_key)(*pair, plan) for pair in pairs]
-    result = dask_steps.merged(parts, dask_steps.empty_pandas(fields, plan), plan, alone)
+        alone = [dask.delayed(dask_steps.result_without_key)(*pair, plan) for pair in pairs]
+    result = dask_steps.dask_join(parts, dask_steps.empty_pandas_frames(fields, plan), plan, alone)
     return [dask_steps.result_table(part, fields, plan) for part in dask.compute(*result.to_delayed())]
 
 

@@ -13,7 +13,7 @@ from merge_bench.merge.engines import engine_class
 from merge_bench.merge.engines.base import JoinShape
 from merge_bench.merge.exchange.base import Abort, Flight
 from merge_bench.merge.frame import Frame
-from merge_bench.merge.merger import Merger, ranges_of
+from merge_bench.merge.merger import Merger, phase_ranges
 from tests.helpers import fake_nvtx
 from tests.merge.test_pipelined_merger import plan
 
@@ -61,5 +61,5 @@ def test_without_a_gpu_there_is_none_and_without_the_package_either(
     assert seen == []
     monkeypatch.delitem(sys.modules, "nvtx")
     monkeypatch.setattr(merger_module.importlib.util, "find_spec", lambda name: None)
-    with ranges_of("cudf")("join"):
+    with phase_ranges("cudf")("join"):
         assert "nvtx" not in sys.modules

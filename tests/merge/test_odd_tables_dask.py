@@ -9,7 +9,7 @@ import dask
 import pytest
 from distributed import Client, LocalCluster
 
-from merge_bench.merge.distribution import sendable
+from merge_bench.merge.distribution import sendable_sides
 from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.exchange import dask as dask_steps
 from merge_bench.merge.exchange import data_plane
@@ -59,7 +59,7 @@ def test_decimals_with_missing_values(kind: str, how: How) -> None:
 
 
 def test_every_name() -> None:
-    ways = [(how, sent) for how in JOINS for sent in (None, *sendable(how))]
+    ways = [(how, sent) for how in JOINS for sent in (None, *sendable_sides(how))]
     for first, (how, sent) in zip(NAMED, itertools.cycle(ways), strict=False):
         check(of_names(first), how, SHUFFLES[first % 2], sent)
 
@@ -68,5 +68,5 @@ def test_every_name() -> None:
 @pytest.mark.parametrize("shuffle", SHUFFLES)
 @pytest.mark.parametrize("how", JOINS)
 def test_the_whole_matrix(how: How, shuffle: str) -> None:
-    for (_, tables), sent in itertools.product(cells(), (None, *sendable(how))):
+    for (_, tables), sent in itertools.product(cells(), (None, *sendable_sides(how))):
         check(tables, how, shuffle, sent)

@@ -65,7 +65,7 @@ def by_bucket(flat: Frame, parcels: list[Parcel], buckets: int) -> list[pa.Table
     for parcel in parcels:
         reader = BucketReader(flat.fields, [received(flat, parcel, buckets)])
         for bucket in range(buckets):
-            table = reader.table(bucket, bucket + 1)
+            table = reader.rows_as_table(bucket, bucket + 1)
             table.validate(full=True)
             tables.append(table)
     return tables
@@ -97,7 +97,7 @@ def test_parts_hold_what_one_parcel_holds(
             assert int(parcel.layout.header[0, first:last].sum()) == parcel.rows
         reader, uncut = (BucketReader(flat.fields, found) for found in (parcels, [whole[worker]]))
         for bucket in range(buckets):
-            assert bits(reader.table(bucket, bucket + 1)) == bits(uncut.table(bucket, bucket + 1))
+            assert bits(reader.rows_as_table(bucket, bucket + 1)) == bits(uncut.rows_as_table(bucket, bucket + 1))
 
 
 @given(
@@ -205,7 +205,7 @@ def test_threads_give_the_same_parcels(threads: int, workers: int, stores: str) 
     for mine, theirs in zip(many, one, strict=True):
         assert np.array_equal(mine.layout.header, theirs.layout.header)
         ours, expected = (BucketReader(flat.fields, [parcel]) for parcel in (mine, theirs))
-        assert ours.table(0, 7).equals(expected.table(0, 7))  # rows keep the order of their chunk
+        assert ours.rows_as_table(0, 7).equals(expected.rows_as_table(0, 7))  # rows keep the order of their chunk
     assert sum(parcel.rows for parcel in many) == rows - table["key"].null_count
 
 
@@ -231,7 +231,7 @@ def test_all_rows_to_one_place() -> None:
     assert sorted(parcel.rows for parcel in parcels) == [0, 0, 0, 500]
     assert sum(np.count_nonzero(parcel.layout.header[0]) for parcel in parcels) == 1
     empty = next(parcel for parcel in parcels if not parcel.rows)
-    assert BucketReader(flat.fields, [empty]).table(0, 16).num_rows == 0
+    assert BucketReader(flat.fields, [empty]).rows_as_table(0, 16).num_rows == 0
     assert BucketReader(flat.fields, [empty]).parcels == []
 
 
@@ -260,9 +260,9 @@ def test_several_parcels_read_as_one_table() -> None:
     frames = [frame(table, nullable=True) for table in tables]
     parcels = [received(flat, split(flat, ["c0"], 2, 8)[1], 8) for flat in frames]
     reader = BucketReader(frames[0].fields, parcels)
-    whole, counts = reader.table(0, 8), sum(parcel.layout.header[0] for parcel in parcels)
+    whole, counts = reader.rows_as_table(0, 8), sum(parcel.layout.header[0] for parcel in parcels)
     assert whole.num_rows == sum(parcel.rows for parcel in parcels) == counts.sum()
-    pieces = [reader.table(first, first + 2) for first in range(0, 8, 2)]
+    pieces = [reader.rows_as_table(first, first + 2) for first in range(0, 8, 2)]
     assert multiset(pa.concat_tables(pieces)) == multiset(whole)
     assert [piece.num_rows for piece in pieces] == counts.reshape(4, 2).sum(axis=1).tolist()
 
@@ -311,7 +311,7 @@ def test_rows_read_back_to_the_bit() -> None:
     table = pa.table({"k": np.arange(4), "v": strange})
     flat = frame(table)
     (parcel,) = split(flat, ["k"], 1, 1)
-    assert bits(BucketReader(flat.fields, [received(flat, parcel, 1)]).table(0, 1)) == bits(table)
+    assert bits(BucketReader(flat.fields, [received(flat, parcel, 1)]).rows_as_table(0, 1)) == bits(table)
 
 
 @pytest.mark.parametrize(

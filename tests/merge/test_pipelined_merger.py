@@ -74,6 +74,6 @@ def test_headers_have_the_buckets_that_the_engine_has_by_then(monkeypatch: pytes
     engine.use_stores(LINES, most_streams([LINES]))
     told: list[int] = []
     monkeypatch.setattr(merger_module, "PipelinedExchange", lambda *given: told.append(given[2]))
-    merger._open(None)
+    merger._open_pipeline(None)
     assert told == [engine.header_bytes(Side.LEFT)]
     assert told[0] > before

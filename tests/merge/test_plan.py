@@ -99,7 +99,7 @@ def test_of_right_rows_semi_and_anti_joins_send_the_key_only(how: How, sent: Sid
     spec, workers = SyntheticSpec(200_000, 0.0, 3, payload_columns=4), 2
     rows = spec.rows // workers
     sides = [generate(spec, rank, workers, how)[:2] for rank in range(workers)]
-    rights = [right.only(("key",)) for _, right in sides]
+    rights = [right.only_columns(("key",)) for _, right in sides]
     engines = engines_of("native", [left for left, _ in sides], rights, ("key",), how=how, sent=sent)
     for one in engines:
         one.begin()

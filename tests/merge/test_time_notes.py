@@ -26,12 +26,12 @@ def spans(count: int) -> WorkerTimeline:
 
 def test_a_batch_lasts_from_its_first_message_posted_to_its_last_one_complete() -> None:
     notes = TimeNotes()
-    notes.begin((1, 2, False), 10.0, 100)
-    notes.begin((1, 2, False), 11.0, 50)
-    notes.begin((1, 2, True), 10.5, 7)
-    notes.end((1, 2, False), 12.0)
-    notes.end((1, 2, True), 12.5)
-    notes.end((1, 2, False), 14.0)
+    notes.begin_message((1, 2, False), 10.0, 100)
+    notes.begin_message((1, 2, False), 11.0, 50)
+    notes.begin_message((1, 2, True), 10.5, 7)
+    notes.end_message((1, 2, False), 12.0)
+    notes.end_message((1, 2, True), 12.5)
+    notes.end_message((1, 2, False), 14.0)
     found = notes.timeline(3, ["left", "right"])
     same: dict[str, Any] = {"side": "right", "piece": 1, "peer": 2}
     assert found.batches == [
@@ -47,7 +47,7 @@ def test_a_note_costs_less_than_a_message() -> None:
 
 def test_a_trial_that_was_interrupted_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     trials = iter([5e-6, 1e-6, 1e-6, 40e-6, *[1e-6] * 5])
-    monkeypatch.setattr(time_notes, "_trial", lambda: next(trials))
+    monkeypatch.setattr(time_notes, "_trial_seconds", lambda: next(trials))
     assert note_seconds() == 1e-6
 
 
@@ -139,7 +139,7 @@ def test_a_worker_stops_to_note_once_that_takes_too_much(
         notes = plugin.merger.notes
         noted.append(notes is not None)
         for at in range(99 if notes else 0):
-            notes.span("join", at, at + 1)
+            notes.add_span("join", at, at + 1)
         measured = plugin._merge()
         plugin.seconds = 0.005
         return measured

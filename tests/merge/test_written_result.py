@@ -15,7 +15,7 @@ import pytest
 
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.merge import written_result
-from merge_bench.merge.frame import Field, canonical_type, field_of
+from merge_bench.merge.frame import Field, canonical_type, make_field
 from merge_bench.merge.workload.tables import TableColumn, TableSide, TableSpec
 from tests.helpers.merge_cases import canonical
 
@@ -33,7 +33,7 @@ STORED: dict[str, tuple[pa.DataType, list[Any]]] = {
 
 def plan_of(folder: Path, **stored: pa.DataType) -> tuple[Any, tuple[Field, ...]]:
     """A plan whose left table has these types in its files, and the fields under which its columns travel."""
-    fields = tuple(field_of(name, canonical_type(kind, name), nullable=True) for name, kind in stored.items())
+    fields = tuple(make_field(name, canonical_type(kind, name), nullable=True) for name, kind in stored.items())
     columns = tuple(TableColumn(field.name, field, kind) for field, kind in zip(fields, stored.values(), strict=True))
     left, right = (TableSide("t", (), each, ((),), (0,)) for each in (columns, ()))
     return SimpleNamespace(workload=TableSpec(left, right, ()), write_result=str(folder)), fields

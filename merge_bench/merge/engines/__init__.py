@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """What an engine is and can do.
+    """What a file of this folder says of its engine: what it is and can do.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ def names() -> tuple[str, ...]:
 
 
 def describe(name: str) -> Description:
-    """The engine called `name`.
+    """The description of the engine called `name`.
 
     Raises
     ------
@@ -99,8 +99,8 @@ def describe(name: str) -> Description:
     raise UsageError(f"there is no engine {name!r}; the engines are {', '.join(names())}")
 
 
-def first(*, device_memory: bool, dask: bool = False) -> Description:
-    """The first engine of a kind of memory; with `dask`, the first that has a backend in Dask."""
+def first_engine(*, device_memory: bool, dask: bool = False) -> Description:
+    """The first engine in lists whose rows are in device memory or not; `dask`: the first that has a Dask backend."""
     return next(
         engine
         for engine in descriptions()
@@ -108,20 +108,20 @@ def first(*, device_memory: bool, dask: bool = False) -> Description:
     )
 
 
-def automatic(*, gpus: bool, dask: bool = False) -> Description:
-    """The engine that ``auto`` means: one of device memory if there are `gpus` and it is installed."""
-    on_gpus = first(device_memory=True, dask=dask)
-    return on_gpus if gpus and on_gpus.missing is None else first(device_memory=False, dask=dask)
+def auto_engine(*, gpus: bool, dask: bool = False) -> Description:
+    """The engine that ``--engine auto`` stands for: on GPUs if there are `gpus` and that engine is installed."""
+    on_gpus = first_engine(device_memory=True, dask=dask)
+    return on_gpus if gpus and on_gpus.missing is None else first_engine(device_memory=False, dask=dask)
 
 
 def choices() -> tuple[str, ...]:
-    """The values of ``--engine``."""
+    """All values of ``--engine``: ``auto`` and the names of the engines."""
     return ("auto", *names())
 
 
 def help_text() -> str:
     """The help of ``--engine``: the meaning of ``auto``, and a line about each engine."""
-    on_gpus, elsewhere = first(device_memory=True), first(device_memory=False)
+    on_gpus, elsewhere = first_engine(device_memory=True), first_engine(device_memory=False)
     lines = "; ".join(f"{engine.name}: {engine.help}" for engine in descriptions())
     return (
         f"Library that partitions and joins on a worker; auto: {on_gpus.name} on GPUs, else {elsewhere.name}; {lines}."

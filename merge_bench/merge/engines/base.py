@@ -14,7 +14,7 @@ from merge_bench.merge.frame import Bytes, Field, Frame
 
 
 class Side(Enum):
-    """Which of the two frames."""
+    """Which of the two frames (tables) of a merge."""
 
     LEFT = "left"
     RIGHT = "right"
@@ -35,7 +35,7 @@ class How(Enum):
     ANTI = "anti"
 
     def keeps(self, side: Side) -> bool:
-        """Whether the result has that side's rows that have no match, those with null keys included."""
+        """Whether the result has the rows of `side` that have no match, those with null keys included."""
         return self.keeps_left if side is Side.LEFT else self.keeps_right
 
     @property
@@ -100,29 +100,29 @@ class JoinShape:
     def fields(self, side: Side) -> tuple[Field, ...]:
         return self.left if side is Side.LEFT else self.right
 
-    def key_places(self, side: Side) -> list[int]:
-        """Positions of the keys among the fields of one side, in the order of `keys`."""
+    def key_positions(self, side: Side) -> list[int]:
+        """The positions of the key columns among the fields of one side, in the order of `keys`."""
         names = [field.name for field in self.fields(side)]
         return [names.index(key) for key in self.keys]
 
     @property
-    def payload(self) -> list[int]:
-        """Positions of the right fields that are no keys."""
+    def payload_positions(self) -> list[int]:
+        """The positions of the right columns that are no keys."""
         return [at for at, field in enumerate(self.right) if field.name not in self.keys]
 
     @property
-    def staying(self) -> Side | None:
-        """The side whose rows stay on their workers; None if there is none."""
+    def staying_side(self) -> Side | None:
+        """The side whose rows stay on their workers in a broadcast; None in a shuffle."""
         return None if self.sent is None else self.sent.other
 
     @property
     def destinations(self) -> int:
-        """Workers among which a worker's rows are partitioned."""
+        """The number of workers among which a worker's rows are partitioned: 1 in a broadcast."""
         return self.workers if self.sent is None else 1
 
     @property
     def joined_rows(self) -> int:
-        """Rows of both sides that a worker joins, if rows and keys are even."""
+        """The rows of both sides that a worker joins, if rows and keys are spread evenly."""
         return self.sent_rows + -(-(self.rows - self.sent_rows) // self.workers)
 
     @property
@@ -131,7 +131,7 @@ class JoinShape:
 
 
 WHOLE = -1
-"""The part of a piece that holds all buckets."""
+"""What `Piece.part` is for a piece with all buckets."""
 
 
 @dataclass(frozen=True)
@@ -153,8 +153,9 @@ class Outgoing:
 class Engine(Protocol):
     """One worker's dataframe library.
 
-    An iteration calls `begin`, `partition`, then for one side after the other `inboxes` with the headers that arrived
-    and `sent` when its data has been exchanged, and at last `join`. The result stays in memory until the next `begin`.
+    An iteration calls `begin`, `partition`, then for one side after the other `make_inboxes` with the headers that
+    arrived and `release_sent` when its data has been exchanged, and at last `join`. The result stays in memory until
+    the next `begin`.
     """
 
     name: ClassVar[str]
@@ -174,14 +175,14 @@ class Engine(Protocol):
         Of a side that is `JoinShape.sent` whole, all entries are the whole chunk; of the other side, all are empty.
         """
 
-    def inboxes(self, side: Side, headers: Mapping[int, Bytes]) -> dict[int, Any]:
+    def make_inboxes(self, side: Side, headers: Mapping[int, Bytes]) -> dict[int, Any]:
         """A buffer of the right size for the parcel of each source; the engine reads them in `join`."""
 
-    def sent(self, side: Side) -> None:
-        """The parcels of a side were sent: the engine may use their memory again."""
+    def release_sent(self, side: Side) -> None:
+        """Use the memory of this side's parcels again, all of which were sent."""
 
     def join(self) -> int:
-        """Join what this worker owns; returns the number of result rows."""
+        """Join the rows that this worker received and kept; returns the number of result rows."""
 
     def received_rows(self) -> dict[str, int]:
         """Rows of ``left`` and ``right`` that this worker had to join, its own included."""
@@ -190,7 +191,7 @@ class Engine(Protocol):
         """The result, in pieces, as Arrow tables in host memory: for verification."""
 
     def peak_device_bytes(self) -> int | None:
-        """High-water mark of device memory, or None for host engines."""
+        """The most bytes of device memory that were in use at once; None for engines in host memory."""
 
 
 Share: TypeAlias = Callable[[Bytes], list[Bytes]]
@@ -210,7 +211,7 @@ class StoringEngine(Protocol):
     """An engine that can write rows into parcels in several ways (`merge_bench.merge.partition`)."""
 
     def measure_stores(self) -> dict[str, float]:
-        """Nanoseconds that each way takes to partition a row of the chunk, here and now."""
+        """For each way of writing, the nanoseconds that the partition of a row of the chunk takes here and now."""
 
     def use_stores(self, way: str, streams: int, l2_bytes: int | None = None) -> None:
         """Write parcels this way from now on, into at most `streams` buckets of all workers.
@@ -223,8 +224,8 @@ class StoringEngine(Protocol):
 class CopyingEngine(Protocol):
     """An engine whose chunks lie in host memory (`merge_bench.merge.copy_rate`)."""
 
-    def measure_copy(self, meet: Callable[[], object]) -> CopyRounds | None:
-        """Copy the chunks into the buffers of the parcels, whose contents are lost; `meet` waits for all workers."""
+    def measure_copy(self, barrier: Callable[[], object]) -> CopyRounds | None:
+        """Copy the chunks into the buffers of the parcels, whose contents are lost; `barrier` waits for all workers."""
 
 
 @runtime_checkable
@@ -237,20 +238,20 @@ class PipelinedEngine(Engine, Protocol):
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
-        """The pieces that are sent by themselves."""
+        """The pieces of both frames that are sent by themselves, in the order of sending."""
 
     @property
     def parts(self) -> int:
         """The number of parts to join: 0…parts-1."""
 
     def split(self) -> Iterator[list[Outgoing]]:
-        """Partition both chunks; yields each piece as soon as it is made: one entry per worker, in rank order."""
+        """Partition both chunks; yields each piece as soon as it is made: a parcel per worker, in rank order."""
 
-    def inbox_of(self, piece: Piece, source: int, header: Bytes) -> Any:
-        """`inbox` for one piece. Called from the thread that exchanges."""
+    def make_inbox(self, piece: Piece, source: int, header: Bytes) -> Any:
+        """A buffer of the right size for one piece from one source; the thread that exchanges calls it."""
 
     def join_part(self, part: int) -> None:
         """Join the buckets of one part."""
 
     def result_rows(self) -> int:
-        """Rows of the result so far."""
+        """The number of rows that the result has so far."""

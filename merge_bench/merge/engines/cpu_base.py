@@ -21,7 +21,7 @@ import pyarrow as pa
 from merge_bench.merge.buffer_pool import BufferPool
 from merge_bench.merge.copy_rate import CopyRounds, measure_copy
 from merge_bench.merge.engines.base import WHOLE, JoinShape, Outgoing, Piece, PipelinedEngine, Share, Side
-from merge_bench.merge.engines.hash_join import rows_without_key, without_match
+from merge_bench.merge.engines.hash_join import rows_without_key, unmatched_result
 from merge_bench.merge.engines.library_columns import LibraryColumns
 from merge_bench.merge.frame import Bytes, Frame, integer_type
 from merge_bench.merge.partition import (
@@ -55,7 +55,7 @@ MEASURED_ROUNDS = 3
 
 
 def bucket_rows(join_rows: int, l2_bytes: int | None) -> int:
-    """Rows of a bucket, where joins are fastest with `join_rows` and cores have this L2 cache; None: it is not known.
+    """Rows of a bucket, for a library that is fastest with `join_rows` and cores with this L2 cache (None: unknown).
 
     In a small cache more buckets cost the partition more than their joins gain.
     """
@@ -63,7 +63,7 @@ def bucket_rows(join_rows: int, l2_bytes: int | None) -> int:
 
 
 def bucket_count(rows: int, workers: int, join_rows: int, most_streams: int) -> int:
-    """Buckets of each worker for `rows` of both frames together, with `join_rows` rows in each.
+    """The number of buckets of each worker for `rows` of both frames together, about `join_rows` rows in each.
 
     All workers together have `most_streams` buckets at most, or one each. The number is slightly smaller if streams
     would be so evenly spaced in memory that they compete for the same cache sets.
@@ -72,10 +72,11 @@ def bucket_count(rows: int, workers: int, join_rows: int, most_streams: int) -> 
     wanted = max(-(-per_worker // join_rows), min(FEWEST_STREAMS // workers, per_worker // FEWEST_ROWS))
     count = max(1, min(wanted, most_streams // workers))
     fewer = range(count, count * 7 // 8, -1)
-    return next((some for some in fewer if not _aliased(per_worker, some * workers)), count)
+    return next((buckets for buckets in fewer if not _compete_for_cache(per_worker, buckets * workers)), count)
 
 
-def _aliased(rows: int, streams: int) -> bool:
+def _compete_for_cache(rows: int, streams: int) -> bool:
+    """Whether so many streams are spaced so evenly in memory that they share the same few cache sets."""
     halves = 4 * math.frexp(rows / streams)[0]  # 2 to 4: of the power of two below
     return abs(halves - round(halves)) < 2 * ALIASING
 
@@ -86,10 +87,10 @@ def joins_in_place(shape: JoinShape, join_rows: int) -> bool:
     That is faster if a table of all rows that are sent is no larger than that of a bucket. Rows with null or NaN keys
     would have to be left out first.
     """
-    if shape.staying is None or 2 * shape.sent_rows > join_rows:
+    if shape.staying_side is None or 2 * shape.sent_rows > join_rows:
         return False
-    fields = shape.fields(shape.staying)
-    return not any(fields[at].nullable or fields[at].floating for at in shape.key_places(shape.staying))
+    fields = shape.fields(shape.staying_side)
+    return not any(fields[at].nullable or fields[at].floating for at in shape.key_positions(shape.staying_side))
 
 
 class HostEngine:
@@ -119,7 +120,7 @@ class HostEngine:
         self._out, self._in = BufferPool(), BufferPool()
         self._alone = BufferPool()
         self._buffer_pools = [self._out, self._in, self._alone]
-        self._away: dict[Side, list[Parcel]] = {}
+        self._parcels_away: dict[Side, list[Parcel]] = {}
         self._results: list[Any] = []
         self._without_key: list[Frame] = []  # result rows of this worker's own rows with a null or NaN key
 
@@ -143,30 +144,30 @@ class HostEngine:
                 seconds[way] = min(seconds[way], time.perf_counter() - began)
         return {way: 1e9 * each / rows for way, each in seconds.items()}
 
-    def measure_copy(self, meet: Callable[[], object]) -> CopyRounds | None:
+    def measure_copy(self, barrier: Callable[[], object]) -> CopyRounds | None:
         target = self._out.kept[:0] if self._in_place else self._out.kept  # the few rows sent fit into the cache
-        return measure_copy(self._loaded.values(), target, self._pool, self.shape.threads, meet)
+        return measure_copy(self._loaded.values(), target, self._pool, self.shape.threads, barrier)
 
     def use_stores(self, way: str, streams: int, l2_bytes: int | None = None) -> None:
         """Write parcels this way from now on, into at most `streams` buckets of all workers, as suits this L2 cache."""
         shape = self.shape
         rows, wanted = shape.joined_rows * shape.destinations, bucket_rows(self.join_rows, l2_bytes)
         self.buckets = 1 if self._in_place else bucket_count(rows, shape.destinations, wanted, streams)
-        self._cuts = _cuts(shape, self.buckets)
+        self._cuts = _part_edges(shape, self.buckets)
         self._partitioners = {
             side: Partitioner(
                 shape.fields(side), shape.keys, shape.destinations, self.buckets, shape.threads, self._scratch, way
             )
             for side in Side
         }
-        self._parcels = self._no_parcels()
+        self._parcels = self._empty_parcel_lists()
 
     def header_bytes(self, side: Side) -> int:
         return int(np.prod(header_shape(self.shape.fields(side), self.buckets))) * 8
 
     def begin(self) -> None:
         self._results, self._without_key, self._chunks = [], [], self._loaded
-        self._parcels, self._away = self._no_parcels(), {}
+        self._parcels, self._parcels_away = self._empty_parcel_lists(), {}
         for buffers in self._buffer_pools:  # all before the first reset, which allocates in their place
             buffers.release()
         for buffers in self._buffer_pools:
@@ -182,34 +183,34 @@ class HostEngine:
 
     def partition(self) -> dict[Side, list[Outgoing]]:
         """Split both chunks into a parcel per worker, or by buckets only, if one side is sent whole."""
-        self._keep_without_key()
+        self._keep_rows_without_key()
         if self.shape.sent is not None:
-            return self._broadcast(self.shape.sent)
-        split = {side: self._split(side, [WHOLE])[0] for side in Side}
+            return self._broadcast_chunk(self.shape.sent)
+        split = {side: self._split_chunk(side, [WHOLE])[0] for side in Side}
         for side, parcels in split.items():
-            self._away[side] = [parcel for rank, parcel in enumerate(parcels) if rank != self.shape.rank]
-        return {side: [_outgoing(parcel) for parcel in parcels] for side, parcels in split.items()}
+            self._parcels_away[side] = [parcel for rank, parcel in enumerate(parcels) if rank != self.shape.rank]
+        return {side: [_as_outgoing(parcel) for parcel in parcels] for side, parcels in split.items()}
 
-    def _broadcast(self, sent: Side) -> dict[Side, list[Outgoing]]:
+    def _broadcast_chunk(self, sent: Side) -> dict[Side, list[Outgoing]]:
         """Send the whole chunk of one side to every worker, and nothing of the other."""
-        (whole,), _ = self._split(sent, [WHOLE])[0], self._in_place or self._split(sent.other, [WHOLE])
-        self._away = {side: [] for side in Side}  # what is sent is joined here, too
+        (whole,), _ = self._split_chunk(sent, [WHOLE])[0], self._in_place or self._split_chunk(sent.other, [WHOLE])
+        self._parcels_away = {side: [] for side in Side}  # what is sent is joined here, too
         nothing = Outgoing(np.zeros(self.header_bytes(sent.other), np.uint8), np.zeros(0, np.uint8))
-        return {sent: [_outgoing(whole)] * self.shape.workers, sent.other: [nothing] * self.shape.workers}
+        return {sent: [_as_outgoing(whole)] * self.shape.workers, sent.other: [nothing] * self.shape.workers}
 
-    def inboxes(self, side: Side, headers: Mapping[int, Bytes]) -> dict[int, Bytes]:
-        return {source: self.inbox_of(Piece(side, WHOLE), source, header) for source, header in headers.items()}
+    def make_inboxes(self, side: Side, headers: Mapping[int, Bytes]) -> dict[int, Bytes]:
+        return {source: self.make_inbox(Piece(side, WHOLE), source, header) for source, header in headers.items()}
 
-    def sent(self, side: Side) -> None:
+    def release_sent(self, side: Side) -> None:
         """Use the memory of sent parcels again: of left ones to receive right ones, of right ones for the result."""
-        rooms = [parcel.room for parcel in self._away.pop(side) if parcel.room is not None]
+        rooms = [parcel.room for parcel in self._parcels_away.pop(side) if parcel.room is not None]
         if side is Side.LEFT:
             self._in.lend(rooms)
         else:
             self.lend(rooms)
 
     def lend(self, rooms: Sequence[Bytes]) -> None:
-        """Offer memory that is free until the next `begin` to engines that write the result themselves."""
+        """Take memory that is free until the next `begin`: engines that write the result themselves use it."""
 
     def join(self) -> int:
         """Join bucket by bucket, or block by block; each piece of the result stays in memory."""
@@ -225,21 +226,21 @@ class HostEngine:
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
-        """The first rows of the left chunk, then the rest of it and all of the right one by ranges of buckets."""
+        """The first rows of the left chunk, then the rest of it and the right chunk, each by ranges of buckets."""
         heads = [Piece(Side.LEFT, WHOLE)] * (len(HEADS) - 1)
         return (*heads, *(Piece(side, part) for side in Side for part in range(self.parts)))
 
     def split(self) -> Iterator[list[Outgoing]]:
-        self._keep_without_key()
+        self._keep_rows_without_key()
         rows = self._chunks[Side.LEFT].rows
         edges = [int(rows * share) for share in HEADS]
         for head in itertools.pairwise(edges):
-            yield from self._pieces(Side.LEFT, [WHOLE], rows=head)
+            yield from self._cut_pieces(Side.LEFT, [WHOLE], rows=head)
         parts = list(range(self.parts))
-        yield from self._pieces(Side.LEFT, parts, rows=(edges[-1], rows))
-        yield from self._pieces(Side.RIGHT, parts)
+        yield from self._cut_pieces(Side.LEFT, parts, rows=(edges[-1], rows))
+        yield from self._cut_pieces(Side.RIGHT, parts)
 
-    def inbox_of(self, piece: Piece, source: int, header: Bytes) -> Bytes:
+    def make_inbox(self, piece: Piece, source: int, header: Bytes) -> Bytes:
         fields = self.shape.fields(piece.side)
         counts = header.view(np.int64).reshape(header_shape(fields, self.buckets))
         layout = Layout.of(fields, counts)
@@ -248,11 +249,11 @@ class HostEngine:
         return parcel.data
 
     def join_part(self, part: int) -> None:
-        held = ([*self._parcels[side][WHOLE], *self._parcels[side][part]] for side in Side)
-        self.join_buckets(self._cuts[part], self._cuts[part + 1], *held)
+        parcels = ([*self._parcels[side][WHOLE], *self._parcels[side][part]] for side in Side)
+        self.join_buckets(self._cuts[part], self._cuts[part + 1], *parcels)
 
     def join_buckets(self, first: int, last: int, left: Sequence[Parcel], right: Sequence[Parcel]) -> None:
-        """Join buckets first…last-1 of these parcels, which may hold others too."""
+        """Join buckets first…last-1 of these parcels, which may hold other buckets too."""
         readers = BucketReader(self.shape.left, left), BucketReader(self.shape.right, right)
         self._results += self.join_groups(bucket_groups(*readers, last, self.join_rows, first=first), *readers)
 
@@ -268,18 +269,18 @@ class HostEngine:
         self._results += self.join_groups(groups, *readers)
 
     def join_groups(self, groups: Iterable[tuple[int, int]], left: RowReader, right: RowReader) -> Iterable[Any]:
-        """The joined pieces of buckets first…last-1, for each of `groups`."""
+        """Join the rows of each of `groups`, which are runs of buckets or blocks; gives the pieces of the result."""
         for first, last in groups:
-            yield self.join_by_library(left.table(first, last), right.table(first, last))
+            yield self.join_by_library(left.rows_as_table(first, last), right.rows_as_table(first, last))
 
     def join_by_library(self, left: pa.Table, right: pa.Table) -> Any:
-        return self.join_tables(self.columns.given(Side.LEFT, left), self.columns.given(Side.RIGHT, right))
+        return self.join_tables(self.columns.to_library(Side.LEFT, left), self.columns.to_library(Side.RIGHT, right))
 
     def result_rows(self) -> int:
         return sum(len(piece) for piece in (*self._results, *self._without_key))
 
-    def _keep_without_key(self) -> None:
-        """Put rows that have no key, of a side whose rows are kept, into the result where they are.
+    def _keep_rows_without_key(self) -> None:
+        """Put the rows without a key of each side whose unmatched rows are kept into this worker's result.
 
         They match nothing, so they need not travel, and the partition leaves them out.
         """
@@ -288,16 +289,18 @@ class HostEngine:
                 chunk = self._chunks[side]
                 rows = rows_without_key(chunk, self.shape.keys)
                 if rows.size:
-                    self._without_key.append(without_match(self.shape, side, [(chunk, rows)], self._alone))
+                    self._without_key.append(unmatched_result(self.shape, side, [(chunk, rows)], self._alone))
 
-    def _no_parcels(self) -> dict[Side, dict[int, list[Parcel]]]:
+    def _empty_parcel_lists(self) -> dict[Side, dict[int, list[Parcel]]]:
         return {side: {part: [] for part in range(WHOLE, self.parts)} for side in Side}
 
-    def _pieces(self, side: Side, parts: Sequence[int], rows: tuple[int, int] | None = None) -> list[list[Outgoing]]:
-        return [[_outgoing(parcel) for parcel in parcels] for parcels in self._split(side, parts, rows)]
+    def _cut_pieces(
+        self, side: Side, parts: Sequence[int], rows: tuple[int, int] | None = None
+    ) -> list[list[Outgoing]]:
+        return [[_as_outgoing(parcel) for parcel in parcels] for parcels in self._split_chunk(side, parts, rows)]
 
-    def _split(self, side: Side, parts: Sequence[int], rows: tuple[int, int] | None = None) -> list[list[Parcel]]:
-        """Split a chunk, or its rows first…last-1: for each of `parts` a parcel per worker."""
+    def _split_chunk(self, side: Side, parts: Sequence[int], rows: tuple[int, int] | None = None) -> list[list[Parcel]]:
+        """Split the chunk of a side, or its rows first…last-1 of `rows`: for each of `parts` a parcel per worker."""
         cuts = () if parts == [WHOLE] else self._cuts
         runs = self._partitioners[side].split(self._chunks[side], self._out, self._pool, rows=rows, cuts=cuts)
         for part, parcels in zip(parts, runs, strict=True):
@@ -305,15 +308,15 @@ class HostEngine:
         return runs
 
     def received_rows(self) -> dict[str, int]:
-        held = {side: itertools.chain.from_iterable(self._parcels[side].values()) for side in Side}
-        rows = {side.value: sum(parcel.rows for parcel in held[side]) for side in Side}
-        if self._in_place and self.shape.staying is not None:
-            rows[self.shape.staying.value] = self._chunks[self.shape.staying].rows
+        parcels = {side: itertools.chain.from_iterable(self._parcels[side].values()) for side in Side}
+        rows = {side.value: sum(parcel.rows for parcel in parcels[side]) for side in Side}
+        if self._in_place and self.shape.staying_side is not None:
+            rows[self.shape.staying_side.value] = self._chunks[self.shape.staying_side].rows
         return rows
 
     def results(self) -> Iterator[pa.Table]:
         for piece in (*self._results, *self._without_key):
-            yield piece.to_arrow() if isinstance(piece, Frame) else self.columns.restored(self.to_arrow(piece))
+            yield piece.to_arrow() if isinstance(piece, Frame) else self.columns.from_library(self.to_arrow(piece))
 
     def peak_device_bytes(self) -> int | None:
         return None
@@ -326,19 +329,19 @@ class HostEngine:
         raise NotImplementedError
 
     def to_arrow(self, piece: Any) -> pa.Table:
-        """What `join_tables` gave as an Arrow table, its columns in any order."""
+        """A piece that `join_tables` returned as an Arrow table, its columns in any order."""
         raise NotImplementedError
 
 
 _COMPLETE: type[PipelinedEngine] = HostEngine  # for the type checker: it has every method
 
 
-def _outgoing(parcel: Parcel) -> Outgoing:
+def _as_outgoing(parcel: Parcel) -> Outgoing:
     return Outgoing(np.ascontiguousarray(parcel.layout.header).view(np.uint8).reshape(-1), parcel.data)
 
 
-def _cuts(shape: JoinShape, buckets: int) -> tuple[int, ...]:
-    """The edges of ranges of buckets, so that a range's parcel to one worker has about `PIECE_BYTES` or more."""
+def _part_edges(shape: JoinShape, buckets: int) -> tuple[int, ...]:
+    """The first buckets of the parts and the end: each part's parcel to one worker has about `PIECE_BYTES` or more."""
     widths = [sum(field.assumed_width + field.nullable for field in shape.fields(side)) for side in Side]
     share = shape.rows / 2 / shape.workers**2 * sum(widths) / 2
     parts = max(1, min(MOST_PARTS, buckets, int(share / PIECE_BYTES)))

@@ -3,9 +3,9 @@
 Frames stay in device memory from `load` to `results`; `gpu_parcels` says how they travel.
 
 All work, and all memory, is ordered by one CUDA stream of our own, and UCX works on streams of its own. So the stream
-is drained wherever memory changes hands: in `partition`, before UCX reads the parcels; in `inboxes`, because the pool
-may hand out memory that kernels still in the stream are using, and UCX would write over it; at the end of `join`, so
-that the phase is timed whole. The other direction needs nothing: a receive is complete when its bytes are in place.
+is drained wherever memory changes hands: in `partition`, before UCX reads the parcels; in `make_inboxes`, because the
+pool may hand out memory that kernels still in the stream are using, and UCX would write over it; at the end of `join`,
+so that the phase is timed whole. The other direction needs nothing: a receive is complete when its bytes are in place.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from merge_bench.errors import RunFailed, UsageError, first_line
 from merge_bench.merge.engines import Description
 from merge_bench.merge.engines.base import Engine, How, JoinShape, Outgoing, Side
 from merge_bench.merge.engines.gpu_memory import DeviceBytes, copy, load_rapids, own_stream
-from merge_bench.merge.engines.gpu_parcels import NOTHING, Announced, GpuLayout, GpuParcel, Received
+from merge_bench.merge.engines.gpu_parcels import NOTHING, GpuLayout, GpuParcel, ParcelHeader, ReceivedSide
 from merge_bench.merge.engines.hash_join import rows_without_key
 from merge_bench.merge.frame import Bytes, Field, Frame, arrow_schema, integer_type
 from merge_bench.merge.partition import Runs
@@ -77,12 +77,12 @@ class CudfEngine:
         self._rmm.statistics.enable_statistics()
         self._rmm.statistics.push_statistics()  # counts from zero: the process may have held another engine
         self.shape = shape
-        self._keys = {side: shape.key_places(side) for side in Side}
+        self._keys = {side: shape.key_positions(side) for side in Side}
         self._chunks: dict[Side, Any] = {}
         self._whole: dict[Side, Any] = {}  # with one worker, the rows that can match
         self._layouts = {side: GpuLayout(shape.fields(side)) for side in Side}
         self._own: dict[Side, GpuParcel] = {}  # this worker's rows of its own chunk
-        self._received: dict[Side, Received] = {}
+        self._received: dict[Side, ReceivedSide] = {}
         self._joined = dict.fromkeys(Side, 0)  # rows of each side in the last join
         self._maps: dict[Side, Any] = {}  # of kept rows without a key: their numbers, and `NO_ROW` as often
         self._result: Any = None
@@ -96,7 +96,7 @@ class CudfEngine:
                     " use a smaller --chunk or more workers"
                 )
             with self._named_errors("copying the chunks to the GPU"):
-                stored = _stored(frame.to_arrow(), self.shape.fields(side))
+                stored = _to_storage_types(frame.to_arrow(), self.shape.fields(side))
                 self._chunks[side] = self._plc.Table.from_arrow(stored, stream=self._stream)
                 rows = rows_without_key(frame, self.shape.keys) if self.shape.how.keeps(side) else ()
                 if len(rows):
@@ -114,17 +114,17 @@ class CudfEngine:
 
     def partition(self) -> dict[Side, list[Outgoing]]:
         """Split both chunks by libcudf's hash of their keys, which takes both zeros for one value."""
-        outgoing = {side: self._split(side) for side in Side}
+        outgoing = {side: self._split_chunk(side) for side in Side}
         with self._named_errors("partitioning the frames"):
-            self._without_key = [self._beside_nulls(side, maps) for side, maps in self._maps.items()]
+            self._without_key = [self._rows_beside_nulls(side, maps) for side, maps in self._maps.items()]
             self._stream.synchronize()
         return outgoing
 
-    def inboxes(self, side: Side, headers: Mapping[int, Bytes]) -> dict[int, Runs]:
+    def make_inboxes(self, side: Side, headers: Mapping[int, Bytes]) -> dict[int, Runs]:
         if not headers or side in self._whole:
             return {source: GpuParcel(0).data for source in headers}
         layout, own = self._layouts[side], self._own[side]
-        others = {source: self._read(layout, source, header) for source, header in headers.items()}
+        others = {source: self._read_header(layout, source, header) for source, header in headers.items()}
         rows = own.rows + sum(each.rows for each in others.values())
         if rows > MOST_ROWS:
             raise RunFailed(
@@ -135,27 +135,27 @@ class CudfEngine:
             received = self._received[side] = layout.make_room(own, self.shape.rank, others)
         return {source: received.parcels[source].data for source in headers}
 
-    def sent(self, side: Side) -> None:
+    def release_sent(self, side: Side) -> None:
         """The pool keeps what was sent until the next `begin`."""
 
     def join(self) -> int:
         """Join all parcels at once: maps of row numbers, then one gather a side."""
         with self._named_errors("joining"):
-            left, right = self._owned(Side.LEFT), self._owned(Side.RIGHT)
+            left, right = self._table_to_join(Side.LEFT), self._table_to_join(Side.RIGHT)
             self._joined = {Side.LEFT: left.num_rows(), Side.RIGHT: right.num_rows()}
             if self.shape.how.pairs:
-                left_map, right_map = self._pairs(left, right)
+                left_map, right_map = self._matching_rows(left, right)
                 columns = self._gather(left, left_map, may_lack=self.shape.how.keeps_right)
                 del left, left_map
-                columns = self._with_right(columns, right, right_map)
+                columns = self._add_right_columns(columns, right, right_map)
             else:
-                columns = self._gather(left, self._matched_or_not(left, right), may_lack=False)
+                columns = self._gather(left, self._left_rows_of_result(left, right), may_lack=False)
             self._stream.synchronize()
         self._result = self._plc.Table(columns)
         return int(sum(table.num_rows() for table in (self._result, *self._without_key)))
 
-    def _pairs(self, left: Any, right: Any) -> tuple[Any, Any]:
-        """For each row of the result its left and its right row, or `NO_ROW`."""
+    def _matching_rows(self, left: Any, right: Any) -> tuple[Any, Any]:
+        """Two columns of row numbers: for each row of the result its left and its right row, or `NO_ROW`."""
         plc, how, stream = self._plc, self.shape.how, self._stream
         ours, theirs = self._select(left, self._keys[Side.LEFT]), self._select(right, self._keys[Side.RIGHT])
         unequal = plc.types.NullEquality.UNEQUAL
@@ -169,7 +169,7 @@ class CudfEngine:
             left_map, right_map = plc.join.inner_join(ours, theirs, unequal, stream=stream)
         return left_map, right_map
 
-    def _matched_or_not(self, left: Any, right: Any) -> Any:
+    def _left_rows_of_result(self, left: Any, right: Any) -> Any:
         plc, stream = self._plc, self._stream
         ours, theirs = self._select(left, self._keys[Side.LEFT]), self._select(right, self._keys[Side.RIGHT])
         unequal = plc.types.NullEquality.UNEQUAL
@@ -178,7 +178,7 @@ class CudfEngine:
         return plc.join.left_anti_join(ours, theirs, unequal, stream=stream)
 
     def _gather(self, table: Any, rows: Any, *, may_lack: bool) -> list[Any]:
-        """The columns of these rows of a table, null for `NO_ROW`, which `rows` has only if it `may_lack` some."""
+        """The columns of the rows of a table with these numbers, null for `NO_ROW`, which occurs only if `may_lack`."""
         copying = self._plc.copying
         if may_lack:
             gathered = copying.gather(table, rows, copying.OutOfBoundsPolicy.NULLIFY, stream=self._stream)
@@ -186,19 +186,20 @@ class CudfEngine:
             gathered = copying.gather(table, rows, copying.OutOfBoundsPolicy.DONT_CHECK, stream=self._stream)
         return list(gathered.columns())
 
-    def _with_right(self, columns: list[Any], right: Any, rows: Any) -> list[Any]:
-        """Left columns of pairs with the right ones behind them, and with the key of rows that only the right has."""
+    def _add_right_columns(self, columns: list[Any], right: Any, rows: Any) -> list[Any]:
+        """Add the right columns to the left ones of the result, and the keys of rows that only the right side has."""
         how = self.shape.how
         if how.keeps_right:
             keys = self._gather(self._select(right, self._keys[Side.RIGHT]), rows, may_lack=how.keeps_left)
             for at, key in zip(self._keys[Side.LEFT], keys, strict=True):
                 columns[at] = self._plc.replace.replace_nulls(columns[at], key, stream=self._stream)
-        if self.shape.payload:
-            columns += self._gather(self._select(right, self.shape.payload), rows, may_lack=how.keeps_left)
+        if self.shape.payload_positions:
+            payload = self._select(right, self.shape.payload_positions)
+            columns += self._gather(payload, rows, may_lack=how.keeps_left)
         return columns
 
-    def _beside_nulls(self, side: Side, maps: Any) -> Any:
-        """The rows of the result for rows of one side that have no key."""
+    def _rows_beside_nulls(self, side: Side, maps: Any) -> Any:
+        """Rows of the result for the rows of one side that have no key: nulls stand beside them."""
         rows, no_rows = maps.columns()
         own = self._gather(self._chunks[side], rows, may_lack=False)
         if not self.shape.how.pairs:
@@ -209,7 +210,7 @@ class CudfEngine:
         if side is Side.RIGHT:
             for at, key in zip(self._keys[Side.LEFT], self._keys[Side.RIGHT], strict=True):
                 left[at] = right[key]
-        return self._plc.Table([*left, *(right[at] for at in self.shape.payload)])
+        return self._plc.Table([*left, *(right[at] for at in self.shape.payload_positions)])
 
     def received_rows(self) -> dict[str, int]:
         return {side.value: rows for side, rows in self._joined.items()}
@@ -228,7 +229,7 @@ class CudfEngine:
                     bounds = [start, min(start + RESULT_PIECE_ROWS, rows)]
                     piece = self._plc.copying.slice(table, bounds, stream=self._stream)[0]
                     host = piece.to_arrow(schema.names, stream=self._stream)
-                yield _restored(host, schema)
+                yield _from_storage_types(host, schema)
 
     def peak_device_bytes(self) -> int | None:
         """The most bytes that this process had allocated through RMM at once since the engine was made.
@@ -239,8 +240,8 @@ class CudfEngine:
         counted = self._rmm.statistics.get_statistics()
         return None if counted is None else int(counted.peak_bytes)
 
-    def _joinable(self, side: Side) -> Any:
-        """The chunk without the rows that match nothing: those with a null or a NaN among their keys."""
+    def _rows_with_key(self, side: Side) -> Any:
+        """The chunk of a side without the rows that have a null or a NaN among their keys, which match nothing."""
         table, keys, fields = self._chunks[side], self._keys[side], self.shape.fields(side)
         compaction = self._plc.stream_compaction
         nullable = [index for index in keys if fields[index].nullable]
@@ -251,70 +252,70 @@ class CudfEngine:
             table = compaction.drop_nans(table, floating, len(floating), stream=self._stream)
         return table
 
-    def _split(self, side: Side) -> list[Outgoing]:
-        """Put the partition of one chunk on the stream."""
+    def _split_chunk(self, side: Side) -> list[Outgoing]:
+        """Put the partition of one side's chunk on the stream; gives a parcel per worker."""
         plc, stream, workers = self._plc, self._stream, self.shape.workers
         with self._named_errors(f"partitioning the {side.value} frame"):
-            table = self._joinable(side)
-            if workers == 1 or side is self.shape.staying:
+            table = self._rows_with_key(side)
+            if workers == 1 or side is self.shape.staying_side:
                 self._whole[side] = table
-                return [self._outgoing(side, GpuParcel(0))] * workers
+                return [self._as_outgoing(side, GpuParcel(0))] * workers
             if side is self.shape.sent:
-                (self._own[side],) = self._parcels(side, table, [0, table.num_rows()])
-                return [self._outgoing(side, self._own[side])] * workers
+                (self._own[side],) = self._make_parcels(side, table, [0, table.num_rows()])
+                return [self._as_outgoing(side, self._own[side])] * workers
             table, offsets = plc.partitioning.hash_partition(
                 table, self._keys[side], workers, seed=PARTITION_SEED, stream=stream
             )
-            parcels = self._parcels(side, table, [*offsets[:workers], table.num_rows()])
+            parcels = self._make_parcels(side, table, [*offsets[:workers], table.num_rows()])
         self._own[side] = parcels[self.shape.rank]
-        return [self._outgoing(side, parcel) for parcel in parcels]
+        return [self._as_outgoing(side, parcel) for parcel in parcels]
 
-    def _parcels(self, side: Side, table: Any, edges: Sequence[int]) -> list[GpuParcel]:
+    def _make_parcels(self, side: Side, table: Any, edges: Sequence[int]) -> list[GpuParcel]:
         layout, columns, spans = self._layouts[side], table.columns(), list(itertools.pairwise(edges))
-        values = [self._values(self.shape.fields(side)[at], columns[at]) for at in layout.in_place]
-        runs = [layout.runs(values, span) for span in spans]
+        values = [self._column_memory(self.shape.fields(side)[at], columns[at]) for at in layout.in_place]
+        runs = [layout.slice_runs(values, span) for span in spans]
         if not layout.packed:
-            return [GpuParcel(stop - start, found) for (start, stop), found in zip(spans, runs, strict=True)]
+            return [GpuParcel(stop - start, lying) for (start, stop), lying in zip(spans, runs, strict=True)]
         others, bounds = self._select(table, layout.packed), [edge for span in spans for edge in span]
         parts = self._plc.copying.slice(others, bounds, stream=self._stream)
-        return [self._pack(part, found) for part, found in zip(parts, runs, strict=True)]
+        return [self._pack_columns(part, lying) for part, lying in zip(parts, runs, strict=True)]
 
-    def _values(self, field: Field, column: Any) -> DeviceBytes:
-        """The memory of a column that libcudf has made."""
+    def _column_memory(self, field: Field, column: Any) -> DeviceBytes:
+        """The device memory of the values of a column that libcudf has made."""
         values, expected = column.data(), int(column.size()) * field.width
         memory = NOTHING if values is None else DeviceBytes(values.ptr, values.size, values)
         if memory.size != expected:
-            raise self._unsupported(
+            raise self._unsupported_libcudf(
                 f"holds column {field.name!r} in {memory.size} bytes, but engine cudf expects {expected}"
             )
         return memory
 
-    def _pack(self, part: Any, runs: tuple[DeviceBytes, ...]) -> GpuParcel:
+    def _pack_columns(self, part: Any, runs: tuple[DeviceBytes, ...]) -> GpuParcel:
         if part.num_rows() == 0:
             return GpuParcel(0, runs)
         description, data = self._plc.contiguous_split.pack(part, stream=self._stream).release()
         packed = DeviceBytes(data.ptr, data.nbytes, data)
         return GpuParcel(int(part.num_rows()), runs, packed, bytes(description))
 
-    def _outgoing(self, side: Side, parcel: GpuParcel) -> Outgoing:
+    def _as_outgoing(self, side: Side, parcel: GpuParcel) -> Outgoing:
         layout, needed = self._layouts[side], len(parcel.description)
-        if needed > layout.room:
-            raise self._unsupported(
+        if needed > layout.description_room:
+            raise self._unsupported_libcudf(
                 f"needs {needed} bytes to describe the columns of the {side.value} frame, but engine cudf reserves only"
-                f" {layout.room}"
+                f" {layout.description_room}"
             )
-        return Outgoing(layout.header(parcel), parcel.data)
+        return Outgoing(layout.make_header(parcel), parcel.data)
 
-    def _unsupported(self, what: str) -> RunFailed:
+    def _unsupported_libcudf(self, what: str) -> RunFailed:
         return RunFailed(f"the installed libcudf does not work with engine cudf: libcudf {what}; use another --engine")
 
-    def _read(self, layout: GpuLayout, source: int, header: Bytes) -> Announced:
+    def _read_header(self, layout: GpuLayout, source: int, header: Bytes) -> ParcelHeader:
         try:
-            return layout.read(header)
+            return layout.read_header(header)
         except ValueError as error:
             raise RunFailed(f"rank {self.shape.rank} received an invalid header from rank {source}: {error}") from error
 
-    def _owned(self, side: Side) -> Any:
+    def _table_to_join(self, side: Side) -> Any:
         """All rows of one side that this worker joins, as one table; the engine keeps none of its parcels."""
         if side in self._whole:
             return self._whole.pop(side)
@@ -330,12 +331,12 @@ class CudfEngine:
             for at, values in zip(layout.in_place, received.columns, strict=True)
         ]
         if layout.packed:
-            columns += self._unpacked(received.parcels)
+            columns += self._unpack_columns(received.parcels)
         order = [*layout.in_place, *layout.packed]
         return self._plc.Table([columns[order.index(at)] for at in range(len(order))])
 
-    def _unpacked(self, parcels: Sequence[GpuParcel]) -> list[Any]:
-        """The columns that were packed, put together."""
+    def _unpack_columns(self, parcels: Sequence[GpuParcel]) -> list[Any]:
+        """The columns that were packed, those of all parcels put together."""
         unpack = self._plc.contiguous_split.unpack_from_memoryviews
         tables = [
             unpack(memoryview(each.description), each.packed, stream=self._stream) for each in parcels if each.rows
@@ -344,12 +345,13 @@ class CudfEngine:
         return list(whole.columns())
 
     def _select(self, table: Any, indices: Sequence[int]) -> Any:
+        """A table of the columns at these positions."""
         columns = table.columns()
         return self._plc.Table([columns[index] for index in indices])
 
     @contextmanager
     def _named_errors(self, doing: str) -> Iterator[None]:
-        """Turn exceptions of libcudf and RMM into one sentence."""
+        """Turn exceptions of libcudf and RMM in the block into `RunFailed` with one sentence."""
         try:
             yield
         except MemoryError as error:
@@ -373,16 +375,16 @@ def _storage_type(arrow_type: pa.DataType) -> pa.DataType:
     return pa.large_string() if pa.types.is_large_binary(arrow_type) else integer_type(arrow_type)
 
 
-def _stored(table: pa.Table, fields: Sequence[Field]) -> pa.Table:
-    """The table under its storage types, without copying."""
+def _to_storage_types(table: pa.Table, fields: Sequence[Field]) -> pa.Table:
+    """The table under the types of `_storage_type`, without copying."""
     arrays = [
         column.chunk(0).view(_storage_type(field.type)) for field, column in zip(fields, table.columns, strict=True)
     ]
     return pa.Table.from_arrays(arrays, names=table.column_names)
 
 
-def _restored(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """A table from the device under the types it had before: libcudf returns decimals as wide as can be."""
+def _from_storage_types(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """A table from the device under the types of `schema`: libcudf returns decimals as wide as can be."""
     arrays = [
         pa.concat_arrays(column.cast(_storage_type(field.type)).chunks).view(field.type)
         for field, column in zip(schema, table.columns, strict=True)

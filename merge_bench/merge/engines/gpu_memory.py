@@ -51,7 +51,7 @@ class DeviceBytes:
 
 
 def allocate(sizes: Iterable[int]) -> list[DeviceBytes]:
-    """For each of `sizes` as many bytes of device memory out of the pool, which UCX may read and write at once."""
+    """Buffers of `sizes` bytes of device memory out of the pool, which UCX may read and write at once."""
     _, rmm = load_rapids()
     stream = own_stream()
     buffers = [rmm.DeviceBuffer(size=size, stream=stream) for size in sizes]
@@ -60,7 +60,7 @@ def allocate(sizes: Iterable[int]) -> list[DeviceBytes]:
 
 
 def copy(source: DeviceBytes, target: DeviceBytes) -> None:
-    """Put a copy on the stream, from one run of bytes to another of the same length."""
+    """Put a copy on the stream, from one run of device memory to another of the same length."""
     from rmm.pylibrmm.device_buffer import copy_device_to_ptr
 
     if source.size:
@@ -68,6 +68,7 @@ def copy(source: DeviceBytes, target: DeviceBytes) -> None:
 
 
 def synchronize() -> None:
+    """Wait until all work on this process's stream is done."""
     own_stream().synchronize()
 
 
@@ -90,7 +91,7 @@ def download(source: DeviceBytes, target: Any) -> None:
 
 
 def inspect() -> GpuMemory | None:
-    """The memory of this process's GPU; None if the process has a pool already.
+    """How much memory this process's GPU has, free and in total; None if the process has a pool already.
 
     Raises
     ------
@@ -98,7 +99,7 @@ def inspect() -> GpuMemory | None:
         If there is no GPU, or other processes cannot open the memory that is set up.
     """
     _, rmm = load_rapids()
-    return None if _pool(rmm) is not None else GpuMemory(*map(int, rmm.mr.available_device_memory()))
+    return None if _shareable_pool(rmm) is not None else GpuMemory(*map(int, rmm.mr.available_device_memory()))
 
 
 def pool_size(pool_bytes: int | None, memories: Sequence[GpuMemory]) -> int:
@@ -117,7 +118,7 @@ def pool_size(pool_bytes: int | None, memories: Sequence[GpuMemory]) -> int:
     size = pool_bytes or int(POOL_SHARE * (total if POOL_SHARE * total <= free else free) / len(memories))
     size -= size % POOL_ALIGN
     if size * len(memories) > free:
-        raise _does_not_fit(size, len(memories), GpuMemory(free, total))
+        raise _pool_too_large(size, len(memories), GpuMemory(free, total))
     return size
 
 
@@ -135,20 +136,20 @@ def set_up_pool(size: int | None = None) -> int:
         If there is no GPU, the pool does not fit, or other processes cannot open the memory that is set up.
     """
     _, rmm = load_rapids()
-    there = _pool(rmm)
-    if there is not None:
-        return int(there.pool_size())
+    existing_pool = _shareable_pool(rmm)
+    if existing_pool is not None:
+        return int(existing_pool.pool_size())
     memory = GpuMemory(*map(int, rmm.mr.available_device_memory()))
     size = pool_size(size, [memory])
     try:
         pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), initial_pool_size=size)
     except (MemoryError, RuntimeError) as error:
-        raise _does_not_fit(size, 1, memory) from error
+        raise _pool_too_large(size, 1, memory) from error
     rmm.mr.set_current_device_resource(pool)
     return size
 
 
-def _pool(rmm: Any) -> Any:
+def _shareable_pool(rmm: Any) -> Any:
     """The pool that device memory comes from, if there is one; `UsageError` if that memory cannot be shared."""
     resource, pool = rmm.mr.get_current_device_resource(), None
     while isinstance(resource, rmm.mr.UpstreamResourceAdaptor):
@@ -164,7 +165,7 @@ def _pool(rmm: Any) -> Any:
     return pool
 
 
-def _does_not_fit(size: int, count: int, memory: GpuMemory) -> UsageError:
+def _pool_too_large(size: int, count: int, memory: GpuMemory) -> UsageError:
     what = "an RMM pool" if count == 1 else plural(count, "RMM pool")
     return UsageError(
         f"{what} of {format_bytes(size)} {'does' if count == 1 else 'do'} not fit on the GPU, which has"

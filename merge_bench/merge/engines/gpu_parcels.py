@@ -43,7 +43,7 @@ class GpuParcel:
 
 
 @dataclass(frozen=True, eq=False)
-class Received:
+class ReceivedSide:
     """One side of what a worker joins: the whole `columns` that are received in place, and all `parcels` by rank."""
 
     columns: tuple[DeviceBytes, ...]
@@ -54,8 +54,8 @@ class Received:
         return sum(parcel.rows for parcel in self.parcels)
 
 
-class Announced(NamedTuple):
-    """What a header says of a parcel. `packed`: bytes of what is packed."""
+class ParcelHeader(NamedTuple):
+    """What a header says of its parcel. `packed`: the bytes of its packed columns."""
 
     rows: int
     description: bytes
@@ -63,7 +63,7 @@ class Announced(NamedTuple):
 
 
 class GpuLayout:
-    """How the columns of one side travel.
+    """How the columns of one side travel between GPUs.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class GpuLayout:
         Positions of the fields that travel as they lie.
     packed
         Positions of the others.
-    room
+    description_room
         Bytes of every header for libcudf's description of what is packed.
     """
 
@@ -81,35 +81,35 @@ class GpuLayout:
         self.packed = [at for at, is_plain in enumerate(plain) if not is_plain]
         self._widths = [fields[at].width for at in self.in_place]
         columns = sum(2 if fields[at].variable else 1 for at in self.packed)
-        self.room = _TABLE_BYTES + columns * _COLUMN_BYTES if columns else 0
+        self.description_room = _TABLE_BYTES + columns * _COLUMN_BYTES if columns else 0
 
     @property
     def header_bytes(self) -> int:
-        """Length of every header: three numbers and `room`."""
-        return _COUNTS + self.room
+        """Length in bytes of every header of this side: three numbers and `description_room`."""
+        return _COUNTS + self.description_room
 
-    def header(self, parcel: GpuParcel) -> Bytes:
-        """The header of a parcel, whose description fits into `room`."""
+    def make_header(self, parcel: GpuParcel) -> Bytes:
+        """The bytes of a parcel's header; the parcel's description has to fit into `description_room`."""
         size = len(parcel.description)
         header = np.zeros(self.header_bytes, np.uint8)
         header[:_COUNTS].view(np.int64)[:] = parcel.rows, size, parcel.packed.size
         header[_COUNTS : _COUNTS + size] = np.frombuffer(parcel.description, np.uint8)
         return header
 
-    def read(self, header: Bytes) -> Announced:
-        """What a header says; `ValueError` if it is none."""
+    def read_header(self, header: Bytes) -> ParcelHeader:
+        """What the bytes of a header say of its parcel; `ValueError` if they are no header."""
         rows, size, packed = (int(n) for n in np.frombuffer(header[:_COUNTS].tobytes(), np.int64))
-        if rows < 0 or not 0 <= size <= self.room or packed < 0:
+        if rows < 0 or not 0 <= size <= self.description_room or packed < 0:
             raise ValueError(f"{rows} rows described in {size} bytes, {packed} bytes packed")
-        return Announced(rows, header[_COUNTS : _COUNTS + size].tobytes(), packed)
+        return ParcelHeader(rows, header[_COUNTS : _COUNTS + size].tobytes(), packed)
 
-    def runs(self, columns: Sequence[DeviceBytes], span: tuple[int, int]) -> tuple[DeviceBytes, ...]:
-        """Rows start…stop-1 of the columns that travel as they lie."""
+    def slice_runs(self, columns: Sequence[DeviceBytes], span: tuple[int, int]) -> tuple[DeviceBytes, ...]:
+        """The memory of rows start…stop-1 of `span` in each of the columns that travel as they lie."""
         start, stop = span
         return tuple(each[start * width : stop * width] for each, width in zip(columns, self._widths, strict=True))
 
-    def make_room(self, own: GpuParcel, rank: int, others: Mapping[int, Announced]) -> Received:
-        """Device memory, out of the pool, for all parcels of a side.
+    def make_room(self, own: GpuParcel, rank: int, others: Mapping[int, ParcelHeader]) -> ReceivedSide:
+        """Allocate device memory, out of the pool, for all parcels of a side.
 
         Parameters
         ----------
@@ -129,7 +129,7 @@ class GpuLayout:
         packed = dict(zip(others, memory[len(whole) :], strict=True)) | {rank: own.packed}
         described = {source: each.description for source, each in others.items()} | {rank: own.description}
         parcels = (
-            GpuParcel(rows[source], self.runs(columns, span), packed[source], described[source])
+            GpuParcel(rows[source], self.slice_runs(columns, span), packed[source], described[source])
             for source, span in enumerate(itertools.pairwise(edges))
         )
-        return Received(columns, tuple(parcels))
+        return ReceivedSide(columns, tuple(parcels))

@@ -26,8 +26,8 @@ def slot_hash(key: Any) -> Any:
 
 
 @compiled
-def fold(words: Any, values: Any, out: Any) -> None:
-    """Join words and the values of one more key column to one word a row.
+def fold_key(words: Any, values: Any, out: Any) -> None:
+    """Combine the words of rows with the values of one more key column into one word a row.
 
     Of two rows whose words are equal before, the words are equal afterwards only where the values are.
     """
@@ -37,9 +37,10 @@ def fold(words: Any, values: Any, out: Any) -> None:
 
 @compiled
 def build_chains(keys: Any, first: int, shift: Any, heads: Any, links: Any, copies: Any) -> None:
-    """Enter rows first… into the chains of their slots, rows numbered from 1; `copies` gets their keys.
+    """Enter the rows from number `first` on into the chains of their slots; `copies` gets their keys.
 
-    A head is the row entered last, in its lower 24 bits, and a tag for every row of the chain in the upper 8.
+    Chains number rows from 1. A head has the row entered last in its lower 24 bits, and in the upper 8 a tag for every
+    row of the chain.
     """
     for i in range(keys.size):
         key = np.uint64(keys[i])
@@ -80,8 +81,8 @@ def find_pairs(
             at += block.size
         if pairs + count > lefts.size:
             break
-        some, count = _follow_chains(keys, candidates, entries, count, links, copies, lefts[pairs:], rights[pairs:])
-        pairs += some
+        found, count = _follow_chains(keys, candidates, entries, count, links, copies, lefts[pairs:], rights[pairs:])
+        pairs += found
     return pairs, at, count
 
 
@@ -131,7 +132,7 @@ def _follow_chains(
 def mark_matches(
     keys: Any, shift: Any, heads: Any, links: Any, copies: Any, candidates: Any, entries: Any, marks: Any
 ) -> None:
-    """Mark the rows whose keys are in the table; a row's chain is followed up to the first."""
+    """Mark the rows whose keys are in the table; a row's chain is followed up to the first match."""
     for at in range(0, keys.size, candidates.size):
         count = _find_candidates(keys[at : at + candidates.size], at, shift, heads, candidates, entries)
         while count > 0:
@@ -161,7 +162,7 @@ def follow_links(
     lefts: Any,
     rights: Any,
 ) -> tuple[Any, Any, Any]:
-    """As `find_pairs`, but return when each candidate has been followed by one link and some pairs were found.
+    """Find pairs of rows as `find_pairs` does, but return once a step, one link of each candidate, has found some.
 
     `lefts` and `rights` have room for as many pairs as there are candidates.
     """
@@ -193,7 +194,7 @@ def _follow_once(
 
 
 @compiled
-def unmarked(candidates: Any, entries: Any, count: int, marks: Any) -> int:
+def keep_unmarked(candidates: Any, entries: Any, count: int, marks: Any) -> int:
     """Move the candidates whose rows are not marked to the front; returns their number."""
     kept = np.uint64(0)
     for c in range(count):
@@ -206,14 +207,14 @@ def unmarked(candidates: Any, entries: Any, count: int, marks: Any) -> int:
 def keep_equal(left: Column, right: Column, lefts: Any, rights: Any) -> int:
     """Move the pairs whose values are equal to the front of `lefts` and `rights`, in order; returns their number."""
     if left.offsets is not None:
-        return int(_keep_bytes(left.values, left.offsets, right.values, right.offsets, lefts, rights))
+        return int(_keep_equal_bytes(left.values, left.offsets, right.values, right.offsets, lefts, rights))
     if left.values.itemsize == 16:
-        return int(_keep_wide(left.words, right.words, lefts, rights))
-    return int(_keep_fixed(left.values, right.values, lefts, rights))
+        return int(_keep_equal_wide(left.words, right.words, lefts, rights))
+    return int(_keep_equal_fixed(left.values, right.values, lefts, rights))
 
 
 @compiled
-def _keep_fixed(left: Any, right: Any, lefts: Any, rights: Any) -> int:
+def _keep_equal_fixed(left: Any, right: Any, lefts: Any, rights: Any) -> int:
     kept = np.uint64(0)
     for i in range(lefts.size):
         ours, theirs = np.uint64(lefts[i]), np.uint64(rights[i])
@@ -223,7 +224,7 @@ def _keep_fixed(left: Any, right: Any, lefts: Any, rights: Any) -> int:
 
 
 @compiled
-def _keep_wide(left: Any, right: Any, lefts: Any, rights: Any) -> int:
+def _keep_equal_wide(left: Any, right: Any, lefts: Any, rights: Any) -> int:
     kept = np.uint64(0)
     for i in range(lefts.size):
         ours, theirs = np.uint64(lefts[i]), np.uint64(rights[i])
@@ -233,7 +234,7 @@ def _keep_wide(left: Any, right: Any, lefts: Any, rights: Any) -> int:
 
 
 @compiled
-def _keep_bytes(left: Any, left_offsets: Any, right: Any, right_offsets: Any, lefts: Any, rights: Any) -> int:
+def _keep_equal_bytes(left: Any, left_offsets: Any, right: Any, right_offsets: Any, lefts: Any, rights: Any) -> int:
     kept = np.uint64(0)
     for i in range(lefts.size):
         ours, theirs = np.uint64(lefts[i]), np.uint64(rights[i])
@@ -253,7 +254,8 @@ def _keep_bytes(left: Any, left_offsets: Any, right: Any, right_offsets: Any, le
 
 
 @compiled
-def mark(rows: Any, marks: Any) -> None:
+def mark_rows(rows: Any, marks: Any) -> None:
+    """Set the marks of the rows with these numbers to 1."""
     for i in range(rows.size):
         marks[np.uint64(rows[i])] = 1
 
@@ -270,13 +272,14 @@ def find_marked(marks: Any, wanted: int, rows: Any) -> int:
 
 @compiled
 def gather(values: Any, rows: Any, out: Any) -> None:
+    """Copy the values of the rows with these numbers to `out`."""
     for i in range(rows.size):
         out[i] = values[np.uint64(rows[i])]
 
 
 @compiled
 def gather_offsets(offsets: Any, rows: Any, out: Any) -> None:
-    """Offsets of the values of the given rows when they are stored end to end from out[0] on, into out[1:]."""
+    """Write to out[1:] where the values of these rows end if they are stored end to end from out[0] on."""
     at = out[0]
     for i in range(rows.size):
         row = np.uint64(rows[i])
@@ -286,7 +289,7 @@ def gather_offsets(offsets: Any, rows: Any, out: Any) -> None:
 
 @compiled
 def gather_bytes(data: Any, offsets: Any, rows: Any, places: Any, out: Any) -> None:
-    """The bytes of the given rows, each at its offset of `gather_offsets`."""
+    """Copy the bytes of the rows with these numbers to `out`, each to its offset in `places` (`gather_offsets`)."""
     for i in range(rows.size):
         row = rows[i]
         copy_bytes(data, offsets[row], offsets[row + 1] - offsets[row], out, places[i])

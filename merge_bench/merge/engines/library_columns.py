@@ -14,7 +14,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from merge_bench.merge.engines.base import How, Side
-from merge_bench.merge.frame import Field, arrow_schema, integer_type, viewed
+from merge_bench.merge.frame import Field, arrow_schema, integer_type, view_as
 
 Storage: TypeAlias = Callable[[pa.DataType], pa.DataType]
 """The type under which a library is given the values of another type: of the same width, or ``large_binary``."""
@@ -47,8 +47,8 @@ class LibraryColumns:
     def of(
         left: Sequence[Field], right: Sequence[Field], keys: Sequence[str], how: How, storage: Storage = integer_type
     ) -> LibraryColumns:
-        """The columns of a join of fields with these keys."""
-        numbers = dict(zip(keys, key_names(len(keys)), strict=True))
+        """The columns of a join of tables with these fields and keys, for a library that needs `storage`."""
+        numbers = dict(zip(keys, library_key_names(len(keys)), strict=True))
         sides = {
             side: tuple(
                 replace(field, name=numbers.get(field.name, f"{side.value[0]}{at}"), type=storage(field.type))
@@ -60,47 +60,47 @@ class LibraryColumns:
         names = tuple(numbers.values())
         return LibraryColumns(sides, how.output(ours, theirs, names), how.output(left, right, keys), names)
 
-    def given(self, side: Side, table: pa.Table) -> pa.Table:
-        """Rows of one side as a library sees them; only what becomes ``large_binary`` is copied."""
-        return _converted(table.columns, self.sides[side])
+    def to_library(self, side: Side, table: pa.Table) -> pa.Table:
+        """Rows of one side under the names and types of the library; only what becomes ``large_binary`` is copied."""
+        return _table_of_fields(table.columns, self.sides[side])
 
-    def given_result(self, table: pa.Table) -> pa.Table:
-        """Rows of the result, which have the users' names, as a library sees them."""
-        return _converted((table.column(field.name) for field in self.named), self.output)
+    def result_to_library(self, table: pa.Table) -> pa.Table:
+        """Rows of the result under the names and types of the library, from those of the users."""
+        return _table_of_fields((table.column(field.name) for field in self.named), self.output)
 
-    def restored(self, table: pa.Table) -> pa.Table:
+    def from_library(self, table: pa.Table) -> pa.Table:
         """A library's result under the users' names and types, in the order of `How.output`."""
         columns = (table.column(field.name).cast(field.type) for field in self.output)
-        return _converted(columns, self.named)
+        return _table_of_fields(columns, self.named)
 
 
-def key_names(count: int) -> tuple[str, ...]:
-    """The names of so many keys, as a library sees them."""
+def library_key_names(count: int) -> tuple[str, ...]:
+    """The names under which a library sees the first `count` keys."""
     return tuple(f"k{number}" for number in range(count))
 
 
-def _converted(columns: Iterable[pa.ChunkedArray], fields: Sequence[Field]) -> pa.Table:
-    """The values under the types of these fields: the same bytes."""
-    arrays = [_same_bytes(column, field.type) for column, field in zip(columns, fields, strict=True)]
+def _table_of_fields(columns: Iterable[pa.ChunkedArray], fields: Sequence[Field]) -> pa.Table:
+    """A table of these columns under the names and types of `fields`, with the same bytes."""
+    arrays = [_reinterpret(column, field.type) for column, field in zip(columns, fields, strict=True)]
     return pa.Table.from_arrays(arrays, schema=arrow_schema(fields))
 
 
-def _same_bytes(column: pa.ChunkedArray, arrow_type: pa.DataType) -> pa.ChunkedArray:
-    given = column.type
-    if given == arrow_type:
+def _reinterpret(column: pa.ChunkedArray, arrow_type: pa.DataType) -> pa.ChunkedArray:
+    held_type = column.type
+    if held_type == arrow_type:
         return column
-    if pa.types.is_large_binary(given) and not pa.types.is_large_string(arrow_type):
-        return viewed(column.cast(pa.binary(arrow_type.bit_width // 8)), arrow_type)
-    if pa.types.is_large_binary(arrow_type) and not pa.types.is_large_string(given):
-        return viewed(column, pa.binary(given.bit_width // 8)).cast(arrow_type)
-    return viewed(column, arrow_type)
+    if pa.types.is_large_binary(held_type) and not pa.types.is_large_string(arrow_type):
+        return view_as(column.cast(pa.binary(arrow_type.bit_width // 8)), arrow_type)
+    if pa.types.is_large_binary(arrow_type) and not pa.types.is_large_string(held_type):
+        return view_as(column, pa.binary(held_type.bit_width // 8)).cast(arrow_type)
+    return view_as(column, arrow_type)
 
 
 def text_as_bytes(arrow_type: pa.DataType) -> pa.DataType:
-    """As `integer_type`, and bytes for text: pandas cannot hash text that is not UTF-8."""
+    """The type of `integer_type`, but bytes for text, because pandas cannot hash text that is not UTF-8."""
     return pa.large_binary() if pa.types.is_large_string(arrow_type) else integer_type(arrow_type)
 
 
 def decimals_as_bytes(arrow_type: pa.DataType) -> pa.DataType:
-    """As `integer_type`, and bytes for decimals: Dask makes Python objects of them, and fails where one is missing."""
+    """The type of `integer_type`, but bytes for decimals: Dask makes objects of them, and fails if one is missing."""
     return pa.large_binary() if pa.types.is_decimal(arrow_type) else integer_type(arrow_type)

@@ -25,12 +25,12 @@ ENGINE = Description(
 )
 
 
-def joins_itself(shape: JoinShape) -> bool:
+def needs_no_library(shape: JoinShape) -> bool:
     """Whether the join needs no library: every key has one type on both sides, and none is a float.
 
     Such keys are equal if their bytes are. Floats are not: both zeros are one value, and a NaN equals nothing.
     """
-    keys = zip(*([shape.fields(side)[at] for at in shape.key_places(side)] for side in Side), strict=True)
+    keys = zip(*([shape.fields(side)[at] for at in shape.key_positions(side)] for side in Side), strict=True)
     return all(left.type == right.type and not left.floating for left, right in keys)
 
 
@@ -45,7 +45,7 @@ class NativeEngine(PolarsEngine):
         few_right = self._in_place and shape.sent is Side.RIGHT and shape.how in EXCHANGED
         kind = FewRightRowsJoin if few_right else BucketJoin
         # One for each thread: neither a join nor a pool of buffers may be used by two threads at once.
-        self._joins = [(kind(shape), BufferPool()) for _ in range(shape.threads)] if joins_itself(shape) else []
+        self._joins = [(kind(shape), BufferPool()) for _ in range(shape.threads)] if needs_no_library(shape) else []
         self._buffer_pools += [out for _, out in self._joins]
 
     def lend(self, rooms: Sequence[Bytes]) -> None:
@@ -57,25 +57,25 @@ class NativeEngine(PolarsEngine):
     def join_groups(self, groups: Iterable[tuple[int, int]], left: RowReader, right: RowReader) -> Iterable[Any]:
         if not self._joins:
             return super().join_groups(groups, left, right)
-        dealt = list(groups)
+        all_groups = list(groups)
 
-        def some(thread: int) -> list[Any]:
-            return list(self._joined(thread, dealt[thread :: len(self._joins)], left, right))
+        def join_share(thread: int) -> list[Any]:
+            return list(self._join_on_thread(thread, all_groups[thread :: len(self._joins)], left, right))
 
         run = map if self._pool is None else self._pool.map
-        pieces = list(itertools.chain.from_iterable(run(some, range(len(self._joins)))))
+        pieces = list(itertools.chain.from_iterable(run(join_share, range(len(self._joins)))))
         if not pieces and not self._results:
             pieces = [Frame.from_arrow(arrow_schema(self.shape.output).empty_table())]
         return pieces
 
-    def _joined(
+    def _join_on_thread(
         self, thread: int, groups: Sequence[tuple[int, int]], left: RowReader, right: RowReader
     ) -> Iterable[Any]:
         join, out = self._joins[thread]
         for first, last in groups:
-            chunks = left.chunks(first, last), right.chunks(first, last)
+            chunks = left.rows_as_frames(first, last), right.rows_as_frames(first, last)
             entered, _ = chunks if self.shape.how.pairs else reversed(chunks)
             if sum(chunk.rows for chunk in entered) > MOST_ROWS:
-                yield self.join_by_library(left.table(first, last), right.table(first, last))
+                yield self.join_by_library(left.rows_as_table(first, last), right.rows_as_table(first, last))
                 continue
             yield from join.join(*chunks, out)

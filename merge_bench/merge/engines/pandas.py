@@ -43,26 +43,26 @@ class PandasEngine(HostEngine):
             distinct = to_pandas(right)[keys].drop_duplicates()
             marked = ours[keys].merge(distinct, on=keys, how="left", indicator=True)
             return ours[(marked["_merge"] == ("both" if how is How.SEMI else "left_only")).to_numpy()]
-        ours = to_pandas(left, nullable=_others(left, keys) if how.keeps_right else ())
-        theirs = to_pandas(right, nullable=_others(right, keys) if how.keeps_left else ())
+        ours = to_pandas(left, nullable=_payload_names(left, keys) if how.keeps_right else ())
+        theirs = to_pandas(right, nullable=_payload_names(right, keys) if how.keeps_left else ())
         return ours.merge(theirs, on=keys, how=cast(Literal["inner", "left", "right", "outer"], how.value))
 
     def to_arrow(self, piece: pd.DataFrame) -> pa.Table:
         return from_pandas(piece)
 
 
-def _others(table: pa.Table, keys: Sequence[str]) -> list[str]:
-    """The columns that get nulls where the other table has rows without a match."""
+def _payload_names(table: pa.Table, keys: Sequence[str]) -> list[str]:
+    """The names of the columns that are no keys: they get nulls beside unmatched rows of the other table."""
     return [name for name in table.column_names if name not in keys]
 
 
-def _values(column: pd.Series[Any]) -> Any:
+def _column_values(column: pd.Series[Any]) -> Any:
     return column.array if isinstance(column.dtype, pd.ArrowDtype) else column.to_numpy()
 
 
 def from_pandas(frame: pd.DataFrame) -> pa.Table:
-    """The rows as Arrow. (`Table.from_pandas` makes every NaN a null.)"""
-    return pa.table({name: pa.array(_values(frame[name]), from_pandas=False) for name in frame.columns})
+    """The rows of a dataframe as an Arrow table. (`Table.from_pandas` makes every NaN a null.)"""
+    return pa.table({name: pa.array(_column_values(frame[name]), from_pandas=False) for name in frame.columns})
 
 
 def to_pandas(table: pa.Table, *, nullable: Collection[str] = ()) -> pd.DataFrame:

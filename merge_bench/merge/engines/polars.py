@@ -31,13 +31,13 @@ class PolarsEngine(HostEngine):
 
     def join_tables(self, left: pa.Table, right: pa.Table) -> pl.DataFrame:
         how: Any = "full" if self.shape.how is How.OUTER else self.shape.how.value
-        return _frame(left).join(_frame(right), on=list(self.columns.keys), how=how, coalesce=True)
+        return _to_polars(left).join(_to_polars(right), on=list(self.columns.keys), how=how, coalesce=True)
 
     def to_arrow(self, piece: pl.DataFrame) -> pa.Table:
         return piece.to_arrow()
 
 
-def _frame(table: pa.Table) -> pl.DataFrame:
+def _to_polars(table: pa.Table) -> pl.DataFrame:
     frame = pl.from_arrow(table, rechunk=False)
     assert isinstance(frame, pl.DataFrame)
     return frame

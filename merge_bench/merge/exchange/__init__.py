@@ -20,7 +20,7 @@ from merge_bench.merge import read_members
 
 @dataclass(frozen=True, kw_only=True)
 class DataPlane:
-    """What a data plane is and can do.
+    """What a file of this folder says of its data plane: what it is and can do.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ class DataPlane:
         return next((name for name in self.packages if importlib.util.find_spec(name) is None), None)
 
     def supports_join(self, how: str) -> bool:
-        """Whether it has this kind of join."""
+        """Whether the data plane has this kind of join (a value of ``--how``)."""
         return not self.joins or how in dict(self.joins)
 
 
@@ -89,7 +89,7 @@ def data_planes() -> tuple[DataPlane, ...]:
 
 
 def data_plane(name: str) -> DataPlane:
-    """The data plane called `name`.
+    """The description of the data plane called `name`.
 
     Raises
     ------
@@ -108,8 +108,8 @@ def recorded_plane(name: str | None) -> DataPlane:
     return next((plane for plane in data_planes() if plane.name == name), UNKNOWN)
 
 
-def able(capability: Callable[[DataPlane], object]) -> str:
-    """``ucx or other``: the names of all data planes with a capability, for sentences."""
+def planes_with(capability: Callable[[DataPlane], object]) -> str:
+    """The names of all data planes that have a capability, as in ``ucx or other``, for sentences."""
     return " or ".join(plane.name for plane in data_planes() if capability(plane))
 
 

@@ -30,7 +30,7 @@ class Abort:
         self.last_heartbeat = time.monotonic()
 
     def set(self, reason: str) -> None:
-        """Make every wait end with `RunFailed(reason)`."""
+        """Make every wait of this worker end with `RunFailed(reason)`."""
         if self._reason is None:
             self._reason = reason
 
@@ -43,8 +43,8 @@ class Abort:
         """Note that the driver is alive."""
         self.last_heartbeat = time.monotonic()
 
-    def left_alone(self, seconds: float) -> bool:
-        """Whether the run was aborted, or its driver sent no heartbeat for this long."""
+    def is_abandoned(self, seconds: float) -> bool:
+        """Whether the run was aborted, or its driver has sent no heartbeat for so many seconds."""
         return self._reason is not None or time.monotonic() - self.last_heartbeat > seconds
 
     def check(self) -> None:
@@ -67,8 +67,8 @@ def share_bytes(workers: int) -> int:
     return max(LEAST_SHARE, WINDOW_BYTES // max(1, workers - 1))
 
 
-def longest_message(workers: int, message_bytes: int) -> int:
-    """The length at which sender and receiver cut a parcel.
+def longest_message_bytes(workers: int, message_bytes: int) -> int:
+    """The length in bytes at which sender and receiver cut a parcel into messages.
 
     It is half a share, so that one message is posted while another is in flight.
 
@@ -80,7 +80,7 @@ def longest_message(workers: int, message_bytes: int) -> int:
 
 @dataclass
 class Flight:
-    """One frame's transfers on one worker, in seconds of its own monotonic clock.
+    """The transfers of one frame on one worker, in seconds of the worker's monotonic clock.
 
     `seconds`: length of the interval in which transfers were in flight; 0 if there were none. `arrived`: per source
     rank, bytes and seconds from the first receive posted to the last one completed. `batches`: if they were noted, the
@@ -143,7 +143,7 @@ class Exchange(ABC):
     """
 
     title: ClassVar[str]
-    """What is being opened, in errors."""
+    """The name of the data plane in errors, as in ``opening UCX``."""
 
     def __init__(self, rank: int, workers: int, *, abort: Abort) -> None:
         self.rank, self.workers, self.abort = rank, workers, abort
@@ -156,7 +156,7 @@ class Exchange(ABC):
     @property
     @abstractmethod
     def address(self) -> bytes:
-        """What peers need to reach this worker."""
+        """The bytes that peers need to reach this worker."""
 
     @abstractmethod
     def connect(self, addresses: Sequence[bytes]) -> None:
@@ -202,8 +202,8 @@ class Exchange(ABC):
             distance *= 2
         return time.perf_counter() - start
 
-    def round_trip(self) -> float:
-        """Seconds of the slowest first message to and from a neighbour: a bound on the barrier's skew."""
+    def round_trip_seconds(self) -> float:
+        """Seconds of a barrier, the shortest of a few: a bound on how far apart workers leave a barrier."""
         return min(self.barrier() for _ in range(5)) if self.peers else 0.0
 
 
@@ -217,19 +217,19 @@ class MessageExchange(Protocol):
 
     @property
     def peers(self) -> list[int]:
-        """As `Exchange.peers`."""
+        """All other workers, in the order in which this one sends to them."""
 
     def reserve(self, stages: int) -> int:
         """Reserve numbers of operations for use with `post` and `progress`; returns the first."""
 
     def post(self, buffer: Any, peer: int, stage: int, number: int, *, receive: bool) -> Pending:
-        """Begin one message of operation `stage`. Messages of the same number between two ranks arrive in order."""
+        """Begin to send or receive a message of operation `stage`; those of one number between two ranks keep order."""
 
     def progress(self) -> bool:
-        """Progress without the interpreter's lock; returns whether there was anything to do."""
+        """Drive transfers without holding the interpreter's lock; returns whether there was anything to do."""
 
     def check(self, item: Pending) -> None:
         """Raise `RunFailed` if a completed message failed."""
 
-    def check_limit(self, pending: list[Pending], last_byte: float) -> None:
+    def check_silence(self, pending: list[Pending], last_byte: float) -> None:
         """Raise `RunFailed` if no byte arrived for too long; `last_byte`: when the last one did (`time.monotonic`)."""

@@ -18,8 +18,8 @@ from distributed import Client, Future, get_client
 from merge_bench.merge.buffer_pool import BufferPool
 from merge_bench.merge.engines import describe
 from merge_bench.merge.engines.base import JoinShape, Side
-from merge_bench.merge.engines.hash_join import rows_without_key, without_match
-from merge_bench.merge.engines.library_columns import LibraryColumns, decimals_as_bytes, key_names
+from merge_bench.merge.engines.hash_join import rows_without_key, unmatched_result
+from merge_bench.merge.engines.library_columns import LibraryColumns, decimals_as_bytes, library_key_names
 from merge_bench.merge.exchange import DataPlane
 from merge_bench.merge.frame import Field, Frame, arrow_schema, integer_type
 from merge_bench.merge.plan import Plan
@@ -37,9 +37,9 @@ PLANE = DataPlane(
 NO_DISK = {"distributed.p2p.storage.disk": False}
 
 
-def columns_of(fields: tuple[Sequence[Field], Sequence[Field]], plan: Plan) -> LibraryColumns:
-    """The columns as Dask and the library below it see them."""
-    return LibraryColumns.of(*fields, plan.keys, plan.how, integer_type if _on_cudf(plan) else decimals_as_bytes)
+def library_columns_of(fields: tuple[Sequence[Field], Sequence[Field]], plan: Plan) -> LibraryColumns:
+    """The columns of a merge of frames with these fields, as Dask and the library below it see them."""
+    return LibraryColumns.of(*fields, plan.keys, plan.how, integer_type if _uses_cudf(plan) else decimals_as_bytes)
 
 
 def baseline_frame(side: str) -> Any:
@@ -55,19 +55,19 @@ def baseline_frame(side: str) -> Any:
 
 
 def dask_frame(chunks: tuple[Frame, Frame], side: Side, plan: Plan) -> Any:
-    """The rows of one of two chunks that have a key."""
-    chunk, columns = chunks[side is Side.RIGHT], columns_of((chunks[0].fields, chunks[1].fields), plan)
-    return _dataframe(columns.given(side, _with_key(chunk, plan.keys)), columns, plan)
+    """A dataframe of the rows that have a key, of the chunk of one side."""
+    chunk, columns = chunks[side is Side.RIGHT], library_columns_of((chunks[0].fields, chunks[1].fields), plan)
+    return _make_dataframe(columns.to_library(side, _rows_with_key(chunk, plan.keys)), columns, plan)
 
 
 def baseline_without_key() -> Any:
-    """Rows of the result for this worker's rows with null keys, of a side whose rows without a match are kept."""
+    """A dataframe of result rows: this worker's rows with null keys, of each side whose unmatched rows are kept."""
     plugin = current_plugin()
-    return without_key(*plugin.frames, plugin.launch.plan)
+    return result_without_key(*plugin.frames, plugin.launch.plan)
 
 
-def _with_key(chunk: Frame, keys: Sequence[str]) -> pa.Table:
-    """The rows without a null or NaN among their keys, and -0.0 there as 0.0: pandas' hashes of the two differ."""
+def _rows_with_key(chunk: Frame, keys: Sequence[str]) -> pa.Table:
+    """The rows of a chunk without a null or NaN key, and with 0.0 for -0.0 in keys, whose hashes in pandas differ."""
     table, lacking = chunk.to_arrow(), rows_without_key(chunk, keys)
     for at, field in enumerate(chunk.fields):
         if field.name in keys and field.floating:
@@ -79,34 +79,34 @@ def _with_key(chunk: Frame, keys: Sequence[str]) -> pa.Table:
     return table.filter(pa.array(whole))
 
 
-def without_key(left: Frame, right: Frame, plan: Plan) -> Any:
-    """As `baseline_without_key`, of two chunks."""
+def result_without_key(left: Frame, right: Frame, plan: Plan) -> Any:
+    """A dataframe of result rows: those with null keys of two chunks, of each side whose unmatched rows are kept."""
     shape = JoinShape(left.fields, right.fields, plan.keys, 1, 0, 0, how=plan.how)
     out = BufferPool()
     tables = [arrow_schema(shape.output).empty_table()]
     for side, chunk in ((Side.LEFT, left), (Side.RIGHT, right)):
         if plan.how.keeps(side):
             rows = rows_without_key(chunk, plan.keys)
-            tables.append(without_match(shape, side, [(chunk, rows)], out).to_arrow())
-    columns = columns_of((left.fields, right.fields), plan)
-    return _dataframe(columns.given_result(pa.concat_tables(tables)), columns, plan)
+            tables.append(unmatched_result(shape, side, [(chunk, rows)], out).to_arrow())
+    columns = library_columns_of((left.fields, right.fields), plan)
+    return _make_dataframe(columns.result_to_library(pa.concat_tables(tables)), columns, plan)
 
 
 def keeps_without_key(fields: tuple[Sequence[Field], Sequence[Field]], plan: Plan) -> bool:
-    """Whether there can be rows with null keys in the result."""
-    kept = (one for side, one in zip(Side, fields, strict=True) if plan.how.keeps(side))
-    return any(field.name in plan.keys and (field.nullable or field.floating) for one in kept for field in one)
+    """Whether the result of a merge of frames with these fields can have rows with null keys."""
+    kept = (columns for side, columns in zip(Side, fields, strict=True) if plan.how.keeps(side))
+    return any(field.name in plan.keys and (field.nullable or field.floating) for columns in kept for field in columns)
 
 
-def empty_pandas(fields: tuple[Sequence[Field], Sequence[Field]], plan: Plan) -> list[Any]:
-    """Pandas frames without rows, with the column types of both sides' `dask_frame`."""
-    columns = columns_of(fields, plan)
-    return [_dataframe(arrow_schema(columns.sides[side]).empty_table(), columns, plan) for side in Side]
+def empty_pandas_frames(fields: tuple[Sequence[Field], Sequence[Field]], plan: Plan) -> list[Any]:
+    """A pandas frame without rows for each side, with the column types of its `dask_frame`."""
+    columns = library_columns_of(fields, plan)
+    return [_make_dataframe(arrow_schema(columns.sides[side]).empty_table(), columns, plan) for side in Side]
 
 
-def _dataframe(table: pa.Table, columns: LibraryColumns, plan: Plan) -> Any:
-    """A dataframe of Dask's engine. In pandas, where there are nulls in one, all parts have Arrow's types."""
-    if _on_cudf(plan):
+def _make_dataframe(table: pa.Table, columns: LibraryColumns, plan: Plan) -> Any:
+    """The table as a dataframe of Dask's engine. In pandas, columns with nulls in any part have Arrow's types."""
+    if _uses_cudf(plan):
         import cudf
 
         return cudf.DataFrame.from_arrow(table)
@@ -116,7 +116,7 @@ def _dataframe(table: pa.Table, columns: LibraryColumns, plan: Plan) -> Any:
     return to_pandas(table, nullable={field.name for field in fields if field.nullable})
 
 
-def merged(
+def dask_join(
     parts: Sequence[Sequence[Future]], empty: Sequence[Any], plan: Plan, without_key: Sequence[Future] = ()
 ) -> Any:
     """Dask's join of a left and a right frame, not yet computed.
@@ -141,7 +141,7 @@ def merged(
     elif sent is Side.RIGHT:
         right = right.repartition(npartitions=1)
     how = dict(PLANE.joins)[plan.how.value]
-    keys = list(key_names(len(plan.keys)))
+    keys = list(library_key_names(len(plan.keys)))
     result = left.merge(right, on=keys, how=how, shuffle_method=plan.shuffle, broadcast=False)
     if without_key:
         result = dd.concat([result, dd.from_delayed(list(without_key), meta=result._meta, verify_meta=False)])
@@ -158,12 +158,12 @@ def baseline_start(left: Sequence[Any], right: Sequence[Any], addresses: Sequenc
     parts = [[Future(key, client) for key in keys] for keys in (left, right)]
     empty = [state.empty[side] for side in ("left", "right")]
     with client.as_current(), dask.config.set(NO_DISK):
-        result = client.persist(merged(parts, empty, state.plan), workers=addresses)
+        result = client.persist(dask_join(parts, empty, state.plan), workers=addresses)
     client.publish_dataset(futures_of(client, result), name=name, override=True)
 
 
 def futures_of(client: Client, result: Any) -> list[Future]:
-    """The partitions of a result that Dask computes."""
+    """The futures of the partitions of a result that Dask computes."""
     return [future for future in client.futures_of(result) if isinstance(future, Future)]
 
 
@@ -191,9 +191,9 @@ def result_table(frame: Any, fields: tuple[Sequence[Field], Sequence[Field]], pl
     """One partition of Dask's result under the users' names and types."""
     from merge_bench.merge.engines.pandas import from_pandas
 
-    table = frame.to_arrow(preserve_index=False) if _on_cudf(plan) else from_pandas(frame)
-    return columns_of(fields, plan).restored(table)
+    table = frame.to_arrow(preserve_index=False) if _uses_cudf(plan) else from_pandas(frame)
+    return library_columns_of(fields, plan).from_library(table)
 
 
-def _on_cudf(plan: Plan) -> bool:
+def _uses_cudf(plan: Plan) -> bool:
     return describe(plan.engine).dask_backend == "cudf"

@@ -46,7 +46,7 @@ class _MapParams(ctypes.Structure):
 
 
 class _MemoryAttributes(ctypes.Structure):
-    """`ucp_mem_attr_t`, likewise."""
+    """`ucp_mem_attr_t` of UCX 1.12 and later."""
 
     _fields_ = (
         ("field_mask", ctypes.c_uint64),
@@ -73,10 +73,10 @@ class Memory:
         self._context, self.length = ctypes.c_void_p(context), length
         self._handle = ctypes.c_void_p()
         params = _MapParams(field_mask=_FIELD_LENGTH | _FIELD_FLAGS, length=length, flags=_ALLOCATE)
-        self._call("ucp_mem_map", self._context, ctypes.byref(params), ctypes.byref(self._handle))
+        self._call_ucp("ucp_mem_map", self._context, ctypes.byref(params), ctypes.byref(self._handle))
         attributes = _MemoryAttributes(field_mask=_FIELD_ADDRESS)
         try:
-            self._call("ucp_mem_query", self._handle, ctypes.byref(attributes))
+            self._call_ucp("ucp_mem_query", self._handle, ctypes.byref(attributes))
         except RunFailed:
             self.free()
             raise
@@ -84,13 +84,13 @@ class Memory:
 
     @property
     def bytes(self) -> npt.NDArray[np.uint8]:
-        """The memory itself."""
+        """The memory as a NumPy array."""
         return np.ctypeslib.as_array((ctypes.c_uint8 * self.length).from_address(self.address))
 
     def window(self) -> Window:
-        """The address and key that a peer needs to put into it."""
+        """The address and key that a peer needs to put into this memory."""
         packed, size = ctypes.c_void_p(), ctypes.c_size_t()
-        self._call("ucp_rkey_pack", self._context, self._handle, ctypes.byref(packed), ctypes.byref(size))
+        self._call_ucp("ucp_rkey_pack", self._context, self._handle, ctypes.byref(packed), ctypes.byref(size))
         try:
             key = ctypes.string_at(packed, size.value) if packed.value else b""
         finally:
@@ -98,11 +98,11 @@ class Memory:
         return Window(self.address, self.length, key)
 
     def free(self) -> None:
-        """Free it; no put may be in flight."""
-        self._call("ucp_mem_unmap", self._context, self._handle)
+        """Free the memory; no put may be in flight."""
+        self._call_ucp("ucp_mem_unmap", self._context, self._handle)
 
-    def _call(self, name: str, *arguments: Any) -> None:
-        status = _status(self._library, name)(*arguments)
+    def _call_ucp(self, name: str, *arguments: Any) -> None:
+        status = _status_function(self._library, name)(*arguments)
         if status != _OK:
             raise RunFailed(f"{name} of {self.length} bytes failed with UCX status {status}")
 
@@ -124,7 +124,7 @@ class Loops:
 def unpack_key(endpoint: int, key: bytes) -> int:
     """The remote key for an endpoint from its packed form, as an integer; free it with `drop_key`."""
     unpacked = ctypes.c_void_p()
-    unpack = _status(loaded_library("libucp"), "ucp_ep_rkey_unpack")
+    unpack = _status_function(loaded_library("libucp"), "ucp_ep_rkey_unpack")
     status = unpack(ctypes.c_void_p(endpoint), key, ctypes.byref(unpacked))
     if status != _OK or not unpacked.value:
         raise RunFailed(f"UCX rejected the memory key of another worker (UCX status {status})")
@@ -132,29 +132,29 @@ def unpack_key(endpoint: int, key: bytes) -> int:
 
 
 def drop_key(key: int) -> None:
-    """Free a key; no put may be in flight."""
+    """Free a remote key of `unpack_key`; no put may be in flight."""
     loaded_library("libucp").ucp_rkey_destroy(ctypes.c_void_p(key))
 
 
 def parameters() -> npt.NDArray[np.uint8]:
-    """An empty `ucp_request_param_t`; larger than that of any release."""
+    """An empty `ucp_request_param_t` as bytes, more of them than in any release of UCX."""
     return np.zeros(256, np.uint8)
 
 
 @functools.cache
 def loops() -> Loops:
-    """The loops; numba compiles them when they are first called, and stores the code for later processes."""
+    """The loops for this process's libucp; numba compiles each at its first call, and stores it for later processes."""
     library = loaded_library("libucp")
     put, flush, progress, check, release = (
         address_of(library, f"ucp_{name}")
         for name in ("put_nbx", "ep_flush_nbx", "worker_progress", "request_check_status", "request_free")
     )
-    together, apart = (partial(_put, each, put, flush, progress, check, release) for each in (False, True))
-    return Loops(together, apart, partial(_spin, progress))
+    together, apart = (partial(_put_all, each, put, flush, progress, check, release) for each in (False, True))
+    return Loops(together, apart, partial(_drive_progress, progress))
 
 
 @compiled
-def _finish(  # type: ignore[no-untyped-def]
+def _flush_puts(  # type: ignore[no-untyped-def]
     flush, progress, check, release, worker, endpoint, params, stop
 ):  # pragma: no cover
     request = call(np.uint64, flush, (endpoint, params))
@@ -173,7 +173,7 @@ def _finish(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _put(  # type: ignore[no-untyped-def]
+def _put_all(  # type: ignore[no-untyped-def]
     apart, put, flush, progress, check, release, worker, endpoint, local, size, remote, key, count, params, stop
 ):  # pragma: no cover
     for number in range(count):
@@ -185,14 +185,14 @@ def _put(  # type: ignore[no-untyped-def]
         if stop[0] != 0:
             return STOPPED
         if apart or number == count - 1:
-            status = _finish(flush, progress, check, release, worker, endpoint, params, stop)  # type: ignore[no-untyped-call]
+            status = _flush_puts(flush, progress, check, release, worker, endpoint, params, stop)  # type: ignore[no-untyped-call]
             if status != 0:
                 return status
     return 0
 
 
 @compiled
-def _spin(progress, worker, rounds, stop):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _drive_progress(progress, worker, rounds, stop):  # type: ignore[no-untyped-def]  # pragma: no cover
     for _ in range(rounds):
         call(np.uint32, progress, (worker,))
         if stop[0] != 0:
@@ -200,8 +200,8 @@ def _spin(progress, worker, rounds, stop):  # type: ignore[no-untyped-def]  # pr
     return 0
 
 
-def _status(library: ctypes.CDLL, name: str) -> Any:
-    """A function that returns `ucs_status_t`, which is packed into a byte."""
+def _status_function(library: ctypes.CDLL, name: str) -> Any:
+    """A function of the library that returns `ucs_status_t`, which is packed into a byte."""
     function = getattr(library, name)
     function.restype = ctypes.c_int8
     return function

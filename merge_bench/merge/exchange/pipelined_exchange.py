@@ -22,20 +22,20 @@ from typing import Any
 import numpy as np
 
 from merge_bench.merge.engines.base import WHOLE, Outgoing, Piece, Side
-from merge_bench.merge.exchange.base import MessageExchange, Meter, Pending, longest_message, share_bytes
+from merge_bench.merge.exchange.base import MessageExchange, Meter, Pending, longest_message_bytes, share_bytes
 from merge_bench.merge.frame import Bytes
 from merge_bench.merge.time_notes import Key, TimeNotes
 
 IDLE_SECONDS = 300e-6  # between polls of UCX while the worker computes; sockets buffer what arrives meanwhile
 WAITING_SECONDS = 50e-6  # and while it waits
 SWITCH_SECONDS = 1e-4  # for which a thread that computes in Python may hold the interpreter's lock
-_NUMBER = 8  # bytes before a header: the number of its piece
+_NUMBER_BYTES = 8  # bytes before a header: the number of its piece
 
 Room = Callable[[int, int, Bytes], Any]
 
 
 @dataclass(frozen=True, eq=False)
-class _Item:
+class _Transfer:
     """A message in flight: part of piece `number`, or a header."""
 
     message: Pending
@@ -68,23 +68,23 @@ class PipelinedExchange:
     ) -> None:
         self._notes = notes
         self._exchange, self._pieces, self._room = exchange, pieces, room
-        self._header_bytes = _NUMBER + header_bytes
+        self._header_bytes = _NUMBER_BYTES + header_bytes
         self._stage = exchange.reserve(2)
         self._peers = exchange.peers
         self._share = share_bytes(exchange.workers)
-        self._longest = longest_message(exchange.workers, exchange.message_bytes)
-        self._given: deque[tuple[int, Sequence[Outgoing]]] = deque()
-        self._made: dict[int, Sequence[Outgoing]] = {}
+        self._longest = longest_message_bytes(exchange.workers, exchange.message_bytes)
+        self._handed_over: deque[tuple[int, Sequence[Outgoing]]] = deque()
+        self._outgoing: dict[int, Sequence[Outgoing]] = {}
         self._queues: dict[int, list[tuple[int, bool, int]]] = {peer: [] for peer in self._peers}
         self._sending: dict[int, tuple[int, int]] = {}  # peer → piece and how much of it was posted
-        self._sent = dict.fromkeys(self._peers, 0)  # messages of data posted to each peer
-        self._announced = dict.fromkeys(self._peers, 0)
-        self._under_way = dict.fromkeys(self._peers, 0)  # bytes
-        self._heard = dict.fromkeys(self._peers, 0)  # headers from each peer
-        self._taken = dict.fromkeys(self._peers, 0)  # messages of data posted from each peer
-        self._open: dict[tuple[int, int], int] = {}  # (source, piece) → messages that are still to arrive
+        self._sends_posted = dict.fromkeys(self._peers, 0)  # messages of data posted to each peer
+        self._headers_sent = dict.fromkeys(self._peers, 0)
+        self._bytes_under_way = dict.fromkeys(self._peers, 0)  # bytes
+        self._headers_received = dict.fromkeys(self._peers, 0)  # headers from each peer
+        self._receives_posted = dict.fromkeys(self._peers, 0)  # messages of data posted from each peer
+        self._still_to_arrive: dict[tuple[int, int], int] = {}  # (source, piece) → messages that are still to arrive
         self._missing = Counter(piece.part for piece in pieces for _ in self._peers)  # part → pieces still to arrive
-        self._pending: list[_Item] = []
+        self._pending: list[_Transfer] = []
         self.sent_bytes = dict.fromkeys(Side, 0)
         self.flights = {side: Meter() for side in Side}
         self.both = Meter()
@@ -94,7 +94,7 @@ class PipelinedExchange:
         self._waiting_since: float | None = None
         self._error: BaseException | None = None
         self._stopped = self._ended = False
-        self._thread = threading.Thread(target=self._run, name="exchange", daemon=True)
+        self._thread = threading.Thread(target=self._run_thread, name="exchange", daemon=True)
 
     def __enter__(self) -> PipelinedExchange:
         self._switch = sys.getswitchinterval()
@@ -108,198 +108,199 @@ class PipelinedExchange:
         sys.setswitchinterval(self._switch)
 
     def send(self, number: int, outgoing: Sequence[Outgoing]) -> None:
-        """Queue a piece to be sent: one entry per worker, in rank order. Its buffers must not change until the end.
+        """Queue a piece to be sent: one parcel per worker, in rank order. Its buffers must not change until the end.
 
         Raises
         ------
         RunFailed
             If the exchange has failed.
         """
-        self._given.append((number, outgoing))
+        self._handed_over.append((number, outgoing))
         if self._error is not None:
             raise self._error
 
     def wait(self, part: int) -> None:
         """Wait until all pieces of `part`, and all `WHOLE` ones, have arrived from every worker; raises `RunFailed`."""
-        self._until(lambda: not self._missing[WHOLE] and not self._missing[part])
+        self._wait_until(lambda: not self._missing[WHOLE] and not self._missing[part])
 
     def finish(self) -> None:
         """Wait until every send and receive is complete; raises `RunFailed`."""
-        self._until(lambda: False)
+        self._wait_until(lambda: False)
 
-    def _until(self, so: Callable[[], bool]) -> None:
+    def _wait_until(self, condition: Callable[[], bool]) -> None:
         with self._changed:
             self._waiting_since = time.monotonic()
-            self._changed.wait_for(lambda: self._ended or so())
+            self._changed.wait_for(lambda: self._ended or condition())
             self._waiting_since = None
         if self._error is not None:
             raise self._error
 
     # -- the exchange thread runs the methods below
 
-    def _run(self) -> None:
+    def _run_thread(self) -> None:
         try:
-            self._drive()
+            self._exchange_pieces()
         except BaseException as error:
             self._error = error
         with self._changed:
             self._ended = True
             self._changed.notify_all()
 
-    def _drive(self) -> None:
+    def _exchange_pieces(self) -> None:
         for peer in self._peers:
-            self._expect(peer)
+            self._post_header_receive(peer)
         last_byte = time.monotonic()
         while not self._stopped:
             self._exchange.abort.check()
             moved = self._exchange.progress()
             # A receive of a message that is already here completes at once without progress: so always look.
-            settled, posted = self._settle(), self._feed()
+            settled, posted = self._handle_completed(), self._post_queued()
             if moved or settled or posted:
                 last_byte = time.monotonic()
                 continue
-            if self._done():
+            if self._all_exchanged():
                 return
             since = self._waiting_since
             if since is not None and self._pending:
-                self._exchange.check_limit([item.message for item in self._pending], max(last_byte, since))
+                self._exchange.check_silence([item.message for item in self._pending], max(last_byte, since))
             time.sleep(IDLE_SECONDS if since is None else WAITING_SECONDS)
 
-    def _done(self) -> bool:
+    def _all_exchanged(self) -> bool:
         count = len(self._pieces)
         return not self._pending and all(
-            self._heard[peer] == count == self._announced[peer] and peer not in self._sending for peer in self._peers
+            self._headers_received[peer] == count == self._headers_sent[peer] and peer not in self._sending
+            for peer in self._peers
         )
 
-    def _feed(self) -> bool:
+    def _post_queued(self) -> bool:
         """Post queued messages as far as the peers' shares allow; returns whether any was posted."""
-        while self._given:
-            number, outgoing = self._given.popleft()
-            self._made[number] = outgoing
+        while self._handed_over:
+            number, outgoing = self._handed_over.popleft()
+            self._outgoing[number] = outgoing
             piece = self._pieces[number]
             for queue in self._queues.values():
                 heapq.heappush(queue, (piece.part, piece.side is Side.RIGHT, number))
         posted = False
         for peer in self._peers:
-            while self._fits(peer):
-                self._post(peer)
+            while self._next_fits_share(peer):
+                self._post_next(peer)
                 posted = True
         return posted
 
-    def _fits(self, peer: int) -> bool:
-        """Whether a message to a peer is queued and fits its share. A header is sent once the data after it fit."""
+    def _next_fits_share(self, peer: int) -> bool:
+        """Whether a message to a peer is queued and fits its share; a header has to fit with the data after it."""
         if peer not in self._sending and not self._queues[peer]:
             return False
         number, start = self._sending.get(peer) or (self._queues[peer][0][-1], 0)
-        rest: int = self._made[number][peer].data.nbytes - start
-        return self._under_way[peer] + min(rest, self._longest) <= self._share
+        rest: int = self._outgoing[number][peer].data.nbytes - start
+        return self._bytes_under_way[peer] + min(rest, self._longest) <= self._share
 
-    def _post(self, peer: int) -> None:
-        """Post the next message to a peer: the rest of a piece, or the header of the next piece."""
+    def _post_next(self, peer: int) -> None:
+        """Post the next message to a peer: more of a piece, or the header of the next piece."""
         if peer not in self._sending:
             number = heapq.heappop(self._queues[peer])[-1]
-            outgoing = self._made[number][peer]
+            outgoing = self._outgoing[number][peer]
             header = np.zeros(self._header_bytes, np.uint8)
-            header[:_NUMBER].view(np.int64)[0] = number
-            header[_NUMBER : _NUMBER + outgoing.header.nbytes] = outgoing.header
-            message = self._exchange.post(header, peer, self._stage, self._announced[peer], receive=False)
-            self._pending.append(_Item(message, header=header))
-            self._announced[peer] += 1
+            header[:_NUMBER_BYTES].view(np.int64)[0] = number
+            header[_NUMBER_BYTES : _NUMBER_BYTES + outgoing.header.nbytes] = outgoing.header
+            message = self._exchange.post(header, peer, self._stage, self._headers_sent[peer], receive=False)
+            self._pending.append(_Transfer(message, header=header))
+            self._headers_sent[peer] += 1
             if outgoing.data.nbytes:
                 self._sending[peer] = (number, 0)
             return
         number, start = self._sending.pop(peer)
-        data, side = self._made[number][peer].data, self._pieces[number].side
+        data, side = self._outgoing[number][peer].data, self._pieces[number].side
         size = data.nbytes
         stop = min(size, start + self._longest)
         posted = time.perf_counter()
-        message = self._exchange.post(data[start:stop], peer, self._stage + 1, self._sent[peer], receive=False)
-        self._begin(_Item(message, number), posted)
-        self._sent[peer] += 1
-        self._under_way[peer] += message.size
+        message = self._exchange.post(data[start:stop], peer, self._stage + 1, self._sends_posted[peer], receive=False)
+        self._start_transfer(_Transfer(message, number), posted)
+        self._sends_posted[peer] += 1
+        self._bytes_under_way[peer] += message.size
         self.sent_bytes[side] += message.size
         if stop < size:
             self._sending[peer] = (number, stop)
 
-    def _expect(self, peer: int) -> None:
-        """Post the receive of a peer's next header."""
-        if self._heard[peer] < len(self._pieces):
+    def _post_header_receive(self, peer: int) -> None:
+        """Post the receive of the next header from a peer, if the peer sends one more."""
+        if self._headers_received[peer] < len(self._pieces):
             header = np.empty(self._header_bytes, np.uint8)
-            message = self._exchange.post(header, peer, self._stage, self._heard[peer], receive=True)
-            self._pending.append(_Item(message, header=header))
+            message = self._exchange.post(header, peer, self._stage, self._headers_received[peer], receive=True)
+            self._pending.append(_Transfer(message, header=header))
 
-    def _settle(self) -> bool:
-        """Handle messages that are complete; returns whether there were any."""
-        done, still = list[_Item](), list[_Item]()
+    def _handle_completed(self) -> bool:
+        """Handle the messages that are complete; returns whether there were any."""
+        done, unfinished = list[_Transfer](), list[_Transfer]()
         for item in self._pending:
-            (done if item.message.request.completed else still).append(item)
-        self._pending = still
+            (done if item.message.request.completed else unfinished).append(item)
+        self._pending = unfinished
         for item in done:
             message = item.message
             self._exchange.check(message)
             if item.number is not None:
-                self._end(item)
+                self._end_transfer(item)
             elif message.receive and item.header is not None:
-                self._heard[message.peer] += 1
-                self._take(message.peer, item.header)
-                self._expect(message.peer)
+                self._headers_received[message.peer] += 1
+                self._post_receives(message.peer, item.header)
+                self._post_header_receive(message.peer)
         return bool(done)
 
-    def _take(self, source: int, header: Bytes) -> None:
-        """Get the buffer for the piece that a header announces, and post its receives."""
-        number = int(header[:_NUMBER].view(np.int64)[0])
-        buffer = self._room(number, source, header[_NUMBER:])
+    def _post_receives(self, source: int, header: Bytes) -> None:
+        """Get the buffer for the piece that a header announces, and post the receives into it."""
+        number = int(header[:_NUMBER_BYTES].view(np.int64)[0])
+        buffer = self._room(number, source, header[_NUMBER_BYTES:])
         size = buffer.nbytes
         starts = range(0, size, self._longest)
-        self._open[source, number] = len(starts)
+        self._still_to_arrive[source, number] = len(starts)
         for start in starts:
             piece = buffer[start : min(size, start + self._longest)]
             posted = time.perf_counter()
-            message = self._exchange.post(piece, source, self._stage + 1, self._taken[source], receive=True)
-            self._taken[source] += 1
-            self._begin(_Item(message, number), posted)
+            message = self._exchange.post(piece, source, self._stage + 1, self._receives_posted[source], receive=True)
+            self._receives_posted[source] += 1
+            self._start_transfer(_Transfer(message, number), posted)
         if not starts:
-            self._landed(source, number)
+            self._note_arrival(source, number)
 
-    def _begin(self, item: _Item, posted: float) -> None:
-        """Count a message as in flight. Notes have the time before it was `posted`: it may be there already."""
+    def _start_transfer(self, item: _Transfer, posted: float) -> None:
+        """Count a message as in flight. Notes get the time before it was `posted`: it may be complete already."""
         self._pending.append(item)
         now = time.perf_counter()
-        for meter in self._meters(item):
+        for meter in self._meters_of(item):
             meter.enter(now)
         if self._notes is not None:
-            self._notes.begin(_key(item), posted, item.message.size)
+            self._notes.begin_message(_batch_key(item), posted, item.message.size)
 
-    def _end(self, item: _Item) -> None:
+    def _end_transfer(self, item: _Transfer) -> None:
         message, now = item.message, time.perf_counter()
-        for meter in self._meters(item):
+        for meter in self._meters_of(item):
             meter.leave(now)
         if self._notes is not None:
-            self._notes.end(_key(item), now)
+            self._notes.end_message(_batch_key(item), now)
         if not message.receive:
-            self._under_way[message.peer] -= message.size
+            self._bytes_under_way[message.peer] -= message.size
             return
         assert item.number is not None
         self.arrived_bytes[message.peer] += message.size
-        self._open[message.peer, item.number] -= 1
-        if not self._open[message.peer, item.number]:
-            self._landed(message.peer, item.number)
+        self._still_to_arrive[message.peer, item.number] -= 1
+        if not self._still_to_arrive[message.peer, item.number]:
+            self._note_arrival(message.peer, item.number)
 
-    def _landed(self, source: int, number: int) -> None:
-        """Note that a piece from one peer is complete."""
-        del self._open[source, number]
+    def _note_arrival(self, source: int, number: int) -> None:
+        """Note that a piece from one peer has arrived whole."""
+        del self._still_to_arrive[source, number]
         part = self._pieces[number].part
         with self._changed:
             self._missing[part] -= 1
             if not self._missing[part]:
                 self._changed.notify_all()
 
-    def _meters(self, item: _Item) -> list[Meter]:
+    def _meters_of(self, item: _Transfer) -> list[Meter]:
         assert item.number is not None
         meters = [self.flights[self._pieces[item.number].side], self.both]
         return [*meters, self.arrivals[item.message.peer]] if item.message.receive else meters
 
 
-def _key(item: _Item) -> Key:
+def _batch_key(item: _Transfer) -> Key:
     assert item.number is not None
     return item.number, item.message.peer, item.message.receive

@@ -33,7 +33,7 @@ from merge_bench.errors import RunFailed
 from merge_bench.host.memory import shared_memory_problem
 from merge_bench.merge.exchange import DataPlane
 from merge_bench.merge.exchange.base import STALL_FACTOR, Abort, Exchange, Flight, Pending
-from merge_bench.merge.partition import runs_of
+from merge_bench.merge.partition import contiguous_buffers
 from merge_bench.merge.plan import Plan
 from merge_bench.records.schema import SizeRange
 from merge_bench.units import plural_noun
@@ -96,7 +96,7 @@ class UcxExchange(Exchange):
         try:
             self._worker = UCXWorker(self._context)
         except UCXShmemSegmentError as error:
-            raise RunFailed(_no_segment(Path(os.environ.get("UCX_POSIX_DIR", "/dev/shm")))) from error
+            raise RunFailed(_shared_memory_error(Path(os.environ.get("UCX_POSIX_DIR", "/dev/shm")))) from error
         self._endpoints: dict[int, Any] = {}
         self._stage = 0
 
@@ -149,14 +149,14 @@ class UcxExchange(Exchange):
             if peer in receives:
                 if noted:
                     posted[peer, True] = time.perf_counter()
-                self._post(pending, receives[peer], peer, receive=True)
+                self._post_parcel(pending, receives[peer], peer, receive=True)
         for peer in self.peers:
             if peer in sends:
                 if noted:
                     posted[peer, False] = time.perf_counter()
-                flight.sent_bytes += self._post(pending, sends[peer], peer, receive=False)
+                flight.sent_bytes += self._post_parcel(pending, sends[peer], peer, receive=False)
         if pending:
-            finished, ended = self._drive(pending)
+            finished, ended = self._wait_for_all(pending)
             flight.seconds = ended - began
             for peer, buffer in receives.items():
                 flight.arrived[peer] = (buffer.nbytes, finished.get((peer, True), began) - began)
@@ -166,11 +166,11 @@ class UcxExchange(Exchange):
         return flight
 
     def endpoints(self) -> dict[int, tuple[list[str], list[SizeRange]]]:
-        texts = {peer: print_endpoint(endpoint.handle) for peer, endpoint in sorted(self._endpoints.items())}
-        return {peer: (lanes(text), parse(text)) for peer, text in texts.items()}
+        texts = {peer: endpoint_description(endpoint.handle) for peer, endpoint in sorted(self._endpoints.items())}
+        return {peer: (parse_lanes(text), parse_size_ranges(text)) for peer, text in texts.items()}
 
     def handles(self, peer: int) -> tuple[int, int, int]:
-        """UCX's own context, worker, and endpoint to `peer`, as integers."""
+        """The addresses of UCX's own context, worker, and endpoint to `peer`, as integers."""
         return self._context.handle, self._worker.handle, self._endpoints[peer].handle
 
     def await_token(self, peer: int, progress: Callable[[], None]) -> None:
@@ -210,21 +210,21 @@ class UcxExchange(Exchange):
             self._worker.progress_once()
         self._endpoints.clear()
 
-    def _post(self, pending: list[Pending], buffer: Any, peer: int, *, receive: bool) -> int:
-        for number, message in enumerate(self._messages(buffer)):
+    def _post_parcel(self, pending: list[Pending], buffer: Any, peer: int, *, receive: bool) -> int:
+        for number, message in enumerate(self._cut_into_messages(buffer)):
             pending.append(self.post(message, peer, self._stage, number, receive=receive))
         size: int = buffer.nbytes
         return size
 
-    def _messages(self, buffer: Any) -> Iterator[Any]:
-        for run in runs_of(buffer):
+    def _cut_into_messages(self, buffer: Any) -> Iterator[Any]:
+        for run in contiguous_buffers(buffer):
             limit = self.message_bytes or run.nbytes
             for start in range(0, run.nbytes, max(limit, 1)):
                 yield run if limit >= run.nbytes else run[start : start + limit]
 
-    def _drive(self, pending: list[Pending]) -> tuple[dict[tuple[int, bool], float], float]:
-        """Progress until nothing is pending; returns when the last receive from and send to each peer completed, and
-        the end.
+    def _wait_for_all(self, pending: list[Pending]) -> tuple[dict[tuple[int, bool], float], float]:
+        """Drive UCX until no message is pending; returns when the last receive from (True) and send to each peer was
+        complete, and the end.
         """
         finished: dict[tuple[int, bool], float] = {}
         progress = self._worker.progress_once
@@ -233,14 +233,14 @@ class UcxExchange(Exchange):
             moved = progress()
             if moved or spins == 0:
                 now = time.perf_counter()
-                still = []
+                unfinished = []
                 for item in pending:
                     if not item.request.completed:
-                        still.append(item)
+                        unfinished.append(item)
                         continue
                     self.check(item)
                     finished[item.peer, item.receive] = now
-                pending = still
+                pending = unfinished
                 if not pending:
                     return finished, now
             if moved:
@@ -250,7 +250,7 @@ class UcxExchange(Exchange):
             spins += 1
             if spins > SPINS_BEFORE_YIELD:
                 self.abort.check()
-                self.check_limit(pending, last_byte)
+                self.check_silence(pending, last_byte)
                 if spins > SPINS_BEFORE_SLEEP:
                     time.sleep(SLEEP_SECONDS)
                 else:
@@ -263,7 +263,7 @@ class UcxExchange(Exchange):
             what = "receive from" if item.receive else "send to"
             raise RunFailed(f"rank {self.rank} failed to {what} rank {item.peer}: {error}") from error
 
-    def check_limit(self, pending: list[Pending], last_byte: float) -> None:
+    def check_silence(self, pending: list[Pending], last_byte: float) -> None:
         now = time.monotonic()
         silent = now - last_byte
         if silent < self._timeout:
@@ -271,12 +271,12 @@ class UcxExchange(Exchange):
         unheard = now - self.abort.last_heartbeat
         if unheard >= self._timeout or silent >= STALL_FACTOR * self._timeout:
             peers = sorted({item.peer for item in pending})
-            named = f"{plural_noun(len(peers), 'rank')} {', '.join(map(str, peers))}"
-            raise RunFailed(f"rank {self.rank} received nothing from {named} for {silent:.0f} s")
+            ranks = f"{plural_noun(len(peers), 'rank')} {', '.join(map(str, peers))}"
+            raise RunFailed(f"rank {self.rank} received nothing from {ranks} for {silent:.0f} s")
 
 
-def _no_segment(folder: Path) -> str:
-    """Why UCX could not create shared memory, and what to do; `folder`: where its posix transport creates it."""
+def _shared_memory_error(folder: Path) -> str:
+    """A sentence why UCX could not create shared memory; `folder`: where its posix transport creates it."""
     problem = shared_memory_problem(folder, 1)
     if problem:
         return problem
@@ -296,8 +296,8 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _OLD_NAMES = {"egr": "eager", "rndv": "rendezvous", "bcopy": "copy-in copy-out", "zcopy": "zero-copy"}
 
 
-def print_endpoint(handle: int) -> str:
-    """What `ucp_ep_print_info` prints for an endpoint; `handle` is the `ucp_ep_h` as an integer.
+def endpoint_description(handle: int) -> str:
+    """The text that `ucp_ep_print_info` prints for an endpoint; `handle` is the `ucp_ep_h` as an integer.
 
     It reads existing tables, takes microseconds and changes nothing, so it is called on the endpoints that are
     measured. (`UCX_PROTO_INFO` would have to be set before UCX starts, and writes to the log of every endpoint.) A
@@ -323,8 +323,10 @@ def print_endpoint(handle: int) -> str:
         libc.free(text)
 
 
-def parse(text: str) -> list[SizeRange]:
-    """Read the tables of plain tag sends (UCX ≥ 1.12 with protocols v2), or the thresholds that older ones print."""
+def parse_size_ranges(text: str) -> list[SizeRange]:
+    """The protocol of each range of sizes: of the tables of plain tag sends (UCX ≥ 1.12 with protocols v2), or of
+    the thresholds that older ones print.
+    """
     ranges: list[SizeRange] = []
     memory: str | None = None
     for line in text.splitlines():
@@ -339,44 +341,44 @@ def parse(text: str) -> list[SizeRange]:
                 memory = None
             continue
         if memory is not None:
-            ranges.append(_range(memory, row))
-    return ranges or list(_old(text))
+            ranges.append(_size_range(memory, row))
+    return ranges or list(_parse_thresholds(text))
 
 
-def lanes(text: str) -> list[str]:
+def parse_lanes(text: str) -> list[str]:
     """Transports and devices of the lanes that UCX selected, like ``sysv/memory``, in its order, without repeats."""
     return list(dict.fromkeys(match["transport"] for match in _LANE.finditer(text)))
 
 
-def _range(memory: str, row: re.Match[str]) -> SizeRange:
+def _size_range(memory: str, row: re.Match[str]) -> SizeRange:
     protocol = row["protocol"]
-    first = _bytes(row["first"]) or 0
+    first = _parse_size(row["first"]) or 0
     return SizeRange(
         memory=memory,
         first_bytes=first,
-        last_bytes=_bytes(row["last"]) if row["last"] else first,
+        last_bytes=_parse_size(row["last"]) if row["last"] else first,
         protocol=protocol.removeprefix("(?)").strip(),
         transports=row["transports"],
         estimated=protocol.startswith("(?)"),
     )
 
 
-def _bytes(text: str) -> int | None:
-    """A size as UCX prints it, ``8191``, ``8K`` or ``inf``."""
+def _parse_size(text: str) -> int | None:
+    """The bytes of a size as UCX prints it (``8191``, ``8K``); None for ``inf``."""
     size = re.fullmatch(r"(\d+)([KMGT]?)", text)
     return int(size[1]) * _UNITS[size[2]] if size else None
 
 
-def _old(text: str) -> Iterator[SizeRange]:
-    """Thresholds of protocols v1: ``tag_send: 0..<egr/short>..93..<egr/bcopy>..8192..<rndv>..(inf)``."""
+def _parse_thresholds(text: str) -> Iterator[SizeRange]:
+    """The ranges of protocols v1, from ``tag_send: 0..<egr/short>..93..<egr/bcopy>..8192..<rndv>..(inf)``."""
     line = _OLD.search(text)
     parts = line["steps"].split("..") if line else []
     for at in range(1, len(parts) - 1, 2):
-        last = _bytes(parts[at + 1])
+        last = _parse_size(parts[at + 1])
         names = parts[at].strip("<>").split("/")
         yield SizeRange(
             memory="host",
-            first_bytes=_bytes(parts[at - 1]) or 0,
+            first_bytes=_parse_size(parts[at - 1]) or 0,
             last_bytes=None if last is None else last - 1,
             protocol=" ".join(_OLD_NAMES.get(name, name) for name in names),
             transports="",

@@ -64,16 +64,16 @@ class Stored:
         """Whether DuckDB refuses some values of this type, which the physical type under it has."""
         return self.physical in _RAW and self.kind.startswith((*_TEXTS, "TIME", "INTERVAL", "ENUM", "GEOMETRY"))
 
-    def stripped(self) -> Stored:
+    def without_logical_type(self) -> Stored:
         return replace(self, kind=_RAW[self.physical]) if self.strippable else self
 
 
 class NotExact(Exception):
-    """No SQL gives a column's values under the wanted type."""
+    """No SQL expression gives a column's values exactly under the wanted type."""
 
 
 def sql_type(target: pa.DataType) -> str:
-    """DuckDB's type of a canonical type's values in SQL."""
+    """The name of DuckDB's type for the values of a canonical type."""
     target = integer_type(target)
     if types.is_decimal128(target):
         return f"DECIMAL({target.precision},{target.scale})"
@@ -95,7 +95,7 @@ def sql_value(column: str, stored: Stored | None, target: pa.DataType) -> str:
         return f"NULL::{wanted}"
     kind = stored.kind
     if types.is_temporal(target):
-        return _temporal(column, stored, target)
+        return _temporal_sql(column, stored, target)
     if wanted == "BLOB":
         if kind in _TEXTS or kind.startswith("ENUM"):
             return f"encode({column}::VARCHAR)"
@@ -114,14 +114,14 @@ def sql_value(column: str, stored: Stored | None, target: pa.DataType) -> str:
     raise NotExact
 
 
-def _temporal(column: str, stored: Stored, target: pa.DataType) -> str:
-    """Integers in the target's unit since 1970, or since midnight."""
+def _temporal_sql(column: str, stored: Stored, target: pa.DataType) -> str:
+    """SQL for a time or duration as integers in the target's unit, since 1970 or midnight."""
     wanted = sql_type(target)
     if types.is_date32(target):
         if stored.kind != "DATE":
             raise NotExact
         return f"({column} - DATE '1970-01-01')::{wanted}"
-    ticks, unit = _ticks(column, stored)
+    ticks, unit = _ticks_sql(column, stored)
     have, want = _PER_SECOND[unit], _PER_SECOND[target.unit]
     if want >= have:
         return f"({ticks} * {want // have})::{wanted}" if want > have else f"({ticks})::{wanted}"
@@ -130,8 +130,8 @@ def _temporal(column: str, stored: Stored, target: pa.DataType) -> str:
     return f"({whole} WHEN {ticks} IS NOT NULL THEN error('finer than its type') END)::{wanted}"
 
 
-def _ticks(column: str, stored: Stored) -> tuple[str, str]:
-    """64-bit integers of a time or a duration, and their unit."""
+def _ticks_sql(column: str, stored: Stored) -> tuple[str, str]:
+    """SQL for a time or a duration as 64-bit integers, and the unit of these."""
     kind = stored.kind
     if kind == "INT96":  # what is below a microsecond is cut off, as the engines' reader does
         days = f"({column}.date - DATE '1970-01-01')"
@@ -163,20 +163,20 @@ def top_columns(elements: Sequence[Mapping[str, Any]]) -> list[Stored]:
     columns, position = [], 1
     while position < len(elements):
         element = elements[position]
-        columns.append(_stored(element))
-        position = _next(elements, position)
+        columns.append(_stored_column(element))
+        position = _position_after(elements, position)
     return columns
 
 
-def _next(elements: Sequence[Mapping[str, Any]], start: int) -> int:
-    """Where the element after this one and what is nested in it begins."""
+def _position_after(elements: Sequence[Mapping[str, Any]], start: int) -> int:
+    """The position of the element that follows the one at `start` and all that is nested in it."""
     position = start + 1
     for _ in range(elements[start]["children"] or 0):
-        position = _next(elements, position)
+        position = _position_after(elements, position)
     return position
 
 
-def _stored(element: Mapping[str, Any]) -> Stored:
+def _stored_column(element: Mapping[str, Any]) -> Stored:
     pattern = r"(MILLIS|MICROS|NANOS)=(?!<null>)|TIME(?:STAMP)?_(MILLIS|MICROS)"
     match = re.search(pattern, f"{element['logical']} {element['converted']}")
     unit = {"MILLIS": "ms", "MICROS": "us", "NANOS": "ns"}[match[1] or match[2]] if match else None
@@ -217,12 +217,12 @@ class Group:
     columns: tuple[Stored, ...]
 
     def column(self, name: str) -> tuple[int, Stored] | None:
-        """A column and its place; None if these files do not have it."""
+        """The position and the description of a column; None if these files do not have it."""
         return next(((place, each) for place, each in enumerate(self.columns) if each.name == name), None)
 
 
 class SideFiles:
-    """The files of one side, linked into a new folder.
+    """The files of one side of a merge, linked into a new folder, as DuckDB reads them.
 
     Raises
     ------
@@ -236,10 +236,10 @@ class SideFiles:
         self._paths = [file.path for file in self._files]
         os.mkdir(folder)
         for number, path in enumerate(self._paths):
-            os.symlink(path, self._link(number))
-        self.rows = sum(rows for (rows,) in self._ask("SELECT num_rows FROM parquet_file_metadata(?)"))
-        self._compare()
-        self._groups = self._grouped(raw)
+            os.symlink(path, self._link_path(number))
+        self.rows = sum(rows for (rows,) in self._query_footers("SELECT num_rows FROM parquet_file_metadata(?)"))
+        self._check_plan()
+        self._groups = self._group_files(raw)
         self._partitions = self._partition_columns()
 
     def create_view(self, name: str, keys: Sequence[str], prefix: str, *, keys_only: bool) -> None:
@@ -250,35 +250,37 @@ class SideFiles:
             wanted |= {f"{prefix}{number}": column for number, column in enumerate(self._side.columns)}
         join = ""
         if self._partitions:
-            files = pa.array(map(_name, range(len(self._paths))))
+            files = pa.array(map(_link_name, range(len(self._paths))))
             columns = {each.name: values for each, values in self._partitions.values()}
             self._connection.register(f"{name}_partitions", pa.table({"file": files, **columns}))
             join = f" JOIN {name}_partitions AS p ON p.file = parse_filename(t.file)"
         selects = []
         for group in self._groups:
-            values = ", ".join(f"{self._value(group, column)} AS {alias}" for alias, column in wanted.items())
-            selects.append(f"SELECT {values} FROM {_source(group, '*')}{join}")
+            values = ", ".join(f"{self._value_sql(group, column)} AS {alias}" for alias, column in wanted.items())
+            selects.append(f"SELECT {values} FROM {_source_sql(group, '*')}{join}")
         self._connection.execute(f"CREATE TEMP VIEW {name} AS {' UNION ALL '.join(selects)}")
 
-    def explain(self, keys: Sequence[str]) -> None:
-        """Raise why the files cannot be read, looked for file by file and column by column; nothing if they can."""
+    def raise_read_error(self, keys: Sequence[str]) -> None:
+        """Raise an error that says why a file cannot be read, if one cannot; tries each column of each file."""
         raw: dict[str, frozenset[str]] = {}
         for group in self._groups:
             for number in group.numbers:
-                refused = {column.source for column in self._side.columns if self._refuses(group, number, column, keys)}
+                refused = {
+                    column.source for column in self._side.columns if self._refuses_values(group, number, column, keys)
+                }
                 if refused:
                     raw[self._paths[number]] = frozenset(refused)
         if raw:
             raise ReadRaw(raw)
 
-    def _refuses(self, group: Group, number: int, column: TableColumn, keys: Sequence[str]) -> bool:
-        """Whether DuckDB refuses values that it can read raw. Raises what else is wrong with the column."""
+    def _refuses_values(self, group: Group, number: int, column: TableColumn, keys: Sequence[str]) -> bool:
+        """Whether DuckDB refuses values of a column that it can read raw; raises what else is wrong with the column."""
         place = group.column(column.source)
         if place is None:
             return False
-        source, path = _source(group, _name(number)), self._paths[number]
-        read = _failure(f"SELECT max(hash(c{place[0]})) FROM {source}")
-        failure = read or _failure(f"SELECT max(hash({self._value(group, column)})) FROM {source}")
+        source, path = _source_sql(group, _link_name(number)), self._paths[number]
+        read = _query_failure(f"SELECT max(hash(c{place[0]})) FROM {source}")
+        failure = read or _query_failure(f"SELECT max(hash({self._value_sql(group, column)})) FROM {source}")
         if failure is None:
             return False
         if place[1].strippable and any(each in failure for each in _REFUSED):
@@ -291,7 +293,7 @@ class SideFiles:
             + ", the common key type" * key
         )
 
-    def _value(self, group: Group, column: TableColumn) -> str:
+    def _value_sql(self, group: Group, column: TableColumn) -> str:
         place, partition = group.column(column.source), self._partitions.get(column.source)
         name, stored = (f"t.c{place[0]}", place[1]) if place else ("", None)
         if place is None and partition is not None:
@@ -308,22 +310,22 @@ class SideFiles:
             f" {column.field.type}; leave it out, or convert it"
         )
 
-    def _link(self, number: int) -> str:
-        return os.path.join(self._folder, _name(number))
+    def _link_path(self, number: int) -> str:
+        return os.path.join(self._folder, _link_name(number))
 
-    def _ask(self, query: str) -> list[tuple[Any, ...]]:
-        """The answer to a query about all files' footers."""
-        links = [_literal(self._link(number)) for number in range(len(self._paths))]
+    def _query_footers(self, query: str) -> list[tuple[Any, ...]]:
+        """The rows that a query about the footers of all files gives."""
+        links = [_escaped_path(self._link_path(number)) for number in range(len(self._paths))]
         try:
             return self._connection.execute(query, [links]).fetchall()
         except duckdb.Error as error:
             for path, link in zip(self._paths, links, strict=True):
-                if why := _failure(query, [[link]]):
+                if why := _query_failure(query, [[link]]):
                     raise UsageError(f"{path} is not a readable Parquet file: {why}") from None
             raise RunFailed(f"DuckDB could not compute the expected result: {first_line(error)}") from None
 
-    def _compare(self) -> None:
-        """Refuse a plan that has other files or rows than were found."""
+    def _check_plan(self) -> None:
+        """Refuse a plan that has other files or rows than DuckDB finds."""
         side = self._side
         planned = Counter(group for chunk in side.chunks for group in chunk)
         names = {
@@ -333,41 +335,41 @@ class SideFiles:
         }
         if self.rows == side.rows and not any(names.values()):
             return
-        parts = [f"; {what} {_listed(sorted(files))}" for what, files in names.items() if files]
+        parts = [f"; {what} {_first_names(sorted(files))}" for what, files in names.items() if files]
         raise UsageError(
             f"{side.path} cannot be read whole: the plan has {side.rows:,} rows in {len(side.files):,} file(s), DuckDB"
             f" finds {self.rows:,} rows in {len(self._paths):,} file(s){''.join(parts)}"
         )
 
-    def _grouped(self, raw: Raw) -> list[Group]:
+    def _group_files(self, raw: Raw) -> list[Group]:
         durations = [column.source for column in self._side.columns if pa.types.is_duration(column.field.type)]
         units = self._duration_units() if durations else {}
         groups: dict[tuple[Stored, ...], list[int]] = {}
-        for links, elements in self._ask(_SCHEMAS):
+        for links, elements in self._query_footers(_SCHEMAS):
             columns = top_columns(elements)
-            for number in map(_number, links):
+            for number in map(_file_number, links):
                 stripped, unit = raw.get(self._paths[number], frozenset()), units.get(number, {})
-                these = (each.stripped() if each.name in stripped else each for each in columns)
+                these = (each.without_logical_type() if each.name in stripped else each for each in columns)
                 these = (replace(e, unit=unit[e.name]) if e.name in unit and e.unit is None else e for e in these)
                 groups.setdefault(tuple(these), []).append(number)
-        return [self._linked(at, columns, numbers, raw) for at, (columns, numbers) in enumerate(groups.items())]
+        return [self._make_group(at, columns, numbers, raw) for at, (columns, numbers) in enumerate(groups.items())]
 
-    def _linked(self, at: int, columns: tuple[Stored, ...], numbers: Sequence[int], raw: Raw) -> Group:
-        """A group whose files lie in a folder of its own."""
+    def _make_group(self, at: int, columns: tuple[Stored, ...], numbers: Sequence[int], raw: Raw) -> Group:
+        """Group number `at`: these files with the same columns, moved to a folder of their own."""
         folder = os.path.join(self._folder, f"group{at}")
         os.mkdir(folder)
         for number in numbers:
-            path, link = self._paths[number], os.path.join(folder, _name(number))
+            path, link = self._paths[number], os.path.join(folder, _link_name(number))
             if path in raw:
                 copy_without_types(path, link, raw[path])
             else:
-                os.rename(self._link(number), link)
+                os.rename(self._link_path(number), link)
         return Group(folder, tuple(numbers), columns)
 
     def _duration_units(self) -> dict[int, dict[str, str]]:
         """Units of durations by file and column: Parquet has none, so Arrow keeps them beside its schema."""
         query = "SELECT file_name, value FROM parquet_kv_metadata(?) WHERE key = 'ARROW:schema'"
-        return {_number(link): duration_units(value) for link, value in self._ask(query)}
+        return {_file_number(link): duration_units(value) for link, value in self._query_footers(query)}
 
     def _partition_columns(self) -> dict[str, tuple[Stored, pa.Array]]:
         """The values of each Hive partition for every file: 32-bit integers if all are, else text."""
@@ -375,7 +377,7 @@ class SideFiles:
         columns = {}
         for number, name in enumerate(names):
             texts = [dict(file.partitions).get(name) for file in self._files]
-            numbers = [None if text is None else _integer(text) for text in texts]
+            numbers = [None if text is None else _partition_integer(text) for text in texts]
             whole = [text is None for text in texts] == [each is None for each in numbers]
             kind = "NULL" if not any(texts) and whole else "INTEGER" if whole else "VARCHAR"
             values = pa.array(numbers, pa.int32()) if whole else pa.array(texts, pa.string())
@@ -383,8 +385,8 @@ class SideFiles:
         return columns
 
 
-def _integer(text: str) -> int | None:
-    """The 32-bit integer that a partition's value is for Arrow."""
+def _partition_integer(text: str) -> int | None:
+    """The 32-bit integer that Arrow reads in a partition's value; None if it is not one."""
     if not _INTEGER_TEXT.fullmatch(text):
         return None
     number = int(text, 16) if "x" in text.lower() else int(text)
@@ -392,38 +394,38 @@ def _integer(text: str) -> int | None:
     return number if -(2**31) <= number < 2**31 else None
 
 
-def _source(group: Group, name: str) -> str:
-    """A table function over files of a group, whose columns are t.c0, t.c1… and t.file."""
+def _source_sql(group: Group, name: str) -> str:
+    """SQL for the rows of the files called `name` of a group, with the columns t.c0, t.c1… and t.file."""
     taken = {column.name.lower() for column in group.columns}
     file = next(name for name in map("file{}".format, range(len(taken) + 1)) if name not in taken)
     columns = ", ".join([*(f"c{place}" for place in range(len(group.columns))), "file"])
-    path = os.path.join(_literal(group.folder), name).replace("'", "''")
+    path = os.path.join(_escaped_path(group.folder), name).replace("'", "''")
     return (
         f"read_parquet('{path}', hive_partitioning = false, union_by_name = false, int96_as = 'struct',"
         f" filename = '{file}') AS t({columns})"
     )
 
 
-def _name(number: int) -> str:
+def _link_name(number: int) -> str:
     return f"{number:09}"
 
 
-def _number(link: str) -> int:
+def _file_number(link: str) -> int:
     return int(os.path.basename(link))
 
 
-def _literal(path: str) -> str:
-    """A path that DuckDB does not take for a pattern."""
+def _escaped_path(path: str) -> str:
+    """The path with its special characters escaped, so that DuckDB does not take it for a pattern."""
     return re.sub(r"[\[*?]", r"[\g<0>]", path)
 
 
-def _listed(names: Sequence[str]) -> str:
+def _first_names(names: Sequence[str]) -> str:
     more = len(names) - MOST_NAMES
     return ", ".join(names[:MOST_NAMES]) + f" and {more} more" * (more > 0)
 
 
-def _failure(query: str, parameters: Sequence[Any] = ()) -> str | None:
-    """DuckDB's words if a query fails in a database of its own: some errors end a database."""
+def _query_failure(query: str, parameters: Sequence[Any] = ()) -> str | None:
+    """The error of a query, None if it succeeds, in a database of its own: some errors end a database."""
     with duckdb.connect() as connection:
         try:
             connection.execute(query, list(parameters)).fetchall()

@@ -23,7 +23,7 @@ from merge_bench.errors import RunFailed, WrongResult, first_line
 from merge_bench.host.memory import available_bytes
 from merge_bench.merge import hashing
 from merge_bench.merge.engines.base import How, Side
-from merge_bench.merge.frame import Field, Frame, arrow_schema, integer_type, viewed
+from merge_bench.merge.frame import Field, Frame, arrow_schema, integer_type, view_as
 from merge_bench.merge.verification.duckdb_files import Raw, ReadRaw, SideFiles
 from merge_bench.merge.workload.tables import TableSpec
 
@@ -48,7 +48,7 @@ _COUNTED = {
 
 @dataclass(frozen=True)
 class Counts:
-    """`rows`: of the result; `keyless`: rows of each table that have a null or a NaN among their keys."""
+    """The number of `rows` of a result, and of each table's rows with a null or NaN among their keys (`keyless`)."""
 
     rows: int
     keyless: Mapping[Side, int]
@@ -66,13 +66,13 @@ def count_rows(spec: TableSpec, how: How = How.INNER) -> Counts:
     """
     keys = ", ".join(_key_names(spec))
     sides = ", ".join(
-        f"{name} AS MATERIALIZED (SELECT {keys}, count(*)::HUGEINT AS n FROM {side} WHERE {_whole_keys(spec)}"
+        f"{name} AS MATERIALIZED (SELECT {keys}, count(*)::HUGEINT AS n FROM {side} WHERE {_no_key_missing_sql(spec)}"
         f" GROUP BY {keys})"
         for name, side in (("l", "left_rows"), ("r", "right_rows"))
     )
 
     def count(raw: Raw) -> Counts:
-        with _session(spec, raw, keys_only=True) as (connection, (left, right)):
+        with _open_views(spec, raw, keys_only=True) as (connection, (left, right)):
             row = connection.execute(query.format(left=left, right=right)).fetchone()
         assert row is not None
         rows, keyless_left, keyless_right = map(int, row)
@@ -87,12 +87,12 @@ def count_rows(spec: TableSpec, how: How = How.INNER) -> Counts:
     return _read_raw_if_refused(count)
 
 
-def expected(spec: TableSpec, how: How = How.INNER) -> tuple[int, int]:
+def expected_result(spec: TableSpec, how: How = How.INNER) -> tuple[int, int]:
     """Rows of the result, and `hashing.checksum` over all of its columns in the order of `How.output`.
 
-    The result is processed in batches and is never in memory as a whole. Errors as `count_rows`.
+    The result is processed in batches and is never in memory as a whole. It raises what `count_rows` raises.
     """
-    names = [field.name for field in _output(spec, how)]
+    names = [field.name for field in _output_fields(spec, how)]
 
     def add_up(raw: Raw) -> tuple[int, int]:
         rows, checksum = 0, 0
@@ -107,23 +107,23 @@ def expected(spec: TableSpec, how: How = How.INNER) -> tuple[int, int]:
 def expected_batches(spec: TableSpec, how: How = How.INNER, raw: Raw = MappingProxyType({})) -> Iterator[pa.Table]:
     """The result in pieces, in no order, with the columns of `How.output`.
 
-    Errors as `count_rows`, and `ReadRaw` where some columns must be read without their logical types.
+    It raises what `count_rows` raises, and `ReadRaw` where some columns must be read without their logical types.
     """
-    output = _output(spec, how)
+    output = _output_fields(spec, how)
     schema = arrow_schema(output)
-    with _session(spec, raw, keys_only=False) as (connection, _):
-        for batch in connection.sql(_query(spec, how)).to_arrow_reader(BATCH_ROWS):
+    with _open_views(spec, raw, keys_only=False) as (connection, _):
+        for batch in connection.sql(_merge_sql(spec, how)).to_arrow_reader(BATCH_ROWS):
             arrays = [_from_sql(array, field.type) for array, field in zip(batch.columns, output, strict=True)]
             yield pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _output(spec: TableSpec, how: How) -> tuple[Field, ...]:
+def _output_fields(spec: TableSpec, how: How) -> tuple[Field, ...]:
     return how.output(spec.left.fields, spec.right.fields, spec.keys)
 
 
-def _query(spec: TableSpec, how: How) -> str:
-    """The whole merge. A key is null, and so equals nothing, where one of the keys of its row is null or NaN."""
-    keys, whole = _key_names(spec), _whole_keys(spec)
+def _merge_sql(spec: TableSpec, how: How) -> str:
+    """SQL for the whole merge. A key is null, and equals nothing, where one of the keys of its row is null or NaN."""
+    keys, whole = _key_names(spec), _no_key_missing_sql(spec)
     places = {field.name: i for i, field in enumerate(spec.right.fields)}
     columns = []
     for i, field in enumerate(spec.left.fields):
@@ -142,7 +142,7 @@ def _query(spec: TableSpec, how: How) -> str:
 
 
 def result_table(spec: TableSpec, table: pa.Table, how: How = How.INNER) -> pa.Table:
-    """An engine's result → the same rows with the columns of `How.output`.
+    """The rows of an engine's result under the columns of `How.output`.
 
     Engines return columns in their own order and with their own types for the same values: string views, finer units,
     wider decimals, UTC timestamps without a zone.
@@ -152,7 +152,7 @@ def result_table(spec: TableSpec, table: pa.Table, how: How = How.INNER) -> pa.T
     WrongResult
         If a column is missing or has values that its type cannot hold.
     """
-    columns, output = [], _output(spec, how)
+    columns, output = [], _output_fields(spec, how)
     for field in output:
         if field.name not in table.column_names:
             raise WrongResult(f"the result has no column {field.name!r}")
@@ -166,8 +166,8 @@ def result_table(spec: TableSpec, table: pa.Table, how: How = How.INNER) -> pa.T
 
 
 def result_checksum(spec: TableSpec, table: pa.Table, how: How = How.INNER) -> int:
-    """The checksum of an engine's result, to be compared with that of `expected`; large tables go piece by piece."""
-    names = [field.name for field in _output(spec, how)]
+    """The checksum of an engine's result, comparable with that of `expected_result`; made piece by piece."""
+    names = [field.name for field in _output_fields(spec, how)]
     pieces = (table.slice(start, BATCH_ROWS) for start in range(0, table.num_rows, BATCH_ROWS))
     return sum(hashing.checksum(Frame.from_arrow(result_table(spec, piece, how)), names) for piece in pieces) % 2**64
 
@@ -179,11 +179,11 @@ def compare_full(spec: TableSpec, tables: list[pa.Table], how: How = How.INNER) 
     -------
     A sentence about the first difference; None if there is none.
     """
-    output = _output(spec, how)
+    output = _output_fields(spec, how)
     balance = _read_raw_if_refused(
-        lambda raw: [_counted(output, table, 1) for table in expected_batches(spec, how, raw)]
+        lambda raw: [_rows_with_count(output, table, 1) for table in expected_batches(spec, how, raw)]
     )
-    balance += [_counted(output, result_table(spec, table, how), -1) for table in tables]
+    balance += [_rows_with_count(output, result_table(spec, table, how), -1) for table in tables]
     if not balance:
         return None
     names = [f"c{i}" for i in range(len(output))]
@@ -193,14 +193,14 @@ def compare_full(spec: TableSpec, tables: list[pa.Table], how: How = How.INNER) 
     if wrong.num_rows == 0:
         return None
     count = wrong["count_sum"][0].as_py()
-    row = {field.name: _readable(wrong[name], field.type) for name, field in zip(names, output, strict=True)}
+    row = {field.name: _readable_value(wrong[name], field.type) for name, field in zip(names, output, strict=True)}
     shown = ", ".join(f"{name}={value!r}" for name, value in row.items())
     copies = f"{abs(count)} {'copy' if abs(count) == 1 else 'copies'} too {'few' if count > 0 else 'many'}"
     return f"the result has {copies} of the row {shown} ({wrong.num_rows} distinct rows differ)"
 
 
-def _counted(output: Sequence[Field], table: pa.Table, sign: int) -> pa.Table:
-    """The rows with comparable values under numbered names, and a column `count` of `sign`."""
+def _rows_with_count(output: Sequence[Field], table: pa.Table, sign: int) -> pa.Table:
+    """The rows with comparable values under numbered names, and a column `count` that is `sign` in every row."""
     columns = []
     for column, field in zip(table.columns, output, strict=True):
         columns.append(_to_integers(_one_nan_one_zero(column) if field.floating else column, floats=True))
@@ -215,7 +215,7 @@ def _one_nan_one_zero(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.if_else(pc.equal(column, zero), zero, column)
 
 
-def _readable(column: pa.ChunkedArray, arrow_type: pa.DataType) -> Any:
+def _readable_value(column: pa.ChunkedArray, arrow_type: pa.DataType) -> Any:
     scalar = _from_integers(column.combine_chunks()[:1], arrow_type)[0]
     try:
         return scalar.as_py()
@@ -227,8 +227,8 @@ def _key_names(spec: TableSpec) -> list[str]:
     return [f"k{i}" for i in range(len(spec.keys))]
 
 
-def _whole_keys(spec: TableSpec) -> str:
-    """The condition that no key is null or NaN, which match nothing."""
+def _no_key_missing_sql(spec: TableSpec) -> str:
+    """The SQL condition that none of a row's keys is null or NaN, which match nothing."""
     types = {field.name: field for field in spec.left.fields}
     conditions = []
     for name, key in zip(_key_names(spec), spec.keys, strict=True):
@@ -239,8 +239,8 @@ def _whole_keys(spec: TableSpec) -> str:
 
 
 @contextlib.contextmanager
-def _session(spec: TableSpec, raw: Raw, *, keys_only: bool) -> Iterator[tuple[duckdb.DuckDBPyConnection, list[int]]]:
-    """DuckDB over `left_rows` and `right_rows`, and how many rows they have. It looks at every value of the files.
+def _open_views(spec: TableSpec, raw: Raw, *, keys_only: bool) -> Iterator[tuple[duckdb.DuckDBPyConnection, list[int]]]:
+    """A DuckDB connection with the views `left_rows` and `right_rows`, and the number of rows of each.
 
     Key columns are k0… and, unless `keys_only`, all columns l0… or r0…
     """
@@ -268,12 +268,12 @@ def _session(spec: TableSpec, raw: Raw, *, keys_only: bool) -> Iterator[tuple[du
             except (duckdb.Error, pa.ArrowException) as error:
                 if not isinstance(error, duckdb.OutOfMemoryException):
                     for side in sides:
-                        side.explain(spec.keys)
+                        side.raise_read_error(spec.keys)
                 raise RunFailed(f"DuckDB could not compute the expected result: {first_line(error)}") from None
 
 
 def _read_raw_if_refused(work: Callable[[Raw], _Answer]) -> _Answer:
-    """Do the work, and again from the beginning where DuckDB refuses values that it can read raw."""
+    """The result of `work`, called again with more columns to read raw as long as DuckDB refuses values of some."""
     raw: dict[str, frozenset[str]] = {}
     while True:
         try:
@@ -287,11 +287,11 @@ def _read_raw_if_refused(work: Callable[[Raw], _Answer]) -> _Answer:
 
 def _to_integers(column: pa.ChunkedArray, *, floats: bool = False) -> pa.ChunkedArray:
     target = integer_type(column.type, floats=floats)
-    return column if target == column.type else viewed(column, target)
+    return column if target == column.type else view_as(column, target)
 
 
 def _from_sql(array: pa.Array, arrow_type: pa.DataType) -> pa.Array:
-    """Values out of DuckDB under their canonical type; its bytes may be text that is not UTF-8."""
+    """Values that DuckDB gave under their canonical type; its bytes may be text that is not UTF-8."""
     if pa.types.is_large_string(arrow_type):
         return array.view(arrow_type)
     return _from_integers(array, arrow_type)

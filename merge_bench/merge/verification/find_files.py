@@ -42,26 +42,26 @@ def find_files(path: str) -> list[TableFile]:
     RunFailed
         If one of them is damaged.
     """
-    parts = _local(path).parts
+    parts = _local_path(path).parts
     depth = next(n for n in range(len(parts), 0, -1) if os.path.exists(os.path.join(*parts[:n])))
     base, pattern = os.path.join(*parts[:depth]), parts[depth:]
     files: set[str] = set()
     if any(map(glob.has_magic, pattern)):
-        for match in _matches(base, pattern):
-            files.update(_below(match) if os.path.isdir(match) else _data(match))
+        for match in _matching_paths(base, pattern):
+            files.update(_files_below(match) if os.path.isdir(match) else _data_file(match))
     elif pattern:
         raise UsageError(f"{path} cannot be read: there is no such file")
     else:
-        files.update(_below(base) if os.path.isdir(base) else _data(base, named=True))
+        files.update(_files_below(base) if os.path.isdir(base) else _data_file(base, named=True))
     if not files:
         raise UsageError(f"{path} has no Parquet file")
     if pattern or os.path.isdir(base):
         for folder in {base, *map(os.path.dirname, files)}:
             _refuse_table_format(folder)
-    return [TableFile(each, _partitions(os.path.relpath(each, base))) for each in sorted(files)]
+    return [TableFile(each, _hive_partitions(os.path.relpath(each, base))) for each in sorted(files)]
 
 
-def _local(path: str) -> Path:
+def _local_path(path: str) -> Path:
     scheme, separator, rest = path.partition("://")
     if separator and re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
         host, slash, name = rest.partition("/")
@@ -71,55 +71,55 @@ def _local(path: str) -> Path:
     return Path(path).expanduser().absolute()
 
 
-def _matches(folder: str, pattern: Sequence[str], above: frozenset[str] = frozenset()) -> Iterator[str]:
-    """What a pattern matches below an existing folder; `**` is any number of folders."""
-    above = _entered(folder, above)
+def _matching_paths(folder: str, pattern: Sequence[str], above: frozenset[str] = frozenset()) -> Iterator[str]:
+    """The paths below an existing folder that a pattern matches; `**` is any number of folders."""
+    above = _enter_folder(folder, above)
     wanted, rest = pattern[0], pattern[1:]
     if wanted == "**":
-        yield from _matches(folder, rest) if rest else [folder]
-    for name in _names(folder):
+        yield from _matching_paths(folder, rest) if rest else [folder]
+    for name in _names_in_folder(folder):
         if name.startswith(HIDDEN) and not (wanted != "**" and wanted.startswith(name[0])):
             continue
         path = os.path.join(folder, name)
         if wanted == "**":
             if os.path.isdir(path):
-                yield from _matches(path, pattern, above)
+                yield from _matching_paths(path, pattern, above)
         elif fnmatch.fnmatchcase(name, wanted):
             if not rest:
                 yield path
             elif os.path.isdir(path):
-                yield from _matches(path, rest, above)
+                yield from _matching_paths(path, rest, above)
 
 
-def _below(folder: str, above: frozenset[str] = frozenset()) -> Iterator[str]:
+def _files_below(folder: str, above: frozenset[str] = frozenset()) -> Iterator[str]:
     """The data files below a folder, links followed, without hidden names; `above`: the folders that it lies in."""
-    above = _entered(folder, above)
-    for name in _names(folder):
+    above = _enter_folder(folder, above)
+    for name in _names_in_folder(folder):
         path = os.path.join(folder, name)
         if name.startswith(HIDDEN):
             continue
         if os.path.isdir(path):
-            yield from _below(path, above)
+            yield from _files_below(path, above)
         else:
-            yield from _data(path)
+            yield from _data_file(path)
 
 
-def _names(folder: str) -> list[str]:
+def _names_in_folder(folder: str) -> list[str]:
     try:
         return sorted(os.listdir(folder))
     except OSError as error:
         raise UsageError(f"folder {folder} cannot be read: {error.strerror}") from None
 
 
-def _entered(folder: str, above: frozenset[str]) -> frozenset[str]:
+def _enter_folder(folder: str, above: frozenset[str]) -> frozenset[str]:
     real = os.path.realpath(folder)
     if real in above:
         raise UsageError(f"{folder} is a link to a folder that contains it, so the table has no end")
     return above | {real}
 
 
-def _data(file: str, *, named: bool = False) -> list[str]:
-    """This file if it holds data, else nothing; `named`: the user named the file itself."""
+def _data_file(file: str, *, named: bool = False) -> list[str]:
+    """A list of this file, or of nothing if it holds no data; `named`: the user named the file itself."""
     try:
         kind = os.stat(file)
         if not stat.S_ISREG(kind.st_mode):
@@ -151,7 +151,7 @@ def _refuse_table_format(folder: str) -> None:
         below = (place.name, *below)
 
 
-def _partitions(relative: str) -> tuple[tuple[str, str | None], ...]:
+def _hive_partitions(relative: str) -> tuple[tuple[str, str | None], ...]:
     values: dict[str, str | None] = {}
     for part in relative.split(os.sep)[:-1]:
         name, equals, value = part.partition("=")

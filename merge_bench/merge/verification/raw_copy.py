@@ -29,41 +29,41 @@ def copy_without_types(source: str, target: str, columns: Collection[str]) -> No
         shutil.copyfileobj(opened, written, 1 << 20)
         written.truncate(size - 8 - length)
         written.seek(size - 8 - length)
-        changed = _without_types(footer, {name.encode(errors="surrogateescape") for name in columns})
+        changed = _footer_without_types(footer, {name.encode(errors="surrogateescape") for name in columns})
         written.write(changed + len(changed).to_bytes(4, "little") + b"PAR1")
 
 
-def _without_types(footer: bytes, columns: Collection[bytes]) -> bytes:
-    """The FileMetaData, with a schema whose elements of these names have no type but the physical one."""
-    fields, _ = _fields(footer, 0)
+def _footer_without_types(footer: bytes, columns: Collection[bytes]) -> bytes:
+    """The bytes of a footer whose columns of these names have no type but the physical one."""
+    fields, _ = _read_fields(footer, 0)
     changed = []
     for number, kind, start, end in fields:
         value = footer[start:end]
         if number == _SCHEMA:
-            value = _plain_elements(footer, start, columns)
+            value = _elements_without_types(footer, start, columns)
         changed.append((number, kind, value))
-    return _struct(changed)
+    return _make_struct(changed)
 
 
-def _plain_elements(data: bytes, position: int, columns: Collection[bytes]) -> bytes:
+def _elements_without_types(data: bytes, position: int, columns: Collection[bytes]) -> bytes:
     start = position
-    count, _, position = _list_header(data, position)
+    count, _, position = _read_list_header(data, position)
     parts = [data[start:position]]
     for _ in range(count):
         begin = position
-        fields, position = _fields(data, begin)
+        fields, position = _read_fields(data, begin)
         values = {number: data[first:last] for number, _, first, last in fields}
-        name = values[_NAME][_varint(values[_NAME], 0)[1] :]
+        name = values[_NAME][_read_varint(values[_NAME], 0)[1] :]
         if name in columns and 5 not in values:  # 5: the number of children
             kept = [(n, kind, data[a:b]) for n, kind, a, b in fields if n not in (_CONVERTED, _LOGICAL)]
-            parts.append(_struct(kept))
+            parts.append(_make_struct(kept))
         else:
             parts.append(data[begin:position])
     return b"".join(parts)
 
 
-def _fields(data: bytes, position: int) -> tuple[list[tuple[int, int, int, int]], int]:
-    """The fields of a struct: number, type, first and last place of the value; and where the struct ends."""
+def _read_fields(data: bytes, position: int) -> tuple[list[tuple[int, int, int, int]], int]:
+    """The fields of a struct: number, type, start and end of the value; and where the struct ends."""
     fields: list[tuple[int, int, int, int]] = []
     number = 0
     while True:
@@ -75,45 +75,45 @@ def _fields(data: bytes, position: int) -> tuple[list[tuple[int, int, int, int]]
         if header >> 4:
             number += header >> 4
         else:
-            zigzag, position = _varint(data, position)
+            zigzag, position = _read_varint(data, position)
             number = (zigzag >> 1) ^ -(zigzag & 1)
-        end = _skip(data, position, kind)
+        end = _value_end(data, position, kind)
         fields.append((number, kind, position, end))
         position = end
 
 
-def _skip(data: bytes, position: int, kind: int) -> int:
-    """Where a value of a type ends."""
+def _value_end(data: bytes, position: int, kind: int) -> int:
+    """The position where the value of type `kind` at `position` ends."""
     if kind in _FIXED:
         return position + _FIXED[kind]
     if kind == _STRUCT:
-        return _fields(data, position)[1]
+        return _read_fields(data, position)[1]
     if kind in (_LIST, _SET):
-        count, element, position = _list_header(data, position)
+        count, element, position = _read_list_header(data, position)
         for _ in range(count):
-            position = position + 1 if element in (1, 2) else _skip(data, position, element)
+            position = position + 1 if element in (1, 2) else _value_end(data, position, element)
         return position
     if kind == _MAP:
-        count, position = _varint(data, position)
+        count, position = _read_varint(data, position)
         if count:
             kinds, position = data[position], position + 1
             for _ in range(count):
-                position = _skip(data, _skip(data, position, kinds >> 4), kinds & 15)
+                position = _value_end(data, _value_end(data, position, kinds >> 4), kinds & 15)
         return position
-    length, position = _varint(data, position)  # an integer, or the length of bytes (8)
+    length, position = _read_varint(data, position)  # an integer, or the length of bytes (8)
     return position + length if kind == 8 else position
 
 
-def _list_header(data: bytes, position: int) -> tuple[int, int, int]:
-    """Number of elements, their type, and where they begin."""
+def _read_list_header(data: bytes, position: int) -> tuple[int, int, int]:
+    """The number of a list's elements, their type, and where they begin."""
     header = data[position]
     if header >> 4 < 15:
         return header >> 4, header & 15, position + 1
-    count, position = _varint(data, position + 1)
+    count, position = _read_varint(data, position + 1)
     return count, header & 15, position
 
 
-def _varint(data: bytes, position: int) -> tuple[int, int]:
+def _read_varint(data: bytes, position: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         byte = data[position]
@@ -124,8 +124,8 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
         shift += 7
 
 
-def _struct(fields: list[tuple[int, int, bytes]]) -> bytes:
-    """A struct of ascending fields that are at most 15 apart."""
+def _make_struct(fields: list[tuple[int, int, bytes]]) -> bytes:
+    """The bytes of a struct of these fields, whose numbers ascend by at most 15."""
     parts, last = [], 0
     for number, kind, value in fields:
         parts += [bytes([(number - last) << 4 | kind]), value]

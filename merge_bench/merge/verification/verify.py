@@ -18,7 +18,7 @@ MODULUS = 2**64
 
 
 class Check(msgspec.Struct, frozen=True):
-    """What one worker found in its part of the result.
+    """What the check of one worker's part of the result found.
 
     `checksum`: modulo 2**64; over row numbers for the synthetic workload, over all columns for real tables.
     `bad_rows`: rows that are wrong in themselves. `tables`: the rows as Arrow IPC, where all rows are compared.
@@ -38,25 +38,25 @@ def check_result(
     `full`: keep the rows of real tables, to be compared with the expected ones.
     """
     rows = total = bad = 0
-    kept = []
-    marks = synthetic.partners(workload, how) if isinstance(workload, SyntheticSpec) else None
+    tables = []
+    marks = synthetic.partner_bits(workload, how) if isinstance(workload, SyntheticSpec) else None
     for piece in pieces:
         abort.check()
         if isinstance(workload, SyntheticSpec):
-            some, part, wrong = synthetic.check(workload, piece, how, marks)
+            count, part, wrong = synthetic.check(workload, piece, how, marks)
             bad += wrong
         else:
             from merge_bench.merge.verification.duckdb_reference import result_checksum, result_table
 
-            some, part = piece.num_rows, result_checksum(workload, piece, how)
+            count, part = piece.num_rows, result_checksum(workload, piece, how)
             if full:
-                kept.append(result_table(workload, piece, how))
-        rows += some
+                tables.append(result_table(workload, piece, how))
+        rows += count
         total = (total + part) % MODULUS
-    return Check(rows, total, bad, _serialized(kept) if full and isinstance(workload, TableSpec) else None)
+    return Check(rows, total, bad, _serialize_tables(tables) if full and isinstance(workload, TableSpec) else None)
 
 
-def _serialized(tables: Sequence[pa.Table]) -> bytes:
+def _serialize_tables(tables: Sequence[pa.Table]) -> bytes:
     if not tables:
         return b""
     sink = pa.BufferOutputStream()
@@ -66,8 +66,8 @@ def _serialized(tables: Sequence[pa.Table]) -> bytes:
     return bytes(sink.getvalue())
 
 
-def deserialized(data: bytes | None) -> list[pa.Table]:
-    """The tables of a check with `tables`."""
+def deserialize_tables(data: bytes | None) -> list[pa.Table]:
+    """The rows that a check holds in `tables`, as Arrow tables; none if it holds no rows."""
     return [pa.ipc.open_stream(pa.py_buffer(data)).read_all()] if data else []
 
 

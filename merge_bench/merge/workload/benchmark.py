@@ -18,7 +18,7 @@ from merge_bench.units import format_bytes
 
 @dataclass(frozen=True)
 class Question:
-    """A merge of two tables of a benchmark; `how`: as of ``--how``, None if the benchmark leaves it open."""
+    """A merge of two tables of a benchmark; `how`: a value of ``--how``, None if the benchmark leaves it open."""
 
     name: str
     left: str
@@ -32,8 +32,8 @@ class Question:
 class Benchmark:
     """A value of ``--workload``.
 
-    `default`: the questions of a run that names none. `make`: options, and names of tables → their
-    Parquet files, which it generates if they do not exist.
+    `default`: the questions of a run that names none. `make`: gives the Parquet files of the tables with these names,
+    which it generates by the options if they do not exist.
     """
 
     name: str
@@ -41,8 +41,8 @@ class Benchmark:
     default: tuple[str, ...]
     make: Callable[[TableOptions, Sequence[str]], Sequence[Path]]
 
-    def choose(self, given: Sequence[str]) -> tuple[str, ...]:
-        """The names of the questions asked for; ``3`` stands for ``q3``.
+    def choose(self, names: Sequence[str]) -> tuple[str, ...]:
+        """The names of the questions that `names` asks for, or of the default ones; ``3`` stands for ``q3``.
 
         Raises
         ------
@@ -50,7 +50,7 @@ class Benchmark:
             If there is no such question, or one is named twice.
         """
         all_names = [question.name for question in self.questions]
-        chosen = [f"q{name}" if name.isdigit() else name.lower() for name in given]
+        chosen = [f"q{name}" if name.isdigit() else name.lower() for name in names]
         for name in chosen:
             if name not in all_names:
                 hint = did_you_mean(name, all_names) or f"; choose from {', '.join(all_names)}"
@@ -95,26 +95,26 @@ def make_once(
     paths = {name: target / f"{name}.parquet" for name in names}
     folder = target.parent
     try:
-        if not _missing(paths):
+        if not _missing_tables(paths):
             return tuple(paths.values())
         folder.mkdir(parents=True, exist_ok=True)
         with open(folder / f".{target.name}.lock", "w", opener=open_without_links) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # released when the process ends, however it ends
-            if missing := _missing(paths):
+            if missing := _missing_tables(paths):
                 for stale in folder.glob(f".{target.name}.tmp-*"):
                     shutil.rmtree(stale, ignore_errors=True)
-                _check_disk(what, disk_bytes, folder, smaller)
-                _make(make, missing, folder / f".{target.name}.tmp-{os.getpid()}", target)
+                _check_disk_space(what, disk_bytes, folder, smaller)
+                _make_tables(make, missing, folder / f".{target.name}.tmp-{os.getpid()}", target)
     except OSError as error:
         raise UsageError(f"cannot write the tables of {what} to {folder}: {error.strerror or error}") from None
     return tuple(paths.values())
 
 
-def _missing(paths: Mapping[str, Path]) -> list[str]:
+def _missing_tables(paths: Mapping[str, Path]) -> list[str]:
     return [name for name, path in paths.items() if not path.is_file()]
 
 
-def _check_disk(what: str, needed: int, folder: Path, smaller: str) -> None:
+def _check_disk_space(what: str, needed: int, folder: Path, smaller: str) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise UsageError(
@@ -123,7 +123,9 @@ def _check_disk(what: str, needed: int, folder: Path, smaller: str) -> None:
         )
 
 
-def _make(make: Callable[[Path, Sequence[str]], object], names: Sequence[str], temporary: Path, target: Path) -> None:
+def _make_tables(
+    make: Callable[[Path, Sequence[str]], object], names: Sequence[str], temporary: Path, target: Path
+) -> None:
     temporary.mkdir()
     try:
         make(temporary, names)

@@ -42,7 +42,7 @@ class TableFile:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Files, and folders with all that is in them, that are no part of a table. `names`: the first of them."""
+    """Files and whole folders that are left out of a table for one `reason`. `names`: the first of them."""
 
     reason: str
     count: int
@@ -61,8 +61,8 @@ class TableFiles:
     left_out: tuple[LeftOut, ...] = ()
 
 
-def find_files(given: str) -> TableFiles:
-    """The files of the table `given`: a path, a pattern (``*``, ``?``, ``[…]``, ``**``) or a ``file://`` address.
+def find_files(table: str) -> TableFiles:
+    """The files of a table that is given as a path, a pattern (``*``, ``?``, ``[…]``, ``**``) or a ``file://`` address.
 
     Raises
     ------
@@ -72,31 +72,31 @@ def find_files(given: str) -> TableFiles:
     RunFailed
         If a file is damaged.
     """
-    base, pattern = _split(given)
-    search = _Search(given, base)
+    base, pattern = _split_at_pattern(table)
+    search = _Search(table, base)
     search.take(base, pattern)
     if not search.files and not search.left_out:
-        raise UsageError(f"no file matches {given}" if pattern else f"folder {given} has no Parquet file")
+        raise UsageError(f"no file matches {table}" if pattern else f"folder {table} has no Parquet file")
     if not os.path.isfile(base):
         search.refuse_formats({os.path.dirname(file) for file in search.files})
     if not search.files:
-        raise UsageError(f"{given} has no Parquet file; left out: {'; '.join(map(str, search.summary()))}")
-    files = (TableFile(file, _partitions(file, base)) for file in sorted(search.files))
+        raise UsageError(f"{table} has no Parquet file; left out: {'; '.join(map(str, search.summary()))}")
+    files = (TableFile(file, _hive_partitions(file, base)) for file in sorted(search.files))
     return TableFiles(tuple(files), search.summary())
 
 
-def _split(given: str) -> tuple[str, tuple[str, ...]]:
-    """The longest beginning of a path that exists as it stands, absolute, and the components of a pattern after it."""
-    local = given
-    if "://" in given:
-        address = urlsplit(given)
+def _split_at_pattern(table: str) -> tuple[str, tuple[str, ...]]:
+    """The longest beginning of a path that exists as it stands, absolute, and the parts of the pattern after it."""
+    local = table
+    if "://" in table:
+        address = urlsplit(table)
         if address.scheme.lower() != "file" or address.netloc not in ("", "localhost"):
-            raise UsageError(f"{given} is not on a file system of this host; copy its files here, or mount them")
-        local = unquote(given.partition("://")[2].removeprefix(address.netloc))
+            raise UsageError(f"{table} is not on a file system of this host; copy its files here, or mount them")
+        local = unquote(table.partition("://")[2].removeprefix(address.netloc))
     try:
         parts = Path(local).expanduser().absolute().parts
     except RuntimeError as error:
-        raise UsageError(f"{given}: {error}") from None
+        raise UsageError(f"{table}: {error}") from None
     for length in range(len(parts), 0, -1):
         base = os.path.join(*parts[:length])
         try:
@@ -104,21 +104,21 @@ def _split(given: str) -> tuple[str, tuple[str, ...]]:
         except (FileNotFoundError, NotADirectoryError):
             continue
         except (OSError, ValueError) as error:
-            raise _unreadable(given, error) from None
+            raise _unreadable_error(table, error) from None
         pattern = parts[length:]
         if pattern and not glob.has_magic(pattern[0]):
             break
         return base, pattern
     if any(map(glob.has_magic, pattern)):
-        raise UsageError(f"no file matches {given}: there is no {os.path.join(base, pattern[0])}")
-    raise UsageError(f"no such file: {given}")
+        raise UsageError(f"no file matches {table}: there is no {os.path.join(base, pattern[0])}")
+    raise UsageError(f"no such file: {table}")
 
 
 class _Search:
     """Looks through folders; `files` and `left_out` are what it found."""
 
-    def __init__(self, given: str, base: str) -> None:
-        self.given, self.base = given, base
+    def __init__(self, table: str, base: str) -> None:
+        self.table, self.base = table, base
         self.files: set[str] = set()
         self.left_out: dict[str, str] = {}
 
@@ -135,14 +135,14 @@ class _Search:
                     raise UsageError(f"{path} is a link to a folder that it lies in; remove it")
                 with os.scandir(path) as entries:
                     names = sorted(entry.name for entry in entries)
-                self._look(path, names, pattern, above | {here})
+                self._take_names(path, names, pattern, above | {here})
             elif not pattern:
                 self._take_file(path, status)
         except (OSError, ValueError) as error:
-            raise _unreadable(path, error) from None
+            raise _unreadable_error(path, error) from None
 
     def summary(self) -> tuple[LeftOut, ...]:
-        """What was left out, by reason."""
+        """The files and folders that were left out, by reason."""
         groups = []
         for reason in (HIDDEN, NO_DATA):
             names = sorted(os.path.relpath(path, self.base) for path, why in self.left_out.items() if why == reason)
@@ -160,11 +160,11 @@ class _Search:
                 logs += [("Iceberg", log) for log in (folder / "metadata").glob("*.metadata.json")]
             for name, log in logs:
                 raise UsageError(
-                    f"{self.given} belongs to a table of {name}, whose log {log} says which files and rows count; write"
+                    f"{self.table} belongs to a table of {name}, whose log {log} says which files and rows count; write"
                     f" its present rows to a folder of Parquet files with {_LIBRARIES[name]}, and merge that folder"
                 )
 
-    def _look(
+    def _take_names(
         self, folder: str, names: Iterable[str], pattern: tuple[str, ...], above: frozenset[tuple[int, int]]
     ) -> None:
         if not pattern:
@@ -172,7 +172,7 @@ class _Search:
         head, rest = (pattern[0], pattern[1:]) if pattern else ("*", ())
         deep = head == "**"
         if deep:
-            self._look(folder, names, rest, above)
+            self._take_names(folder, names, rest, above)
         for name in names:
             path = os.path.join(folder, name)
             if (deep and not (rest and os.path.isdir(path))) or not fnmatch.fnmatchcase(name, head):
@@ -187,7 +187,7 @@ class _Search:
             raise UsageError(
                 f"{path} is a pipe, a socket or a device, not a file; remove it, or name the table's files"
             )
-        problem = _problem(path, status.st_size)
+        problem = _parquet_problem(path, status.st_size)
         if problem is None:
             if not _is_utf8(path):
                 raise UsageError(f"{path} has a name that is not UTF-8, which pyarrow cannot open; rename it")
@@ -198,7 +198,7 @@ class _Search:
             raise UsageError(f"{path} is not a readable Parquet file: {problem}")
 
 
-def _problem(path: str, size: int) -> str | None:
+def _parquet_problem(path: str, size: int) -> str | None:
     """Why a file is not a Parquet file; None if it is one."""
     if size == 0:
         return "it is empty"
@@ -225,8 +225,8 @@ def _is_utf8(path: str) -> bool:
     return True
 
 
-def _partitions(file: str, base: str) -> Partitions:
-    """Names and values in the names of the folders between `base` and the file, outermost first."""
+def _hive_partitions(file: str, base: str) -> Partitions:
+    """The Hive partitions that the names of the folders between `base` and the file say, outermost first."""
     values: dict[str, str | None] = {}
     for folder in Path(file).relative_to(base).parts[:-1]:
         name, equals, value = folder.partition("=")
@@ -242,7 +242,7 @@ def _partitions(file: str, base: str) -> Partitions:
     return tuple(values.items())
 
 
-def _unreadable(path: str, error: OSError | ValueError) -> UsageError:
+def _unreadable_error(path: str, error: OSError | ValueError) -> UsageError:
     reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
     link = ", which is a link," if os.path.islink(path) else ""
     return UsageError(f"{path}{link} cannot be read: {reason}")

@@ -37,8 +37,8 @@ TABLES = {"x": 3, "small": 1, "medium": 2, "big": 3}
 Numbers = npt.NDArray[np.int64]
 
 
-def common(keys: int) -> int:
-    """How many of this many keys of one side are keys of the other side, too."""
+def shared_key_count(keys: int) -> int:
+    """How many of so many keys of one side are keys of the other side, too."""
     return round(0.9 * keys)
 
 
@@ -57,36 +57,36 @@ class Generator:
         """Rows of a row group; the last one may have fewer."""
         return min(MOST_GROUP_ROWS, max(1, self.rows[table] // ROW_GROUPS))
 
-    def group(self, table: str, number: int) -> pa.Table:
+    def make_row_group(self, table: str, number: int) -> pa.Table:
         size, place = self.group_rows(table), list(TABLES).index(table)
         first = number * size
         rows = np.arange(first, min(first + size, self.rows[table]))
         random = np.random.default_rng((SEED, place, number))
-        ids = [self._keys(table, column, rows, random) for column in range(1, TABLES[table] + 1)]
+        ids = [self._draw_keys(table, column, rows, random) for column in range(1, TABLES[table] + 1)]
         columns = {f"id{at}": pa.array(values, pa.int32()) for at, values in enumerate(ids, 1)}
-        columns |= {f"id{at + 3}": _names(values) for at, values in enumerate(ids, 1)}
+        columns |= {f"id{at + 3}": _key_texts(values) for at, values in enumerate(ids, 1)}
         values = np.round(random.uniform(0.0, 100.0, len(rows)), 6)
         return pa.table({**columns, "v1" if table == "x" else "v2": values})
 
     def write(self, table: str, path: Path) -> None:
-        with pq.ParquetWriter(path, self.group(table, 0).schema, compression="zstd") as writer:
+        with pq.ParquetWriter(path, self.make_row_group(table, 0).schema, compression="zstd") as writer:
             for number in range(-(-self.rows[table] // self.group_rows(table))):
-                writer.write_table(self.group(table, number))
+                writer.write_table(self.make_row_group(table, number))
 
-    def _keys(self, table: str, column: int, rows: Numbers, random: np.random.Generator) -> Numbers:
-        """Column id1, id2 or id3 of some rows; in a whole table, every key of its side once, and others at random."""
+    def _draw_keys(self, table: str, column: int, rows: Numbers, random: np.random.Generator) -> Numbers:
+        """Column id1, id2 or id3 of these rows; a whole table has every key of its side once, and others at random."""
         keys = self.rows[("small", "medium", "big")[column - 1]]
-        shared, seed = common(keys), 1000 * SEED + 10 * column
-        places = _shuffled(rows, self.rows[table], seed + 1 + list(TABLES).index(table))
+        shared, seed = shared_key_count(keys), 1000 * SEED + 10 * column
+        places = _shuffled_places(rows, self.rows[table], seed + 1 + list(TABLES).index(table))
         drawn = places >= keys
         places[drawn] = random.integers(0, keys, int(drawn.sum()))
         if table != "x":
             places[places >= shared] += keys - shared
-        return 1 + _shuffled(places, 2 * keys - shared, seed)
+        return 1 + _shuffled_places(places, 2 * keys - shared, seed)
 
 
-def _shuffled(numbers: Numbers, count: int, seed: int) -> Numbers:
-    """Where a pseudo-random order of 0…count-1 has these numbers."""
+def _shuffled_places(numbers: Numbers, count: int, seed: int) -> Numbers:
+    """The positions of these numbers in a pseudo-random order of 0…count-1."""
     from merge_bench.merge.workload import synthetic_loops as loops
 
     places = numbers.copy()
@@ -94,7 +94,7 @@ def _shuffled(numbers: Numbers, count: int, seed: int) -> Numbers:
     return places
 
 
-def _names(keys: Numbers) -> pa.Array:
+def _key_texts(keys: Numbers) -> pa.Array:
     return pc.binary_join_element_wise("id", pc.cast(pa.array(keys), pa.string()), "")
 
 
@@ -105,7 +105,7 @@ def cache_folder() -> Path:
 def ensure_tables(rows: int, names: Sequence[str], folder: Path | None = None) -> tuple[Path, ...]:
     """The Parquet files of these tables for `rows` rows of x, in `folder`/<rows>-<version>/; made if they do not exist.
 
-    Errors as of `make_once`.
+    It raises what `make_once` raises.
     """
 
     def make(temporary: Path, missing: Sequence[str]) -> None:
@@ -118,7 +118,7 @@ def ensure_tables(rows: int, names: Sequence[str], folder: Path | None = None) -
     return make_once(what, target, names, make, DISK_BYTES_PER_ROW * rows, "--rows")
 
 
-def _make(options: TableOptions, names: Sequence[str]) -> tuple[Path, ...]:
+def _make_tables(options: TableOptions, names: Sequence[str]) -> tuple[Path, ...]:
     return ensure_tables(ROWS if options.rows is None else options.rows, names)
 
 
@@ -136,5 +136,5 @@ BENCHMARK = Benchmark(
         _question("q5", "big", "id3"),
     ),
     default=("q1", "q2", "q3", "q4", "q5"),
-    make=_make,
+    make=_make_tables,
 )

@@ -68,7 +68,7 @@ class Footers:
 
 
 @dataclass
-class _Part:
+class _FileFooter:
     """One file: its footer, and its columns by name (types as stored and canonical, positions among the leaves)."""
 
     file: TableFile
@@ -93,15 +93,15 @@ def read_footers(path: str, wanted: Collection[str] | None = None) -> Footers:
         For a damaged file.
     """
     table = find_files(path)
-    parts = [_open(file) for file in table.files]
+    parts = [_read_footer(file) for file in table.files]
     partitions = _partition_columns(parts, wanted)
     for part in parts:
         for name in part.fields:
             if wanted is None or name in wanted:
-                part.types[name] = _canonical(part, name)
+                part.types[name] = _canonical_type(part, name)
         if not part.types and not partitions:
             raise UsageError(f"{part.file.path} has no columns" + (" that --columns names" if wanted else ""))
-    types = _unified(parts)
+    types = _unified_types(parts)
     for name in partitions.keys() & types.keys():
         raise UsageError(
             f"{name!r} is a column of the files of {path} and a partition in the names of its folders; leave it out"
@@ -111,9 +111,9 @@ def read_footers(path: str, wanted: Collection[str] | None = None) -> Footers:
     for part in parts:
         values = dict(part.file.partitions)
         constants[part.file.path] = {name: None for name in types if name not in part.types} | {
-            name: _parsed(values.get(name), kind) for name, kind in partitions.items()
+            name: _partition_value(values.get(name), kind) for name, kind in partitions.items()
         }
-    columns = [_summary(name, kind, parts) for name, kind in types.items()]
+    columns = [_summarize_column(name, kind, parts) for name, kind in types.items()]
     for name, kind in partitions.items():
         nullable = any(row[name] is None for row in constants.values())
         columns.append(FooterColumn(name, kind, kind, nullable, 0))
@@ -122,7 +122,7 @@ def read_footers(path: str, wanted: Collection[str] | None = None) -> Footers:
         tuple(part.file.path for part in parts),
         tuple(dict.fromkeys(names)),
         tuple(columns),
-        tuple(group for part in parts for group in _row_groups(part)),
+        tuple(group for part in parts for group in _filled_row_groups(part)),
         constants,
         table.left_out,
         _fingerprint(parts),
@@ -131,7 +131,7 @@ def read_footers(path: str, wanted: Collection[str] | None = None) -> Footers:
 
 
 def read_rows(file: str, row_groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
-    """These columns, as far as the file has them, of rows of a file.
+    """These columns, as far as the file has them, of the rows in these row groups of a file.
 
     Raises
     ------
@@ -141,13 +141,13 @@ def read_rows(file: str, row_groups: Sequence[int], columns: Sequence[str]) -> p
     try:
         with pq.ParquetFile(file, **_OPTIONS) as opened:
             names, wanted = opened.schema_arrow.names, frozenset(columns)
-            some = None if wanted.issuperset(names) else [name for name in names if name in wanted]
-            return opened.read_row_groups(row_groups, columns=some)
+            found = None if wanted.issuperset(names) else [name for name in names if name in wanted]
+            return opened.read_row_groups(row_groups, columns=found)
     except (OSError, pa.ArrowException, ValueError, IndexError) as error:
         raise RunFailed(f"{file} cannot be read: {first_line(error)}") from None
 
 
-def _open(file: TableFile) -> _Part:
+def _read_footer(file: TableFile) -> _FileFooter:
     path = file.path
     try:
         with pq.ParquetFile(path, **_OPTIONS) as opened:
@@ -160,23 +160,23 @@ def _open(file: TableFile) -> _Part:
         raise UsageError(f"{path} cannot be read: {error.strerror or first_line(error)}") from None
     except pa.ArrowException as error:
         raise UsageError(f"{path} is not a readable Parquet file: {first_line(error)}") from None
-    part, leaf = _Part(file, metadata, {}, {}, digest), 0
+    part, leaf = _FileFooter(file, metadata, {}, {}, digest), 0
     for column in fields:
         if column.name in part.fields:
             raise UsageError(f"{path} has two columns called {column.name!r}")
         part.fields[column.name], part.leaves[column.name] = column, leaf
-        leaf += _leaves(column.type)
+        leaf += _leaf_count(column.type)
     return part
 
 
-def _leaves(arrow_type: pa.DataType) -> int:
-    """Columns of a Parquet file that hold a column of this type."""
+def _leaf_count(arrow_type: pa.DataType) -> int:
+    """The number of columns of a Parquet file in which a column of this type is stored."""
     if isinstance(arrow_type, pa.BaseExtensionType):
-        return _leaves(arrow_type.storage_type)
-    return sum(_leaves(arrow_type.field(i).type) for i in range(arrow_type.num_fields)) or 1
+        return _leaf_count(arrow_type.storage_type)
+    return sum(_leaf_count(arrow_type.field(i).type) for i in range(arrow_type.num_fields)) or 1
 
 
-def _canonical(part: _Part, name: str) -> pa.DataType:
+def _canonical_type(part: _FileFooter, name: str) -> pa.DataType:
     stored = part.fields[name].type
     try:
         return stored if pa.types.is_null(stored) else canonical_type(stored, name)
@@ -184,13 +184,13 @@ def _canonical(part: _Part, name: str) -> pa.DataType:
         raise UsageError(f"{part.file.path}: {error}; name the columns to keep with --columns") from None
 
 
-def _unified(parts: Sequence[_Part]) -> dict[str, pa.DataType]:
-    """Column → the type that holds its values of all files."""
+def _unified_types(parts: Sequence[_FileFooter]) -> dict[str, pa.DataType]:
+    """For each column the type that holds its values of all files."""
     types: dict[str, pa.DataType] = {}
     first: dict[str, str] = {}
     for part in parts:
         for name, kind in part.types.items():
-            common = schema.unified(types.get(name, kind), kind)
+            common = schema.unified_type(types.get(name, kind), kind)
             if common is None:
                 raise UsageError(
                     f"column {name!r} is {types[name]} in {first[name]} but {kind} in {part.file.path}, and no type"
@@ -202,8 +202,8 @@ def _unified(parts: Sequence[_Part]) -> dict[str, pa.DataType]:
     return types
 
 
-def _summary(name: str, kind: pa.DataType, parts: Sequence[_Part]) -> FooterColumn:
-    """What all files say of a column. Integers that the floating type of other files cannot hold are refused."""
+def _summarize_column(name: str, kind: pa.DataType, parts: Sequence[_FileFooter]) -> FooterColumn:
+    """What all footers say of a column. Integers that the floating type of other files cannot hold are refused."""
     nullable, stored = False, set()
     largest: int | None = 0
     for part in parts:
@@ -219,13 +219,13 @@ def _summary(name: str, kind: pa.DataType, parts: Sequence[_Part]) -> FooterColu
             if pa.types.is_null(part.types[name]):
                 nullable = True
             elif pa.types.is_unsigned_integer(kind):
-                largest = _larger(largest, statistics, group.num_rows)
+                largest = _larger_maximum(largest, statistics, group.num_rows)
             if pa.types.is_integer(part.types[name]) and pa.types.is_floating(kind):
-                _check_exact(name, kind, part, statistics)
+                _check_integers_fit(name, kind, part, statistics)
     return FooterColumn(name, kind, stored.pop() if len(stored) == 1 else kind, nullable, largest)
 
 
-def _check_exact(name: str, kind: pa.DataType, part: _Part, statistics: pq.Statistics | None) -> None:
+def _check_integers_fit(name: str, kind: pa.DataType, part: _FileFooter, statistics: pq.Statistics | None) -> None:
     if statistics is None or not statistics.has_min_max:
         return  # the values are checked when they are read
     extreme = max(int(statistics.min), int(statistics.max), key=abs)
@@ -236,8 +236,8 @@ def _check_exact(name: str, kind: pa.DataType, part: _Part, statistics: pq.Stati
         )
 
 
-def _partition_columns(parts: Sequence[_Part], wanted: Collection[str] | None) -> dict[str, pa.DataType]:
-    """Hive partitions → int32 if all values are such numbers, else strings, as in pyarrow; null without values."""
+def _partition_columns(parts: Sequence[_FileFooter], wanted: Collection[str] | None) -> dict[str, pa.DataType]:
+    """The type of each Hive partition: int32 if all values are such, else strings; null without values."""
     values: dict[str, list[str | None]] = {}
     for part in parts:
         for name, value in part.file.partitions:
@@ -256,24 +256,24 @@ def _partition_type(values: Iterable[str | None]) -> pa.DataType:
         return pa.large_string()
 
 
-def _parsed(value: str | None, kind: pa.DataType) -> int | str | None:
+def _partition_value(value: str | None, kind: pa.DataType) -> int | str | None:
     parsed: int | str | None = None if value is None else pa.scalar(value).cast(kind).as_py()
     return parsed
 
 
-def _row_groups(part: _Part) -> list[RowGroup]:
+def _filled_row_groups(part: _FileFooter) -> list[RowGroup]:
     rows = [part.metadata.row_group(index).num_rows for index in range(part.metadata.num_row_groups)]
     return [RowGroup(part.file.path, index, count) for index, count in enumerate(rows) if count > 0]
 
 
-def _fingerprint(parts: Sequence[_Part]) -> str:
+def _fingerprint(parts: Sequence[_FileFooter]) -> str:
     whole = hashlib.blake2b(digest_size=16)
     for digest in sorted(part.digest + repr(part.file.partitions).encode() for part in parts):
         whole.update(digest)
     return whole.hexdigest()
 
 
-def _cautions(path: str, parts: Sequence[_Part], types: dict[str, pa.DataType]) -> Iterable[Caution]:
+def _cautions(path: str, parts: Sequence[_FileFooter], types: dict[str, pa.DataType]) -> Iterable[Caution]:
     differing, int96 = [], []
     for name, kind in types.items():
         holding = [part for part in parts if name in part.types]
@@ -299,7 +299,7 @@ def _may_hold_null(statistics: pq.Statistics | None) -> bool:
     return statistics is None or not statistics.has_null_count or statistics.null_count > 0
 
 
-def _larger(so_far: int | None, statistics: pq.Statistics | None, rows: int) -> int | None:
+def _larger_maximum(so_far: int | None, statistics: pq.Statistics | None, rows: int) -> int | None:
     if so_far is None or statistics is None:
         return None
     if not statistics.has_min_max:

@@ -27,16 +27,16 @@ def refuse_for_engine(engine: str, columns: Iterable[tuple[str, pa.DataType]]) -
     """
     description = describe(engine)
     for name, arrow_type in columns:
-        reason = _refusal(description, arrow_type)
+        reason = _refusal_reason(description, arrow_type)
         if reason is not None:
-            others = [each.name for each in descriptions() if _refusal(each, arrow_type) is None]
+            others = [each.name for each in descriptions() if _refusal_reason(each, arrow_type) is None]
             raise UsageError(
                 f"column {name!r} has type {arrow_type}, which engine {engine} cannot merge ({reason});"
                 f" use --engine {', '.join(others[:-1])} or {others[-1]}"
             )
 
 
-def _refusal(engine: Description, arrow_type: pa.DataType) -> str | None:
+def _refusal_reason(engine: Description, arrow_type: pa.DataType) -> str | None:
     """The reason why an engine does not support a type; None if it does."""
     return next((why for kind, why in engine.refuses if getattr(types, f"is_{kind}")(arrow_type)), None)
 
@@ -50,19 +50,19 @@ def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     if left == right:
         return left
     if types.is_decimal128(left) or types.is_decimal128(right):
-        left, right = _as_decimal(left), _as_decimal(right)
+        left, right = _decimal_for_integers(left), _decimal_for_integers(right)
     if {left, right} == {pa.large_string(), pa.large_binary()}:
         return pa.large_binary()
     if types.is_null(left) or types.is_null(right):
         return right if types.is_null(left) else left
-    if _family(left) != _family(right):
+    if _comparable_family(left) != _comparable_family(right):
         return None
     schemas = [pa.schema([("key", each)]) for each in (left, right)]
     common = pa.unify_schemas(schemas, promote_options="permissive").field("key").type
     return None if types.is_decimal256(common) else common
 
 
-def unified(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+def unified_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     """The type that holds the values of a column with these canonical types in two files; None if there is none.
 
     As `pyarrow.unify_schemas(promote_options="permissive")`, but for decimals beside floats, which would be rounded. A
@@ -76,8 +76,8 @@ def unified(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
         common = pa.unify_schemas([pa.schema([("c", left)]), pa.schema([("c", right)])], promote_options="permissive")
     except pa.ArrowException:
         return None
-    unified_type = common.field("c").type
-    return None if types.is_decimal256(unified_type) else unified_type
+    common_type_of_files = common.field("c").type
+    return None if types.is_decimal256(common_type_of_files) else common_type_of_files
 
 
 def needs_small_values(arrow_type: pa.DataType, common: pa.DataType) -> bool:
@@ -85,15 +85,15 @@ def needs_small_values(arrow_type: pa.DataType, common: pa.DataType) -> bool:
     return bool(arrow_type == pa.uint64() and common == pa.int64())
 
 
-def _family(arrow_type: pa.DataType) -> object:
-    """Equal for types whose values can be compared exactly once they have one type."""
+def _comparable_family(arrow_type: pa.DataType) -> object:
+    """What is equal for two types whose values can be compared exactly once they are cast to one type."""
     if types.is_timestamp(arrow_type):
         return "timestamp", arrow_type.tz
     return next((holds for holds in _FAMILIES if holds(arrow_type)), arrow_type)
 
 
-def _as_decimal(arrow_type: pa.DataType) -> pa.DataType:
-    """For an integer type the decimal that holds all of its values (Arrow's own promotion gives a digit too few)."""
+def _decimal_for_integers(arrow_type: pa.DataType) -> pa.DataType:
+    """For an integer type the decimal type of all its values (Arrow gives a digit too few); other types unchanged."""
     if not types.is_integer(arrow_type):
         return arrow_type
     return pa.decimal128(len(str(2 ** (arrow_type.bit_width - types.is_signed_integer(arrow_type)))), 0)

@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from merge_bench.merge.engines.base import How
-from merge_bench.merge.frame import Column, Field, Frame, memory_of
+from merge_bench.merge.frame import Column, Field, Frame, buffer_bytes
 
 KEY = "key"
 BLOCK_ROWS = 1 << 20
@@ -36,7 +36,7 @@ BLOCK_ROWS = 1 << 20
 
 @dataclass(frozen=True)
 class SyntheticSpec:
-    """The whole synthetic table.
+    """What determines both synthetic tables.
 
     `rows`: of each frame. `fraction`: of right rows that match. `zipf`: exponent of the skew, 0 for none.
     """
@@ -54,7 +54,7 @@ class SyntheticSpec:
 
     @property
     def hottest(self) -> float:
-        """The part of the matching right rows with the most frequent key: rank 1 of the law of `_law`."""
+        """The part of the matching right rows with the most frequent key: rank 1 of the law of `_zipf_law`."""
         if self.zipf == 0.0:
             return 1 / max(self.matches, 1)
         exponent = 1.0 - self.zipf
@@ -88,48 +88,48 @@ def generate(spec: SyntheticSpec, rank: int, workers: int, how: How = How.INNER)
     from merge_bench.merge.workload import synthetic_loops as loops
 
     first, last = spec.rows * rank // workers, spec.rows * (rank + 1) // workers
-    size = last - first
+    size, root = last - first, _feistel_root(spec.rows)
     sides = []
     expected = np.zeros(2, np.uint64)
     for side in ("left", "right"):
         columns = [np.empty(size, np.int64) for _ in range(1 + spec.payload_columns)]
         if side == "left":
-            loops.left_keys(first, columns[0], spec.rows, _root(spec.rows), spec.seed)
+            loops.make_left_keys(first, columns[0], spec.rows, root, spec.seed)
         else:
-            law = _law(spec)
-            loops.right_keys(first, columns[0], spec.rows, _root(spec.rows), spec.matches, spec.seed, law, expected)
+            law = _zipf_law(spec)
+            loops.make_right_keys(first, columns[0], spec.rows, root, spec.matches, spec.seed, law, expected)
         for number, payload in enumerate(columns[1:]):
-            loops.payload(first, payload, number)
+            loops.make_payload(first, payload, number)
         sides.append(Frame(spec.fields(side), tuple(Column(c.view(np.uint64)) for c in columns), size))
     if not how.pairs:
         expected[:] = 0
-    if _asks_for_partners(how):
+    if _needs_partners(how):
         keys = sides[0].columns[0].values
-        loops.expect_left(first, keys, spec.matches, partners(spec, how), how is How.SEMI, expected)
+        loops.expect_left(first, keys, spec.matches, partner_bits(spec, how), how is How.SEMI, expected)
     if how.keeps_right:
         loops.expect_right(first, sides[1].columns[0].values, spec.rows, expected)
     return sides[0], sides[1], Expectation(int(expected[0]), int(expected[1]))
 
 
-def partners(spec: SyntheticSpec, how: How) -> npt.NDArray[np.uint64]:
-    """Which left keys some right row has, a bit each; empty where that is not asked for or the key itself says so."""
+def partner_bits(spec: SyntheticSpec, how: How) -> npt.NDArray[np.uint64]:
+    """A bit for each left key: whether a right row has it. Empty where nobody needs it, or the key itself says so."""
     from merge_bench.merge.workload import synthetic_loops as loops
 
-    if spec.zipf == 0.0 or not _asks_for_partners(how):
+    if spec.zipf == 0.0 or not _needs_partners(how):
         return np.zeros(0, np.uint64)
     marks = np.zeros(spec.rows // 64 + 1, np.uint64)
-    loops.mark_partners(spec.rows, _root(spec.rows), spec.matches, spec.seed, _law(spec), marks)
+    loops.mark_partners(spec.rows, _feistel_root(spec.rows), spec.matches, spec.seed, _zipf_law(spec), marks)
     return marks
 
 
-def _asks_for_partners(how: How) -> bool:
+def _needs_partners(how: How) -> bool:
     return how.keeps_left or not how.pairs
 
 
 def check(
     spec: SyntheticSpec, table: pa.Table, how: How = How.INNER, marks: npt.NDArray[np.uint64] | None = None
 ) -> tuple[int, int, int]:
-    """Check result rows one by one. `marks`: of `partners`, which they are if it is None.
+    """Check the rows of a result one by one. `marks`: those of `partner_bits`, which None stands for.
 
     Returns
     -------
@@ -140,13 +140,14 @@ def check(
     """
     from merge_bench.merge.workload import synthetic_loops as loops
 
-    marks = partners(spec, how) if marks is None else marks
-    sizes, law, out = (spec.rows, _root(spec.rows), spec.matches, spec.seed), _law(spec), np.zeros(3, np.uint64)
+    marks = partner_bits(spec, how) if marks is None else marks
+    sizes = (spec.rows, _feistel_root(spec.rows), spec.matches, spec.seed)
+    law, out = _zipf_law(spec), np.zeros(3, np.uint64)
     misplaced = 0
-    for alone, rows in _by_kind(table, how):
+    for alone, rows in _rows_by_kind(table, how):
         sides = ["left", "right"] if alone is None else [alone]
-        misplaced += _given(rows, sides)
-        arrays = {name: _int64(rows, name) for name in rows.column_names}
+        misplaced += _misplaced_values(rows, sides)
+        arrays = {name: _int64_values(rows, name) for name in rows.column_names}
         numbers = {side: arrays[f"{side}_payload_0"] for side in sides}
         if alone is None:
             loops.check_rows(arrays[KEY], numbers["left"], numbers["right"], *sizes, law, out)
@@ -160,8 +161,8 @@ def check(
     return int(out[0]), int(out[1]), int(out[2]) + misplaced
 
 
-def _by_kind(table: pa.Table, how: How) -> Iterator[tuple[str | None, pa.Table]]:
-    """The rows that only the left or the right side has, by its name, where such are kept; all others (None)."""
+def _rows_by_kind(table: pa.Table, how: How) -> Iterator[tuple[str | None, pa.Table]]:
+    """The rows that only one side has, with its name, where such are kept; then all others, with None."""
     if not how.pairs:
         yield "left", table
         return
@@ -175,27 +176,28 @@ def _by_kind(table: pa.Table, how: How) -> Iterator[tuple[str | None, pa.Table]]
     yield None, table if others is None else table.filter(others)
 
 
-def _given(rows: pa.Table, sides: Sequence[str]) -> int:
-    """Values, not null, in the payload columns of a side that is not among `sides`."""
+def _misplaced_values(rows: pa.Table, sides: Sequence[str]) -> int:
+    """The number of values that are not null in the payload columns of a side that is not among `sides`."""
     other = [name for name in rows.column_names if name != KEY and name.partition("_")[0] not in sides]
     return sum(rows.num_rows - rows.column(name).null_count for name in other)
 
 
-def _int64(table: pa.Table, name: str) -> npt.NDArray[np.int64]:
+def _int64_values(table: pa.Table, name: str) -> npt.NDArray[np.int64]:
     """A column's values without a copy. (Arrow's `to_numpy` imports pandas, which takes half a second.)"""
     column = table.column(name)
     column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if column.null_count or column.type != pa.int64():
         column = column.cast(pa.int64(), safe=False).fill_null(-1)  # the number of no row
-    return memory_of(column.buffers()[1])[8 * column.offset : 8 * (column.offset + len(column))].view(np.int64)
+    return buffer_bytes(column.buffers()[1])[8 * column.offset : 8 * (column.offset + len(column))].view(np.int64)
 
 
-def _root(rows: int) -> int:
+def _feistel_root(rows: int) -> int:
+    """The side of the smallest square of numbers that has so many or more: see `synthetic_loops._permute`."""
     return math.isqrt(max(rows - 1, 0)) + 1
 
 
-def _law(spec: SyntheticSpec) -> Any:
-    """Exponent s and (N+1)^(1-s), for inverting the Zipf law over ranks 1…N; s = 0 stands for no skew."""
+def _zipf_law(spec: SyntheticSpec) -> Any:
+    """Exponent s and (N+1)^(1-s), by which loops invert the Zipf law over ranks 1…N; s = 0 stands for no skew."""
     s = spec.zipf
     return np.array([s, (spec.rows + 1.0) ** (1.0 - s) if s not in (0.0, 1.0) else math.log(spec.rows + 1.0)])
 
@@ -215,7 +217,7 @@ def parcel_bytes(spec: SyntheticSpec, rank: int, workers: int) -> tuple[list[int
 
 
 def _parcel_rows(spec: SyntheticSpec, rank: int, workers: int) -> list[list[int]]:
-    """Rows of a chunk of each side that go to each worker, by rank."""
+    """For each side, how many rows of this worker's chunk go to each worker, by rank."""
     from merge_bench.merge import partition_loops as loops
 
     keys_only, parts = replace(spec, payload_columns=0), max(1, -(-spec.rows // workers // BLOCK_ROWS))

@@ -43,7 +43,7 @@ def _right_key(j: Any, rows: Any, root: Any, matches: Any, key: Any, law: Any) -
 
 
 @compiled
-def left_keys(first: int, out: Any, rows: int, root: int, seed: int) -> None:
+def make_left_keys(first: int, out: Any, rows: int, root: int, seed: int) -> None:
     n, r, key = np.uint64(rows), np.uint64(root), mix64(np.uint64(seed) + np.uint64(17))
     for k in range(out.size):
         out[k] = _permute(np.uint64(first + k), n, r, key)
@@ -75,24 +75,24 @@ def _has_partner(value: Any, matches: Any, marks: Any) -> Any:
 
 
 @inlined
-def _left_mark(i: Any) -> Any:
-    """What left row `i` without a right one adds to the checksum; a pair, and a right row alone, add `mix64(j + 1)`."""
+def _left_checksum_term(i: Any) -> Any:
+    """What left row `i` alone adds to the checksum; a pair of rows, and right row `j` alone, add `mix64(j + 1)`."""
     return mix64(~i)
 
 
 @compiled
 def expect_left(first: int, keys: Any, matches: int, marks: Any, partner: bool, expected: Any) -> None:
-    """Count the left rows that have a partner, or (`partner` false) that have none."""
+    """Add number and checksum of the left rows that have a partner, or (`partner` false) none, to `expected`."""
     m = np.uint64(matches)
     for k in range(keys.size):
         if _has_partner(np.uint64(keys[k]), m, marks) == partner:
             expected[0] += np.uint64(1)
-            expected[1] += _left_mark(np.uint64(first + k))
+            expected[1] += _left_checksum_term(np.uint64(first + k))
 
 
 @compiled
 def expect_right(first: int, keys: Any, rows: int, expected: Any) -> None:
-    """Count the right rows without a partner."""
+    """Add number and checksum of the right rows without a partner to `expected`."""
     n = np.uint64(rows)
     for k in range(keys.size):
         if np.uint64(keys[k]) >= n:
@@ -109,7 +109,7 @@ def check_left(
     for k in range(keys.size):
         i, value = np.uint64(left[k]), np.uint64(keys[k])
         out[0] += np.uint64(1)
-        out[1] += _left_mark(i)
+        out[1] += _left_checksum_term(i)
         if i >= n or value != _permute(i, n, r, key) or _has_partner(value, m, marks) != partner:
             out[2] += np.uint64(1)
 
@@ -127,7 +127,9 @@ def check_right(keys: Any, right: Any, rows: int, root: int, matches: int, seed:
 
 
 @compiled
-def right_keys(first: int, out: Any, rows: int, root: int, matches: int, seed: int, law: Any, expected: Any) -> None:
+def make_right_keys(
+    first: int, out: Any, rows: int, root: int, matches: int, seed: int, law: Any, expected: Any
+) -> None:
     n, r, m, key = np.uint64(rows), np.uint64(root), np.uint64(matches), mix64(np.uint64(seed) + np.uint64(17))
     for k in range(out.size):
         j = np.uint64(first + k)
@@ -139,7 +141,7 @@ def right_keys(first: int, out: Any, rows: int, root: int, matches: int, seed: i
 
 
 @compiled
-def payload(first: int, out: Any, number: int) -> None:
+def make_payload(first: int, out: Any, number: int) -> None:
     for k in range(out.size):
         row = np.uint64(first + k)
         out[k] = row if number == 0 else mix64(row ^ (np.uint64(number) << np.uint64(48)))

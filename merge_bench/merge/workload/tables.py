@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from merge_bench.config.parsers import Names, quoted
 from merge_bench.errors import Caution, UsageError
 from merge_bench.merge.engines.base import How, Side
-from merge_bench.merge.frame import Field, Frame, arrow_schema, canonical_type, field_of
+from merge_bench.merge.frame import Field, Frame, arrow_schema, canonical_type, make_field
 from merge_bench.merge.workload import parquet, schema
 from merge_bench.merge.workload.files import LeftOut
 from merge_bench.units import plural
@@ -41,21 +41,21 @@ def key_columns(path: str, footers: parquet.Footers, on: Sequence[str], option: 
     for key in on:
         if key not in columns:
             other = "; for keys with other names in one table, use --left-on and --right-on" if option == "--on" else ""
-            hint = _cut_at_comma(key, on, option, footers.names) or _what_it_has(key, footers.names)
-            raise UsageError(f"{path} has no column {_named(key)} to merge on; {hint}{other}")
+            hint = _comma_hint(key, on, option, footers.names) or _columns_hint(key, footers.names)
+            raise UsageError(f"{path} has no column {_name_text(key)} to merge on; {hint}{other}")
         if list(on).count(key) > 1:
-            raise UsageError(f"column {_named(key)} of {path} is used as a key more than once")
+            raise UsageError(f"column {_name_text(key)} of {path} is used as a key more than once")
     return [columns[key] for key in on]
 
 
-def _named(name: str) -> str:
-    """A name as a message has it: as an option takes it if that needs double quotes."""
+def _name_text(name: str) -> str:
+    """A column's name for a message: in double quotes where an option needs them, else in single ones."""
     shown = quoted(name)
     return repr(name) if shown == name else shown
 
 
-def _cut_at_comma(key: str, named: Sequence[str], option: str, columns: Iterable[str]) -> str:
-    """How to write the column that was read as several names, of which `key` is one; empty without such a column."""
+def _comma_hint(key: str, named: Sequence[str], option: str, columns: Iterable[str]) -> str:
+    """How to write the column that an option cut at its comma into names, of which `key` is one; empty if none was."""
     for column in columns:
         parts = [part.strip() for part in column.split(",")]
         places = [at for at in range(len(named)) if list(named[at : at + len(parts)]) == parts]
@@ -65,8 +65,8 @@ def _cut_at_comma(key: str, named: Sequence[str], option: str, columns: Iterable
     return ""
 
 
-def _what_it_has(key: str, columns: Sequence[str]) -> str:
-    """The columns of a table that has no `key`; before them those whose names contain it, or are similar."""
+def _columns_hint(key: str, columns: Sequence[str]) -> str:
+    """A hint for a message: the columns of a table that has no `key`, before them those with similar names."""
     folded, wanted = {name.lower(): name for name in columns}, key.lower()
     parts = sorted((name for name in folded if wanted in name or (len(name) > 1 and name in wanted)), key=len)
     close = difflib.get_close_matches(wanted, [name for name in folded if len(name) > 1], n=3, cutoff=0.5)
@@ -81,9 +81,9 @@ def check_columns(columns: Sequence[str], *tables: tuple[str, parquet.Footers]) 
     names = dict.fromkeys(name for _, footers in tables for name in footers.names)
     for name in columns:
         if name not in names:
-            whole = _cut_at_comma(name, columns, "--columns", names).removeprefix("for its")
+            whole = _comma_hint(name, columns, "--columns", names).removeprefix("for its")
             raise UsageError(
-                f"--columns names {_named(name)}, which is a column of neither {' nor '.join(t for t, _ in tables)}"
+                f"--columns names {_name_text(name)}, which is a column of neither {' nor '.join(t for t, _ in tables)}"
                 + (f"; for{whole}" if whole else "")
             )
 
@@ -97,7 +97,7 @@ def key_type(left: parquet.FooterColumn, right: parquet.FooterColumn) -> pa.Data
         If there is none that holds the values of both.
     """
     common = schema.common_type(left.type, right.type)
-    if common is not None and left.type != right.type and any(map(_fixed_binary, (left.stored, right.stored))):
+    if common is not None and left.type != right.type and any(map(_is_fixed_binary, (left.stored, right.stored))):
         common = None  # text of a UUID never equals its bytes
     if common is None:
         raise UsageError(
@@ -115,19 +115,19 @@ def key_type(left: parquet.FooterColumn, right: parquet.FooterColumn) -> pa.Data
     return common
 
 
-def _fixed_binary(arrow_type: pa.DataType) -> bool:
+def _is_fixed_binary(arrow_type: pa.DataType) -> bool:
     stored = arrow_type.storage_type if isinstance(arrow_type, pa.BaseExtensionType) else arrow_type
     return bool(pa.types.is_fixed_size_binary(stored))
 
 
-def cautions(pairs: Iterable[tuple[parquet.FooterColumn, parquet.FooterColumn]]) -> Iterator[Caution]:
-    """The warning of keys that are compared as bytes."""
+def key_cautions(pairs: Iterable[tuple[parquet.FooterColumn, parquet.FooterColumn]]) -> Iterator[Caution]:
+    """A warning for each pair of keys, text and binary, that are compared as bytes."""
     for left, right in pairs:
         if {left.type, right.type} == {pa.large_string(), pa.large_binary()}:
-            yield _binary_keys(left, right)
+            yield _binary_keys_caution(left, right)
 
 
-def _binary_keys(left: parquet.FooterColumn, right: parquet.FooterColumn) -> Caution:
+def _binary_keys_caution(left: parquet.FooterColumn, right: parquet.FooterColumn) -> Caution:
     binary, text = (left, right) if left.type == pa.large_binary() else (right, left)
     return Caution(
         BINARY_KEYS,
@@ -272,21 +272,21 @@ def plan_tables(
         [c.name for c in left_footers.columns], [c.name for c in right_footers.columns], left_on, right_on
     )
     spec = TableSpec(
-        _side(left, left_footers, left_names, dict(zip(left_on, key_types, strict=True)), workers),
-        _side(right, right_footers, right_names, dict(zip(right_on, key_types, strict=True)), workers),
+        _plan_side(left, left_footers, left_names, dict(zip(left_on, key_types, strict=True)), workers),
+        _plan_side(right, right_footers, right_names, dict(zip(right_on, key_types, strict=True)), workers),
         tuple(left_on),
         (
-            *_cautions("left", left, left_footers, workers),
-            *_cautions("right", right, right_footers, workers),
-            *cautions(pairs),
+            *_side_cautions("left", left, left_footers, workers),
+            *_side_cautions("right", right, right_footers, workers),
+            *key_cautions(pairs),
         ),
     )
     schema.refuse_for_engine(engine, ((c.source, c.field.type) for c in spec.left.columns + spec.right.columns))
     return spec
 
 
-def stored_types(spec: TableSpec, result: pa.Table) -> pa.Table:
-    """Rows of a result with the types of the files, such as UUIDs, instead of those under which columns travel.
+def with_stored_types(spec: TableSpec, result: pa.Table) -> pa.Table:
+    """Rows of a result under the types of the files, such as UUIDs, instead of those under which columns travel.
 
     A key has that type if it is the same in both tables.
     """
@@ -307,7 +307,7 @@ def stored_types(spec: TableSpec, result: pa.Table) -> pa.Table:
     return result
 
 
-def assign(row_groups: Sequence[parquet.RowGroup], workers: int) -> list[list[parquet.RowGroup]]:
+def assign_row_groups(row_groups: Sequence[parquet.RowGroup], workers: int) -> list[list[parquet.RowGroup]]:
     """Divide row groups among workers so that rows balance: the largest first, each to the worker with least rows.
 
     The result depends on the order and sizes of `row_groups` only; each worker's groups are in the order given.
@@ -332,11 +332,11 @@ def load_chunk(spec: TableSpec, rank: int) -> tuple[Frame, Frame]:
     RunFailed
         If a file cannot be read.
     """
-    return _load(spec.left, rank), _load(spec.right, rank)
+    return _load_side(spec.left, rank), _load_side(spec.right, rank)
 
 
 def read_side(side: TableSide, file: str, row_groups: Sequence[int], columns: Sequence[TableColumn]) -> pa.Table:
-    """These columns of rows of a file of one side, under their fields' names and types. Errors as `load_chunk`."""
+    """These columns of row groups of a file, under their fields' names and types. Raises what `load_chunk` raises."""
     constants = side.constants.get(file, {})
     table = parquet.read_rows(file, row_groups, [column.source for column in columns])
     arrays, names = [], frozenset(table.column_names)
@@ -346,11 +346,11 @@ def read_side(side: TableSide, file: str, row_groups: Sequence[int], columns: Se
         elif column.source not in names:
             raise UsageError(f"{file} no longer has column {column.source!r}, which the merge needs")
         else:
-            arrays.append(_canonical(column, table, file))
+            arrays.append(_canonical_values(column, table, file))
     return pa.Table.from_arrays(arrays, schema=arrow_schema([column.field for column in columns]))
 
 
-def _canonical(column: TableColumn, table: pa.Table, file: str) -> pa.ChunkedArray:
+def _canonical_values(column: TableColumn, table: pa.Table, file: str) -> pa.ChunkedArray:
     values = table.column(column.source)
     try:
         if isinstance(values.type, pa.BaseExtensionType):
@@ -365,7 +365,7 @@ def _canonical(column: TableColumn, table: pa.Table, file: str) -> pa.ChunkedArr
         ) from None
 
 
-def _load(side: TableSide, rank: int) -> Frame:
+def _load_side(side: TableSide, rank: int) -> Frame:
     by_file: dict[str, list[int]] = {}
     for file, index in side.chunks[rank]:
         by_file.setdefault(file, []).append(index)
@@ -390,16 +390,16 @@ def _load(side: TableSide, rank: int) -> Frame:
     return frame.with_nullable({field.name: field.nullable for field in side.fields})
 
 
-def _side(
+def _plan_side(
     path: str, footers: parquet.Footers, names: Sequence[str], key_types: dict[str, pa.DataType], workers: int
 ) -> TableSide:
     columns = []
     for column, name in zip(footers.columns, names, strict=True):
         kind = key_types.get(column.name, column.type)
-        field = field_of(name, NO_VALUES if pa.types.is_null(kind) else kind, nullable=column.nullable)
+        field = make_field(name, NO_VALUES if pa.types.is_null(kind) else kind, nullable=column.nullable)
         stored = None if column.stored == field.type else column.stored
         columns.append(TableColumn(column.name, field, stored))
-    chunks = assign(footers.row_groups, workers)
+    chunks = assign_row_groups(footers.row_groups, workers)
     return TableSide(
         path,
         footers.files,
@@ -412,7 +412,7 @@ def _side(
     )
 
 
-def _cautions(side: str, path: str, footers: parquet.Footers, workers: int) -> Iterator[Caution]:
+def _side_cautions(side: str, path: str, footers: parquet.Footers, workers: int) -> Iterator[Caution]:
     yield from footers.cautions
     read, out = len(footers.files), sum(each.count for each in footers.left_out)
     if out:
@@ -440,7 +440,7 @@ def row_bytes(side: TableSide, names: Collection[str] | None = None) -> float:
     `names`: of the columns to count; None: all.
     """
     fields = [field for field in side.fields if names is None or field.name in names]
-    return _row_bytes(fields, mean_lengths(side))
+    return _mean_row_bytes(fields, mean_value_bytes(side))
 
 
 def output_bytes(spec: TableSpec, rows: int, how: How = How.INNER) -> int:
@@ -449,11 +449,11 @@ def output_bytes(spec: TableSpec, rows: int, how: How = How.INNER) -> int:
     The estimate assumes that rows are like those of the sampled row groups. If the most frequent keys have the longest
     strings, the result is larger.
     """
-    lengths = {**mean_lengths(spec.right), **mean_lengths(spec.left)}
-    return round(rows * _row_bytes(how.output(spec.left.fields, spec.right.fields, spec.keys), lengths))
+    lengths = {**mean_value_bytes(spec.right), **mean_value_bytes(spec.left)}
+    return round(rows * _mean_row_bytes(how.output(spec.left.fields, spec.right.fields, spec.keys), lengths))
 
 
-def mean_lengths(side: TableSide) -> dict[str, float]:
+def mean_value_bytes(side: TableSide) -> dict[str, float]:
     """Mean bytes of a value of each variable-width column (by the name it travels under), from one row group."""
     variable = [column for column in side.columns if column.field.variable]
     group = next((chunk[0] for chunk in side.chunks if chunk), None)
@@ -465,6 +465,6 @@ def mean_lengths(side: TableSide) -> dict[str, float]:
     return {c.field.name: total / table.num_rows for c, total in zip(variable, totals, strict=True)}
 
 
-def _row_bytes(fields: Sequence[Field], lengths: dict[str, float]) -> float:
+def _mean_row_bytes(fields: Sequence[Field], lengths: dict[str, float]) -> float:
     widths = (OFFSET_BYTES + lengths[field.name] if field.variable else field.width for field in fields)
     return sum(widths, 0.0) + sum(field.nullable for field in fields)

@@ -45,10 +45,10 @@ def ensure_tables(
     if not math.isfinite(scale) or scale < SMALLEST_SCALE:
         raise UsageError(f"--scale must be finite and at least {SMALLEST_SCALE}, not {scale:g}")
     program = find_generator()
-    target = (cache_folder() if folder is None else folder) / f"sf{scale:g}-{_version(program)}"
+    target = (cache_folder() if folder is None else folder) / f"sf{scale:g}-{_generator_version(program)}"
 
     def make(temporary: Path, missing: Sequence[str]) -> None:
-        _generate(program, scale, temporary, missing)
+        _generate_tables(program, scale, temporary, missing)
 
     return make_once(f"TPC-H at scale {scale:g}", target, names, make, int(scale * DISK_BYTES_PER_SCALE), "--scale")
 
@@ -72,7 +72,7 @@ def find_generator() -> str:
     return program
 
 
-def _version(program: str) -> str:
+def _generator_version(program: str) -> str:
     answer = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60)
     words = answer.stdout.split()
     if answer.returncode != 0 or not words:
@@ -80,7 +80,7 @@ def _version(program: str) -> str:
     return words[-1]
 
 
-def _generate(program: str, scale: float, folder: Path, names: Sequence[str]) -> None:
+def _generate_tables(program: str, scale: float, folder: Path, names: Sequence[str]) -> None:
     row_group = min(LARGEST_ROW_GROUP_BYTES, max(1024, int(scale * ROW_GROUP_BYTES_PER_SCALE)))
     options = [f"--tables={','.join(names)}", f"--row-group-bytes={row_group}", "--quiet", f"--output-dir={folder}"]
     done = subprocess.run(
@@ -94,7 +94,7 @@ def _generate(program: str, scale: float, folder: Path, names: Sequence[str]) ->
         raise RunFailed(f"tpchgen-cli failed with status {done.returncode}: {lines[-1]}")
 
 
-def _make(options: TableOptions, names: Sequence[str]) -> tuple[Path, ...]:
+def _make_tables(options: TableOptions, names: Sequence[str]) -> tuple[Path, ...]:
     return ensure_tables(options.scale, names)
 
 
@@ -114,5 +114,5 @@ BENCHMARK = Benchmark(
         _question("region-nation", "r_regionkey", "n_regionkey"),
     ),
     default=("orders-lineitem",),
-    make=_make,
+    make=_make_tables,
 )

@@ -35,7 +35,7 @@ def plan_campaign(probe: Probe, configs: Sequence[str | None], options: RunOptio
     `options`: options of the command line, perhaps with another number of launches. Raises UsageError if an option or a
     config is wrong, or `probe` needs other hosts.
     """
-    engine = engines.first(device_memory=probe.device_memory).name
+    engine = engines.first_engine(device_memory=probe.device_memory).name
 
     def with_engine(options: RunOptions) -> RunOptions:
         return replace(without_merge(options, PROBE_OPTIONS), engine=engine)

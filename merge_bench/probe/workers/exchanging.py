@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from merge_bench.merge.buffer_pool import BufferPool, align
+from merge_bench.merge.buffer_pool import BufferPool, aligned_size
 from merge_bench.merge.engines import gpu_memory
 from merge_bench.merge.frame import Bytes
 from merge_bench.merge.worker import current_plugin
@@ -92,7 +92,7 @@ class HostMemory:
     def allocate_messages(self, sizes: Sequence[int]) -> list[Any]:
         """A buffer of each size; those of one call follow each other in memory."""
         pool = BufferPool()
-        pool.reserve(sum(align(size) for size in sizes))
+        pool.reserve(sum(aligned_size(size) for size in sizes))
         return [pool.take(size) for size in sizes]
 
     def write(self, message: Any, fill_in: Callable[[Bytes], None]) -> None:

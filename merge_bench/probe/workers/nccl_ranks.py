@@ -134,7 +134,7 @@ class NcclRank:
         cuda_context.bind()
         while not self._over.wait(WATCH_SECONDS):
             with contextlib.suppress(Exception):  # the communicator may be ending
-                if self._abort.left_alone(ORPHANED_SECONDS) or self._status() not in _GOOD_STATUSES:
+                if self._abort.is_abandoned(ORPHANED_SECONDS) or self._status() not in _GOOD_STATUSES:
                     self._over.set()
                     self._communicator.abort()
 

@@ -37,7 +37,7 @@ class Measured:
 
 
 def _ucx_exchange() -> UcxExchange:
-    """This worker's end of the data plane, as `worker.open_bare` has opened it."""
+    """This worker's end of the data plane, as `worker.open_ucx` has opened it."""
     return cast("UcxExchange", current_plugin().exchange)
 
 
@@ -154,7 +154,7 @@ def _stop_flag() -> Iterator[npt.NDArray[np.int64]]:
 
     def watch() -> None:
         while not over.wait(0.02):
-            if abort.left_alone(ORPHANED_SECONDS):
+            if abort.is_abandoned(ORPHANED_SECONDS):
                 stop[0] = 1
                 return
 

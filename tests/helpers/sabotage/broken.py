@@ -39,7 +39,7 @@ def routed(
 ) -> list[Any]:
     """Forget a row's bucket, or take the same bucket of another worker."""
     partitioner = engine._partitioners[side]
-    honest = type(partitioner)._assign
+    honest = type(partitioner)._assign_rows
 
     def assign(self: Any, frame: Frame, span: tuple[int, int]) -> Any:
         counts, total = honest(self, frame, span), self.workers * self.buckets
@@ -52,11 +52,11 @@ def routed(
         counts[other] += 1
         return counts
 
-    partitioner._assign = MethodType(assign, partitioner)
+    partitioner._assign_rows = MethodType(assign, partitioner)
     try:
         return split()
     finally:
-        del partitioner._assign
+        del partitioner._assign_rows
 
 
 def doubled(
@@ -141,7 +141,7 @@ def asked() -> str:
 
 def install(engine_class: Any) -> None:
     """Break how an engine class splits a chunk, or how it joins."""
-    honest, honest_join = engine_class._split, engine_class.join
+    honest, honest_join = engine_class._split_chunk, engine_class.join
 
     def join(self: Any) -> int:
         goes_on = JOINS.get(asked()) if self.shape.rank == 1 else None
@@ -156,4 +156,4 @@ def install(engine_class: Any) -> None:
             return of_matchless(how, self, lambda: honest(self, side, *arguments, **named))
         return BREAKS[how](self, lambda: honest(self, side, *arguments, **named))
 
-    engine_class._split, engine_class.join = split, join
+    engine_class._split_chunk, engine_class.join = split, join

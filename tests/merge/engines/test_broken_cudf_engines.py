@@ -122,7 +122,7 @@ def exchange(engines: list[real.CudfEngine]) -> None:
         assert is_drained()
     for side in Side:
         sent = [outgoing[1 - rank][side][rank] for rank in range(WORKERS)]
-        boxes = [engine.inboxes(side, {1 - rank: sent[rank].header}) for rank, engine in enumerate(engines)]
+        boxes = [engine.make_inboxes(side, {1 - rank: sent[rank].header}) for rank, engine in enumerate(engines)]
         for rank, box in enumerate(boxes):
             merge_cases.hand_over_runs(sent[rank].data, box[1 - rank], fake_rapids.copy)
 

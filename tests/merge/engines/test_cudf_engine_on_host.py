@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.merge.distribution import sendable
+from merge_bench.merge.distribution import sendable_sides
 from merge_bench.merge.engines import cudf as engine_module
 from merge_bench.merge.engines import engine_class
 from merge_bench.merge.engines.base import How, Side
@@ -50,7 +50,7 @@ def test_same_rows_as_polars(case: str, workers: int) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("rapids")
 @pytest.mark.parametrize("workers", [1, 3])
-@pytest.mark.parametrize(("how", "sent"), [(how, side) for how in How for side in sendable(how)])
+@pytest.mark.parametrize(("how", "sent"), [(how, side) for how in How for side in sendable_sides(how)])
 @pytest.mark.parametrize("case", ["strings", "nulls and NaN", "several keys", "decimals", "no rows"])
 def test_a_side_is_sent_whole(case: str, how: How, sent: Side, workers: int) -> None:
     make, keys = merge_cases.CASES[case]
@@ -74,7 +74,7 @@ def test_the_chunk_that_stays_is_joined_where_it_is() -> None:
     assert len({part.data.nbytes for part in outgoing[Side.RIGHT]}) == 1
     assert Memory.used - before < 20 * 16  # nothing of the left chunk is copied
     for side in Side:
-        boxes = engine.inboxes(side, {source: outgoing[side][source].header for source in (0, 2)})
+        boxes = engine.make_inboxes(side, {source: outgoing[side][source].header for source in (0, 2)})
         for box in boxes.values():
             merge_cases.hand_over_runs(outgoing[side][0].data, box, fake_rapids.copy)
     assert engine.join() == 30
@@ -125,7 +125,7 @@ def test_what_an_iteration_held_is_given_back() -> None:
         engine.begin()
         assert Memory.used == before
         outgoing = engine.partition()
-        engine.inboxes(Side.LEFT, {1: outgoing[Side.LEFT][1].header})
+        engine.make_inboxes(Side.LEFT, {1: outgoing[Side.LEFT][1].header})
         assert Memory.used > before
         del outgoing
 
@@ -140,7 +140,7 @@ def test_rows_that_match_nothing_do_not_travel(missing: float | None) -> None:
     outgoing = engine.partition()
     for side in Side:
         assert [part.data.nbytes for part in outgoing[side]] == [0, 0, 0]
-        engine.inboxes(side, {source: outgoing[side][source].header for source in (0, 2)})
+        engine.make_inboxes(side, {source: outgoing[side][source].header for source in (0, 2)})
     assert engine.join() == 0
     assert [piece.num_rows for piece in engine.results()] == [0]
 
@@ -183,7 +183,7 @@ def test_a_header_of_something_else_is_refused(numbers: tuple[int, int, int]) ->
     header = np.zeros(engine.header_bytes(Side.LEFT), np.uint8)
     header[:24].view(np.int64)[:] = numbers
     with pytest.raises(RunFailed, match="rank 0 received an invalid header from rank 1"):
-        engine.inboxes(Side.LEFT, {1: header})
+        engine.make_inboxes(Side.LEFT, {1: header})
 
 
 @pytest.mark.usefixtures("rapids")
@@ -195,7 +195,7 @@ def test_more_rows_than_a_table_holds_are_refused_before_memory_is_taken() -> No
     header = np.zeros(engine.header_bytes(Side.LEFT), np.uint8)
     header[:24].view(np.int64)[:] = 2**31, 0, 0
     with pytest.raises(RunFailed, match=r"rank 0 received 2,147,483,... rows of the left table"):
-        engine.inboxes(Side.LEFT, {1: header})
+        engine.make_inboxes(Side.LEFT, {1: header})
     assert Memory.used == before
 
 
@@ -209,7 +209,7 @@ def test_columns_without_nulls_are_sent_from_the_partition_and_received_in_one_b
     (key, packed), (key_of_own, _) = ours[1].data.runs, ours[0].data.runs
     assert key.ptr == key_of_own.ptr + key_of_own.nbytes
     assert key.owner is key_of_own.owner
-    box = first.inboxes(Side.LEFT, {1: theirs[0].header})[1]
+    box = first.make_inboxes(Side.LEFT, {1: theirs[0].header})[1]
     assert [run.nbytes for run in box.runs] == [run.nbytes for run in theirs[0].data.runs]
     assert box.runs[0].owner.size == key_of_own.nbytes + box.runs[0].nbytes
     assert packed.nbytes > 0

@@ -44,12 +44,13 @@ def exchanged(pair: list[NativeEngine]) -> tuple[dict[Side, list[Any]], dict[Sid
     received: dict[Side, list[Any]] = {}
     for side in Side:
         received[side] = [
-            engine.inboxes(side, {1 - rank: sent[side][1 - rank].header})[1 - rank] for rank, engine in enumerate(pair)
+            engine.make_inboxes(side, {1 - rank: sent[side][1 - rank].header})[1 - rank]
+            for rank, engine in enumerate(pair)
         ]
         for rank in range(2):
             received[side][rank][:] = sent[side][1 - rank].data
         for engine in pair:
-            engine.sent(side)
+            engine.release_sent(side)
     return {side: [each.data for each in sent[side]] for side in Side}, received
 
 
@@ -89,14 +90,14 @@ def test_no_buffer_is_made_before_the_last_iteration_s_are_gone(monkeypatch: pyt
     old = [weakref.ref(data.base) for data in sent[Side.LEFT]]
     assert all(ref() is not None for ref in old)
     del sent, received
-    made, touched = [], buffer_pool._touched
+    made, touched = [], buffer_pool._touched_bytes
 
     def note(size: int) -> Any:
         made.append(size)
         assert all(ref() is None for ref in old)
         return touched(size)
 
-    monkeypatch.setattr(buffer_pool, "_touched", note)
+    monkeypatch.setattr(buffer_pool, "_touched_bytes", note)
     del old[1:]
     pair[0].begin()
     assert made

@@ -21,7 +21,7 @@ from merge_bench.merge.engines import engine_class, hash_join
 from merge_bench.merge.engines.base import JoinShape, Side
 from merge_bench.merge.engines.hash_join import BucketJoin
 from merge_bench.merge.engines.hash_join_loops import find_pairs
-from merge_bench.merge.engines.native import NativeEngine, joins_itself
+from merge_bench.merge.engines.native import NativeEngine, needs_no_library
 from merge_bench.merge.engines.polars import PolarsEngine
 from merge_bench.merge.frame import Frame
 from tests.helpers.examples import examples
@@ -105,13 +105,13 @@ def test_left_columns_are_copied_once_where_many_left_rows_match_few_right_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     copied: list[str] = []
-    honest = BucketJoin._contiguous
+    honest = BucketJoin._contiguous_column
 
     def contiguous(self: BucketJoin, left: Any, at: int, room: str) -> Any:
         copied.append(room)
         return honest(self, left, at, room)
 
-    monkeypatch.setattr(BucketJoin, "_contiguous", contiguous)
+    monkeypatch.setattr(BucketJoin, "_contiguous_column", contiguous)
     left, right = tables([1, 2, 3] * 1000, [1, 2, 3])
     assert joined(left, right, parts=2).equals(answer(left, right))
     assert copied == ["payload"]
@@ -156,15 +156,15 @@ def test_what_it_joins_itself_and_what_polars_joins() -> None:
     def shape(left: str, right: str, keys: str) -> JoinShape:
         return JoinShape(*(tuple(fields[name] for name in side) for side in (left, right)), tuple(keys), 2, 0, 10)
 
-    assert joins_itself(shape("kf", "kd", "k"))
-    assert joins_itself(shape("dk", "d", "d"))
-    assert not joins_itself(shape("fk", "fd", "f"))  # both zeros are one value, and NaN is none
-    assert not joins_itself(shape("kf", "kf", "kf"))
-    assert joins_itself(shape("kd", "dk", "kd"))
-    assert joins_itself(shape("ks", "kd", "k"))
-    assert joins_itself(shape("ks", "s", "s"))
+    assert needs_no_library(shape("kf", "kd", "k"))
+    assert needs_no_library(shape("dk", "d", "d"))
+    assert not needs_no_library(shape("fk", "fd", "f"))  # both zeros are one value, and NaN is none
+    assert not needs_no_library(shape("kf", "kf", "kf"))
+    assert needs_no_library(shape("kd", "dk", "kd"))
+    assert needs_no_library(shape("ks", "kd", "k"))
+    assert needs_no_library(shape("ks", "s", "s"))
     other = dataclasses.replace(fields["k"], type=pa.int32(), width=4)
-    assert not joins_itself(JoinShape((fields["k"],), (other,), ("k",), 2, 0, 10))
+    assert not needs_no_library(JoinShape((fields["k"],), (other,), ("k",), 2, 0, 10))
 
 
 @pytest.mark.parametrize("threads", [1, 3])

@@ -59,16 +59,16 @@ def collide(monkeypatch: pytest.MonkeyPatch) -> None:
     """
 
     class Constant(hash_join.RowHasher):
-        def block(self, columns: Any, start: int, rows: int) -> Any:
-            hashes, missing = super().block(columns, start, rows)
+        def hash_rows(self, columns: Any, start: int, rows: int) -> Any:
+            hashes, missing = super().hash_rows(columns, start, rows)
             hashes[:] = 7
             return hashes, missing
 
-    def fold(words: Any, values: Any, out: Any) -> None:
+    def fold_key(words: Any, values: Any, out: Any) -> None:
         out[:] = values
 
     monkeypatch.setattr(hash_join, "RowHasher", Constant)
-    monkeypatch.setattr(hash_join, "fold", fold)
+    monkeypatch.setattr(hash_join, "fold_key", fold_key)
 
 
 def joined(left: pa.Table, right: pa.Table, keys: Sequence[str], parts: int = 1) -> Counter[tuple[Any, ...]]:
@@ -200,10 +200,10 @@ def test_a_bucket_without_rows_or_without_bytes_can_be_read() -> None:
     data[body : body + 3] = list(b"abc")
     data[numbers : numbers + 24].view(np.int64)[:] = [1, 2, 3]
     reader = BucketReader(left.fields, [Parcel(layout, data)])
-    assert reader.table(0, 1)["k"].to_pylist() == ["", ""]
-    assert reader.chunks(1, 2) == []
-    assert reader.table(1, 2).num_rows == 0
-    assert reader.table(1, 4).to_pylist() == [{"k": "abc", "n": 3}]
+    assert reader.rows_as_table(0, 1)["k"].to_pylist() == ["", ""]
+    assert reader.rows_as_frames(1, 2) == []
+    assert reader.rows_as_table(1, 2).num_rows == 0
+    assert reader.rows_as_table(1, 4).to_pylist() == [{"k": "abc", "n": 3}]
 
 
 @pytest.mark.parametrize("threads", [1, 3])

@@ -52,7 +52,7 @@ def join_parts(engines: list[HostEngine], seed: int = 0) -> None:
         rooms = {}
         for source, number in order:
             header = outgoing[source][number][rank].header.copy()
-            rooms[source, number] = engine.inbox_of(pieces[number], source, header)
+            rooms[source, number] = engine.make_inbox(pieces[number], source, header)
             rooms[source, number][:] = 0xEE
         for part in range(engine.parts):
             for source, number in order:

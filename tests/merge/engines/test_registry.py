@@ -21,11 +21,11 @@ from merge_bench.errors import UsageError
 from merge_bench.merge import engines
 from merge_bench.merge.engines import (
     Description,
-    automatic,
+    auto_engine,
     describe,
     descriptions,
     engine_class,
-    first,
+    first_engine,
     help_text,
     names,
 )
@@ -108,13 +108,13 @@ def test_an_unknown_engine() -> None:
 
 def test_auto_takes_the_first_that_can_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Description, "missing", None)
-    assert {(gpus, dask): automatic(gpus=gpus, dask=dask).name for gpus in (0, 1) for dask in (0, 1)} == {
+    assert {(gpus, dask): auto_engine(gpus=gpus, dask=dask).name for gpus in (0, 1) for dask in (0, 1)} == {
         (0, 0): "native", (0, 1): "pandas", (1, 0): "cudf", (1, 1): "cudf",
     }  # fmt: skip
     monkeypatch.setattr(Description, "missing", "pylibcudf")
-    assert automatic(gpus=True).name == "native"
-    assert automatic(gpus=True, dask=True).name == "pandas"
-    assert first(device_memory=True).device_memory
+    assert auto_engine(gpus=True).name == "native"
+    assert auto_engine(gpus=True, dask=True).name == "pandas"
+    assert first_engine(device_memory=True).device_memory
 
 
 def test_an_engine_without_its_package_or_without_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,10 +17,10 @@ from merge_bench.merge.engines.base import How
 from merge_bench.merge.exchange import (
     UNKNOWN,
     DataPlane,
-    able,
     data_plane,
     data_planes,
     exchange_class,
+    planes_with,
     recorded_plane,
 )
 from merge_bench.merge.exchange.base import Exchange
@@ -40,7 +40,7 @@ import numpy as np
 from merge_bench.merge.exchange import DataPlane
 from merge_bench.merge.exchange.base import Exchange
 from merge_bench.merge.exchange.base import Flight
-from merge_bench.merge.partition import runs_of
+from merge_bench.merge.partition import contiguous_buffers
 
 PLANE = DataPlane(
     name="sockets", help="with Python's sockets", place=9, attribute="SocketExchange", runtime_filter=True,
@@ -81,7 +81,7 @@ class SocketExchange(Exchange):
         for thread in threads:
             thread.start()
         for peer, buffer in receives.items():
-            for run in runs_of(buffer):
+            for run in contiguous_buffers(buffer):
                 room = memoryview(run).cast("B") if run.nbytes else b""
                 while room:
                     room = room[self._sockets[peer].recv_into(room):]
@@ -93,7 +93,7 @@ class SocketExchange(Exchange):
         return flight
 
     def _send(self, peer, buffer):
-        for run in runs_of(buffer):
+        for run in contiguous_buffers(buffer):
             if run.nbytes:
                 self._sockets[peer].sendall(memoryview(run).cast("B"))
 
@@ -141,8 +141,8 @@ def test_a_record_of_another_version_names_a_data_plane_without_capabilities() -
 
 
 def test_a_file_in_the_folder_is_a_data_plane(sockets: DataPlane) -> None:
-    assert able(lambda plane: plane.link_limit) == "ucx or sockets"
-    assert able(lambda plane: plane.pipeline) == "ucx"
+    assert planes_with(lambda plane: plane.link_limit) == "ucx or sockets"
+    assert planes_with(lambda plane: plane.pipeline) == "ucx"
     assert not data_plane("dask").supports_join("anti")
     assert sockets.supports_join("anti")
     assert complete(BY_KEY["exchange"]).placeholder == "ucx|dask|sockets[,…]"

@@ -134,8 +134,8 @@ class Watched(PipelinedExchange):
 
     def _post(self, peer: int) -> None:
         super()._post(peer)
-        self.most = max(self.most, sum(self._under_way.values()))
-        self.most_to_one = max(self.most_to_one, *self._under_way.values())
+        self.most = max(self.most, sum(self._bytes_under_way.values()))
+        self.most_to_one = max(self.most_to_one, *self._bytes_under_way.values())
         self.longest = max(self.longest, self._pending[-1].message.size)
 
 
@@ -219,8 +219,8 @@ def test_a_peer_that_takes_nothing_delays_nobody_else(four: Ranks, tmp_path: Pat
     (32, 541_200, 270_336), (257, 64 * KIB, 32 * KIB), (1024, 64 * KIB, 32 * KIB)])  # fmt: skip
 def test_peers_share_the_window_until_shares_would_be_too_small(workers: int, share: int, longest: int) -> None:
     assert base.share_bytes(workers) == share
-    assert base.longest_message(workers, 0) == base.longest_message(workers, 32 * MIB) == longest
-    assert base.longest_message(workers, 1000) == 1000
+    assert base.longest_message_bytes(workers, 0) == base.longest_message_bytes(workers, 32 * MIB) == longest
+    assert base.longest_message_bytes(workers, 1000) == 1000
 
 
 def stop_in_the_middle(exchange: Any, how: str) -> tuple[str, float, list[str]]:

@@ -63,7 +63,7 @@ def size_range(memory: str, first: int, last: int | None, protocol: str, transpo
 
 
 def test_only_plain_tag_sends_count_and_every_memory_type_is_told() -> None:
-    assert ucx.parse(SHARED_MEMORY) == [
+    assert ucx.parse_size_ranges(SHARED_MEMORY) == [
         size_range("host", 0, 0, "eager short", "sysv/memory", False),
         size_range("host", 1, 8191, "eager copy-in copy-out", "sysv/memory", False),
         size_range("host", 8192, None, "rendezvous zero-copy read from remote", "cma/memory", True),
@@ -72,11 +72,11 @@ def test_only_plain_tag_sends_count_and_every_memory_type_is_told() -> None:
 
 
 def test_lanes_with_dots_in_the_name_of_a_device() -> None:
-    assert ucx.lanes(SHARED_MEMORY) == ["sysv/memory", "cma/memory", "tcp/eth0.100"]
+    assert ucx.parse_lanes(SHARED_MEMORY) == ["sysv/memory", "cma/memory", "tcp/eth0.100"]
 
 
 def test_protocols_of_version_1_have_thresholds_only() -> None:
-    assert ucx.parse(OLD) == [
+    assert ucx.parse_size_ranges(OLD) == [
         size_range("host", 0, 92, "eager short", "", False),
         size_range("host", 93, 8191, "eager copy-in copy-out", "", False),
         size_range("host", 8192, None, "rendezvous", "", True),
@@ -85,7 +85,7 @@ def test_protocols_of_version_1_have_thresholds_only() -> None:
 
 @pytest.mark.parametrize("text", ["", "#\n# UCP endpoint\n#\n", "nothing | like | it", "tag_send: ..", "| a | b |"])
 def test_other_text_gives_nothing(text: str) -> None:
-    assert ucx.parse(text) == []
+    assert ucx.parse_size_ranges(text) == []
 
 
 def test_an_endpoint_tells_how_it_sends_and_asking_changes_nothing() -> None:

@@ -76,6 +76,6 @@ def test_the_pipelined_exchange_serves_its_peers_in_the_same_order(workers: int)
         )
         pipeline.send(0, [Outgoing(np.zeros(8, np.uint8), np.ones(1, np.uint8))] * workers)
         sent = list(end.noted[False])
-        pipeline._feed()
+        pipeline._post_queued()
         order = list(dict.fromkeys(end.noted[False][len(sent) :]))
         assert order == sent

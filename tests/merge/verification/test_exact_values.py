@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from merge_bench.errors import UsageError
-from merge_bench.merge.frame import arrow_schema, canonical_type, field_of
+from merge_bench.merge.frame import arrow_schema, canonical_type, make_field
 from merge_bench.merge.verification import duckdb_files, duckdb_reference, raw_copy
 from merge_bench.merge.workload.tables import TableColumn, TableSide, TableSpec
 from tests.merge.workload.parquet_samples import write
@@ -24,7 +24,7 @@ FAR = 2**62
 
 def side(path: Path, table: pa.Table, types: dict[str, pa.DataType]) -> TableSide:
     """A hand-made plan of one file in one row group."""
-    columns = [TableColumn(n, field_of(n, canonical_type(types[n], n), nullable=True)) for n in table.column_names]
+    columns = [TableColumn(n, make_field(n, canonical_type(types[n], n), nullable=True)) for n in table.column_names]
     return TableSide(str(path), (str(path),), tuple(columns), (((str(path), 0),),), (table.num_rows,))
 
 
@@ -68,7 +68,7 @@ def test_values_are_those_of_the_file(tmp_path: Path, kind: str) -> None:
     storage = values.storage if isinstance(values, pa.ExtensionArray) else values
     wanted = table.set_column(1, "v", storage.cast(pa.binary()) if pa.types.is_string(storage.type) else storage)
     assert duckdb_reference.compare_full(spec, [in_types(spec, wanted)]) is None
-    assert duckdb_reference.expected(spec) == (
+    assert duckdb_reference.expected_result(spec) == (
         len(values), duckdb_reference.result_checksum(spec, in_types(spec, wanted)),
     )  # fmt: skip
 
@@ -92,7 +92,7 @@ def test_keys_that_are_no_text_match_by_their_bytes(tmp_path: Path) -> None:
         side(write(tmp_path / "r.parquet", right), right, {"k": pa.string(), "b": pa.int64()}),
         ("k",),
     )
-    assert duckdb_reference.count_rows(spec).rows == duckdb_reference.expected(spec)[0] == 3
+    assert duckdb_reference.count_rows(spec).rows == duckdb_reference.expected_result(spec)[0] == 3
 
 
 def test_bytes_beside_text(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_bytes_beside_text(tmp_path: Path) -> None:
         side(write(tmp_path / "l.parquet", left), left, kind), side(write(tmp_path / "r.parquet", right), right, kind),
         ("k",),
     )  # fmt: skip
-    assert duckdb_reference.expected(spec)[0] == 1
+    assert duckdb_reference.expected_result(spec)[0] == 1
 
 
 def test_int96_is_read_in_microseconds(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_value_that_the_common_type_does_not_hold_is_refused(
     left = side(write(tmp_path / "l.parquet", table), table, {"k": pa.int64(), "v": wanted})
     right = side(write(tmp_path / "r.parquet", table), table.select(["k"]), {"k": pa.int64()})
     with pytest.raises(UsageError, match=r"l\.parquet: column 'v' has a value that does not fit"):
-        duckdb_reference.expected(TableSpec(left, right, ("k",)))
+        duckdb_reference.expected_result(TableSpec(left, right, ("k",)))
 
 
 def test_types_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_types_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
     left = side(write(tmp_path / "l.parquet", table), table, {"k": pa.int64(), "v": pa.decimal128(9, 2)})
     right = side(write(tmp_path / "r.parquet", table), table.select(["k"]), {"k": pa.int64()})
     with pytest.raises(UsageError, match="column 'v', stored as DOUBLE"):
-        duckdb_reference.expected(TableSpec(left, right, ("k",)))
+        duckdb_reference.expected_result(TableSpec(left, right, ("k",)))
 
 
 def test_columns_of_any_names_and_nested_ones_beside_them(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import pytest
 
 from merge_bench.campaign.machine_checks import count_tables
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.merge.frame import field_of
+from merge_bench.merge.frame import make_field
 from merge_bench.merge.verification import duckdb_reference
 from merge_bench.merge.workload.tables import TableColumn, TableSide, TableSpec
 from tests.merge.workload.parquet_samples import plan, write
@@ -60,7 +60,7 @@ def with_file(side: TableSide, file: Path, count: int = 10) -> TableSide:
 
 def assert_refused(spec: TableSpec, *words: str) -> None:
     """Before the run and in the proof itself; with the names of the files that differ."""
-    for ask in (lambda: count_tables(spec, 2, 1 << 40), lambda: duckdb_reference.expected(spec)):
+    for ask in (lambda: count_tables(spec, 2, 1 << 40), lambda: duckdb_reference.expected_result(spec)):
         with pytest.raises(UsageError, match=r"cannot be read whole: [^\n]*$") as caught:
             ask()
         assert [word for word in words if word not in str(caught.value)] == []
@@ -82,7 +82,7 @@ def test_files_that_a_list_by_ending_lacks(spec: TableSpec, name: str) -> None:
     assert_refused(spec, "20 rows in 2 file(s)", "30 rows in 3 file(s)", "the plan lacks ")
     whole = replace(spec, left=with_file(spec.left, added))
     count_tables(whole, 2, 1 << 40)
-    assert duckdb_reference.expected(whole)[0] == 30
+    assert duckdb_reference.expected_result(whole)[0] == 30
 
 
 def test_a_part_that_is_a_link(spec: TableSpec, tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_hidden_copies_in_the_list(spec: TableSpec, name: str) -> None:
     hidden = Path(spec.left.path, name)
     hidden.parent.mkdir(parents=True, exist_ok=True)
     write(hidden, rows(10))
-    assert duckdb_reference.expected(spec)[0] == 20
+    assert duckdb_reference.expected_result(spec)[0] == 20
     assert_refused(replace(spec, left=with_file(spec.left, hidden)), "20 rows in 2 file(s)", "only the plan has ", name)
 
 
@@ -134,7 +134,7 @@ def test_hive_partitions_are_columns(spec: TableSpec, tmp_path: Path) -> None:
     for part, region in enumerate(("region=eu%20west", "region=__HIVE_DEFAULT_PARTITION__")):
         (folder / region).mkdir(parents=True)
         write(folder / region / "part-0", rows(10 * part))
-    column = TableColumn("region", field_of("region", pa.large_string(), nullable=True))
+    column = TableColumn("region", make_field("region", pa.large_string(), nullable=True))
     left = replace(
         spec.left,
         path=str(folder),
@@ -148,7 +148,7 @@ def test_hive_partitions_are_columns(spec: TableSpec, tmp_path: Path) -> None:
     }  # fmt: skip
     wrong = found.set_column(found.schema.get_field_index("region"), "region", pa.array(["eu west"] * 20))
     whole = replace(spec, left=left)
-    assert duckdb_reference.result_checksum(whole, wrong) != duckdb_reference.expected(whole)[1]
+    assert duckdb_reference.result_checksum(whole, wrong) != duckdb_reference.expected_result(whole)[1]
 
 
 def instants(folder: Path, name: str, *, int96: bool) -> Path:
@@ -180,7 +180,7 @@ def test_int96_times_that_wrap_in_a_shared_reader(tmp_path: Path) -> None:
     left, right = instants(tmp_path, "a", int96=True), instants(tmp_path, "b", int96=False)
     spec = in_microseconds(plan(left, right, "at"))
     assert duckdb_reference.count_rows(spec).rows == 3
-    rows, checksum = duckdb_reference.expected(spec)
+    rows, checksum = duckdb_reference.expected_result(spec)
     table = pa.concat_tables(duckdb_reference.expected_batches(spec))
     assert (rows, checksum) == (3, duckdb_reference.result_checksum(spec, table))
     assert {value.year for value in table["at"].to_pylist()} == {1, 2024, 9999}
@@ -226,7 +226,7 @@ def test_damaged_values_end_the_proof(tmp_path: Path, damaged: Callable[[str], P
     spec = plan(left, write(tmp_path / "r.parquet", pa.table({"k": range(10)})), "k")
     assert duckdb_reference.count_rows(spec).rows == 10
     with pytest.raises(RunFailed, match=r"left\.parquet is damaged: column 'a' cannot be read: [^\n]*$"):
-        duckdb_reference.expected(spec)
+        duckdb_reference.expected_result(spec)
 
 
 def test_a_folder_for_temporary_files_whose_name_is_a_pattern_and_a_quote(
@@ -235,7 +235,7 @@ def test_a_folder_for_temporary_files_whose_name_is_a_pattern_and_a_quote(
     folder = tmp_path / "it's [a] *"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    assert duckdb_reference.expected(spec)[0] == 20
+    assert duckdb_reference.expected_result(spec)[0] == 20
     assert list(folder.iterdir()) == []
 
 

@@ -77,7 +77,7 @@ def test_duplicates_on_both_sides(tmp_path: Path) -> None:
     pairs = [(1, a, b) for a in (10, 11) for b in (5, 7, 8)] + [(2, 12, 6)]
     assert Counter((r["k"], r["a"], r["b"]) for r in merge(spec)) == Counter(pairs)
     assert duckdb_reference.count_rows(spec).rows == 7
-    assert duckdb_reference.expected(spec)[0] == 7
+    assert duckdb_reference.expected_result(spec)[0] == 7
 
 
 def test_null_and_nan_match_nothing_and_zeros_match(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_names_that_differ_in_case_only(tmp_path: Path) -> None:
 def test_empty_sides(tmp_path: Path) -> None:
     spec = plan(*tables(tmp_path, {"k": pa.array([], pa.int64())}, {"k": [1, 2]}), "k")
     assert duckdb_reference.count_rows(spec).rows == 0
-    assert duckdb_reference.expected(spec) == (0, 0)
+    assert duckdb_reference.expected_result(spec) == (0, 0)
     assert duckdb_reference.compare_full(spec, []) is None
     assert output_bytes(spec, 0) == 0
 
@@ -143,7 +143,7 @@ def test_every_key_type_agrees_with_polars(typed: TableSpec) -> None:
     other = polars_join(typed)
     assert other.num_rows > 20
     assert duckdb_reference.count_rows(typed).rows == other.num_rows
-    assert duckdb_reference.expected(typed) == (other.num_rows, duckdb_reference.result_checksum(typed, other))
+    assert duckdb_reference.expected_result(typed) == (other.num_rows, duckdb_reference.result_checksum(typed, other))
     assert duckdb_reference.compare_full(typed, [other]) is None
 
 
@@ -153,7 +153,7 @@ def test_every_engine_gives_the_expected_rows(typed: TableSpec, engine: str) -> 
     results = run_engine(engine, typed)
     assert duckdb_reference.compare_full(typed, results) is None
     found = sum(t.num_rows for t in results), sum(duckdb_reference.result_checksum(typed, t) for t in results) % 2**64
-    assert found == duckdb_reference.expected(typed)
+    assert found == duckdb_reference.expected_result(typed)
 
 
 @pytest.mark.parametrize("engine", ["polars", "pandas"])
@@ -200,7 +200,7 @@ def merged(tmp_path_factory: pytest.TempPathFactory) -> tuple[TableSpec, pa.Tabl
 @pytest.fixture(scope="module")
 def right(merged: tuple[TableSpec, pa.Table]) -> int:
     """The checksum of that result."""
-    return duckdb_reference.expected(merged[0])[1]
+    return duckdb_reference.expected_result(merged[0])[1]
 
 
 def with_value(table: pa.Table, name: str, row: int, value: Any) -> pa.Table:
@@ -215,13 +215,13 @@ def test_order_does_not_matter(merged: tuple[TableSpec, pa.Table]) -> None:
     spec, table = merged
     order = random.Random(1).sample(range(table.num_rows), table.num_rows)
     shuffled = table.take(order)
-    assert duckdb_reference.result_checksum(spec, shuffled) == duckdb_reference.expected(spec)[1]
+    assert duckdb_reference.result_checksum(spec, shuffled) == duckdb_reference.expected_result(spec)[1]
     assert duckdb_reference.compare_full(spec, [shuffled.slice(10), shuffled.slice(0, 10)]) is None
 
 
 def test_a_dropped_row_is_seen(merged: tuple[TableSpec, pa.Table]) -> None:
     spec, table = merged
-    assert duckdb_reference.result_checksum(spec, table.slice(1)) != duckdb_reference.expected(spec)[1]
+    assert duckdb_reference.result_checksum(spec, table.slice(1)) != duckdb_reference.expected_result(spec)[1]
     message = duckdb_reference.compare_full(spec, [table.slice(1)])
     assert message is not None
     assert message.startswith("the result has 1 copy too few of the row k=")
@@ -231,7 +231,7 @@ def test_a_dropped_row_is_seen(merged: tuple[TableSpec, pa.Table]) -> None:
 def test_a_doubled_row_is_seen(merged: tuple[TableSpec, pa.Table]) -> None:
     spec, table = merged
     doubled = pa.concat_tables([table, table.slice(3, 1), table.slice(3, 1)])
-    assert duckdb_reference.result_checksum(spec, doubled) != duckdb_reference.expected(spec)[1]
+    assert duckdb_reference.result_checksum(spec, doubled) != duckdb_reference.expected_result(spec)[1]
     message = duckdb_reference.compare_full(spec, [doubled])
     assert message is not None
     assert message.startswith("the result has 2 copies too many of the row k=")
@@ -241,7 +241,7 @@ def test_a_row_in_the_place_of_another_is_seen(merged: tuple[TableSpec, pa.Table
     spec, table = merged
     swapped = pa.concat_tables([table.slice(1), table.slice(5, 1)])
     assert swapped.num_rows == table.num_rows
-    assert duckdb_reference.result_checksum(spec, swapped) != duckdb_reference.expected(spec)[1]
+    assert duckdb_reference.result_checksum(spec, swapped) != duckdb_reference.expected_result(spec)[1]
     assert "(2 distinct rows differ)" in str(duckdb_reference.compare_full(spec, [swapped]))
 
 
@@ -268,14 +268,14 @@ def test_a_changed_value_of_any_type_is_seen(
 def test_a_row_of_zeros_counts(tmp_path: Path) -> None:
     """Zeros must not vanish in a sum of hashes."""
     spec = plan(*tables(tmp_path, {"k": [0], "a": [0]}, {"k": [0], "b": [0]}), "k")
-    assert duckdb_reference.expected(spec)[1] != 0
+    assert duckdb_reference.expected_result(spec)[1] != 0
 
 
 def test_both_zeros_and_every_nan_are_one_value(tmp_path: Path) -> None:
     spec = plan(*tables(tmp_path, {"k": [1, 2], "a": [-0.0, NAN]}, {"k": [1, 2]}), "k")
     table = pa.table({"k": [1, 2], "a": [0.0, -NAN]})
     assert duckdb_reference.compare_full(spec, [table]) is None
-    assert duckdb_reference.result_checksum(spec, table) == duckdb_reference.expected(spec)[1]
+    assert duckdb_reference.result_checksum(spec, table) == duckdb_reference.expected_result(spec)[1]
 
 
 # What engines give
@@ -310,7 +310,7 @@ def test_a_result_that_is_not_of_the_schema(tmp_path: Path) -> None:
         duckdb_reference.result_table(spec, pa.table({"k": [1], "a": [300]}))
 
 
-@pytest.mark.parametrize("ask", [duckdb_reference.count_rows, duckdb_reference.expected])
+@pytest.mark.parametrize("ask", [duckdb_reference.count_rows, duckdb_reference.expected_result])
 def test_a_file_that_cannot_be_read(tmp_path: Path, ask: Any) -> None:
     left, right = tables(tmp_path, {"k": [1]}, {"k": [1]})
     spec = plan(left, right, "k")
@@ -319,7 +319,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, ask: Any) -> None:
         ask(spec)
 
 
-@pytest.mark.parametrize("ask", [duckdb_reference.count_rows, duckdb_reference.expected])
+@pytest.mark.parametrize("ask", [duckdb_reference.count_rows, duckdb_reference.expected_result])
 def test_a_key_value_that_does_not_fit(tmp_path: Path, ask: Any) -> None:
     far = {"k": pa.array([253_402_300_799_000], pa.timestamp("ms"))}
     spec = plan(*tables(tmp_path, far, {"k": pa.array([1], pa.timestamp("ns"))}), "k")

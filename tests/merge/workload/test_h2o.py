@@ -128,14 +128,14 @@ def test_row_groups_do_not_depend_on_each_other(tables: dict[str, pa.Table], pat
         groups = pq.ParquetFile(path)
         last = groups.num_row_groups - 1
         assert last >= min(h2o.ROW_GROUPS, tables[name].num_rows) - 1
-        assert groups.read_row_group(last).equals(made.group(name, last))
+        assert groups.read_row_group(last).equals(made.make_row_group(name, last))
 
 
 def test_large_tables_are_made_in_pieces() -> None:
     made = Generator(10**9)
     assert made.rows == {"x": 10**9, "small": 1000, "medium": 10**6, "big": 10**9}
     assert made.group_rows("x") == h2o.MOST_GROUP_ROWS
-    group = made.group("big", 999)
+    group = made.make_row_group("big", 999)
     assert group.num_rows == h2o.MOST_GROUP_ROWS
     assert pc.max(group["id3"]).as_py() > 10**9  # keys that only big has
 
@@ -152,15 +152,15 @@ def test_only_the_tables_of_a_question_are_made(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_killed_generation_leaves_no_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    group = Generator.group
+    make_row_group = Generator.make_row_group
 
     def interrupted(made: Generator, table: str, number: int) -> pa.Table:
         if (table, number) == ("small", 5):
             raise KeyboardInterrupt
-        return group(made, table, number)
+        return make_row_group(made, table, number)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Generator, "group", interrupted)
+        patch.setattr(Generator, "make_row_group", interrupted)
         with pytest.raises(KeyboardInterrupt):
             h2o.ensure_tables(1000, ["x", "small"], tmp_path)
     assert not list(tmp_path.rglob("*.parquet"))

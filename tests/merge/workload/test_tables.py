@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.merge.frame import arrow_schema, canonical_type
 from merge_bench.merge.workload.parquet import RowGroup, read_footers
-from merge_bench.merge.workload.tables import assign, load_chunk, plan_tables
+from merge_bench.merge.workload.tables import assign_row_groups, load_chunk, plan_tables
 from tests.helpers.examples import examples
 from tests.merge.workload.parquet_samples import VALUES, column, plan, to_arrow, two_tables, write
 
@@ -41,7 +41,7 @@ def refusal(left: Path, right: Path, on: str, right_on: str | None = None, engin
 @given(sizes=st.lists(st.integers(0, 1000), max_size=40), workers=st.integers(1, 20))
 def test_every_row_group_goes_to_one_worker(sizes: list[int], workers: int) -> None:
     groups = [RowGroup(f"f{i % 3}", i, size) for i, size in enumerate(sizes)]
-    chunks = assign(groups, workers)
+    chunks = assign_row_groups(groups, workers)
     assert len(chunks) == workers
     assert sorted(g.index for chunk in chunks for g in chunk) == list(range(len(sizes)))
     loads = [sum(g.rows for g in chunk) for chunk in chunks]

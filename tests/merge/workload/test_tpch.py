@@ -53,7 +53,7 @@ def quick(small: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: py
     monkeypatch.setattr(tpch, "find_generator", lambda: copier)
 
 
-expected = functools.cache(duckdb_reference.expected)
+expected = functools.cache(duckdb_reference.expected_result)
 
 
 @pytest.mark.slow
@@ -98,7 +98,7 @@ def test_every_engine_gives_the_same_checksum(folder: Path, engine: str) -> None
 
 def test_made_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = tpch.ensure_tables(0.01, folder=folder)
-    monkeypatch.setattr(tpch, "_generate", lambda *_: pytest.fail("made again"))
+    monkeypatch.setattr(tpch, "_generate_tables", lambda *_: pytest.fail("made again"))
     assert tpch.ensure_tables(0.01, folder=folder) == first
 
 
@@ -122,7 +122,7 @@ def test_default_folder(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_an_interrupted_generation_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = f"sf0.001-{tpch._version(tpch.find_generator())}"
+    name = f"sf0.001-{tpch._generator_version(tpch.find_generator())}"
     stale = tmp_path / f".{name}.tmp-99999"
     stale.mkdir()
     (stale / "orders.parquet").write_bytes(b"half")
@@ -131,7 +131,7 @@ def test_an_interrupted_generation_is_done_again(tmp_path: Path, monkeypatch: py
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(tpch, "_version", lambda _: name.removeprefix("sf0.001-"))
+        patch.setattr(tpch, "_generator_version", lambda _: name.removeprefix("sf0.001-"))
         patch.setattr(tpch.subprocess, "run", interrupted)
         with pytest.raises(KeyboardInterrupt):
             tpch.ensure_tables(0.001, folder=tmp_path)
@@ -144,13 +144,13 @@ def test_an_interrupted_generation_is_done_again(tmp_path: Path, monkeypatch: py
 @pytest.mark.usefixtures("quick")
 def test_two_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Path] = []
-    generate = tpch._generate
+    generate = tpch._generate_tables
 
     def counted(program: str, scale: float, temporary: Path, names: Sequence[str]) -> None:
         made.append(temporary)
         generate(program, scale, temporary, names)
 
-    monkeypatch.setattr(tpch, "_generate", counted)
+    monkeypatch.setattr(tpch, "_generate_tables", counted)
     found: list[tuple[Path, ...]] = []
     barrier = threading.Barrier(3)
 
