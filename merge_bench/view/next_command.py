@@ -62,7 +62,7 @@ class NextStep:
 
 
 def step_as_typed(step: NextStep | None) -> NextStep | None:
-    """`step` with the program as the user typed it; None in a job of a service, whose client or page shows the next step."""
+    """`step` with the program as the user typed it; None in a job of a service, whose client or page shows it."""
     return None if step is None or JOB in os.environ else step.here()
 
 
