@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import command
-from merge_bench.history.shifts import find_shifts
+from merge_bench.regressions.shifts import find_shifts
 
 NOISE = 0.02
 """From launch to launch."""

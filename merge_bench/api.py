@@ -187,7 +187,7 @@ def run(*, check: bool = True, **options: object) -> Result:
         If `check`, and a launch failed, the merge was wrong, or a gate was not met.
     """
     from merge_bench.campaign import registry_options
-    from merge_bench.campaign.load import load_sweep
+    from merge_bench.campaign.load_runs import load_sweep
     from merge_bench.config import ucx_choice
     from merge_bench.config.option import from_python
     from merge_bench.config.options import RunOptions
@@ -219,7 +219,7 @@ def launch(
     there is a gate, and the exit status.
     """
     from merge_bench.campaign import run as running
-    from merge_bench.history.gates import Gate
+    from merge_bench.regressions.gates import Gate
     from merge_bench.view.progress import progress_for
 
     options = sweep.options
@@ -279,7 +279,7 @@ def history(
     UsageError
         If there is no such result.
     """
-    from merge_bench.history.document import history as history_of
+    from merge_bench.regressions.make_document import history as history_of
     from merge_bench.view.titles import utc_time
 
     document = history_of(folders or ("results",), metric=metric, threshold=threshold, **only)
@@ -311,7 +311,7 @@ def predict(
     """
     from merge_bench.config import parsers
     from merge_bench.config.option import as_text, parse_text
-    from merge_bench.predict.document import predict as predict_from
+    from merge_bench.forecast.make_document import predict as predict_from
 
     document = predict_from(
         _load_campaigns(results), workers=workers, hosts=hosts, config=config,

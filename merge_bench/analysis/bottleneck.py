@@ -20,7 +20,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from merge_bench.analysis import aggregate, diagnostics, host_load, metrics
+from merge_bench.analysis import aggregate, diagnostics, metrics
+from merge_bench.analysis import busy_host as host_load
 from merge_bench.analysis.aggregate import WorkerFigures
 from merge_bench.analysis.documents.run import Bottleneck, Link, MemoryRate
 from merge_bench.records.campaign import Launch, Run

@@ -8,8 +8,8 @@ import msgspec
 
 from merge_bench.analysis import aggregate, metrics
 from merge_bench.analysis.aggregate import WorkerFigures, pair_figures
+from merge_bench.analysis.busy_host import busy_launch_indexes, busy_launch_warnings
 from merge_bench.analysis.documents.error import Failure
-from merge_bench.analysis.host_load import busy_launch_indexes, busy_launch_warnings
 from merge_bench.analysis.statistics import median, outliers
 from merge_bench.analysis.traffic_check import traffic_contradictions
 from merge_bench.analysis.verification_state import NOT_BY_US, State

@@ -13,10 +13,10 @@ import msgspec
 
 from merge_bench.campaign.calling_program import UNTOUCHED, Caller
 from merge_bench.campaign.expected_time import ExpectedTime
-from merge_bench.campaign.host_load import check_host
 from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import Head, Job
 from merge_bench.campaign.resume import CONTINUE_AFTER, find_resumable, reopen_to_extend, run_environment
+from merge_bench.campaign.wait_for_quiet import check_host
 from merge_bench.cluster import signals
 from merge_bench.config.installation import __version__, checkout
 from merge_bench.errors import RunFailed, say

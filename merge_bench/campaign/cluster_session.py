@@ -10,10 +10,10 @@ from typing import Any
 from distributed import Client
 from msgspec.structs import replace
 
-from merge_bench.analysis.host_load import BUSY, BUSY_HOST
-from merge_bench.campaign.host_load import begin_look
+from merge_bench.analysis.busy_host import BUSY, BUSY_HOST
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.progress import Progress
+from merge_bench.campaign.wait_for_quiet import begin_look
 from merge_bench.cluster import dask_scheduler_functions
 from merge_bench.cluster.base import ClusterSettings, Launcher
 from merge_bench.cluster.host_check import check_environment, check_ucx

@@ -23,11 +23,11 @@ from merge_bench.config.reader import ConfigFile
 from merge_bench.config.trust import REMEDY, process_environment
 from merge_bench.errors import Caution, UsageError
 from merge_bench.host import network
-from merge_bench.merge import distribution
-from merge_bench.merge.distribution import Distribution
+from merge_bench.merge import shuffle_or_broadcast as distribution
 from merge_bench.merge.engines.base import How
 from merge_bench.merge.exchange import data_plane
 from merge_bench.merge.plan import Plan, check_fits, side_bytes
+from merge_bench.merge.shuffle_or_broadcast import Distribution
 from merge_bench.merge.workload import BENCHMARKS
 from merge_bench.merge.workload.benchmark import Benchmark
 from merge_bench.merge.workload.synthetic import SyntheticSpec

@@ -12,7 +12,8 @@ from merge_bench.config import allowed_transports
 from merge_bench.config.option import DEFAULT
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import UsageError
-from merge_bench.merge import distribution, engines
+from merge_bench.merge import engines
+from merge_bench.merge import shuffle_or_broadcast as distribution
 from merge_bench.merge.engines import Description
 from merge_bench.merge.engines.base import How
 from merge_bench.merge.exchange import data_plane, planes_with

@@ -44,10 +44,10 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
     from merge_bench import api
     from merge_bench.analysis.documents.run import runs_of
     from merge_bench.analysis.summary import summarize
-    from merge_bench.campaign.load import load_sweep
+    from merge_bench.campaign.load_runs import load_sweep
     from merge_bench.campaign.run import dry_run
-    from merge_bench.history.gates import Gate
     from merge_bench.records.reader import read_campaign
+    from merge_bench.regressions.gates import Gate
     from merge_bench.view.document import print_document
     from merge_bench.view.messages import say_warnings
 
@@ -76,7 +76,7 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
         print_document(document)
     else:
         from merge_bench.analysis.compare.judging import METRIC
-        from merge_bench.history.gates import gate_summary
+        from merge_bench.regressions.gates import gate_summary
         from merge_bench.report.run import print_report
         from merge_bench.view.comparison import print_comparison, printed_below
 
@@ -128,7 +128,7 @@ def check(config: str, as_json: bool, ucx: str | None, trust_config: bool, other
 
     CONFIG is a file or the name of a shipped config.
     """
-    from merge_bench.campaign.load import check_for_run
+    from merge_bench.campaign.load_runs import check_for_run
     from merge_bench.config.reader import read_config
     from merge_bench.config.shipped import find_config
     from merge_bench.config.ucx_choice import Choice, choose_ucx, ucx_choice_undone
@@ -201,7 +201,7 @@ def transports(show_available: bool, options: RunOptions) -> None:
 
     The command launches the same cluster as `run`, but does not merge.
     """
-    from merge_bench.campaign.load import plan_runs
+    from merge_bench.campaign.load_runs import plan_runs
     from merge_bench.campaign.machine_checks import check_installed
     from merge_bench.campaign.transports import survey_transports
     from merge_bench.cli.campaigns import this_command

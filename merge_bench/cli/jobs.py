@@ -200,7 +200,7 @@ def _only_the_end(records: Path) -> Iterator[None]:
 
 def comparison_of_gate(campaign: Campaign, options: RunOptions) -> CompareDocument | None:
     """Compare again as a job's gate did; None without a gate, or if the earlier result is not on this machine."""
-    from merge_bench.history.gates import Gate
+    from merge_bench.regressions.gates import Gate
 
     against = options.against and str(campaign.folder.parent / options.against)
     if against and not Path(against).is_dir():
@@ -259,7 +259,7 @@ def _request_and_configs(command: str) -> tuple[JobRequest, list[str]]:
     from msgspec.structs import replace
 
     from merge_bench.config.shipped import FOLDER, SUFFIX, find_config
-    from merge_bench.service.rules import read_settings, settings_file_name
+    from merge_bench.service.job_rules import read_settings, settings_file_name
 
     context = click.get_current_context()
     typed = job_request(context.find_root().command, [*command.split(), *context.obj])

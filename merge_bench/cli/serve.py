@@ -170,7 +170,7 @@ def add_schedule(options: ServiceOptions, /, words: tuple[str, ...], anyway: boo
     """Queue COMMAND again and again: `run`, `tune` or a `probe`, with the options that a job may have."""
     from merge_bench.service import schedules
     from merge_bench.service.documents import ScheduleRequest
-    from merge_bench.service.rules import Rules
+    from merge_bench.service.job_rules import Rules
     from merge_bench.service.store import LOCAL
 
     root = click.get_current_context().find_root().command

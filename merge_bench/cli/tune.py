@@ -21,7 +21,7 @@ from merge_bench.tune.options import TuneOptions
 
 if TYPE_CHECKING:
     from merge_bench.records.campaign import Campaign
-    from merge_bench.tune.document import PrunedValue
+    from merge_bench.tune.documents import PrunedValue
     from merge_bench.tune.tuning_plan import Task
 
 

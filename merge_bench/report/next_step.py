@@ -7,21 +7,21 @@ from dataclasses import replace
 from pathlib import Path
 
 from merge_bench.analysis import aggregate
+from merge_bench.analysis.busy_host import BUSY_HOST, busy_launch_indexes
 from merge_bench.analysis.diagnostics import short_of_cores
 from merge_bench.analysis.documents.compare import Comparison
 from merge_bench.analysis.documents.error import Failure
 from merge_bench.analysis.documents.run import RunDocument
-from merge_bench.analysis.host_load import BUSY_HOST, busy_launch_indexes
 from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS, TUNE_OPTIONS
 from merge_bench.errors import GateNotMet, MergeBenchError, NothingCompared, NotRecorded, UsageError, WrongResult
-from merge_bench.history.gates import HISTORY
+from merge_bench.forecast.gather import gather
 from merge_bench.merge import engines
 from merge_bench.merge.exchange import recorded_plane
 from merge_bench.merge.workload.tables import FEW_ROW_GROUPS
-from merge_bench.predict.gather import gather
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Run
 from merge_bench.records.schema import GivenOptions
 from merge_bench.records.writer import safe_name
+from merge_bench.regressions.gates import HISTORY
 from merge_bench.tune.budget import round_up_duration, time_to_decide_all
 from merge_bench.tune.result import Result, result_of
 from merge_bench.units import plural

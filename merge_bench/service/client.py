@@ -24,8 +24,8 @@ from merge_bench.host.network import is_loopback
 from merge_bench.records.outputs import replacing
 from merge_bench.records.writer import RECORDS
 from merge_bench.service.documents import Job, JobRequest, Jobs, Refusal
-from merge_bench.service.proof import ProvenHandler
-from merge_bench.service.rules import RESULT_NAME, commands
+from merge_bench.service.job_rules import RESULT_NAME, commands
+from merge_bench.service.token_proof import ProvenHandler
 from merge_bench.view.text import cut, visible
 
 PATIENCE_SECONDS = 120.0

@@ -26,7 +26,7 @@ from merge_bench.records.outputs import replacing
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.service.documents import Row
-from merge_bench.service.rules import settings_file_among, settings_text
+from merge_bench.service.job_rules import settings_file_among, settings_text
 from merge_bench.service.store import Store
 from merge_bench.units import format_duration
 

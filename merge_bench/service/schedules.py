@@ -12,7 +12,7 @@ import msgspec
 
 from merge_bench.errors import MergeBenchError, UsageError
 from merge_bench.service.documents import Schedule, ScheduleRequest
-from merge_bench.service.rules import Rules, typed_command
+from merge_bench.service.job_rules import Rules, typed_command
 from merge_bench.service.store import Store, check_name
 
 KEY_PREFIX = "schedule "

@@ -34,8 +34,8 @@ from merge_bench.host.files import make_cache_folder
 from merge_bench.host.network import free_port, host_in_url, is_loopback, page_origins
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.service.api import Limits, Service
+from merge_bench.service.job_rules import Rules
 from merge_bench.service.pages import HOLD_SECONDS, PAGE_SECONDS_DURING_JOB, Gate, PageMaker, Queue, QuietResults
-from merge_bench.service.rules import Rules
 from merge_bench.service.runner import Runner
 from merge_bench.service.schedules import LOOK_SECONDS, queue_due_jobs
 from merge_bench.service.store import FOLDER, LOCAL, Store, Token, is_served, open_store

@@ -12,8 +12,8 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from merge_bench.service.proof import hash_token
 from merge_bench.service.store import Store, Token
+from merge_bench.service.token_proof import hash_token
 
 SESSION_SECONDS = 12 * 3600.0
 _MOST = 1000

@@ -18,7 +18,7 @@ import msgspec
 
 from merge_bench.errors import MergeBenchError, UsageError
 from merge_bench.service.documents import JobState, Row, Schedule
-from merge_bench.service.proof import hash_token, make_proof, token_identifier
+from merge_bench.service.token_proof import hash_token, make_proof, token_identifier
 
 FOLDER = ".service"
 """The name of the service's folder, inside the folder of its results: a copy of that has everything."""

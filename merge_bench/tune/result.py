@@ -11,7 +11,7 @@ from merge_bench.analysis.documents.error import Failure
 from merge_bench.analysis.statistics.verdict import Verdict
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import ConfigLine, TuneLine
-from merge_bench.tune.document import PrunedValue, TuneDocument, Winner
+from merge_bench.tune.documents import PrunedValue, TuneDocument, Winner
 from merge_bench.tune.evaluator import (
     ABLATE,
     AGAIN,

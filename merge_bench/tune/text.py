@@ -15,7 +15,7 @@ from merge_bench.analysis.published import SettingEffect
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import TuneLine
 from merge_bench.tune.charts import phase_charts
-from merge_bench.tune.document import PrunedValue
+from merge_bench.tune.documents import PrunedValue
 from merge_bench.tune.evaluator import UNDECIDED
 from merge_bench.tune.head_to_head import interval_alpha
 from merge_bench.tune.result import GAINED, Result, decision_of, recorded_result_of, result_of, step_name

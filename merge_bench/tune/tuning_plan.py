@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from merge_bench.campaign import load as loading
+from merge_bench.campaign import load_runs as loading
 from merge_bench.campaign.campaign import config_line
 from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import Head
@@ -23,7 +23,7 @@ from merge_bench.config.ucx_info import find_installed
 from merge_bench.errors import UsageError
 from merge_bench.merge.workload.synthetic import SyntheticSpec
 from merge_bench.records.schema import RunKey
-from merge_bench.tune.document import PrunedValue
+from merge_bench.tune.documents import PrunedValue
 from merge_bench.tune.evaluator import Options
 from merge_bench.tune.options import TuneOptions
 from merge_bench.tune.search_steps import blocks_for_verdict

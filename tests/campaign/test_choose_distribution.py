@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from merge_bench.campaign.machine_checks import count_tables
 from merge_bench.errors import UsageError
-from merge_bench.merge.distribution import SHUFFLED, choose, crossing_bytes, sendable_sides
 from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.plan import PROCESS_BYTES, Plan, synthetic_worker_bytes
+from merge_bench.merge.shuffle_or_broadcast import SHUFFLED, choose, crossing_bytes, sendable_sides
 from merge_bench.merge.workload.tables import TableSpec
 from merge_bench.records.recorded_plan import RecordedPlan, unreadable_options
 from tests.helpers.plans import plan_of

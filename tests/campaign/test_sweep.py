@@ -10,7 +10,7 @@ import pytest
 from merge_bench.analysis.compare.document import compare
 from merge_bench.analysis.compare.judging import least_blocks
 from merge_bench.campaign import run as run_module
-from merge_bench.campaign.load import plan_runs
+from merge_bench.campaign.load_runs import plan_runs
 from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import Sweep, add_config, order_in_blocks
 from merge_bench.campaign.progress import Progress

@@ -10,7 +10,7 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
-from merge_bench.campaign import load
+from merge_bench.campaign import load_runs as load
 from merge_bench.cli import cli
 from merge_bench.cluster.base import ClusterSettings, Command
 from merge_bench.cluster.launchers.local import LocalLauncher

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merge_bench.merge.distribution import sendable_sides
 from merge_bench.merge.engines import descriptions, engine_class
 from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.frame import Frame
+from merge_bench.merge.shuffle_or_broadcast import sendable_sides
 from tests.helpers.examples import examples
 from tests.helpers.frames import random_table, seeds
 from tests.helpers.joins import KEY_KINDS, by_duckdb, tidy

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merge_bench.merge.distribution import Distribution, sendable_sides
 from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.exchange import dask as dask_steps
 from merge_bench.merge.exchange import data_plane
 from merge_bench.merge.frame import Frame
+from merge_bench.merge.shuffle_or_broadcast import Distribution, sendable_sides
 from tests.helpers.examples import examples
 from tests.helpers.joins import SOME_TABLES, by_duckdb, random_tables, tidy
 from tests.helpers.merge_cases import CASES, Tables, canonical, chunks, rows_of

@@ -17,7 +17,7 @@ from merge_bench.config.trust import variables_with_code
 from merge_bench.errors import UsageError
 from merge_bench.probe import probes
 from merge_bench.service.documents import JobRequest
-from merge_bench.service.rules import (
+from merge_bench.service.job_rules import (
     REFUSED,
     TABLES,
     TEXT,

@@ -20,7 +20,7 @@ from merge_bench.errors import UsageError
 from merge_bench.service import schedules
 from merge_bench.service.api import Limits
 from merge_bench.service.documents import JobRequest
-from merge_bench.service.rules import Rules
+from merge_bench.service.job_rules import Rules
 from merge_bench.service.schedules import queue_due_jobs
 from merge_bench.service.store import FOLDER, LOCAL, open_store
 from tests.helpers.examples import examples

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from merge_bench.errors import UsageError
 from merge_bench.service import schedules
 from merge_bench.service.documents import JobRequest, Schedule, ScheduleRequest
-from merge_bench.service.rules import Rules
+from merge_bench.service.job_rules import Rules
 from merge_bench.service.schedules import add, queue_due_jobs
 from merge_bench.service.store import Store
 from tests.helpers.examples import examples

@@ -11,9 +11,9 @@ from collections import Counter
 
 import click
 
-from merge_bench.merge.distribution import Distribution
 from merge_bench.merge.engines import cpu_base, engine_class
 from merge_bench.merge.engines.base import How
+from merge_bench.merge.shuffle_or_broadcast import Distribution
 from tests.helpers.joins import KEY_KINDS
 from tests.merge import test_broadcast, test_how_dask
 from tests.merge.engines import test_how

@@ -18,14 +18,14 @@ import msgspec
 from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.analysis.documents.run import RunDocument, SweepDocument
 from merge_bench.analysis.documents.setup import CheckDocument, ConfigsDocument, DoctorDocument, TransportsDocument
-from merge_bench.history.series_document import HistoryDocument
-from merge_bench.predict.forecast import PredictDocument
-from merge_bench.probe.view.document import ProbeDocument, ReferencesDocument
+from merge_bench.forecast.documents import PredictDocument
+from merge_bench.probe.view.documents import ProbeDocument, ReferencesDocument
 from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import Record
 from merge_bench.records.timeline import TimelineHead, TimelineIteration, TimelineRound
+from merge_bench.regressions.documents import HistoryDocument
 from merge_bench.service.documents import Job, Jobs
-from merge_bench.tune.document import TuneDocument
+from merge_bench.tune.documents import TuneDocument
 from tools.reference import DOCS
 
 FOLDER = DOCS / "schema"

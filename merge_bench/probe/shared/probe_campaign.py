@@ -11,7 +11,7 @@ from typing import Any
 from merge_bench.campaign.calling_program import UNTOUCHED, Caller
 from merge_bench.campaign.campaign import config_line, make_campaign
 from merge_bench.campaign.expected_time import ExpectedTime
-from merge_bench.campaign.load import plan_runs
+from merge_bench.campaign.load_runs import plan_runs
 from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import Head, Job, add_config, order_in_blocks
 from merge_bench.campaign.progress import Labelled, Progress

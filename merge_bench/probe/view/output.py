@@ -17,7 +17,7 @@ from typing import Any
 from merge_bench.analysis import published
 from merge_bench.errors import UsageError
 from merge_bench.probe.view.charts import panels_of
-from merge_bench.probe.view.document import ReferencesDocument
+from merge_bench.probe.view.documents import ReferencesDocument
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.outputs import replacing
 from merge_bench.records.probe_rows import Row

@@ -16,8 +16,8 @@ from merge_bench import cli
 from merge_bench.analysis.compare.judging import METRICS
 from merge_bench.config.options import BY_KEY
 from merge_bench.config.parsers import percent
-from merge_bench.history.gates import GATES
 from merge_bench.records import schema as s
+from merge_bench.regressions.gates import GATES
 from tests.analysis.compare.test_document import SIX, failing, faster
 from tests.helpers.synthetic_campaigns import Script, interleaved, launches, write_campaign
 

@@ -10,9 +10,9 @@ import pytest
 from merge_bench.analysis.compare.document import ONE_NIGHT
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import UsageError
-from merge_bench.history.gates import Gate, gate_summary, with_gate_error
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
+from merge_bench.regressions.gates import Gate, gate_summary, with_gate_error
 from tests.analysis.compare.test_document import SIX, faster, on_busy_host
 from tests.helpers.synthetic_campaigns import interleaved, write_campaign
 

@@ -20,12 +20,12 @@ import pytest
 import merge_bench
 from merge_bench import cli
 from merge_bench.errors import UsageError
-from merge_bench.history import accepted, index
-from merge_bench.history import document as documents
-from merge_bench.history.charts import charts_of
-from merge_bench.history.series_document import HistoryDocument
-from merge_bench.history.text import print_history
 from merge_bench.records.writer import RECORDS
+from merge_bench.regressions import accepted, index
+from merge_bench.regressions import make_document as documents
+from merge_bench.regressions.charts import charts_of
+from merge_bench.regressions.documents import HistoryDocument
+from merge_bench.regressions.text import print_history
 from tests.analysis.history.made_up import FIRST_NIGHT, Nights, dated, write
 from tests.helpers.synthetic_campaigns import Script, interleaved, write_campaign
 

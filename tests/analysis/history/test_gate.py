@@ -14,9 +14,9 @@ from merge_bench.analysis.compare.judging import METRICS
 from merge_bench.analysis.documents.error import Failure
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import UsageError
-from merge_bench.history import document as documents
-from merge_bench.history.gates import Gate, gate_summary
 from merge_bench.records.reader import read_campaign
+from merge_bench.regressions import make_document as documents
+from merge_bench.regressions.gates import Gate, gate_summary
 from merge_bench.view.comparison import print_comparison
 from tests.analysis.history.made_up import Nights, write
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from merge_bench.history.index import HistoryIndex
+from merge_bench.regressions.index import HistoryIndex
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from benchmarks import history_alarms as made
-from merge_bench.history import shifts
-from merge_bench.history.shifts import DRIFTS, NOISE, find_other_changes, find_ramps, find_shifts
+from merge_bench.regressions import shifts
+from merge_bench.regressions.shifts import DRIFTS, NOISE, find_other_changes, find_ramps, find_shifts
 
 SERIES = 25
 

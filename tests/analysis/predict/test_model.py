@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merge_bench.predict.model import NIC, PARTITION, Problem, Unknown, forecast_merge, slowest_worker_factor
+from merge_bench.forecast.model import NIC, PARTITION, Problem, Unknown, forecast_merge, slowest_worker_factor
 
 VALUES = {
     "partition_rate": 40e6, "partition_spread": 0.1, "join_rate": 20e6, "join_spread": 0.05, "local_rate": 8e9,

@@ -9,7 +9,7 @@ import msgspec
 
 from merge_bench.errors import UsageError
 from merge_bench.service.documents import Job, Jobs
-from merge_bench.service.rules import commands
+from merge_bench.service.job_rules import commands
 
 
 def job(number: int, state: str, command: str = "merge-bench run", **more: object) -> Job:

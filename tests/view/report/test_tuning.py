@@ -20,7 +20,7 @@ from merge_bench.records.writer import CampaignWriter
 from merge_bench.report.next_step import after_tuning
 from merge_bench.tune.charts import forest_of_result, phase_charts
 from merge_bench.tune.cluster_evaluator import Budget
-from merge_bench.tune.document import PrunedValue
+from merge_bench.tune.documents import PrunedValue
 from merge_bench.tune.evaluator import BudgetSpent, Candidate, Options
 from merge_bench.tune.result import Result, decision_of, result_of
 from merge_bench.tune.search_steps import confirm_or_repair

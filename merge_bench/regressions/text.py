@@ -8,10 +8,10 @@ from typing import TextIO
 
 from merge_bench.analysis.compare.properties import SIZE
 from merge_bench.analysis.verification_state import UNVERIFIED
-from merge_bench.history.accepted import Series
-from merge_bench.history.document import BY_NAME, LEAST
-from merge_bench.history.series_document import HistoryDocument, HistorySeries, LevelShift, SeriesFinding
-from merge_bench.history.shifts import DRIFTS, FIRST
+from merge_bench.regressions.accepted import Series
+from merge_bench.regressions.documents import HistoryDocument, HistorySeries, LevelShift, SeriesFinding
+from merge_bench.regressions.make_document import BY_NAME, LEAST
+from merge_bench.regressions.shifts import DRIFTS, FIRST
 from merge_bench.units import plural
 from merge_bench.view.comparison import UNITS, noise_floor_text
 from merge_bench.view.content import Page, by_row

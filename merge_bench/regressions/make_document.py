@@ -14,10 +14,10 @@ from merge_bench.analysis.compare.judging import METRIC, METRICS, Metric
 from merge_bench.analysis.compare.properties import differences
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError
-from merge_bench.history import series_document as documents
-from merge_bench.history.accepted import Series, write_accepted
-from merge_bench.history.index import HistoryIndex, RunFigures
-from merge_bench.history.shifts import AFTER, FIRST, Shift, find_other_changes, find_ramps, find_shifts
+from merge_bench.regressions import documents
+from merge_bench.regressions.accepted import Series, write_accepted
+from merge_bench.regressions.index import HistoryIndex, RunFigures
+from merge_bench.regressions.shifts import AFTER, FIRST, Shift, find_other_changes, find_ramps, find_shifts
 
 BY_NAME = {metric.name: metric for metric in METRICS}
 _NEWEST = 200

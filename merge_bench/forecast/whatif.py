@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from merge_bench.errors import UsageError
-from merge_bench.predict.model import Given
+from merge_bench.forecast.model import Given
 from merge_bench.units import parse_duration, parse_rate
 
 

@@ -94,7 +94,7 @@ class Gate:
 
         Raises NothingToCompare if the two cannot be compared and no verdict was to fail; what was measured is kept.
         """
-        from merge_bench.history.level import compare_with_level, compare_with_result
+        from merge_bench.regressions.level import compare_with_level, compare_with_result
 
         against = self.against
 

@@ -14,7 +14,7 @@ from itertools import repeat
 
 import numpy as np
 
-from merge_bench.history.noise import Memory, Noise, Values, memory_of, noise_of, shift_evidence, slope_of
+from merge_bench.regressions.noise import Memory, Noise, Values, memory_of, noise_of, shift_evidence, slope_of
 
 FIRST = 12
 """How many results a series needs before a shift can be found."""

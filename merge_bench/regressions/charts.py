@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from merge_bench.history.series_document import HistoryDocument, HistorySeries
-from merge_bench.history.text import series_label, shorter_path
+from merge_bench.regressions.documents import HistoryDocument, HistorySeries
+from merge_bench.regressions.text import series_label, shorter_path
 from merge_bench.view.comparison import UNITS
 from merge_bench.view.numbers import thin
 from merge_bench.view.plot.marks import Axis, Chart, Group, Line, Points

@@ -23,11 +23,11 @@ from merge_bench.analysis.compare.select import Pair, planned_pairs
 from merge_bench.analysis.statistics.verdict import noise_floor
 from merge_bench.analysis.verification_state import State, state_of
 from merge_bench.errors import UsageError
-from merge_bench.history.accepted import Series, read_accepted
 from merge_bench.host.files import cache_folder, make_cache_folder
 from merge_bench.records.campaign import Campaign, Run
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import Change, ResultsFolder
+from merge_bench.regressions.accepted import Series, read_accepted
 
 _VERSION = 4
 """The version of the index: one of another version is made anew."""

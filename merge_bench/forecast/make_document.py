@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from merge_bench.analysis.diagnostics import EXCEEDED
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError
-from merge_bench.predict.fit import Basis, fitted_for, make_basis, resampled_interval
-from merge_bench.predict.forecast import Checked, Forecast, ForecastPhases, PredictDocument, Quantity
-from merge_bench.predict.gather import MeasuredRun, gather
-from merge_bench.predict.model import ASSUMED, MEASURED, Outcome, Problem, Unknown, Values, forecast_merge
-from merge_bench.predict.whatif import parse_links, parse_what_if
+from merge_bench.forecast.documents import Checked, Forecast, ForecastPhases, PredictDocument, Quantity
+from merge_bench.forecast.fit import Basis, fitted_for, make_basis, resampled_interval
+from merge_bench.forecast.gather import MeasuredRun, gather
+from merge_bench.forecast.model import ASSUMED, MEASURED, Outcome, Problem, Unknown, Values, forecast_merge
+from merge_bench.forecast.whatif import parse_links, parse_what_if
 from merge_bench.records.campaign import Campaign
 from merge_bench.units import format_bytes, format_count, format_rate, plural
 

@@ -15,12 +15,12 @@ from merge_bench.analysis.compare.document import compare
 from merge_bench.analysis.compare.judging import METRICS, Sample, Side, side_of_run
 from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.analysis.statistics.verdict import ALPHA
-from merge_bench.history.document import BY_NAME, series_history
-from merge_bench.history.index import HistoryIndex, RunFigures
-from merge_bench.history.noise import clip_outliers
-from merge_bench.history.series_document import HistorySeries
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
+from merge_bench.regressions.documents import HistorySeries
+from merge_bench.regressions.index import HistoryIndex, RunFigures
+from merge_bench.regressions.make_document import BY_NAME, series_history
+from merge_bench.regressions.noise import clip_outliers
 
 LEAST = 3
 """The fewest results of a level with which a new result can be compared."""

@@ -26,9 +26,9 @@ from merge_bench.config.shipped import FOLDER, SUFFIX, config_names, find_shippe
 from merge_bench.config.trust import SETTING, judge_variable, refuse_code
 from merge_bench.config.ucx_setting_names import shipped_names
 from merge_bench.errors import UsageError
-from merge_bench.history.gates import HISTORY
 from merge_bench.probe import probes
 from merge_bench.records.results_folder import is_result
+from merge_bench.regressions.gates import HISTORY
 from merge_bench.service.documents import JobRequest
 from merge_bench.service.store import NAME, NAME_RULE
 from merge_bench.tune.options import TuneOptions

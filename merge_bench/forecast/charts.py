@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 
-from merge_bench.predict.forecast import Forecast, PredictDocument, Quantity
+from merge_bench.forecast.documents import Forecast, PredictDocument, Quantity
 from merge_bench.units import GIB, plural
 from merge_bench.view.plot.marks import Axis, Band, Chart, Group, Line, Points, Whiskers, columns
 from merge_bench.view.plot.style import GREY, size_ticks, tick_label

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TextIO
 
-from merge_bench.predict.forecast import Checked, Forecast, ModelParameter, PredictDocument, Quantity
+from merge_bench.forecast.documents import Checked, Forecast, ModelParameter, PredictDocument, Quantity
 from merge_bench.units import plural
 from merge_bench.view.content import Column, Page, grouped
 from merge_bench.view.numbers import NULL, gib, ms, number, rows
