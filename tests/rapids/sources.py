@@ -14,7 +14,7 @@ LIBRARIES = ("cuda", "cudf", "cupy", "dask_cuda", "dask_cudf", "nccl", "nvtx", "
 FOLDERS = ("merge_bench", "benchmarks", "tests/gpu")
 # Classes of parameters whose values come from another process, where no file shows them.
 DECLARED = {
-    "merge_bench/merge/dask_steps.py": {"result_table.frame": "cudf.core.dataframe.DataFrame"},
+    "merge_bench/merge/exchange/dask.py": {"result_table.frame": "cudf.core.dataframe.DataFrame"},
     "tests/gpu/test_cudf_engine.py": {
         "copy_on_device.source": "rmm.pylibrmm.device_buffer.DeviceBuffer",
         "copy_on_device.target": "rmm.pylibrmm.device_buffer.DeviceBuffer",
