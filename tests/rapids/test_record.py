@@ -86,7 +86,7 @@ def test_the_record_is_written_as_it_is_made(library: Recorded) -> None:
         ("int(table.num_rows())", "int(table.row_count())", "pylibcudf.table.Table has no row_count"),
         ("stream=self._stream).release()", "stream=self._stream).release(1)", "release(): too many positional"),
         ("data.nbytes, data)", "data.length, data)", "gpumemoryview has no length"),
-        ("there.pool_size()", "there.size_of_pool()", "PoolMemoryResource has no size_of_pool"),
+        ("existing_pool.pool_size()", "existing_pool.size_of_pool()", "PoolMemoryResource has no size_of_pool"),
         ("counted.peak_bytes", "counted.most_bytes", "rmm.statistics.Statistics has no most_bytes"),
         ("import rmm.statistics", "import rmm.counters", "there is no rmm.counters"),
     ],

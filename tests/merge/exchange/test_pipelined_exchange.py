@@ -132,8 +132,8 @@ class Watched(PipelinedExchange):
 
     most = most_to_one = longest = 0
 
-    def _post(self, peer: int) -> None:
-        super()._post(peer)
+    def _post_next(self, peer: int) -> None:
+        super()._post_next(peer)
         self.most = max(self.most, sum(self._bytes_under_way.values()))
         self.most_to_one = max(self.most_to_one, *self._bytes_under_way.values())
         self.longest = max(self.longest, self._pending[-1].message.size)
