@@ -39,7 +39,7 @@ def test_a_pipe_then_gets_what_goes_on_and_what_is_left() -> None:
             self.written.set()
 
     file, now = Lines(), [20.0]
-    progress = LogProgress(file, silence=0.01, clock=lambda: now[0])
+    progress = LogProgress(file, silence_seconds=0.01, clock=lambda: now[0])
     progress.phase("merging")
     progress.rest, now[0] = 90.0, 50.0
     progress.iteration(0, 3, 0.1, None)
