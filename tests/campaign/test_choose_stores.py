@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from merge_bench.campaign import measure_launch
-from merge_bench.campaign.measure_launch import cache_times, read_cached_times
+from merge_bench.campaign import choose_stores as module
+from merge_bench.campaign.choose_stores import cache_times, read_cached_times
 from merge_bench.host.description import Hardware
 from merge_bench.merge import worker
 from merge_bench.merge.partition import PlainStores, WholeLines
@@ -60,7 +60,7 @@ def choose(
         for rank, model in enumerate(models)
     ]  # fmt: skip
     session: Any = SimpleNamespace(plan=plan, workers=workers, descriptions=described)
-    measure_launch.choose_stores(session)
+    module.choose_stores(session)
     chosen = [each.stores for each in session.descriptions]
     assert workers.used == [each.way if each else "plain" for each in chosen]
     return chosen
@@ -139,7 +139,7 @@ def test_another_problem_is_measured_anew(changed: dict[str, int]) -> None:
 def test_other_code_is_measured_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     workers = Workers(FAST_LINES, FAST_LINES, FAST_LINES)
     choose(workers, "a", "a", "a")
-    monkeypatch.setattr(measure_launch, "_code_checksum", lambda: "newer")
+    monkeypatch.setattr(module, "_code_checksum", lambda: "newer")
     choose(workers, "a", "a", "a")
     assert workers.asked == 2
 
@@ -189,7 +189,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
 
 
 def test_the_oldest_go_when_the_cache_is_full(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure_launch, "MOST_KEPT", 2)
+    monkeypatch.setattr(module, "MOST_KEPT", 2)
     for key in "abc":
         cache_times(cache, {key: FAST_LINES})
     assert list(read_cached_times(cache)) == ["b", "c"]

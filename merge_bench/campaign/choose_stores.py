@@ -1,0 +1,140 @@
+"""Chooses how each host writes the parcels of the partition step: as ``--stores`` says, or the fastest way there.
+
+All workers of a host measure at once, because they will write at once. The times are kept in the user's cache, by all
+that they depend on: the processor and the number of workers that share it, the shape of the merge, and the code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import importlib.metadata
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+
+import msgspec
+from msgspec.structs import replace
+
+from merge_bench.campaign.cluster_session import Session
+from merge_bench.config.files import read_regular
+from merge_bench.errors import UsageError
+from merge_bench.host.files import cache_folder
+from merge_bench.merge import partition, worker
+from merge_bench.merge.plan import Plan
+from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.records.outputs import replacing
+from merge_bench.records.schema import Stores, Worker
+
+MEASURED_CODE = ("partition.py", "partition_loops.py", "jit.py")
+MOST_KEPT = 1000
+CLEAR = 1.1  # the least ratio of the two ways' times that is kept: a smaller one may be noise
+
+Nanoseconds = Mapping[str, float]
+
+
+def choose_stores(session: Session) -> None:
+    """Choose how each worker writes parcels: as --stores says, or the fastest way on its host; records the choice."""
+    plan, calls = session.plan, session.workers
+    if plan.device_memory:
+        return
+    if plan.stores == "auto":
+        chosen = _fastest_stores(session)
+    else:
+        chosen = [Stores(way=plan.stores, because="asked for") for _ in session.descriptions]
+    ways = [each.way if each else partition.PLAIN for each in chosen]
+    streams, caches = partition.most_streams(ways), [worker.hardware.l2_bytes for worker in session.descriptions]
+    sizes = [each for each in caches if each is not None]
+    least = min(sizes) if sizes and len(sizes) == len(caches) else None
+    calls.results(calls.submit(worker.use_stores, [(way, streams, least) for way in ways]))
+    session.descriptions = [
+        replace(worker, stores=each) for worker, each in zip(session.descriptions, chosen, strict=True)
+    ]
+
+
+def _fastest_stores(session: Session) -> list[Stores | None]:
+    """The fastest way to write parcels on each worker's host, measured unless the cache has it; None: no choice."""
+    keys = [_cache_key(each, session.descriptions, session.plan) for each in session.descriptions]
+    try:
+        file = cache_folder() / "stores.json"
+    except RuntimeError:
+        file = None
+    times, because = read_cached_times(file) if file else {}, "known"
+    if not times.keys() >= set(keys):
+        times, because = _median_times(keys, session.workers.on_all(worker.measure_stores)), "measured"
+        if file is not None:
+            cache_times(
+                file, {key: each for key, each in times.items() if max(each.values()) > CLEAR * min(each.values())}
+            )
+    return [
+        Stores(way=min(by_way, key=by_way.__getitem__), because=because, nanoseconds=by_way) if by_way else None
+        for by_way in map(times.get, keys)
+    ]
+
+
+def read_cached_times(file: Path) -> dict[str, dict[str, float]]:
+    """The times of each way to write parcels that earlier launches measured, by key; empty if unreadable."""
+    try:
+        times = msgspec.json.decode(read_regular(file), type=dict[str, dict[str, float]])
+    except (OSError, UsageError, msgspec.MsgspecError):
+        return {}
+    return {key: each for key, each in times.items() if each.keys() == partition.WAYS.keys()}
+
+
+def cache_times(file: Path, times: Mapping[str, Nanoseconds]) -> None:
+    """Add `times` to the cache, which drops its oldest. If it cannot be written, the next launch measures again."""
+    both = {**read_cached_times(file), **{key: dict(each) for key, each in times.items()}}
+    kept = dict(list(both.items())[-MOST_KEPT:])
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with replacing(file) as stream:
+            stream.write(msgspec.json.encode(kept))
+
+
+def _median_times(keys: Sequence[str], times: Sequence[Nanoseconds]) -> dict[str, dict[str, float]]:
+    """The median times of each key's workers, by way; workers without rows or with an engine of one way have none."""
+    by_key: dict[str, list[Nanoseconds]] = {}
+    for key, measured in zip(keys, times, strict=True):
+        by_key.setdefault(key, []).extend([measured] if measured else [])
+    return {
+        key: {way: median(one[way] for one in measured) for way in measured[0]}
+        for key, measured in by_key.items()
+        if measured
+    }
+
+
+def _cache_key(worker: Worker, workers: Sequence[Worker], plan: Plan) -> str:
+    """The cache key of a worker's times: all that decides which way is faster, as JSON; rows as their power of two."""
+    here, hardware, tables = [each.host for each in workers].count(worker.host), worker.hardware, plan.workload
+    if isinstance(tables, SyntheticSpec):
+        rows, shape = 2 * tables.rows, [str(tables.payload_columns), f"{tables.zipf:g}"]
+    else:
+        sides = tables.left, tables.right
+        rows = sum(side.rows for side in sides)
+        shape = [f"{field.type} {field.nullable}" for side in sides for field in side.fields]
+    facts = [
+        hardware.cpu_model,
+        hardware.cpu_id,
+        hardware.cache_bytes,
+        hardware.cores,
+        here,
+        plan.workers,
+        plan.engine,
+        plan.keys,
+        plan.distribution.name,
+        (rows // plan.workers).bit_length(),
+        shape,
+        _code_checksum(),
+    ]
+    return json.dumps(facts)
+
+
+@functools.cache
+def _code_checksum() -> str:
+    """A checksum of the code that writes parcels, and of numba's version."""
+    checksum = hashlib.sha256(importlib.metadata.version("numba").encode())
+    for name in MEASURED_CODE:
+        checksum.update((Path(partition.__file__).parent / name).read_bytes())
+    return checksum.hexdigest()[:12]
