@@ -90,7 +90,7 @@ def _measure(job: Job, client: Client) -> Outcome:
     def ready() -> None:
         results.clear()
         gc.collect()
-        _wait_until_held(client, 2 * job.workers)
+        wait_until_held(client, 2 * job.workers)
 
     def merge() -> None:
         results.append(left.merge(right, on=list(job.on), how=job.how, shuffle_method=job.options["shuffle"]).persist())
@@ -112,7 +112,7 @@ def _verify(job: Job, client: Client, result: Any, expected: list[Expectation]) 
     return judge(whole, rows, checksum % 2**64, bad)
 
 
-def _wait_until_held(client: Client, pieces: int) -> None:
+def wait_until_held(client: Client, pieces: int) -> None:
     """Wait until the workers hold both frames and no result: Dask releases data with a delay."""
     deadline = time.monotonic() + SETTLE_SECONDS
     while sum(client.run(_pieces).values()) != pieces:
