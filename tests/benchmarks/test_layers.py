@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,7 @@ def test_every_layer_is_measured_once_in_each_block_and_kept_at_once(monkeypatch
     class Known(layers.Measurer):
         def __init__(self, *args: Any) -> None:
             super().__init__(*args)
-            self.layers = {name: lambda name=name: self.rate(name) for name in self.layers}
+            self.layers = {name: functools.partial(self.rate, name) for name in self.layers}
 
         def rate(self, name: str) -> float:
             self.copied = 100e6
