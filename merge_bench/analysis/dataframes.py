@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from merge_bench.analysis import aggregate, metrics
+from merge_bench.analysis import aggregate, energy, metrics
 from merge_bench.analysis.transport_summary import lanes
 from merge_bench.records.campaign import Campaign, Launch, Run
 from merge_bench.records.schema import ProbeLine, WorkerIteration
@@ -73,6 +73,8 @@ def launches(campaign: Campaign) -> Rows:
             "link_limit": aggregate.link_limit([launch]),
             "link_fraction": aggregate.launch_median(launch, aggregate.link_fraction),
             "peak_memory_bytes": max(peaks, default=None),
+            "gpu_joules_per_merge": energy.gpu_joules(launch),
+            "cpu_joules_per_merge": energy.cpu_joules(launch),
             "startup_seconds": launch.line.startup_seconds if launch.line else None,
             "seconds": launch.end.seconds if launch.end else None,
         }

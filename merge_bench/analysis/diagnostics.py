@@ -10,6 +10,7 @@ from merge_bench.analysis import aggregate, metrics
 from merge_bench.analysis.aggregate import WorkerFigures, pair_figures
 from merge_bench.analysis.busy_host import busy_launch_indexes, busy_launch_warnings
 from merge_bench.analysis.documents.error import Failure
+from merge_bench.analysis.energy import throttling_warnings
 from merge_bench.analysis.statistics import median, outliers
 from merge_bench.analysis.traffic_check import traffic_contradictions
 from merge_bench.analysis.verification_state import NOT_BY_US, State
@@ -41,7 +42,8 @@ def warnings(
     name = campaign.labels[keys.index((run.config.name, run.plan_index))] if several else ""
     shown = (
         *traffic, *_failure_warnings(run), *limit_exceeded_warning(counted), *_link_warnings(counted, workers, name),
-        *_rank_warnings(run, counted, workers, name), *_outlier_warnings(counted, several=several),
+        *throttling_warnings(counted), *_rank_warnings(run, counted, workers, name),
+        *_outlier_warnings(counted, several=several),
     )  # fmt: skip
     cautions = list(dict.fromkeys((*(line.caution for line in recorded), *verification, *shown)))
     if campaign.truncated:

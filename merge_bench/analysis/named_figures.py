@@ -28,6 +28,8 @@ HELP = {
     "link_limit_bytes_per_second": "Bytes per second of a worker when it only exchanges the messages of the merge.",
     "link_ratio": "Speed of the exchange as a ratio of the link limit.",
     "peak_memory_bytes": "Peak host memory of the worker that needs most.",
+    "gpu_energy_joules": "Energy that a merge uses on the GPUs of its workers.",
+    "cpu_energy_joules": "Energy that a merge uses on the processors of its hosts.",
     "probe_seconds": "Time of an operation of a network measurement, median over launches.",
     "probe_bandwidth_bytes_per_second": "Bandwidth of a network measurement, median over launches.",
     "probe_messages_per_second": "Message rate of a network measurement, median over launches.",
@@ -131,7 +133,7 @@ def _unusual_options(plan: RecordedPlan) -> Iterator[str]:
 
 def _run_figures(document: RunDocument) -> Iterator[Figure]:
     """The figures of a run that were measured."""
-    phases, link = document.phases_seconds, document.link
+    phases, link, energy = document.phases_seconds, document.link, document.energy
     spreads: dict[str, Spread | float | None] = {
         "wall_seconds": document.wall_seconds,
         "throughput_bytes_per_second": document.throughput_bytes_per_second,
@@ -140,6 +142,8 @@ def _run_figures(document: RunDocument) -> Iterator[Figure]:
         "link_limit_bytes_per_second": link.limit_bytes_per_second if link else None,
         "link_ratio": link.fraction if link else None,
         "peak_memory_bytes": document.peak_memory_bytes.max,
+        "gpu_energy_joules": energy.gpu_joules_per_merge if energy else None,
+        "cpu_energy_joules": energy.cpu_joules_per_merge if energy else None,
     }
     for name, figure in spreads.items():
         value, interval = (figure.median, figure.ci95) if isinstance(figure, Spread) else (figure, None)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from merge_bench.analysis import aggregate, bottleneck, diagnostics, transport_summary
 from merge_bench.analysis.documents import run as documents
+from merge_bench.analysis.energy import energy_of
 from merge_bench.analysis.statistics import median, median_interval, quartiles
 from merge_bench.analysis.verification_state import State, state_of
 from merge_bench.records.campaign import Campaign, Launch, Run
@@ -54,6 +55,7 @@ def summarize_run(campaign: Campaign, run: Run, run_id: str) -> documents.RunDoc
         protocols=transport_summary.protocols(lines),
         traffic=transport_summary.traffic(launches),
         peak_memory_bytes=_peak_memory(workers),
+        energy=energy_of(launches),
         imported=campaign.head.imported_from,
         warnings=diagnostics.warnings(campaign, run, launches, workers, state),
         error=diagnostics.run_failure(campaign, run),

@@ -16,6 +16,7 @@ import dask
 from distributed import Future
 
 from merge_bench.campaign.cluster_session import Session
+from merge_bench.campaign.record_power import begin_power
 from merge_bench.campaign.recording import MergeRecord, Tables, compare_environment, make_tables
 from merge_bench.cluster import dask_scheduler_functions
 from merge_bench.errors import RunFailed
@@ -37,10 +38,11 @@ def measure_baseline(session: Session) -> None:
         compare_environment(session)
         for index in range(plan.warmup):
             session.progress.phase("warming up")
-            merge.merge_once(index, warmup=True, last=index == plan.warmup - 1)
+            merge.merge_once(index, last=index == plan.warmup - 1)
         session.progress.phase("merging")
+        finish_power = begin_power(session)
         for index in range(plan.iterations):
-            merge.merge_once(index, warmup=False, last=index == plan.iterations - 1)
+            merge.merge_once(index, finish_power, last=index == plan.iterations - 1)
     session.writer.write(MemoryLine(launch=session.launch, workers=session.workers.on_all(worker.finish)))
     session.workers.on_all(worker.close)
 
@@ -57,19 +59,24 @@ class _DaskMerge:
         kept = dask_steps.keeps_without_key(tables.fields, session.plan)
         self._without_key = self._make_frames(dask_steps.baseline_without_key) if kept else []
 
-    def merge_once(self, index: int, *, warmup: bool, last: bool) -> None:
-        """Make one timed and recorded merge; returns when Dask has released the result."""
-        wait_until_forgotten(self._session, self._merge_and_record(index, warmup=warmup, last=last))
+    def merge_once(self, index: int, after_last: Callable[[], None] | None = None, *, last: bool) -> None:
+        """Make one timed and recorded merge; returns when Dask has released the result.
 
-    def _merge_and_record(self, index: int, *, warmup: bool, last: bool) -> list[Any]:
+        `after_last`: called after the last merge, before its result is verified; None: this is a warm-up.
+        """
+        wait_until_forgotten(self._session, self._merge_and_record(index, after_last, last=last))
+
+    def _merge_and_record(self, index: int, after_last: Callable[[], None] | None, *, last: bool) -> list[Any]:
         """Merge, record time and verdict, and return the Dask keys of the result, which nothing refers to any more."""
-        session, plan = self._session, self._session.plan
+        session, plan, warmup = self._session, self._session.plan, after_last is None
         start = time.perf_counter()
         result = self._submit_on_worker() if plan.device_memory else self._submit_merge()
         session.workers.wait_for(result, members=())
         wall = time.perf_counter() - start
         line = IterationLine(launch=session.launch, index=index, warmup=warmup, wall_seconds=wall)
         self._record.write_iteration(line)
+        if last and after_last is not None:
+            after_last()
         if plan.verify == "every" or (last and plan.verify != "off"):
             checks = self._results_by_part(dask_steps.baseline_check, zip(result))
             self._record.write_verdict(None if warmup else index, checks)

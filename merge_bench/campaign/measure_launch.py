@@ -14,6 +14,7 @@ from merge_bench.analysis.metrics import link_limit
 from merge_bench.campaign.choose_stores import choose_stores
 from merge_bench.campaign.cluster_session import Session
 from merge_bench.campaign.link_check import check_link
+from merge_bench.campaign.record_power import record_power
 from merge_bench.campaign.recording import (
     IterationAssembler,
     MergeRecord,
@@ -99,7 +100,7 @@ class Merge:
             if plan.verify != "off" and not every:
                 self._verify(None)
         session.progress.phase("merging")
-        with record_traffic(session, "iterations"):
+        with record_traffic(session, "iterations"), record_power(session):
             self._iterate(plan.iterations, warmup=False)
         self._wait_for_events(plan.warmup + plan.iterations)
         if plan.verify != "off" and not every:

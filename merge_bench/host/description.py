@@ -34,6 +34,19 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     nvlink: dict[str, int] | None = None
 
 
+class GpuState(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU at one moment: clocks, temperature, power, and why its clocks are not higher.
+
+    `watts`: the driver's average, over a second on recent GPUs. `reasons`: as in `gpu.CLOCK_REASONS`, [] for none.
+    """
+
+    sm_mhz: int | None = None
+    memory_mhz: int | None = None
+    celsius: int | None = None
+    watts: float | None = None
+    reasons: list[str] | None = None
+
+
 class GpuProcess(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     memory_bytes: int | None = None

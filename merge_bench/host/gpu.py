@@ -8,17 +8,57 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from merge_bench.host.description import BusyGpu, Gpu, GpuProcess
+from merge_bench.host.description import BusyGpu, Gpu, GpuProcess, GpuState
 
 IN_ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # without it CUDA's number 0 is the fastest GPU
 _ALL_LINKS = 0xFFFFFFFF  # scope of a field: the sum over a GPU's links
 _UUIDS = ("GPU-", "MIG-")
 _NVLINK_UNIT = 1024  # bytes: NVLink data counters are in KiB
+
+POWER_CAP, THERMAL = "power cap", "temperature"
+"""The causes of throttling for which the driver counts the time."""
+CLOCK_REASONS = {
+    0x001: "idle",
+    0x002: "application clocks",
+    0x004: POWER_CAP,
+    0x008: "hardware slowdown",
+    0x010: "sync boost",
+    0x020: THERMAL,
+    0x040: "hardware temperature",
+    0x080: "power brake",
+    0x100: "display clocks",
+}
+"""Names of the bits `nvmlClocksEventReason…` of nvml.h, which older drivers call `nvmlClocksThrottleReason…`."""
+THROTTLING = frozenset((POWER_CAP, "hardware slowdown", THERMAL, "hardware temperature", "power brake"))
+"""The reasons that slow a GPU down against the clocks that its user chose."""
+
+
+@dataclass(frozen=True)
+class GpuReading:
+    """The counters of a GPU at one moment, its state just after, and its limits; None: not supported.
+
+    `at`: seconds on this host's monotonic clock when the counters were read. `key`: the same for every process of the
+    host that uses this GPU. `millijoules`: used since the driver was loaded. `throttled`: nanoseconds in which the GPU
+    was slower than the chosen clocks, by cause; {} where they are not counted.
+    """
+
+    at: float
+    index: int
+    key: str
+    name: str | None
+    millijoules: int | None
+    throttled: Mapping[str, int]
+    state: GpuState
+    limit_watts: float | None
+    max_sm_mhz: int | None
+    max_memory_mhz: int | None
 
 
 def visible_gpus() -> tuple[str, ...]:
@@ -112,6 +152,73 @@ def nvlink_bytes() -> dict[str, tuple[int, int]]:
                 sent, received = (int(value.value.ullVal) * _NVLINK_UNIT for value in values)
                 counts[f"nvlink {_as_text(pci.busId)}"] = (sent, received)
     return counts
+
+
+def read_own_gpu() -> GpuReading | None:
+    """A reading of the first GPU that this process sees: the one on which a worker computes.
+
+    None without one, and for a part of a GPU (MIG), whose energy and clocks are not its own.
+    """
+    with _nvml() as nvml:
+        index = gpu_index(next(iter(visible_gpus()), "")) if nvml else None
+        handle = None if index is None else _try(nvml.nvmlDeviceGetHandleByIndex, index)
+        return None if index is None or handle is None else _read_power(nvml, handle, index)
+
+
+def _read_power(nvml: Any, handle: Any, index: int) -> GpuReading:
+    """Each question is asked in a function of its own, since drivers and versions of the library lack some of them."""
+    millijoules = _try(lambda: int(nvml.nvmlDeviceGetTotalEnergyConsumption(handle)))
+    at, throttled = time.monotonic(), _throttled_nanoseconds(nvml, handle)
+    uuid = _try(lambda: _as_text(nvml.nvmlDeviceGetUUID(handle)))
+    return GpuReading(
+        at=at,
+        index=index,
+        key=uuid or str(index),
+        name=_try(lambda: _as_text(nvml.nvmlDeviceGetName(handle))),
+        millijoules=millijoules,
+        throttled=throttled,
+        state=GpuState(
+            sm_mhz=_try(lambda: int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))),
+            memory_mhz=_try(lambda: int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM))),
+            celsius=_try(lambda: int(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))),
+            watts=_try(lambda: int(nvml.nvmlDeviceGetPowerUsage(handle)) / 1000),
+            reasons=_clock_reasons(nvml, handle),
+        ),
+        limit_watts=_try(lambda: int(nvml.nvmlDeviceGetEnforcedPowerLimit(handle)) / 1000),
+        max_sm_mhz=_try(lambda: int(nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM))),
+        max_memory_mhz=_try(lambda: int(nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_MEM))),
+    )
+
+
+def _throttled_nanoseconds(nvml: Any, handle: Any) -> dict[str, int]:
+    """By cause; as fields where the function is missing, which NVIDIA removes in CUDA 14.
+
+    The fields of other causes are not used: their numbers differ between drivers.
+    """
+    status = {
+        POWER_CAP: _try(lambda: nvml.nvmlDeviceGetViolationStatus(handle, nvml.NVML_PERF_POLICY_POWER)),
+        THERMAL: _try(lambda: nvml.nvmlDeviceGetViolationStatus(handle, nvml.NVML_PERF_POLICY_THERMAL)),
+    }
+    found = {cause: int(each.violationTime) for cause, each in status.items() if each is not None}
+    if found:
+        return found
+    fields = _try(
+        lambda: nvml.nvmlDeviceGetFieldValues(
+            handle, [nvml.NVML_FI_DEV_PERF_POLICY_POWER, nvml.NVML_FI_DEV_PERF_POLICY_THERMAL]
+        )
+    )
+    return {
+        cause: int(field.value.ullVal)
+        for cause, field in zip(status, fields or (), strict=False)
+        if field.nvmlReturn == 0
+    }
+
+
+def _clock_reasons(nvml: Any, handle: Any) -> list[str] | None:
+    mask = _try(lambda: int(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)))
+    if mask is None:  # drivers before 535
+        mask = _try(lambda: int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)))
+    return None if mask is None else [name for bit, name in CLOCK_REASONS.items() if mask & bit]
 
 
 def _count_gpus(nvml: Any) -> int:

@@ -47,6 +47,7 @@ class Launch:
     traffic: tuple[s.TrafficLine, ...] = ()
     probes: tuple[s.ProbeLine, ...] = ()
     timeline: s.TimelineLine | None = None
+    power: s.PowerLine | None = None
 
     @property
     def timed(self) -> tuple[s.IterationLine, ...]:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Self, TypeAlias
 import msgspec
 
 from merge_bench.errors import Caution
-from merge_bench.host.description import Hardware, ProcessFacts, Ucx
+from merge_bench.host.description import GpuState, Hardware, ProcessFacts, Ucx
 from merge_bench.records.recorded_plan import PlanOptions
 
 SCHEMA = 1
@@ -355,6 +355,48 @@ class TrafficLine(Line, tag="traffic", frozen=True, kw_only=True):
     hosts: list[HostTraffic]
 
 
+class GpuPower(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU during the timed iterations, from ``before`` to ``after`` them.
+
+    ``ranks``: of the workers on it, of which the first one read it. ``throttled_seconds``: by cause, ``power cap`` or
+    ``temperature``; a cause that the driver does not count is missing.
+    """
+
+    host: str
+    index: Count
+    name: str | None = None
+    ranks: list[Count]
+    seconds: Seconds
+    joules: NotNegative | None = None
+    throttled_seconds: dict[str, Seconds] = {}
+    before: GpuState = GpuState()
+    after: GpuState = GpuState()
+    limit_watts: NotNegative | None = None
+    max_sm_mhz: Count | None = None
+    max_memory_mhz: Count | None = None
+
+
+class HostPower(msgspec.Struct, frozen=True, kw_only=True):
+    """The processors of one host during the timed iterations; ``unknown``: why their energy is not known."""
+
+    host: str
+    packages: Count = 0
+    seconds: Seconds
+    joules: NotNegative | None = None
+    unknown: str | None = None
+
+
+class PowerLine(Line, tag="power", frozen=True, kw_only=True):
+    """Energy and clocks during the timed iterations, and what else ran between the two readings.
+
+    ``gpus``: those that could be read, each once; null if the launch uses none.
+    """
+
+    launch: Count
+    gpus: list[GpuPower] | None = None
+    hosts: list[HostPower] = []
+
+
 class WorkerMemory(msgspec.Struct, frozen=True, kw_only=True):
     """High-water marks of one process, verification excluded; and how fast it copied memory while all workers did."""
 
@@ -499,7 +541,15 @@ class EndLine(Line, tag="end", frozen=True, kw_only=True):
 
 
 Measurement: TypeAlias = (
-    IterationLine | VerificationLine | LinkLine | LanesLine | TimelineLine | TrafficLine | MemoryLine | ProbeLine
+    IterationLine
+    | VerificationLine
+    | LinkLine
+    | LanesLine
+    | TimelineLine
+    | TrafficLine
+    | PowerLine
+    | MemoryLine
+    | ProbeLine
 )
 """The measurements of a launch: lines that come after its ``launch`` line."""
 

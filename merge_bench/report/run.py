@@ -21,6 +21,7 @@ from merge_bench.errors import Caution, UsageError, WrongResult
 from merge_bench.records.campaign import WAYS, Campaign, Run
 from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.report import run_sections, transports, workers
+from merge_bench.report.energy import write_energy
 from merge_bench.report.next_step import after_run, after_sweep, export_command
 from merge_bench.units import plural
 from merge_bench.view import comparison as comparing
@@ -87,6 +88,7 @@ def write_run(page: Page, campaign: Campaign, run: Run, document: RunDocument) -
             page.drawing(lambda: merge.pairs(run, document.lanes))
             run_sections.write_link(page, document, mark)
             run_sections.write_memory_rate(page, document, mark)
+            write_energy(page, document, mark)
     transports.write_selected(page, document.lanes, document.requested_transports)
     transports.write_protocols(page, document.protocols)
     transports.write_traffic(page, document.traffic)

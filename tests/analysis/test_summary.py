@@ -28,7 +28,7 @@ def test_the_document_of_one_run(tmp_path: Path) -> None:
         "throughput_bytes_per_second", "bandwidth_bytes_per_second", "phases_seconds", "bottleneck", "link",
         "memory_rate",
         "lanes", "requested_transports", "protocols", "traffic", "peak_memory_bytes", "imported", "warnings",
-        "error", "measured", "verification",
+        "error", "measured", "verification", "energy",
     ]  # fmt: skip
     assert found["schema"] == 1
     assert found["run_id"] == folder.name

@@ -25,10 +25,10 @@ from merge_bench.host.network import Pin
 from merge_bench.merge.engines import describe
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload.synthetic import SyntheticSpec
-from merge_bench.records.schema import LaunchLine
+from merge_bench.records.schema import IterationLine, LaunchLine, PowerLine
 from tests.helpers import leftovers
-from tests.helpers.fake_nvml import library, not_supported
-from tests.helpers.runs import LIMIT, ROOT, Running, environment, run, start
+from tests.helpers.fake_nvml import WATTS, library, not_supported
+from tests.helpers.runs import LIMIT, ROOT, Finished, Running, environment, run, start
 
 PLACE = Place("here", "/scratch", "lo", "127.0.0.1")
 PRETENCE = os.pathsep.join([str(ROOT / "tests" / "helpers" / "fake_gpu_site"), str(ROOT)])
@@ -137,6 +137,23 @@ def test_a_run_on_workers_that_share_a_gpu_and_keep_to_their_cores(tmp_path: Pat
     assert {worker.environment["CUDA_VISIBLE_DEVICES"] for worker in launch.workers} == {"0"}
     assert {worker.environment["CUDA_DEVICE_ORDER"] for worker in launch.workers} == {"PCI_BUS_ID"}
     assert [[each.name for each in worker.hardware.gpus or ()] for worker in launch.workers] == [["GPU 0", "GPU 1"]] * 2
+    check_power_of_a_shared_gpu(finished)
+
+
+def check_power_of_a_shared_gpu(finished: Finished) -> None:
+    """One reading for the GPU that both workers use, as the fake library reports it; too short for a figure."""
+    (line,) = finished.of(PowerLine)
+    (used,) = line.gpus or ()
+    assert (used.index, used.ranks) == (0, [0, 1])
+    assert used.joules == pytest.approx(WATTS * used.seconds, rel=0.1)
+    assert used.throttled_seconds["power cap"] == pytest.approx(used.seconds / 4, rel=0.01)
+    assert used.seconds > sum(
+        iteration.wall_seconds for iteration in finished.of(IterationLine) if not iteration.warmup
+    )
+    assert finished.document["energy"]["gpu_joules_per_merge"] is None
+    (row,) = finished.document["energy"]["gpus"]
+    assert row["throttled_share"]["power cap"] == pytest.approx(0.25, rel=0.01)
+    assert "gpu-throttled" in [warning["code"] for warning in finished.document["warnings"]]
 
 
 @pytest.mark.soak  # the run above records them the same way

@@ -31,7 +31,7 @@ def test_every_written_line_is_strictly_valid(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path, Script(), Script(index=1, plan_index=1, plan=plan(exchange="dask")))
     lines = (folder / "records.jsonl").read_bytes().splitlines()
     kinds = {validate(line).__struct_config__.tag for line in lines}
-    assert kinds == set(KINDS) - {"warning", "failure", "probe", "config", "tune", "timeline", "extension"}
+    assert kinds == set(KINDS) - {"warning", "failure", "probe", "config", "tune", "timeline", "power", "extension"}
 
 
 def test_every_line_has_schema_kind_and_time(line: dict[str, Any]) -> None:

@@ -142,6 +142,55 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     per_worker: list[WorkerPeak]
 
 
+class GpuEnergy(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU during the timed iterations: energy of a merge, power, clocks, and throttling.
+
+    `sm_mhz`, `memory_mhz`: the lowest that was read before or after the iterations, unless it was idle then; `max_…`:
+    the highest that the GPU has. `celsius`: the highest that was read. `reasons`: why the clocks were not higher, at
+    these moments. `throttled_share`: of the time between them, by cause; null where no time is counted.
+    """
+
+    host: str
+    index: int
+    name: str | None
+    ranks: list[int]
+    joules_per_merge: float | None
+    watts: float | None
+    limit_watts: float | None
+    sm_mhz: int | None
+    max_sm_mhz: int | None
+    memory_mhz: int | None
+    max_memory_mhz: int | None
+    celsius: int | None
+    reasons: list[str] | None
+    throttled_share: dict[str, float] | None
+
+
+class HostEnergy(msgspec.Struct, frozen=True, kw_only=True):
+    """The processors of one host during the timed iterations."""
+
+    host: str
+    packages: int
+    joules_per_merge: float | None
+    watts: float | None
+
+
+class Energy(msgspec.Struct, frozen=True, kw_only=True):
+    """The energy of one merge: joules between two readings ÷ timed iterations, median over launches.
+
+    `joules_per_merge`: of all parts that `counts` names; null if nothing could be read, or not the GPUs that the merge
+    uses. `unknown`: what could not be read, and why, as sentences.
+    """
+
+    joules_per_merge: float | None
+    counts: Literal["GPUs and processors", "GPUs", "processors"] | None
+    gpu_joules_per_merge: float | None
+    cpu_joules_per_merge: float | None
+    unknown: list[str]
+    gpus: list[GpuEnergy]
+    hosts: list[HostEnergy]
+
+
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """What was measured: the launches that count, their timed iterations and warm-ups, the bytes of an iteration."""
 
@@ -201,6 +250,7 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
     error: Failure | None
     measured: Measured = Measured()
     verification: Verification = Verification()
+    energy: Energy | None = None
     comparisons: list[Comparison] | msgspec.UnsetType = msgspec.UNSET
 
 

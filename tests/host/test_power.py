@@ -1,0 +1,96 @@
+"""Energy counters of processors, in made-up trees of /sys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from merge_bench.host import power
+from merge_bench.host.power import Package, PowerReading, package_joules, read_packages, read_power
+
+RANGE = 262_143_328_850  # microjoules, of a Xeon
+
+
+def zone(root: Path, folder: str, name: str, microjoules: int | None, size: int | None = RANGE) -> None:
+    made = root / "sys/class/powercap" / folder
+    made.mkdir(parents=True)
+    (made / "name").write_text(name + "\n")
+    if microjoules is not None:
+        (made / "energy_uj").write_text(f"{microjoules}\n")
+    if size is not None:
+        (made / "max_energy_range_uj").write_text(f"{size}\n")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Two packages, each with zones inside it, the machine as a whole, and the first package by another way."""
+    zone(tmp_path, "intel-rapl:0", "package-0", 1_000_000)
+    zone(tmp_path, "intel-rapl:0:0", "core", 500_000)
+    zone(tmp_path, "intel-rapl:0:1", "dram", 200_000)
+    zone(tmp_path, "intel-rapl:1", "package-1", 3_000_000)
+    zone(tmp_path, "intel-rapl:2", "psys", 9_000_000)
+    zone(tmp_path, "intel-rapl-mmio:0", "package-0", 1_000_001)
+    return tmp_path
+
+
+def between(
+    first: dict[str, Package], last: dict[str, Package], seconds: float = 10
+) -> tuple[float | None, str | None]:
+    return package_joules(PowerReading(100.0, first, None), PowerReading(100.0 + seconds, last, None))
+
+
+def test_only_packages_count_and_each_once(root: Path) -> None:
+    first = read_packages(root)
+    assert first == {"package-0": Package(1_000_000, RANGE), "package-1": Package(3_000_000, RANGE)}
+    (root / "sys/class/powercap/intel-rapl:0/energy_uj").write_text("4000000\n")
+    (root / "sys/class/powercap/intel-rapl:1/energy_uj").write_text("3500000\n")
+    assert between(first, read_packages(root)) == (3.5, None)
+
+
+def test_a_counter_that_went_round_once(root: Path) -> None:
+    first, last = Package(RANGE - 999_999, RANGE), Package(1_000_000, RANGE)
+    assert between({"package-0": first}, {"package-0": last}) == (2.0, None)
+
+
+def test_a_counter_that_may_have_gone_round_more_than_once_is_not_used() -> None:
+    small = Package(5, 65_532_610_987)
+    joules, why = between({"package-0": small}, {"package-0": small}, seconds=94)
+    assert joules is None
+    assert "more than once" in (why or "")
+    assert between({"package-0": small}, {"package-0": small}, seconds=93) == (0.0, None)
+
+
+def test_a_counter_that_went_back_without_a_known_range() -> None:
+    joules, why = between({"package-0": Package(5, None)}, {"package-0": Package(4, None)})
+    assert joules is None
+    assert "went back" in (why or "")
+
+
+def test_counters_that_only_root_can_read(tmp_path: Path) -> None:
+    zone(tmp_path, "intel-rapl:0", "package-0", 1_000_000)
+    zone(tmp_path, "intel-rapl:1", "package-1", None)  # for `read_text`, the same as without the right to read it
+    found = read_packages(tmp_path)
+    assert found["package-1"].microjoules is None
+    joules, why = between(found, found)
+    assert joules is None
+    assert "root" in (why or "")
+
+
+def test_a_machine_without_counters(tmp_path: Path) -> None:
+    found = read_power(with_gpu=False, root=tmp_path)
+    assert (found.packages, found.gpu) == ({}, None)
+    joules, why = package_joules(found, read_power(with_gpu=False, root=tmp_path))
+    assert joules is None
+    assert "no energy counters" in (why or "")
+
+
+def test_without_gpus_their_library_is_not_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(power.gpu, "read_own_gpu", lambda: pytest.fail("asked"))
+    read_power(with_gpu=False, root=tmp_path)
+
+
+def test_this_machine_can_be_read() -> None:
+    first = read_power(with_gpu=False)
+    joules, why = package_joules(first, read_power(with_gpu=False))
+    assert (joules is None) != (why is None)
