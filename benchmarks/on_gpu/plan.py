@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.goal.targets import Target
-from benchmarks.on_gpu import runs, versus
+from benchmarks.on_gpu import peer_variants, runs, versus
 from benchmarks.on_gpu.figures import ANY_NEED, OWN_NEED, largest_chunk
 from benchmarks.on_gpu.runs import Merge
 from benchmarks.on_gpu.steps import Finding, Step
@@ -25,7 +25,7 @@ FRACTION = 0.3
 SECONDS = {
     "tests": 21.0, "ucx-shared-1": 13.0, "ucx-shared-2": 16.0, "ucx-shared-4": 20.0, "link-shared-2": 19.0,
     "link-check": 26.0, "host-ucx": 15.0, "host-dask": 26.0, "largest": 67.0,
-    "dask-p2p-shared-2": 33.0, "dask-tasks-shared-2": 31.0,
+    "peer-variants": 45.0, "dask-p2p-shared-2": 33.0, "dask-tasks-shared-2": 31.0,
 }  # fmt: skip
 OTHER_SECONDS = 45.0  # of a step that has not been measured
 VERSUS_SECONDS = {versus.UCXX: 45.0, versus.DASK_CUDA: 108.0}  # of one block; that against UCXX has not been measured
@@ -68,6 +68,12 @@ def steps(machine: Machine, asked: Asked) -> list[Step]:
         merge("ucx-shared-2", Merge(2, 2, SMALL)),
         *on_all,
         merge("link-shared-2", Merge(2, 2, LARGE)),
+        Step(
+            "peer-variants",
+            f"ways to run {peer_variants.PROGRAM} until two work",
+            SECONDS["peer-variants"],
+            functools.partial(peer_variants.find, asked.folder),
+        ),
         compare("ucxx-large", versus.UCXX, LARGE, versus.GOAL),
         compare("ucxx-small", versus.UCXX, SMALL, versus.GOAL),
         *(merge(name, _on_host(*how)) for name, how in ON_HOST.items()),

@@ -59,7 +59,7 @@ class Comparison:
     """What has been measured so far. `without`: beginnings of variables that contenders do not inherit.
 
     `limit`: seconds of a launch; `settle`: between launches; `indent`: of lines of progress. `stopped`: contenders that
-    reached the limit, and are not launched again.
+    reached the limit, or failed `patience` times, and are not launched again.
     """
 
     job: Job
@@ -74,6 +74,7 @@ class Comparison:
     status: int = 0
     without: tuple[str, ...] = ()
     stopped: set[str] = field(default_factory=set)
+    patience: float = math.inf
 
     @classmethod
     def of(cls, names: Sequence[str], job: Job, folder: Path, limit: float, gpus: int = 0) -> Self:
@@ -87,9 +88,10 @@ class Comparison:
     def run(self, blocks: int, seed: int, until: float = math.inf) -> int:
         """Launch every contender once in each block, in an order drawn from `seed` and the block's number.
 
-        A contender that was stopped at the time limit is left out of later blocks, merge_bench excepted; where only
-        merge_bench would be left, there are no more blocks. No block is begun that would not end before `until`, on the
-        monotonic clock, if it took as long as the longest, without the launches that were stopped.
+        A contender that was stopped at the time limit, or failed too often, is left out of later blocks, merge_bench
+        excepted; where only merge_bench would be left, there are no more blocks. No block is begun that would not end
+        before `until`, on the monotonic clock, if it took as long as the longest, without the launches that were
+        stopped.
         Gives the number of blocks that were run.
         """
         longest = 0.0
@@ -108,13 +110,20 @@ class Comparison:
                 number = len(self.samples)
                 self.say(f"[{number + 1}/{total}] block {block + 1}, {contender.name}")
                 ended = self._launch(contender, block, number)
-                if ended.timed_out and contender.name != REFERENCE:
+                reason = self._stops(contender, ended)
+                if reason and contender.name != REFERENCE:
                     self.stopped.add(contender.name)
                     lost += ended.seconds
-                    self.say(f"    {contender.name} is not launched again, since it reached the time limit")
+                    self.say(f"    {contender.name} is not launched again, since {reason}")
                 time.sleep(self.settle)
             longest = max(longest, time.monotonic() - began - lost)
         return blocks
+
+    def _stops(self, contender: Contender, ended: Ended) -> str | None:
+        if ended.timed_out:
+            return "it reached the time limit"
+        failed = sum(1 for sample in self.samples if sample.contender == contender.name and not sample.walls)
+        return f"it failed {failed} times" if failed >= self.patience else None
 
     def _launch(self, contender: Contender, block: int, number: int) -> Ended:
         stem = self.store.logs / f"{number:03d}-{contender.name}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from merge_bench.merge.engines.base import How
 from merge_bench.merge.workload.synthetic import KEY, SyntheticSpec
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
+END_SECONDS = 5.0  # for a program to end by itself after SIGTERM
 
 
 class PeerError(RunFailed):
@@ -171,7 +173,7 @@ def serve(run: Callable[[Job], Outcome]) -> None:
 
 
 def printed_by(program: str, command: Sequence[str], **environment: str) -> str:
-    """What `command` prints, also passed on to standard error. Its process ends with this function.
+    """What `command` prints, also passed on to standard error as it comes. Its process ends with this function.
 
     `environment`: what it gets beside this process's own.
 
@@ -180,11 +182,24 @@ def printed_by(program: str, command: Sequence[str], **environment: str) -> str:
     PeerError
         If it ends with another status than 0. `program`: its name in the message.
     """
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment}, check=False)
-    sys.stderr.write(done.stdout)
-    if done.returncode:
-        raise PeerError(f"{program} ended with status {done.returncode}")
-    return done.stdout
+    lines: list[str] = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment}) as process:
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                lines.append(line)
+                sys.stderr.write(line)
+                sys.stderr.flush()
+            status = process.wait()
+        except BaseException:
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(END_SECONDS)
+            process.kill()
+            raise
+    if status:
+        raise PeerError(f"{program} ended with status {status}")
+    return "".join(lines)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""`ucxx.benchmarks.cudf_merge` on the GPUs of this machine, through `ucxx_program`, which mends two things in it.
+"""`ucxx.benchmarks.cudf_merge` on the GPUs of this machine, through `ucxx_program`, which mends three things in it.
 
 It makes its own rows, as many as ours, and checks their number to 2 % itself. Its throughput is chunks × data of a
 chunk ÷ wall, its wall is that of rank 0 up to a barrier after the join: both have the same definition as ours.
@@ -19,7 +19,8 @@ from merge_bench.host.gpu import IN_ORDER, gpu_facts, gpu_index, visible_gpus
 
 PROGRAM = "ucxx.benchmarks.cudf_merge"
 MODULE = "benchmarks.peer.ucxx_program"
-ENVIRONMENT = {**IN_ORDER, "PYTHONFAULTHANDLER": "1"}  # a worker that crashes prints its stack
+# A worker that crashes prints its C stack (UCX) and then its Python stack.
+ENVIRONMENT = {**IN_ORDER, "PYTHONFAULTHANDLER": "1", "UCX_HANDLE_ERRORS": "bt"}
 POOL_FRACTION = 0.8  # of a GPU's memory, for the pools of all workers on it; its own default is half for each worker
 
 
@@ -56,7 +57,6 @@ def command(job: Job, gpus: Sequence[int], memory_bytes: int) -> list[str]:
         sys.executable, "-m", MODULE, "--devs", ",".join(map(str, devices)),
         "--chunks-per-dev", str(each), "--chunk-size", str(job.rows_per_chunk), "--frac-match", str(job.fraction),
         "--iter", str(job.iterations), "--warmup-iter", str(job.warmup), "--rmm-init-pool-size", str(pool),
-        "--listen-address", "127.0.0.1",
     ]  # fmt: skip
 
 

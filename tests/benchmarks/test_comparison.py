@@ -22,27 +22,45 @@ Compared = tuple[Comparison, int, list[tuple[int, str]]]
 
 @pytest.fixture
 def compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Compared]:
-    """Runs three blocks in which the contenders `slow` reach the limit; gives the blocks run and every launch."""
+    """Runs three blocks; gives how many were run and every launch.
 
-    def compare(names: Sequence[str], slow: Collection[str], until: float = 1e9) -> Compared:
+    The contenders `slow` reach the limit, `broken` fail at once.
+    """
+
+    def compare(
+        names: Sequence[str], slow: Collection[str], until: float = 1e9, broken: Collection[str] = (), patience: int = 9
+    ) -> Compared:
         clock = [100.0]
 
         def launch(argv: Sequence[str], environment: Mapping[str, str], stem: Path, limit: float) -> Ended:
-            late = stem.name.split("-", 1)[1] in slow
+            name = stem.name.split("-", 1)[1]
+            late, status = name in slow, 1 if name in broken else 0
             clock[0] += LIMIT if late else 1.0
             output = stem.with_suffix(".out")
-            output.write_text("" if late else json.dumps(ANSWER))
-            return Ended(-15 if late else 0, LIMIT if late else 1.0, late, 0, output, output)
+            output.write_text("" if late or status else json.dumps(ANSWER))
+            return Ended(-15 if late else status, LIMIT if late else 1.0, late, 0, output, output)
 
         monkeypatch.setattr(comparison, "run_limited", launch)
         monkeypatch.setattr(comparison.time, "monotonic", lambda: clock[0])
         one = Comparison.of(names, JOB, tmp_path, LIMIT)
-        one.settle = 0.0
+        one.settle, one.patience = 0.0, patience
         done = one.run(3, seed=1, until=until)
         one.finish()
         return one, done, [(sample.block, sample.contender) for sample in one.samples]
 
     return compare
+
+
+def test_a_peer_that_fails_too_often_is_not_launched_again_and_merge_bench_is(
+    compared: Callable[..., Compared],
+) -> None:
+    broken = {"pandas", REFERENCE}
+    _, done, launches = compared(["pandas", "duckdb-table"], (), broken=broken, patience=2)
+    assert done == 3
+    blocks = {name: [block for block, each in launches if each == name] for name in [*broken, "duckdb-table"]}
+    assert blocks == {"pandas": [0, 1], REFERENCE: [0, 1, 2], "duckdb-table": [0, 1, 2]}
+    _, done, launches = compared(["pandas"], (), broken={"pandas"}, patience=1)
+    assert (done, len(launches)) == (1, 2)
 
 
 def test_a_peer_that_was_stopped_is_not_launched_again(

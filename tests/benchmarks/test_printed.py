@@ -152,7 +152,11 @@ def test_ucxx_gets_the_gpus_that_were_given_to_this_process(
     ucxx_merge.run(JOB)
     ((argv, environment),) = ran
     assert argv[argv.index("--devs") + 1] == ",".join(map(str, chosen[:2]))
-    assert environment == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTHONFAULTHANDLER": "1"}
+    assert environment == {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "PYTHONFAULTHANDLER": "1",
+        "UCX_HANDLE_ERRORS": "bt",
+    }
 
 
 def test_ucxx_takes_no_part_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
