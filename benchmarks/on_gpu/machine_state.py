@@ -15,12 +15,20 @@ LIMIT = 15.0
 MOST_BYTES = 60_000
 MPS = "nvidia-cuda-mps-control"
 FIELDS = {
-    "driver": ("Driver Version",), "cuda": ("CUDA Version",), "product": ("Product Name",),
-    "persistence_mode": ("Persistence Mode",), "compute_mode": ("Compute Mode",), "mig_mode": ("MIG Mode", "Current"),
-    "ecc_mode": ("ECC Mode", "Current"), "power_limit": ("Current Power Limit",), "power_draw": ("Power Draw",),
-    "sm_clock": ("Clocks", "SM"), "memory_clock": ("Clocks", "Memory"),
-    "most_sm_clock": ("Max Clocks", "SM"), "most_memory_clock": ("Max Clocks", "Memory"),
-}  # fmt: skip
+    "driver": ("Driver Version",),
+    "cuda": ("CUDA Version",),
+    "product": ("Product Name",),
+    "persistence_mode": ("Persistence Mode",),
+    "compute_mode": ("Compute Mode",),
+    "mig_mode": ("MIG Mode", "Current"),
+    "ecc_mode": ("ECC Mode", "Current"),
+    "power_limit": ("Current Power Limit",),
+    "power_draw": ("Power Draw",),
+    "sm_clock": ("Clocks", "SM"),
+    "memory_clock": ("Clocks", "Memory"),
+    "most_sm_clock": ("Max Clocks", "SM"),
+    "most_memory_clock": ("Max Clocks", "Memory"),
+}
 """Each field's line, and before it the heading that the line follows where its name alone does not say enough."""
 
 

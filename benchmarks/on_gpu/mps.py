@@ -80,9 +80,14 @@ def _start(environment: dict[str, str], logs: Path) -> None:
     try:
         with (logs / "start.log").open("wb") as log:
             started = subprocess.run(
-                [CONTROL, "-d"], env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                timeout=QUIT_SECONDS, check=False,
-            )  # fmt: skip
+                [CONTROL, "-d"],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                timeout=QUIT_SECONDS,
+                check=False,
+            )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RunFailed(f"{CONTROL} did not start: {error}") from error
     if started.returncode:
@@ -96,9 +101,14 @@ def _quit(environment: dict[str, str], pipes: Path) -> None:
         number = int((pipes / f"{CONTROL}.pid").read_text())
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         subprocess.run(
-            [CONTROL], env=environment, input=b"quit -t 5\n", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            timeout=QUIT_SECONDS, check=False,
-        )  # fmt: skip
+            [CONTROL],
+            env=environment,
+            input=b"quit -t 5\n",
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=QUIT_SECONDS,
+            check=False,
+        )
     deadline = time.monotonic() + 3.0
     while number is not None and time.monotonic() < deadline and _alive(number):
         time.sleep(0.1)

@@ -7,7 +7,7 @@ import glob
 import re
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ SHARES = {
 UNITS = {"ns": 1e-9, "nsecond": 1e-9, "us": 1e-6, "usecond": 1e-6, "ms": 1e-3, "msecond": 1e-3, "s": 1.0, "second": 1.0}
 PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 DENIED = "ERR_NVGPUCTRPERM"
+Metrics = dict[str, tuple[str, str]]
+"""Of a launch: value and unit by name."""
 MOST_SHOWN = 60  # characters of a kernel's name
 
 
@@ -43,10 +45,28 @@ def command(ncu: str, rows: int, log: Path) -> list[str]:
     """What is run: the kernels of one iteration, each measured; ncu's table goes to `log`."""
     metrics = ",".join([DURATION, *SHARES.values(), BYTES])
     return [
-        ncu, "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none", "--target-processes", "all",
-        "--profile-from-start", "off", "--metrics", metrics, "--log-file", str(log),
-        sys.executable, "-m", "benchmarks.on_gpu.programs.profiled_merge", "--rows", str(rows),
-    ]  # fmt: skip
+        ncu,
+        "--csv",
+        "--page",
+        "raw",
+        "--print-units",
+        "base",
+        "--clock-control",
+        "none",
+        "--target-processes",
+        "all",
+        "--profile-from-start",
+        "off",
+        "--metrics",
+        metrics,
+        "--log-file",
+        str(log),
+        sys.executable,
+        "-m",
+        "benchmarks.on_gpu.programs.profiled_merge",
+        "--rows",
+        str(rows),
+    ]
 
 
 def profile(rows: int, name: str, folder: Path, limit: float, engine: str = "cudf") -> Finding:
@@ -76,7 +96,7 @@ def judge(kernels: Sequence[Mapping[str, Any]], rows: int, engine: str) -> Findi
     """The kernels that take most, and the table of all."""
     whole = sum(kernel["seconds"] for kernel in kernels)
     parts = [
-        f"{kernel['shown']} {kernel['seconds'] / whole:.0%} of the time ({kernel['memory']:.0f} % of memory)"
+        f"{kernel['shown']} {kernel['seconds'] / whole:.0%} of the time ({_percent(kernel['memory'])} of memory)"
         for kernel in kernels[:3]
     ]
     sentence = f"{format_count(rows)} rows, {len(kernels)} kernels, {1e3 * whole:.2f} ms: {', '.join(parts)}"
@@ -84,46 +104,58 @@ def judge(kernels: Sequence[Mapping[str, Any]], rows: int, engine: str) -> Findi
 
 
 def read_kernels(text: str) -> list[dict[str, Any]]:
-    """The kernels in what ``ncu --csv --page raw`` printed, longest first: launches, seconds, bytes and shares in %.
+    """The kernels in what ``ncu --csv`` printed, longest first: launches, seconds, bytes and shares in %.
 
-    Its table has a row of names, a row of units, and a row for each launch. Shares are means, weighted by time.
+    Shares are means, weighted by time; None where ncu could not measure them.
 
     Raises
     ------
     ValueError, KeyError
         If there is a table, and it has other columns or values.
     """
+    found: dict[str, dict[str, Any]] = {}
+    for name, metrics in _launches(text):
+        kernel = found.setdefault(
+            name, {"name": name, "shown": short(name), "launches": 0, "seconds": 0.0, "bytes": 0.0, "weighted": {}}
+        )
+        value, unit = metrics[DURATION]
+        seconds = (_number(value) or 0.0) * UNITS[unit]
+        kernel["launches"] += 1
+        kernel["seconds"] += seconds
+        value, unit = metrics[BYTES]
+        kernel["bytes"] += (_number(value) or 0.0) * _scale(unit)
+        for share, metric in SHARES.items():
+            if (percent := _number(metrics[metric][0])) is not None:
+                kernel["weighted"].setdefault(share, []).append((percent, seconds))
+    for kernel in found.values():
+        weighted = kernel.pop("weighted")
+        for share in SHARES:
+            whole = sum(seconds for _, seconds in weighted.get(share, ()))
+            kernel[share] = sum(percent * seconds for percent, seconds in weighted[share]) / whole if whole else None
+    return sorted(found.values(), key=lambda kernel: -float(kernel["seconds"]))
+
+
+def _launches(text: str) -> Iterator[tuple[str, Metrics]]:
+    """Each launch's kernel and metrics, in either form of ncu's table.
+
+    ``--page raw`` has a row of names, a row of units, and a row for each launch; another page, or an older ncu, has a
+    row for each metric of a launch.
+    """
     lines = text.splitlines()
     start = next((number for number, line in enumerate(lines) if line.startswith('"ID",')), None)
     if start is None:
-        return []
+        return
     end = next((n for n in range(start, len(lines)) if not lines[n].startswith('"')), len(lines))
-    reader = csv.DictReader(lines[start:end])
-    units = next(reader, None)
-    found: dict[str, dict[str, Any]] = {}
-    for row in reader:
-        seconds = _number(row[DURATION]) * UNITS[units[DURATION]] if units else 0.0
-        name = row["Kernel Name"]
-        kernel = found.setdefault(
-            name,
-            {
-                "name": name,
-                "shown": short(name),
-                "launches": 0,
-                "seconds": 0.0,
-                "bytes": 0.0,
-                **dict.fromkeys(SHARES, 0.0),
-            },
-        )
-        kernel["launches"] += 1
-        kernel["seconds"] += seconds
-        kernel["bytes"] += _number(row[BYTES]) * _scale(units[BYTES]) if units else 0.0
-        for share, metric in SHARES.items():
-            kernel[share] += _number(row[metric]) * seconds
-    for kernel in found.values():
-        for share in SHARES:
-            kernel[share] = kernel[share] / kernel["seconds"] if kernel["seconds"] else 0.0
-    return sorted(found.values(), key=lambda kernel: -float(kernel["seconds"]))
+    rows = list(csv.DictReader(lines[start:end]))
+    if rows and "Metric Name" in rows[0]:
+        launches: dict[str, tuple[str, Metrics]] = {}
+        for row in rows:
+            metrics = launches.setdefault(row["ID"], (row["Kernel Name"], {}))[1]
+            metrics[row["Metric Name"]] = (row["Metric Value"], row["Metric Unit"])
+        yield from launches.values()
+        return
+    for row in rows[1:]:
+        yield row["Kernel Name"], {name: (value, rows[0][name]) for name, value in row.items()}
 
 
 def short(name: str) -> str:
@@ -152,16 +184,21 @@ def table(kernels: Sequence[Mapping[str, Any]]) -> str:
     """Text: a line for each kernel."""
     lines = [f"{'kernel':<{MOST_SHOWN}} launches        ms  memory    SMs     L2        GB"]
     for kernel in kernels:
+        shares = ["-" if kernel[share] is None else f"{kernel[share]:.1f}%" for share in SHARES]
         lines.append(
             f"{kernel['shown']:<{MOST_SHOWN}} {kernel['launches']:>8} {1e3 * kernel['seconds']:>9.4f}"
-            f" {kernel['memory']:>6.1f}% {kernel['multiprocessors']:>5.1f}% {kernel['l2']:>5.1f}%"
-            f" {kernel['bytes'] / 1e9:>9.3f}"
+            f" {shares[0]:>7} {shares[1]:>6} {shares[2]:>6} {kernel['bytes'] / 1e9:>9.3f}"
         )
     return "\n".join(lines)
 
 
-def _number(text: str) -> float:
-    return float(text.replace(",", ""))
+def _percent(share: float | None) -> str:
+    return "unknown share" if share is None else f"{share:.0f} %"
+
+
+def _number(text: str) -> float | None:
+    """A number with commas between thousands; None for ``n/a``."""
+    return None if text.strip().lower() in ("n/a", "") else float(text.replace(",", ""))
 
 
 def _scale(unit: str) -> float:

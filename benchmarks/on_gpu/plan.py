@@ -26,12 +26,29 @@ CUDA, RAPIDSMPF = "cuda", "rapidsmpf"
 # Usual seconds. Those of tests, ucx-, link- and largest were measured on an H200 with 16 cores, November 2026; the
 # others are estimates.
 SECONDS = {
-    "join-limit": 25.0, "tests": 20.0, "one-worker-large": 15.0, "one-worker-small": 10.0, "one-worker-largest": 45.0,
-    "cuda-large": 15.0, "cuda-small": 10.0, "profile": 45.0, "profile-cuda": 35.0, "library-cudf": 14.0,
-    "library-join": 20.0, "library-partition": 14.0, "library-polars": 25.0, "mps": 55.0, "rapidsmpf": 75.0,
-    "rapidsmpf-shuffle": 30.0, "link-shared-2": 14.0, "largest": 50.0, "ucx-shared-2": 11.0, "ucx-shared-4": 14.0,
-    "link-check": 18.0, "ucx-all-gpus": 25.0,
-}  # fmt: skip
+    "join-limit": 25.0,
+    "tests": 20.0,
+    "one-worker-large": 15.0,
+    "one-worker-small": 10.0,
+    "one-worker-largest": 45.0,
+    "cuda-large": 15.0,
+    "cuda-small": 10.0,
+    "profile": 45.0,
+    "profile-cuda": 35.0,
+    "library-cudf": 14.0,
+    "library-join": 20.0,
+    "library-partition": 14.0,
+    "library-polars": 25.0,
+    "mps": 55.0,
+    "rapidsmpf": 75.0,
+    "rapidsmpf-shuffle": 30.0,
+    "link-shared-2": 14.0,
+    "largest": 50.0,
+    "ucx-shared-2": 11.0,
+    "ucx-shared-4": 14.0,
+    "link-check": 18.0,
+    "ucx-all-gpus": 25.0,
+}
 VERSUS_SECONDS = {LARGE: 32.0, SMALL: 27.0}  # of one block
 
 
@@ -185,10 +202,14 @@ def _rapidsmpf(machine: Machine, asked: Asked) -> list[Step]:
 
     chunk = f"{format_count(LARGE)} rows per chunk, {workers} workers"
     return [
-        Step(f"rapidsmpf-{size}", f"--exchange ucx and rapidsmpf in turn, {format_count(rows)} rows per chunk",
-             SECONDS["rapidsmpf"] / 6 * asked.blocks, functools.partial(beside, f"rapidsmpf-{size}", rows))
+        Step(
+            f"rapidsmpf-{size}",
+            f"--exchange ucx and rapidsmpf in turn, {format_count(rows)} rows per chunk",
+            SECONDS["rapidsmpf"] / 6 * asked.blocks,
+            functools.partial(beside, f"rapidsmpf-{size}", rows),
+        )
         for size, rows in _sizes()
-    ] + [_step("rapidsmpf-shuffle", f"rapidsmpf's shuffle alone, {chunk}", alone)]  # fmt: skip
+    ] + [_step("rapidsmpf-shuffle", f"rapidsmpf's shuffle alone, {chunk}", alone)]
 
 
 def _lacking_rapidsmpf() -> str | None:
