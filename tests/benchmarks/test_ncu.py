@@ -18,18 +18,6 @@ SCAN = (
 )
 PLACE = ["ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size"]
 PLACE += ["Grid Size", "Device", "CC"]
-    "ID",
-    "Process ID",
-    "Process Name",
-    "Host Name",
-    "Kernel Name",
-    "Context",
-    "Stream",
-    "Block Size",
-    "Grid Size",
-    "Device",
-    "CC",
-]
 SHARES = ncu.SHARES
 HEADER = [*PLACE, ncu.BYTES, SHARES["memory"], ncu.DURATION, SHARES["l2"], SHARES["multiprocessors"]]
 UNITS = [""] * 11 + ["byte", "%", "ns", "%", "%"]
