@@ -40,17 +40,20 @@ def measure(
 def judge(printed: str, status: int, failure: str | None) -> Finding:
     """The lines that a program printed; what it printed before it failed counts, and the step failed all the same."""
     lines = json_lines(printed)
-    parts = [
+    measured = [
         f"{line['name']} {format_seconds(line['seconds']['median'])} at {format_count(line['rows'])} rows"
         for line in lines
         if "seconds" in line
     ]
-    parts += [f"{line['name']}: {line['absent']}" for line in lines if "absent" in line]
+    absent = [f"{line['name']}: {line['absent']}" for line in lines if "absent" in line]
+    figures = {"lines": lines, "table": "\n".join(["", *measured, *dict.fromkeys(absent)])}
+    parts = [*([failure] if failure else []), *measured[:2]]
+    parts += [f"{len(measured) - 2} more in the table below"] if len(measured) > 2 else []
     if failure is not None:
-        return Finding("; ".join([failure, *parts]), {"lines": lines}, WRONG if status == WRONG else FAILED)
+        return Finding("; ".join(parts), figures, WRONG if status == WRONG else FAILED)
     if not lines:
         return Finding("the program printed no figures", status=FAILED)
-    return Finding("; ".join(parts), {"lines": lines})
+    return Finding("; ".join(parts or absent), figures)
 
 
 def json_lines(printed: str) -> list[dict[str, Any]]:
@@ -85,6 +88,8 @@ def join_limit(folder: Path, limit: float) -> Finding:
 
 def judge_join_limit(found: Mapping[str, Any], failure: str | None) -> Finding:
     """The fastest verified join of each size, beside what copies and random reads allow."""
+    if found.get("nvcc") is None and not found["sizes"] and found.get("error"):
+        return Finding(found["error"], dict(found), skipped=True)
     parts = [failure] if failure else []
     parts += [found["error"]] if found.get("error") else []
     for size in found["sizes"]:

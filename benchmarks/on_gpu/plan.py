@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ CUDA, RAPIDSMPF = "cuda", "rapidsmpf"
 # others are estimates.
 SECONDS = {
     "join-limit": 25.0,
+    "peer-variants": 60.0,
     "tests": 20.0,
     "one-worker-large": 15.0,
     "one-worker-small": 10.0,
@@ -85,6 +87,7 @@ def steps(machine: Machine, asked: Asked) -> list[Step]:
         _step(
             "join-limit", "a join without RAPIDS (join_limit.cu)", functools.partial(library.join_limit, asked.folder)
         ),
+        *_peer_variants(asked),
         compare("ucxx-large", LARGE, versus.GOAL),
         compare("ucxx-small", SMALL, versus.GOAL),
         _step("tests", "pytest -m gpu", functools.partial(run_tests, asked.folder)),
@@ -114,6 +117,15 @@ def steps(machine: Machine, asked: Asked) -> list[Step]:
 def paired(gpus: int) -> int:
     """Workers of a comparison: an even number, as the peer needs, one for each GPU where there are several."""
     return max(2, gpus // 2 * 2)
+
+
+def _peer_variants(asked: Asked) -> list[Step]:
+    """The ways to run UCXX's program, where this checkout has several."""
+    name = f"{__package__}.peer_variants"
+    if not _installed(name):
+        return []
+    find = importlib.import_module(name).find
+    return [_step("peer-variants", "ways to run UCXX's program until two work", functools.partial(find, asked.folder))]
 
 
 def _sizes() -> tuple[tuple[str, int], ...]:

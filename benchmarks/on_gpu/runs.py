@@ -17,8 +17,7 @@ CONFIG = "optimized.cfg"
 CUDF = "cudf"
 UCX = "ucx"
 DEVICE_LANE = "cuda_ipc"
-GPU_STATE = ("gpus", "gpu", "clocks", "gpu_state", "energy_joules", "joules_per_merge")
-"""Fields of a run's document that say how its GPUs ran, where it has them."""
+ENERGY = "energy"  # the field of a run's document with joules, clocks and throttling of its GPUs, where it has one
 
 
 @dataclass(frozen=True)
@@ -82,13 +81,14 @@ def judge(merge: Merge, document: Document, device_bandwidth: int | None) -> Fin
         "engine": merge.engine, "exchange": document["plan"].get("exchange", merge.exchange),
         "wall_seconds": document["wall_seconds"], "warnings": document["warnings"],
         "throughput_bytes_per_second": document["throughput_bytes_per_second"], "run_id": document.get("run_id"),
-        **{name: document[name] for name in GPU_STATE if document.get(name) is not None},
+        ENERGY: document.get(ENERGY),
     }  # fmt: skip
     parts = [
         f"{format_count(document['result_rows'])} rows verified",
         f"{format_seconds(document['wall_seconds']['median'])} per merge",
         format_rate(document["throughput_bytes_per_second"]["median"]),
     ]
+    parts += _gpu_state(document.get(ENERGY))
     status = 0
     if document.get("phases_seconds"):
         peaks = [each["device_peak"] for each in document["peak_memory_bytes"]["per_worker"]]
@@ -128,6 +128,18 @@ def without_device_lane(pairs: Sequence[Document]) -> str | None:
             uses = ", ".join(pair["transports"]) or "no transport that UCX reports"
             return f"rank {pair['from']} to rank {pair['to']} does not use {DEVICE_LANE}, but {uses}"
     return None if pairs else "no transports were recorded"
+
+
+def _gpu_state(energy: Document | None) -> list[str]:
+    """Joules of a merge and the clock of each GPU, as far as they are known."""
+    if not energy:
+        return []
+    joules = energy.get("joules_per_merge")
+    parts = [] if joules is None else [f"{joules:.3g} J per merge"]
+    for gpu in energy.get("gpus") or []:
+        if gpu.get("sm_mhz") is not None:
+            parts.append(f"GPU {gpu['index']} at {gpu['sm_mhz']} of {gpu.get('max_sm_mhz') or '?'} MHz")
+    return parts
 
 
 def _link(link: Document | None) -> list[str]:

@@ -19,7 +19,7 @@ from benchmarks.peer.ratios import Standing
 UCXX = ("ucxx-cudf-merge",)
 NEEDED = ("ucxx", "cudf", "cupy")
 GOAL = Target("ucxx", "times as fast as `ucxx.benchmarks.cudf_merge`", "1e6 and 25e6 rows, interleaved", 1.5)
-LAUNCH_LIMIT = 60.0  # seconds for one launch: a peer whose workers die waits for them without end
+LAUNCH_LIMIT = 150.0  # seconds for one launch: a peer whose workers die waits for them without end
 
 
 def missing(there: Callable[[str], object] = importlib.util.find_spec) -> list[str]:

@@ -62,7 +62,8 @@ def test_without_nvcc_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> No
     found = join_limit.measure([20_000], None)
     assert found["status"] == 3
     judged = library.judge_join_limit(found, None)
-    assert (judged.sentence, judged.status) == ("nvcc, the compiler of the CUDA toolkit, was not found", 3)
+    assert judged.skipped
+    assert (judged.sentence, judged.status) == ("nvcc, the compiler of the CUDA toolkit, was not found", 0)
 
 
 COMPILER = """#!/bin/sh

@@ -201,6 +201,15 @@ def test_a_good_run_says_what_it_proved() -> None:
     assert found.figures["memory_bandwidth"]["join"]["share"] > 0
 
 
+def test_energy_and_clocks_are_shown_where_the_run_has_them() -> None:
+    gpus = [{"index": 0, "sm_mhz": 1755, "max_sm_mhz": 1980}, {"index": 1, "sm_mhz": None}]
+    energy = {"joules_per_merge": 2.5, "gpus": gpus}
+    found = judge(Merge(2, 2, SMALL), document(energy=energy), None)
+    assert "2.5 J per merge, GPU 0 at 1755 of 1980 MHz, " in found.sentence
+    assert found.figures["energy"] == energy
+    assert judge(Merge(2, 2, SMALL), document(energy=None), None).status == 0
+
+
 def test_a_pair_without_cuda_ipc_fails_and_keeps_the_figures() -> None:
     lanes = [document()["lanes"][0], {"from": 1, "to": 0, "transports": ["sysv/memory", "cuda_copy/cuda"]}]
     found = judge(Merge(2, 2, SMALL), document(lanes=lanes), None)

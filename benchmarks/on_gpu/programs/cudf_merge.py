@@ -35,11 +35,5 @@ def measure(rows: int) -> None:
     report("cudf.DataFrame.merge", rows, walls, result_rows=problem.rows, verified=True)
 
 
-def main() -> None:
-    """The program."""
-    set_up_pool()
-    run(measure)
-
-
 if __name__ == "__main__":
-    main()
+    run(measure, set_up_pool)

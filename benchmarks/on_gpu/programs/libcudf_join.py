@@ -87,11 +87,5 @@ def measure(rows: int) -> None:
         absent("distinct_hash_join", f"the installed pylibcudf has {', '.join(found)}, which is not measured yet")
 
 
-def main() -> None:
-    """The program."""
-    set_up_pool()
-    run(measure)
-
-
 if __name__ == "__main__":
-    main()
+    run(measure, set_up_pool)

@@ -60,11 +60,5 @@ def measure(rows: int) -> None:
         report(f"hash_partition, {parts} parts", rows, walls, parts=parts, bytes_read_and_written=moved, verified=True)
 
 
-def main() -> None:
-    """The program."""
-    set_up_pool()
-    run(measure)
-
-
 if __name__ == "__main__":
-    main()
+    run(measure, set_up_pool)

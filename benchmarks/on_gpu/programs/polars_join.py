@@ -69,5 +69,4 @@ def measure(rows: int) -> None:
 
 
 if __name__ == "__main__":
-    cuda_context.bind()
-    run(measure)
+    run(measure, cuda_context.bind)

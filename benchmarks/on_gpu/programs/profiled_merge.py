@@ -5,6 +5,7 @@ ncu --profile-from-start off python -m benchmarks.on_gpu.programs.profiled_merge
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from typing import Any
@@ -46,5 +47,4 @@ def measure(rows: int) -> None:
 
 
 if __name__ == "__main__":
-    set_up_pool(POOL_BYTES)
-    run(measure)
+    run(measure, functools.partial(set_up_pool, POOL_BYTES))

@@ -95,9 +95,10 @@ def sizes() -> list[int]:
     return list(parser.parse_args().rows)
 
 
-def run(measure: Callable[[int], None]) -> None:
-    """Measure each size of the command line, and end this process: 0, or the status of the error it printed."""
+def run(measure: Callable[[int], None], set_up: Callable[[], object]) -> None:
+    """Measure each size of the command line; an error ends this process with its sentence and its status."""
     try:
+        set_up()
         for rows in sizes():
             measure(rows)
     except MergeBenchError as error:
