@@ -9,8 +9,8 @@ from merge_bench.merge.plan import synthetic_worker_bytes
 
 ROW_BYTES = 16  # key and payload
 RESULT_ROW_BYTES = 24
-OWN_NEED = 170  # device bytes for a row of a chunk: chunks, what is sent and received, table, result
-ANY_NEED = 300  # that the peers need too, who copy more often; estimates, rounded up
+OWN_NEED = 230  # device bytes for a row of a chunk: chunks, what is sent and received, table, result; 214 on an H200
+ALONE_NEED = 130  # of one worker, which sends nothing: an estimate, rounded up
 POOL_SHARE = 0.8  # of what is free
 STEP_ROWS = 1_000_000
 

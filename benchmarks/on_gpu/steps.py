@@ -11,16 +11,21 @@ from benchmarks import command
 from merge_bench.errors import RunFailed
 
 DONE, FAILED, SKIPPED = "done", "failed", "skipped"
-PATIENCE = 4  # times what a step usually takes: one that hangs must not use up the budget of the others
+PATIENCE, START_SECONDS = 2, 30.0
+"""A step that hangs must not use up the others' budget: it ends after twice its usual time, and first imports."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a step found: a sentence, its figures, and the exit status that it calls for (0: all is well)."""
+    """What a step found: a sentence, its figures, and the exit status that it calls for (0: all is well).
+
+    `skipped`: the machine lacks what the step needs; a later call tries again.
+    """
 
     sentence: str
     figures: Mapping[str, Any] = field(default_factory=dict)
     status: int = 0
+    skipped: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,8 +84,8 @@ def run_all(
             reason = f"usually takes {step.seconds:.0f} s, but only {max(left, 0):.0f} s of the budget were left"
             state, seconds, one = SKIPPED, 0.0, Finding(reason)
         else:
-            one = _do(step, min(left, PATIENCE * step.seconds))
-            state, seconds = FAILED if one.status else DONE, clock() - began
+            one = _do(step, min(left, PATIENCE * step.seconds + START_SECONDS))
+            state, seconds = _state(one), clock() - began
         found.append(Ended(step.name, step.what, state, seconds, one.sentence, one.status, one.figures))
         note(found[-1])
     return found
@@ -91,8 +96,16 @@ def status_of(ended: Sequence[Ended]) -> int:
     return max((each.status for each in ended), default=0)
 
 
+def _state(finding: Finding) -> str:
+    if finding.status:
+        return FAILED
+    return SKIPPED if finding.skipped else DONE
+
+
 def _do(step: Step, left: float) -> Finding:
     try:
         return step.do(left)
+    except SystemExit as error:
+        return Finding(f"the step ended with status {error.code}", status=RunFailed.exit_status)
     except Exception as error:
         return Finding(command.sentence(error), status=getattr(error, "exit_status", RunFailed.exit_status))

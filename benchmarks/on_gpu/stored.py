@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from merge_bench.errors import UsageError
 
 CURATED = command.ROOT / "results" / "curated"
 SUMMARY = "summary.json"
+MOST_RECORD_BYTES = 1 << 20
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 SAME = ("schema", "gpus", "blocks", "seed", "versions")  # of all calls that make one result, with sources and GPUs
 Head = dict[str, Any]
@@ -52,6 +54,19 @@ def curated(name: str, head: Head) -> Path:
     if folder.exists() and command.read(folder / SUMMARY).get("time") != head["time"]:
         raise UsageError(f"--curated {name}: this folder already contains another result; choose another name")
     return folder
+
+
+def copy_records(source: Path, target: Path) -> list[str]:
+    """Copy the records of runs and comparisons to the curated result; gives those that are too large for it."""
+    left_out = []
+    for path in sorted([*source.glob("runs/*/*/records.jsonl"), *source.glob("peers-*/records.jsonl")]):
+        name = path.relative_to(source)
+        if path.stat().st_size > MOST_RECORD_BYTES:
+            left_out.append(str(name))
+            continue
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target / name)
+    return left_out
 
 
 def write(folder: Path, summary: Mapping[str, Any], table: str) -> None:

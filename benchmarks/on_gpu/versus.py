@@ -18,17 +18,17 @@ from benchmarks.peer.protocol import Job, PeerError
 from benchmarks.peer.ratios import Standing
 from benchmarks.peer.ucxx_variants import Variant
 
-UCXX, DASK_CUDA = ("ucxx-cudf-merge",), ("dask-cuda-gpu-tcp", "dask-cuda-gpu-ucx")
-NEEDED = {UCXX: ("ucxx", "cudf", "cupy"), DASK_CUDA: ("dask_cuda", "dask_cudf", "cudf", "cupy")}
+UCXX = ("ucxx-cudf-merge",)
+NEEDED = ("ucxx", "cudf", "cupy")
 GOAL = Target("ucxx", "times as fast as `ucxx.benchmarks.cudf_merge`", "1e6 and 25e6 rows, interleaved", 1.5)
 # Seconds of a launch: a peer whose workers die may wait for them without end. A launch of 25e6 rows takes 20 s.
 LAUNCH_LIMIT, LARGEST_LIMIT, LARGE = 60.0, 150.0, 25_000_000
 PATIENCE = 2  # launches of a peer that may fail
 
 
-def missing(names: tuple[str, ...], there: Callable[[str], object] = importlib.util.find_spec) -> list[str]:
-    """The packages without which these peers cannot run here."""
-    return [package for package in NEEDED[names] if there(package) is None]
+def missing(there: Callable[[str], object] = importlib.util.find_spec) -> list[str]:
+    """The packages without which UCXX's program cannot run here."""
+    return [package for package in NEEDED if there(package) is None]
 
 
 def compare(

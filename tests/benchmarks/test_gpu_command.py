@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from click.testing import CliRunner
 
 from benchmarks import gpu as gpu_command
 from benchmarks.on_gpu import stored, versus
+from benchmarks.on_gpu.plan import Asked, steps
 from benchmarks.on_gpu.steps import DONE, FAILED, Finding, Step
 from benchmarks.on_gpu.versus import verdict
 from benchmarks.peer.ratios import Sample, standings
@@ -54,6 +56,7 @@ def invoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tu
     def invoke(*made_up: Step, options: Sequence[str] = ()) -> tuple[int, dict[str, Any], str]:
         monkeypatch.setenv("PYTHONPATH", "")  # the command sets it
         monkeypatch.setattr(gpu_command, "look", lambda: H200)
+        monkeypatch.setattr(gpu_command, "machine_state", lambda logs: {"driver": "580.1"})
         monkeypatch.setattr(gpu_command, "steps", lambda machine, asked: list(made_up))
         monkeypatch.setattr(stored, "CURATED", tmp_path / "curated")
         resumed = [str(next(output.iterdir())) if word == "LAST" else word for word in options]
@@ -86,6 +89,7 @@ def test_the_command_writes_what_ended_and_goes_on_after_failures(invoked: Calla
     assert [(each["name"], each["state"]) for each in summary["steps"]] == [("a", DONE), ("b", FAILED), ("c", DONE)]
     assert summary["steps"][0]["figures"]["memory_bandwidth"]["partition"]["share"] == 0.204
     assert {"git", "versions", "hardware", "gpus", "argv"} <= summary.keys()
+    assert summary["machine_state"] == {"driver": "580.1"}
     assert "a worker died" in table
     assert "a: share of the GPU's memory bandwidth, at least: partition 20.4%\n" in table
     assert "c: peer  ratio" in table
@@ -162,10 +166,61 @@ def test_a_dry_run_tells_the_time_of_all_and_does_nothing(tmp_path: Path, monkey
     result = CliRunner().invoke(gpu_command.on_gpus, ["--output", str(tmp_path), "--blocks", "1", "--dry-run"])
     assert result.exit_code == 0
     *lines, total = result.output.splitlines()
-    seconds = sum(int(line.split()[1]) for line in lines)
-    assert total == f"{seconds} s in total; the budget is {1.5 * seconds:.0f} s"
-    assert lines[0].startswith("tests ")
+    seconds = sum(step.seconds for step in steps(H200, Asked(tmp_path, 1, 0)))
+    assert total == f"{seconds:.0f} s in total; the budget is {1.5 * seconds:.0f} s"
+    assert lines[0].startswith("join-limit ")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_only_the_chosen_steps_run_and_unknown_ones_are_refused(invoked: Callable[..., Any]) -> None:
+    made_up = [step(name, Finding("well")) for name in ("tests", "library-a", "library-b", "mps")]
+    _, summary, _ = invoked(*made_up, options=["--only", "library*,mps"])
+    assert [each["name"] for each in summary["steps"]] == ["library-a", "library-b", "mps"]
+    with pytest.raises(UsageError, match="--only test matches no step; choose from tests, library-a, library-b, mps"):
+        invoked(*made_up, options=["--only", "mps,test"])
+
+
+def test_the_result_is_packed_after_every_step(invoked: Callable[..., Any], tmp_path: Path) -> None:
+    seen: list[list[str]] = []
+
+    def look_into(left: float) -> Finding:
+        with tarfile.open(tmp_path / "packed.tar.gz") as archive:
+            seen.append([Path(name).name for name in archive.getnames()])
+        return Finding("well")
+
+    invoked(
+        step("a", Finding("well")), Step("b", "", 1, look_into), options=["--pack", str(tmp_path / "packed.tar.gz")]
+    )
+    assert [sorted(names) for names in seen] == [["summary.json", "table.txt"]]
+
+
+def test_a_failure_to_pack_does_not_end_the_plan(invoked: Callable[..., Any], tmp_path: Path) -> None:
+    made_up = [step("a", Finding("well")), step("b", Finding("well"))]
+    status, summary, _ = invoked(*made_up, options=["--pack", str(tmp_path / "no folder" / "packed.tar.gz")])
+    assert status == 0
+    assert len(summary["steps"]) == 2
+
+
+def test_a_result_is_shown_and_curated_without_a_gpu(
+    invoked: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, _, table = invoked(step("a", Finding("600 rows verified")))
+    (folder,) = (tmp_path / "results").iterdir()
+    records = folder / "runs" / "one-worker-large" / "20261128" / "records.jsonl"
+    records.parent.mkdir(parents=True)
+    records.write_text('{"kind": "run"}\n')
+    large = folder / "peers-1" / "records.jsonl"
+    large.parent.mkdir()
+    large.write_text("x" * (stored.MOST_RECORD_BYTES + 1))
+    monkeypatch.setattr(gpu_command, "look", lambda: pytest.fail("looked for a GPU"))
+    shown = CliRunner().invoke(gpu_command.on_gpus, ["--show", str(folder), "--curated", "gpu-h200"])
+    assert shown.exit_code == 0, shown.output
+    assert table.strip() in shown.output
+    place = stored.CURATED / "gpu-h200"
+    assert (place / records.relative_to(folder)).read_text() == records.read_text()
+    assert not (place / "peers-1").exists()
+    assert "left out peers-1/records.jsonl, which is too large" in shown.output
+    assert "argv" not in json.loads((place / "summary.json").read_text())
 
 
 def test_by_default_all_steps_fit_the_budget(invoked: Callable[..., Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from click.testing import CliRunner
 
 from benchmarks.on_gpu import runs, testing, versus
 from benchmarks.on_gpu.figures import bandwidth_shares, bytes_touched, largest_chunk
-from benchmarks.on_gpu.plan import ON_HOST, SECONDS, SMALL, Asked, Machine, paired, steps
+from benchmarks.on_gpu.plan import SMALL, Asked, Machine, paired, steps
 from benchmarks.on_gpu.runs import Merge, judge
 from benchmarks.on_gpu.steps import DONE, FAILED, SKIPPED, Ended, Finding, Step, run_all, status_of
 from benchmarks.peer.ratios import Sample, standings
@@ -74,7 +73,19 @@ def test_each_failure_is_its_own_and_the_gravest_makes_the_status() -> None:
 def test_a_step_that_hangs_leaves_the_others_their_time() -> None:
     clock = Clock()
     ended = run_all([timed(clock, "a", 10, 1e9), timed(clock, "b", 10, 10)], 100, lambda _: None, clock)
-    assert [each.seconds for each in ended] == [40, 10]
+    assert [each.seconds for each in ended] == [50, 10]
+
+
+def test_a_step_that_the_machine_cannot_do_is_skipped_and_one_that_exits_is_a_failure() -> None:
+    def leave(left: float) -> Finding:
+        raise SystemExit(7)
+
+    lacking = Finding("no ncu", skipped=True)
+    ended = run_all([Step("a", "", 1, lambda _: lacking), Step("b", "", 1, leave)], 100, lambda _: None)
+    assert [(each.state, each.sentence) for each in ended] == [
+        (SKIPPED, "no ncu"), (FAILED, "the step ended with status 7"),
+    ]  # fmt: skip
+    assert status_of(ended[:1]) == 0
 
 
 def planned(machine: Machine, tmp_path: Path) -> list[Step]:
@@ -83,40 +94,57 @@ def planned(machine: Machine, tmp_path: Path) -> list[Step]:
 
 def test_steps_for_one_gpu_begin_with_what_proves_most(tmp_path: Path) -> None:
     found = planned(H200, tmp_path)
-    assert [step.name for step in found] == [
-        "tests", "ucx-shared-2", "link-shared-2", "peer-variants", "ucxx-large", "ucxx-small",
-        "host-ucx", "host-dask", "largest",
-        "dask-p2p-shared-2", "dask-tasks-shared-2", "dask-cuda-large", "ucxx-largest", "dask-cuda-largest",
-        "ucx-shared-1", "ucx-shared-4", "link-check", "dask-cuda-small",
-        "dask-p2p-shared-1", "dask-tasks-shared-1", "dask-p2p-shared-4", "dask-tasks-shared-4",
+    names = [step.name for step in found if "cuda" not in step.name]
+    assert names == [
+        "join-limit", "peer-variants", "ucxx-large", "ucxx-small", "tests",
+        "one-worker-large", "one-worker-small", "one-worker-largest", "profile", "library-cudf", "library-join",
+        "library-partition", "library-polars", "mps", "rapidsmpf-large", "rapidsmpf-small", "rapidsmpf-shuffle",
+        "link-shared-2", "largest", "ucx-shared-2", "link-check", "ucx-shared-4",
     ]  # fmt: skip
     assert all(step.seconds > 0 for step in found)
-    assert SECONDS.items() <= {step.name: step.seconds for step in found}.items()
-    assert sum(step.seconds for step in found[:6]) <= 540  # of two blocks: one call of ten minutes reaches the goals
-    assert max(step.seconds for step in found) <= 540  # so that no call leaves one out for ever
+    assert max(step.seconds for step in found) <= 100
+    assert sum(step.seconds for step in found) <= 800  # of two blocks
     assert "25,000,000 rows per chunk, 2 workers" in next(step.what for step in found if step.name == "ucxx-large")
+
+
+def test_the_engine_cuda_has_its_own_steps_where_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for engines, wanted in ((("cudf",), []), (("cudf", "cuda"), ["cuda-large", "cuda-small", "profile-cuda"])):
+        monkeypatch.setattr("benchmarks.on_gpu.plan.engines.names", lambda engines=engines: engines)
+        assert [step.name for step in planned(H200, tmp_path) if "cuda" in step.name] == wanted
 
 
 @pytest.mark.parametrize("gpus", [2, 8])
 def test_several_gpus_get_a_worker_each_as_well(tmp_path: Path, gpus: int) -> None:
     found = {step.name: step for step in planned(Machine(gpus, 80 * 10**9, None, 2**40, 64), tmp_path)}
-    assert len(found) == 25
-    assert {"ucx-all-gpus", "dask-p2p-all-gpus", "dask-tasks-all-gpus"} <= found.keys()
+    assert found.keys() - {step.name for step in planned(H200, tmp_path)} == {"ucx-all-gpus"}
     assert found["ucx-all-gpus"].what.endswith(f"workers: 1 on each of {gpus} GPUs")
     assert found["ucxx-small"].what.endswith(f"{gpus} workers")
 
 
 def test_every_block_of_a_comparison_counts_towards_its_time(tmp_path: Path) -> None:
     seconds = {n: {step.name: step.seconds for step in steps(H200, Asked(tmp_path, n, 0))} for n in (1, 3)}
-    assert seconds[3]["ucxx-large"] == 3 * seconds[1]["ucxx-large"]
+    for name in ("ucxx-large", "rapidsmpf-small"):
+        assert seconds[3][name] == 3 * seconds[1][name]
     assert seconds[3]["ucx-shared-2"] == seconds[1]["ucx-shared-2"]
 
 
-def test_both_peers_are_compared_at_the_largest_chunk_that_fits_them(tmp_path: Path) -> None:
-    found = {step.name: step.what for step in planned(H200, tmp_path)}
-    rows = largest_chunk(H200.free_bytes, 2, 300, H200.host_bytes, 2, 0.3)
-    for name in ("ucxx-largest", "dask-cuda-largest"):
-        assert f"{rows:,} rows per chunk" in found[name]
+def test_one_worker_gets_a_chunk_that_does_not_take_too_long_to_make(tmp_path: Path) -> None:
+    what = {step.name: step.what for step in planned(H200, tmp_path)}["one-worker-largest"]
+    assert what == "200,000,000 rows per chunk, workers: 1 on one GPU"
+    small = {step.name: step.what for step in planned(Machine(1, 20 * 10**9, None, 2**40, 16), tmp_path)}
+    assert small["one-worker-largest"].startswith("123,000,000 rows")
+
+
+@pytest.mark.parametrize("name", ["library-polars", "rapidsmpf-large", "rapidsmpf-shuffle"])
+def test_steps_whose_packages_are_missing_are_skipped_with_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("CUDF_POLARS_SITE", str(tmp_path))
+    monkeypatch.setattr("importlib.util.find_spec", lambda package: None)
+    (step,) = (step for step in planned(H200, tmp_path) if step.name == name)
+    (ended,) = run_all([step], 1000, lambda _: None)
+    assert (ended.state, ended.status) == (SKIPPED, 0)
+    assert ended.sentence
 
 
 def test_comparisons_have_an_even_number_of_workers() -> None:
@@ -173,6 +201,15 @@ def test_a_good_run_says_what_it_proved() -> None:
     assert found.figures["memory_bandwidth"]["join"]["share"] > 0
 
 
+def test_energy_and_clocks_are_shown_where_the_run_has_them() -> None:
+    gpus = [{"index": 0, "sm_mhz": 1755, "max_sm_mhz": 1980}, {"index": 1, "sm_mhz": None}]
+    energy = {"joules_per_merge": 2.5, "gpus": gpus}
+    found = judge(Merge(2, 2, SMALL), document(energy=energy), None)
+    assert "2.5 J per merge, GPU 0 at 1755 of 1980 MHz, " in found.sentence
+    assert found.figures["energy"] == energy
+    assert judge(Merge(2, 2, SMALL), document(energy=None), None).status == 0
+
+
 def test_a_pair_without_cuda_ipc_fails_and_keeps_the_figures() -> None:
     lanes = [document()["lanes"][0], {"from": 1, "to": 0, "transports": ["sysv/memory", "cuda_copy/cuda"]}]
     found = judge(Merge(2, 2, SMALL), document(lanes=lanes), None)
@@ -188,24 +225,20 @@ def test_what_is_not_verified_or_merged_by_another_engine_is_a_failure() -> None
     assert judge(Merge(2, 2, SMALL), document(plan=plan), None).sentence == "the run used the engine polars, not cudf"
 
 
-def test_engines_in_host_memory_merge_without_a_gpu(tmp_path: Path) -> None:
-    merge = Merge(2, 2, SMALL, engine="native")
+def test_exchanges_in_turn_are_compared_run_by_run() -> None:
+    ours, theirs = (
+        {"engine": "cudf", "rows_per_chunk": SMALL, "workers": 2, "exchange": x} for x in ("ucx", "rapidsmpf")
+    )
+    slow = document(plan=theirs, lanes=[], link=None, wall_seconds={"median": 0.010})
+    merge = Merge(2, 2, SMALL, "ucx,rapidsmpf", launches=3)
+    found = runs.compare(merge, {"runs": [document(plan=ours), slow]}, 10**12)
+    assert found.status == 0, found.sentence
+    assert found.figures["ratios"] == {"rapidsmpf": pytest.approx(2.5)}
+    assert found.figures["exchanges"]["rapidsmpf"]["wall_seconds"] == {"median": 0.010}
+    assert runs.compare(merge, {"runs": [document(plan=ours), {**slow, "verified": False}]}, None).status == 3
     options = merge.options()
-    assert options[options.index("--engine") + 1] == "native"
-    plan = {"engine": "native", "rows_per_chunk": SMALL, "workers": 2}
-    found = judge(merge, document(plan=plan, lanes=[{"from": 0, "to": 1, "transports": ["sysv/memory"]}]), 10**12)
-    assert found.status == 0
-    assert "cuda_ipc" not in found.sentence
-    assert "memory_bandwidth" not in found.figures
-    assert judge(merge, document(), None).status == 3
-
-
-def test_a_merge_by_dask_has_no_lanes_to_look_at() -> None:
-    assert judge(Merge(2, 2, SMALL, "dask-p2p"), document(lanes=[], link=None), None).status == 0
-    options = Merge(4, 4, SMALL, "dask-tasks").options()
-    assert options[options.index("--exchange") + 1] == "dask"
-    assert options[options.index("--shuffle") + 1] == "tasks"
-    assert options[options.index("--workers-per-gpu") + 1] == "4"
+    assert options[options.index("--launches") + 1] == "3"
+    assert options[options.index("--timeline") + 1] == "off"
 
 
 @pytest.mark.cluster
@@ -222,20 +255,11 @@ def test_a_run_is_read_back_and_judged(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(list((tmp_path / "runs" / "small").glob("*/records.jsonl"))) == 1
 
 
-@pytest.mark.parametrize("name", list(ON_HOST))
-def test_merges_with_host_engines_are_accepted_as_they_are_typed(name: str) -> None:
-    exchange, engine = ON_HOST[name]
-    accepted = CliRunner().invoke(cli, ["run", *Merge(2, 2, SMALL, exchange, engine=engine).options(), "--dry-run"])
+def test_the_merge_is_accepted_as_it_is_typed() -> None:
+    options = Merge(2, 2, SMALL, engine="native", launches=2).options()
+    options[options.index("--workers-per-gpu") + 1] = "1"
+    accepted = CliRunner().invoke(cli, ["run", *options, "--dry-run"])
     assert accepted.exit_code == 0, accepted.output
-
-
-@pytest.mark.parametrize(("campaign", "name"), [("run", "host-ucx"), ("baseline", "host-dask")])
-def test_recorded_merges_with_host_engines_are_judged(campaign: str, name: str) -> None:
-    exchange, engine = ON_HOST[name]
-    recorded = json.loads((ROOT / "tests" / "data" / "campaigns" / campaign / "document.json").read_text())
-    found = judge(Merge(2, 2, 2000, exchange, engine=engine), recorded, None)
-    assert found.status == 0, found.sentence
-    assert f"{recorded['result_rows']:,} rows verified" in found.sentence
 
 
 REPORT = (
@@ -269,4 +293,4 @@ def test_comparisons_say_ratio_spread_and_who_failed() -> None:
 
 
 def test_peers_that_are_not_installed_are_named() -> None:
-    assert versus.missing(versus.UCXX, lambda name: None if name == "cupy" else name) == ["cupy"]
+    assert versus.missing(lambda name: None if name == "cupy" else name) == ["cupy"]

@@ -14,6 +14,11 @@ LIBRARIES = ("cuda", "cudf", "cupy", "dask_cuda", "dask_cudf", "nccl", "nvtx", "
 FOLDERS = ("merge_bench", "benchmarks", "tests/gpu")
 # Classes of parameters whose values come from another process, where no file shows them.
 DECLARED = {
+    "benchmarks/on_gpu/programs/libcudf_join.py": {
+        "gather.right": "pylibcudf.table.Table",
+        "to_host.table": "pylibcudf.table.Table",
+    },
+    "benchmarks/on_gpu/programs/libcudf_partition.py": {"verify.found": "pylibcudf.table.Table"},
     "merge_bench/merge/exchange/dask.py": {"result_table.frame": "cudf.core.dataframe.DataFrame"},
     "tests/gpu/test_cudf_engine.py": {
         "copy_on_device.source": "rmm.pylibrmm.device_buffer.DeviceBuffer",

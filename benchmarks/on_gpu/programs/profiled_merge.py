@@ -1,0 +1,50 @@
+"""One iteration of a merge by one worker, between the calls that start and stop a profiler such as ncu.
+
+ncu --profile-from-start off python -m benchmarks.on_gpu.programs.profiled_merge --rows 25000000
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from typing import Any
+
+from benchmarks.on_gpu.programs.rows import Problem, run
+from merge_bench.errors import RunFailed
+from merge_bench.merge.engines import engine_class
+from merge_bench.merge.engines.base import JoinShape
+from merge_bench.merge.engines.gpu_memory import set_up_pool
+from merge_bench.merge.workload.synthetic import KEY
+
+POOL_BYTES = 16 << 30  # not the whole GPU: the profiler keeps copies of what kernels overwrite
+ENGINE = "MERGE_BENCH_PROFILED_ENGINE"
+
+
+def measure(rows: int) -> None:
+    """A warm-up and the profiled iteration, whose result is verified."""
+    from cuda.bindings import runtime
+
+    problem = Problem.of(rows)
+    shape = JoinShape(problem.left.fields, problem.right.fields, (KEY,), 1, 0, 2 * rows)
+    name = os.environ.get(ENGINE, "cudf")
+    engine: Any = engine_class(name)(shape)
+    engine.load(problem.left, problem.right)
+
+    def iterate() -> int:
+        engine.begin()
+        engine.partition()
+        return int(engine.join())
+
+    iterate()
+    (status,) = runtime.cudaProfilerStart()
+    if int(status):
+        raise RunFailed(f"cudaProfilerStart returned {status}")
+    joined = iterate()
+    runtime.cudaProfilerStop()
+    problem.verify(engine.results())
+    print(json.dumps({"name": "profiled merge", "engine": name, "rows": rows, "result_rows": joined}), flush=True)
+
+
+if __name__ == "__main__":
+    run(measure, functools.partial(set_up_pool, POOL_BYTES))
