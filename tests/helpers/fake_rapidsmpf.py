@@ -89,10 +89,15 @@ def new_communicator(
     assert isinstance(options, Options)
     if root_ucxx_address is None:
         return Communicator(Path(tempfile.mkdtemp(prefix="fake-rapidsmpf-")), nranks, progress_thread.statistics)
-    return Communicator(Path(bytes(root_ucxx_address).decode()), nranks, progress_thread.statistics)
+    folder = Path(bytes(root_ucxx_address).decode())
+    while not (folder / "barrier-1-0").exists():  # the root answers only while it is in a barrier
+        time.sleep(0.001)
+    return Communicator(folder, nranks, progress_thread.statistics)
 
 
 def get_root_ucxx_address(comm: Communicator) -> bytes:
+    if comm.rank:
+        os._exit(134)
     return str(comm.folder).encode()
 
 

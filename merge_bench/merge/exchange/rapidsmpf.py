@@ -6,7 +6,8 @@ rapidsmpf's barrier has no limit. Its communicator has a UCX context, endpoints 
 settings of UCX; which transports it selects cannot be asked.
 
 Rank 0 makes the root of the communicator, whose address is part of its own. The others join one after the other, since
-rapidsmpf numbers ranks as they come. No endpoint of it has error handling: it does not notice that a peer has died.
+rapidsmpf numbers ranks as they come; meanwhile rank 0 is in rapidsmpf's barrier, without which it answers none of them.
+No endpoint of it has error handling: it does not notice that a peer has died.
 """
 
 from __future__ import annotations
@@ -96,14 +97,17 @@ class RapidsmpfExchange(Exchange):
         """
         pairs = [msgspec.msgpack.decode(address, type=tuple[bytes, bytes]) for address in addresses]
         self._control.connect([own for own, _ in pairs])
-        for rank in range(1, self.workers):
-            if rank == self.rank:
-                self._join(pairs[0][1])
-            self.barrier()
-        if self.workers > 1:
+        if self.workers == 1:
+            return
+        with _named_errors(self.rank, "connecting"):
+            doing = "connecting over rapidsmpf"
+            passed = self._calls.start(self._pass_barrier, doing) if self.rank == 0 else None
+            for rank in range(1, self.workers):
+                if rank == self.rank:
+                    self._join(pairs[0][1])
+                self.barrier()
             self._check_rank()
-            with _named_errors(self.rank, "connecting"):
-                self._calls.call(self._pass_barrier, "connecting over rapidsmpf")
+            self._calls.wait(passed or self._calls.start(self._pass_barrier, doing))
 
     def transfer(self, sends: Mapping[int, Any], receives: Mapping[int, Any], *, noted: bool = False) -> Flight:
         return self._control.transfer(sends, receives, noted=noted)
@@ -173,7 +177,7 @@ class RapidsmpfExchange(Exchange):
         return BufferResource(memory_resource(), periodic_spill_check=None, statistics=self._statistics)
 
     def _join(self, root: bytes | None) -> bytes:
-        """Make this worker's communicator; `root`: address of rank 0's, None on rank 0. Returns the new one's."""
+        """Make this worker's communicator; returns its address on rank 0. `root`: that address; None on rank 0."""
         try:
             from rapidsmpf.communicator.ucxx import get_root_ucxx_address, new_communicator
             from rapidsmpf.config import Options, get_environment_variables
@@ -189,7 +193,7 @@ class RapidsmpfExchange(Exchange):
             address = None if root is None else UCXAddress.create_from_buffer(np.frombuffer(root, np.uint8))
             options = Options(get_environment_variables())
             comm = new_communicator(self.workers, None, address, options, ProgressThread(statistics))
-            return comm, bytes(get_root_ucxx_address(comm))
+            return comm, bytes(get_root_ucxx_address(comm)) if root is None else b""  # of others it ends the process
 
         with _named_errors(self.rank, "opening its communicator"):
             self._comm, own = self._calls.call(make, "opening rapidsmpf's communicator")
