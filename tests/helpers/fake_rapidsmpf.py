@@ -8,11 +8,13 @@ The address of the root is the folder; ranks are numbered as they come. What is 
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import enum
 import itertools
 import os
 import pickle
+import shutil
 import tempfile
 import time
 import types
@@ -88,7 +90,9 @@ def new_communicator(
     assert ucx_worker is None
     assert isinstance(options, Options)
     if root_ucxx_address is None:
-        return Communicator(Path(tempfile.mkdtemp(prefix="fake-rapidsmpf-")), nranks, progress_thread.statistics)
+        root = Path(tempfile.mkdtemp(prefix="fake-rapidsmpf-"))
+        atexit.register(shutil.rmtree, root, ignore_errors=True)
+        return Communicator(root, nranks, progress_thread.statistics)
     folder = Path(bytes(root_ucxx_address).decode())
     while not (folder / "barrier-1-0").exists():  # the root answers only while it is in a barrier
         time.sleep(0.001)
