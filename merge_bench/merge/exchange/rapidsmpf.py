@@ -70,6 +70,7 @@ class RapidsmpfExchange(Exchange):
         super().__init__(control.rank, control.workers, abort=abort)
         self._control, self._operation = control, 0
         self._comm: Any = None
+        self._numbered = (0, 1)  # rank and count, as rapidsmpf has them
         self._statistics: Any = None
         self._root = b""
         if self.workers > 1:
@@ -189,21 +190,21 @@ class RapidsmpfExchange(Exchange):
 
         statistics = self._statistics = Statistics(enable=True)
 
-        def make() -> tuple[Any, bytes]:
+        def make() -> tuple[Any, tuple[int, int], bytes]:
             address = None if root is None else UCXAddress.create_from_buffer(np.frombuffer(root, np.uint8))
             options = Options(get_environment_variables())
             comm = new_communicator(self.workers, None, address, options, ProgressThread(statistics))
-            return comm, bytes(get_root_ucxx_address(comm)) if root is None else b""  # of others it ends the process
+            own = bytes(get_root_ucxx_address(comm)) if root is None else b""  # of other ranks it ends the process
+            return comm, (comm.rank, comm.nranks), own
 
         with _named_errors(self.rank, "opening its communicator"):
-            self._comm, own = self._calls.call(make, "opening rapidsmpf's communicator")
+            self._comm, self._numbered, own = self._calls.call(make, "opening rapidsmpf's communicator")
         return own
 
     def _check_rank(self) -> None:
-        if (self._comm.rank, self._comm.nranks) != (self.rank, self.workers):
-            raise RunFailed(
-                f"rapidsmpf numbers rank {self.rank} of {self.workers} as {self._comm.rank} of {self._comm.nranks}"
-            )
+        if self._numbered != (self.rank, self.workers):
+            rank, workers = self._numbered
+            raise RunFailed(f"rapidsmpf numbers rank {self.rank} of {self.workers} as {rank} of {workers}")
 
     def _pass_barrier(self) -> None:
         from rapidsmpf.communicator.ucxx import barrier

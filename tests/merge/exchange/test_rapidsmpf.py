@@ -73,15 +73,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "workers"),
-    [
-        ("integers", 4),
-        ("strings", 2),
-        ("strings", 4),
-        ("decimals", 1),
-        ("decimals", 2),
-        ("no match", 4),
-        ("no rows", 2),
-    ],
+    [("integers", 4), ("strings", 2), ("strings", 4), ("decimals", 1), ("no match", 4), ("no rows", 2)],
 )
 def test_same_rows_as_polars(case: str, workers: int) -> None:
     make, keys = merge_cases.CASES[case]
@@ -193,7 +185,7 @@ def _used(chunk: Any) -> Any:
 
 def test_a_rank_that_rapidsmpf_numbers_differently_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     plane = lonely(Abort(), 30.0, monkeypatch)
-    plane._comm.rank = 1
+    plane._numbered = (1, 2)
     with pytest.raises(RunFailed, match="rapidsmpf numbers rank 0 of 2 as 1 of 2"):
         plane._check_rank()
 
