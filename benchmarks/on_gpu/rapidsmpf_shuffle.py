@@ -73,11 +73,11 @@ class Rank:
         import cudf_streaming.partition_utils as packing
         import pylibcudf
         import rapidsmpf
-        import rapidsmpf.shuffler
         import rmm
+        from rapidsmpf.shuffler import Shuffler
         from rmm.pylibrmm.stream import CudaStreamFlags, Stream
 
-        self.plc, self.packing, self.shuffler = pylibcudf, packing, rapidsmpf.shuffler.Shuffler
+        self.plc, self.packing, self.shuffler = pylibcudf, packing, Shuffler
         log.write("imported", rapidsmpf=rapidsmpf.__version__)
         pool = rmm.mr.PoolMemoryResource(
             rmm.mr.CudaMemoryResource(), initial_pool_size=arguments.pool, maximum_pool_size=arguments.pool

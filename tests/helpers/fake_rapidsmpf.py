@@ -61,6 +61,14 @@ class Options:
     def __init__(self, options_as_strings: Mapping[str, str] | None = None) -> None:
         self._options = dict(options_as_strings or {})
 
+    def insert_if_absent(self, options_as_strings: Mapping[str, str]) -> int:
+        new = options_as_strings.keys() - self._options.keys()
+        self._options |= {name: options_as_strings[name] for name in new}
+        return len(new)
+
+    def get_strings(self) -> dict[str, str]:
+        return dict(self._options)
+
 
 def get_environment_variables(key_regex: str = "RAPIDSMPF_(.*)") -> dict[str, str]:
     return {}
@@ -74,6 +82,9 @@ class Communicator:
         self.rank = next(number for number in itertools.count() if _create(folder / f"rank-{number}"))
         self.barriers = 0
         self.active: set[int] = set()
+
+    def get_str(self) -> str:
+        return f"fake(rank={self.rank}, nranks={self.nranks})"
 
 
 def _create(path: Path) -> bool:
@@ -146,7 +157,9 @@ def partition_and_pack(
 ) -> dict[int, PackedData]:  # fmt: skip
     use(stream, "partition_and_pack")
     assert isinstance(br, BufferResource)
-    parts, edges = fake_rapids.hash_partition(table, list(columns_to_hash), num_partitions, seed=seed, stream=stream)
+    parts, edges = fake_rapids.hash_partition(
+        table, list(columns_to_hash), num_partitions, seed=seed or 1, stream=stream
+    )
     bounds = [edge for pair in itertools.pairwise([*edges[:num_partitions], parts.num_rows()]) for edge in pair]
     chunks = {}
     for rank, part in enumerate(fake_rapids.slice_(parts, bounds, stream=stream)):
@@ -192,7 +205,7 @@ class Shuffler:
         self._comm, self._op, self._parts, self._br = comm, op_id, total_num_partitions, br
         self._folder = comm.folder / f"shuffle-{op_id}"
         self._folder.mkdir(exist_ok=True)
-        self._inserted = self._finished = self._active = 0
+        self._inserted = self._finished = 0
         self._active = 1
 
     def _write(self, name: str, content: object) -> None:
@@ -229,6 +242,9 @@ class Shuffler:
             if file.name.split("-")[2] != str(self._comm.rank):
                 self._comm.statistics.add_stat(RECEIVED, len(content[1]))
         return found
+
+    def local_partitions(self) -> list[int]:
+        return list(range(self._comm.rank, self._parts, self._comm.nranks))
 
     def shutdown(self) -> None:
         if not self._finished:

@@ -61,6 +61,42 @@ def merge_ranks(
             process.kill()
 
 
+def connect_ranks(workers: int) -> list[Any]:
+    """Connect the real rapidsmpf between processes without a GPU; what each rank says: its number, how many there are,
+    and whether a barrier took time. A text is an error.
+    """
+    context = multiprocessing.get_context("spawn")
+    pipes = [context.Pipe() for _ in range(workers)]
+    processes = [context.Process(target=_connect, args=(rank, workers, pipes[rank][1])) for rank in range(workers)]
+    for process in processes:
+        process.start()
+    try:
+        _carry_addresses([ours for ours, _ in pipes])
+        return [pipe.recv() if pipe.poll(SECONDS) else f"no answer within {SECONDS:.0f} s" for pipe, _ in pipes]
+    finally:
+        for process in processes:
+            process.join(timeout=5)
+            process.kill()
+
+
+def _connect(rank: int, workers: int, pipe: Any) -> None:
+    from merge_bench.merge.exchange.base import Abort
+    from merge_bench.merge.exchange.rapidsmpf import RapidsmpfExchange
+    from merge_bench.merge.exchange.ucx import UcxExchange
+
+    try:
+        abort = Abort()
+        plane = RapidsmpfExchange(UcxExchange(rank, workers, abort=abort), abort=abort, bind=lambda: None)
+        pipe.send(plane.address)
+        plane.connect(pipe.recv())
+        found = *plane._numbered, plane.round_trip_seconds() > 0
+        plane.barrier()
+        plane.close()
+        pipe.send(found)
+    except BaseException:
+        pipe.send(traceback.format_exc())
+
+
 def _carry_addresses(pipes: list[Any]) -> None:
     addresses = []
     for rank, pipe in enumerate(pipes):

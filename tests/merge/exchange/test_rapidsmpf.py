@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import sys
 import threading
-import traceback
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,10 +21,8 @@ from tests.cluster.test_gpu_workers import PRETENCE, WITHOUT_DRIVER
 from tests.helpers import fake_rapids, fake_rapidsmpf, merge_cases
 from tests.helpers.joins import of_case, tidy
 from tests.helpers.plans import settled
-from tests.helpers.rapidsmpf_ranks import merge_ranks, plan_of
+from tests.helpers.rapidsmpf_ranks import connect_ranks, merge_ranks, plan_of
 from tests.helpers.runs import run
-
-SECONDS = 60.0
 
 
 @pytest.mark.parametrize(
@@ -196,42 +192,4 @@ def test_a_rank_that_rapidsmpf_numbers_differently_is_an_error(monkeypatch: pyte
 @pytest.mark.parametrize("workers", [2, 3])
 def test_the_real_communicator_connects_processes(workers: int) -> None:
     pytest.importorskip("rapidsmpf", reason="rapidsmpf is not installed: its packages are in the stacks cu12 and cu13")
-    context = multiprocessing.get_context("spawn")
-    pipes = [context.Pipe() for _ in range(workers)]
-    processes = [
-        context.Process(target=_connect, args=(rank, workers, pipes[rank][1]), daemon=True) for rank in range(workers)
-    ]
-    for process in processes:
-        process.start()
-    try:
-        addresses = [_answer(pipe) for pipe, _ in pipes]
-        assert all(isinstance(address, bytes) for address in addresses), addresses
-        for pipe, _ in pipes:
-            pipe.send(addresses)
-        assert [_answer(pipe) for pipe, _ in pipes] == [(rank, workers, True) for rank in range(workers)]
-    finally:
-        for process in processes:
-            process.join(timeout=5)
-            process.kill()
-
-
-def _answer(pipe: Any) -> Any:
-    assert pipe.poll(SECONDS), f"no answer within {SECONDS:.0f} s"
-    return pipe.recv()
-
-
-def _connect(rank: int, workers: int, pipe: Any) -> None:
-    from merge_bench.merge.exchange.rapidsmpf import RapidsmpfExchange
-    from merge_bench.merge.exchange.ucx import UcxExchange
-
-    try:
-        abort = Abort()
-        plane = RapidsmpfExchange(UcxExchange(rank, workers, abort=abort), abort=abort, bind=lambda: None)
-        pipe.send(plane.address)
-        plane.connect(pipe.recv())
-        found = plane._comm.rank, plane._comm.nranks, plane.round_trip_seconds() > 0
-        plane.barrier()
-        plane.close()
-        pipe.send(found)
-    except BaseException:
-        pipe.send(traceback.format_exc())
+    assert connect_ranks(workers) == [(rank, workers, True) for rank in range(workers)]
