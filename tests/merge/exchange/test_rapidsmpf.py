@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pytest
 
@@ -16,13 +17,13 @@ from merge_bench.errors import RunFailed, UsageError
 from merge_bench.merge.engines.base import How
 from merge_bench.merge.exchange import data_plane
 from merge_bench.merge.exchange.base import Abort
-from merge_bench.records.schema import MemoryLine
+from merge_bench.records.schema import LaunchLine, MemoryLine
 from tests.cluster.test_gpu_workers import PRETENCE, WITHOUT_DRIVER
 from tests.helpers import fake_rapids, fake_rapidsmpf, merge_cases
 from tests.helpers.joins import of_case, tidy
 from tests.helpers.plans import settled
 from tests.helpers.rapidsmpf_ranks import connect_ranks, merge_ranks, plan_of
-from tests.helpers.runs import run
+from tests.helpers.runs import run, start
 
 
 @pytest.mark.parametrize(
@@ -114,6 +115,23 @@ def test_a_run_is_verified_and_records_its_statistics(tmp_path: Path) -> None:
     assert finished.document["bandwidth_bytes_per_second"]["harmonic_mean"] > 0
     (memory,) = finished.of(MemoryLine)
     assert all(worker.exchange_statistics[fake_rapidsmpf.RECEIVED] > 0 for worker in memory.workers)
+
+
+@pytest.mark.cluster
+def test_a_worker_that_dies_ends_the_run(tmp_path: Path) -> None:
+    pytest.importorskip("dask_cuda")
+    words = ("--exchange", "rapidsmpf", "--engine", "cudf", "--workers", "2", "--workers-per-gpu", "2")
+    environ = {"PYTHONPATH": PRETENCE, **WITHOUT_DRIVER}
+    endless = ("--chunk", "1000", "--iterations", "1_000_000", "--verify", "off")
+    running = start(tmp_path, *words, *endless, environ=environ)
+    try:
+        running.until_merging(1)
+        (launch,) = [line for line in running.lines() if isinstance(line, LaunchLine)]
+        psutil.Process(launch.workers[1].pid).kill()
+        finished = running.finish(60).check_ended(3)
+    finally:
+        running.end()
+    assert finished.failure.rank == 1
 
 
 # --- waits --------------------------------------------------------------------------------------------------------
