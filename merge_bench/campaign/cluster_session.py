@@ -237,7 +237,7 @@ class Session:
 
 def host_cautions(launcher: Launcher, plan: Plan, settings: ClusterSettings) -> list[Caution]:
     """Warnings about hosts on which UCX measures slower; none if neither data plane nor Dask uses UCX."""
-    if not plan.data_plane.endpoints and plan.protocol != "ucx":
+    if not plan.data_plane.ucx and plan.protocol != "ucx":
         return []
     return launcher.cautions(settings)
 

@@ -163,7 +163,7 @@ def _port_warnings(planned: PlannedRun, variables: Mapping[str, str], *, others_
     plan, settings, warnings = planned.plan, planned.settings, list[Caution]()
     if plan.protocol != "tls":
         warnings.append(dask_port_warning(plan.protocol, everyone=not others_connect))
-    if len(settings.hosts) < 2 and (plan.data_plane.endpoints or plan.protocol == "ucx"):
+    if len(settings.hosts) < 2 and (plan.data_plane.ucx or plan.protocol == "ucx"):
         bound = planned.options.interface or ("its host" if settings.hosts else None)
         port = open_port_warning({**settings.ucx, **variables}, bound)
         warnings += [port] if port else []
@@ -260,6 +260,8 @@ def _choose_distribution(options: RunOptions, workload: SyntheticSpec | TableSpe
     if options.distribution == distribution.SHUFFLE:
         return Distribution()
     how, shuffle_option = How(options.how), option_needing_shuffle(options)
+    if not data_plane(options.exchange).broadcast:
+        shuffle_option = f"--exchange {options.exchange}"
     return distribution.choose(options.distribution, how, workers, side_bytes(workload, how), without=shuffle_option)
 
 

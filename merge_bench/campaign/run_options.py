@@ -129,6 +129,8 @@ def _refuse_for_data_plane(options: RunOptions) -> None:
         raise UsageError(
             f"--timeline on needs --exchange {planes_with(lambda other: other.timeline)}; use --timeline auto"
         )
+    if options.distribution == distribution.BROADCAST and not plane.broadcast:
+        raise UsageError(f"--exchange {plane.name} sends no table whole; use --distribution shuffle")
     if options.require_transport and not plane.endpoints:
         raise UsageError(
             f"--require-transport needs --exchange {planes_with(lambda other: other.endpoints)}; --exchange"
@@ -192,6 +194,8 @@ def engine_of(options: RunOptions, *, gpus: bool) -> Description:
         )
     if options.pipeline == "on" and not engine.in_parts:
         raise UsageError(f"--engine {engine.name} cannot overlap phases; use --pipeline off")
+    if (only := data_plane(options.exchange).engines) and engine.name not in only:
+        raise UsageError(f"--exchange {options.exchange} needs --engine {' or '.join(only)}, not {engine.name}")
     if options.runtime_filter == "on" and engine.device_memory:
         raise UsageError(f"--engine {engine.name} has no runtime filter; use --runtime-filter off")
     return engine

@@ -178,7 +178,7 @@ def ucx_settings(
     """
     if hosts > 1:
         return {"UCX_TCP_PORT_RANGE": UCX_PORTS}
-    if not data_plane(exchange).endpoints or protocol == "ucx" or (error_handling and not handles_errors(variables)):
+    if not data_plane(exchange).ucx or protocol == "ucx" or (error_handling and not handles_errors(variables)):
         return {}
     installed = find_installed(variables.get("MERGE_BENCH_UCX", "auto"), variables)
     return {"UCX_TLS": "^tcp"} if installed is not None and reaches_peers(installed.transports) else {}

@@ -16,7 +16,7 @@ import numpy as np
 
 from merge_bench.errors import UsageError
 from merge_bench.merge.engines import describe
-from merge_bench.merge.engines.base import Engine, FilteringEngine, Outgoing, PipelinedEngine, Side
+from merge_bench.merge.engines.base import Engine, FilteringEngine, Outgoing, PipelinedEngine, Side, TableEngine
 from merge_bench.merge.exchange import exchange_class
 from merge_bench.merge.exchange.base import Abort, Exchange, Flight, MessageExchange
 from merge_bench.merge.exchange.pipelined_exchange import PipelinedExchange
@@ -318,6 +318,12 @@ def make_merger(engine: Engine, rank: int, plan: Plan, abort: Abort) -> Merger:
     """
     if plan.runtime_filter and not isinstance(engine, FilteringEngine):
         raise UsageError(f"--engine {engine.name} has no runtime filter; use --runtime-filter off")
+    if plan.data_plane.tables:
+        from merge_bench.merge.table_merger import TableMerger
+
+        if not isinstance(engine, TableEngine):
+            raise UsageError(f"--exchange {plan.exchange} cannot be used with --engine {engine.name}")
+        return TableMerger(engine, rank, plan, abort)
     if not plan.pipeline:
         return Merger(engine, rank, plan, abort)
     if not isinstance(engine, PipelinedEngine):

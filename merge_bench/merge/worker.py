@@ -522,6 +522,7 @@ def finish() -> WorkerMemory:
         input_bytes=state.input_bytes,
         copied_bytes=copied.bytes if copied else None,
         copy_seconds=list(copied.seconds) if copied else [],
+        exchange_statistics=state.exchange.statistics() if state.exchange else {},
     )
 
 

@@ -398,7 +398,10 @@ class PowerLine(Line, tag="power", frozen=True, kw_only=True):
 
 
 class WorkerMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """High-water marks of one process, verification excluded; and how fast it copied memory while all workers did."""
+    """High-water marks of one process, verification excluded; and how fast it copied memory while all workers did.
+
+    ``exchange_statistics``: what the library of the data plane counted since it was opened, under its own names.
+    """
 
     rank: Count
     peak_bytes: Count | None = None
@@ -407,6 +410,7 @@ class WorkerMemory(msgspec.Struct, frozen=True, kw_only=True):
     input_bytes: Count | None = None
     copied_bytes: Count | None = None
     copy_seconds: list[Seconds] = []
+    exchange_statistics: dict[str, float] = {}
 
 
 class MemoryLine(Line, tag="memory", frozen=True, kw_only=True):

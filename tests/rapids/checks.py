@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.helpers.rapidsmpf_ranks import connect_ranks
 from tests.rapids import contexts, fakes, fitting, options, packages, record, sources, typed
 from tests.rapids.installed import Installed
 from tests.rapids.uses import Reading
@@ -124,6 +125,13 @@ def array() -> Result:
     return Result("array", not wrong, text, tuple(wrong))
 
 
+def communicator() -> Result:
+    """rapidsmpf connects processes by the addresses that our data plane carries."""
+    found = connect_ranks(3)
+    wrong = tuple(str(each) for rank, each in enumerate(found) if each != (rank, 3, True))
+    return Result("rapidsmpf", not wrong, "its communicator connects 3 processes by addresses that we carry", wrong)
+
+
 def cuda_ipc() -> Result:
     """UCX's module for CUDA is there and has CUDA IPC in it."""
     import libucx
@@ -172,6 +180,7 @@ def everything(*, write: bool) -> Iterator[Result]:
     with tempfile.TemporaryDirectory() as scratch:
         yield types(Path(scratch))
         yield array()
+        yield communicator()
         yield cuda_ipc()
         try:
             yield from first_calls(Path(scratch))

@@ -10,7 +10,7 @@ import types
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from tests.helpers import fake_nvml, fake_rapids
+from tests.helpers import fake_nvml, fake_rapids, fake_rapidsmpf
 from tests.rapids.fitting import parameters
 from tests.rapids.kinds import Each, Entry, Instance, Library, from_text
 from tests.rapids.uses import Reading
@@ -34,7 +34,7 @@ def offered(modules: Mapping[str, types.ModuleType]) -> dict[str, Any]:
 
 def ours(library: Library, readings: Iterable[Reading]) -> Iterator[str]:
     """Where the fakes in tests/ differ from the library."""
-    modules = fake_rapids.modules()
+    modules = fake_rapids.modules() | fake_rapidsmpf.modules()
     files = [module for name, module in sys.modules.items() if name.startswith("tests.helpers.fake_")]
     named = {name: made for file in files for name, made in vars(file).items() if isinstance(made, type)}
     constructed = {use.path for reading in readings for use in reading.uses if use.positional is not None}

@@ -10,7 +10,10 @@ from tests.rapids.kinds import Kinds, Library, Name, Several
 from tests.rapids.uses import Reading
 
 ROOT = Path(__file__).resolve().parents[2]
-LIBRARIES = ("cuda", "cudf", "cupy", "dask_cuda", "dask_cudf", "nccl", "nvtx", "pylibcudf", "pynvml", "rmm")
+LIBRARIES = (
+    "cuda", "cudf", "cudf_streaming", "cupy", "dask_cuda", "dask_cudf", "nccl", "nvtx", "pylibcudf", "pynvml",
+    "rapidsmpf", "rmm",
+)  # fmt: skip
 FOLDERS = ("merge_bench", "benchmarks", "tests/gpu")
 # Classes of parameters whose values come from another process, where no file shows them.
 DECLARED = {

@@ -229,6 +229,25 @@ class CopyingEngine(Protocol):
 
 
 @runtime_checkable
+class TableEngine(Engine, Protocol):
+    """An engine whose rows a data plane can take and give as tables of the engine's library (`TableExchange`).
+
+    Instead of `partition` and `make_inboxes`, an iteration calls `tables` and, for each side, `take_table`.
+    """
+
+    shape: JoinShape
+
+    def tables(self) -> dict[Side, Any]:
+        """The rows of both chunks that can have a match."""
+
+    def take_table(self, side: Side, table: Any) -> None:
+        """Join this table's rows in `join`, which are all that this worker received and kept; None: no rows."""
+
+    def synchronize(self) -> None:
+        """Wait until the device has done what was asked of it."""
+
+
+@runtime_checkable
 class PipelinedEngine(Engine, Protocol):
     """An engine that can join some rows while others are in flight.
 

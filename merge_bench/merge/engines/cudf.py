@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from merge_bench.errors import RunFailed, UsageError, first_line
 from merge_bench.merge.engines import Description
-from merge_bench.merge.engines.base import Engine, How, JoinShape, Outgoing, Side
+from merge_bench.merge.engines.base import How, JoinShape, Outgoing, Side, TableEngine
 from merge_bench.merge.engines.gpu_memory import DeviceBytes, copy, load_rapids, own_stream
 from merge_bench.merge.engines.gpu_parcels import NOTHING, GpuLayout, GpuParcel, ParcelHeader, ReceivedSide
 from merge_bench.merge.engines.hash_join import rows_without_key
@@ -119,6 +119,19 @@ class CudfEngine:
             self._without_key = [self._rows_beside_nulls(side, maps) for side, maps in self._maps.items()]
             self._stream.synchronize()
         return outgoing
+
+    def tables(self) -> dict[Side, Any]:
+        with self._named_errors("leaving out rows that match nothing"):
+            self._without_key = [self._rows_beside_nulls(side, maps) for side, maps in self._maps.items()]
+            return {side: self._rows_with_key(side) for side in Side}
+
+    def take_table(self, side: Side, table: Any) -> None:
+        with self._named_errors("receiving rows"):
+            self._whole[side] = self._no_rows(side) if table is None else table
+
+    def synchronize(self) -> None:
+        with self._named_errors("waiting for the GPU"):
+            self._stream.synchronize()
 
     def make_inboxes(self, side: Side, headers: Mapping[int, Bytes]) -> dict[int, Runs]:
         if not headers or side in self._whole:
@@ -322,7 +335,7 @@ class CudfEngine:
         layout, chunk = self._layouts[side], self._chunks[side]
         own, received = self._own.pop(side), self._received.pop(side)
         if not received.rows:
-            return self._plc.copying.slice(chunk, [0, 0], stream=self._stream)[0]
+            return self._no_rows(side)
         for source, target in zip(own.runs, received.parcels[self.shape.rank].runs, strict=True):
             copy(source, target)
         types = [column.type() for column in chunk.columns()]
@@ -334,6 +347,9 @@ class CudfEngine:
             columns += self._unpack_columns(received.parcels)
         order = [*layout.in_place, *layout.packed]
         return self._plc.Table([columns[order.index(at)] for at in range(len(order))])
+
+    def _no_rows(self, side: Side) -> Any:
+        return self._plc.copying.slice(self._chunks[side], [0, 0], stream=self._stream)[0]
 
     def _unpack_columns(self, parcels: Sequence[GpuParcel]) -> list[Any]:
         """The columns that were packed, those of all parcels put together."""
@@ -363,7 +379,7 @@ class CudfEngine:
             raise RunFailed(f"rank {self.shape.rank} failed while {doing}: {first_line(error)}") from error
 
 
-_COMPLETE: type[Engine] = CudfEngine  # for the type checker: it has every method
+_COMPLETE: type[TableEngine] = CudfEngine  # for the type checker: it has every method
 
 
 def _storage_type(arrow_type: pa.DataType) -> pa.DataType:

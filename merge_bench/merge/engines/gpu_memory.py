@@ -67,6 +67,12 @@ def copy(source: DeviceBytes, target: DeviceBytes) -> None:
         copy_device_to_ptr(source.ptr, target.ptr, source.size, own_stream())
 
 
+def memory_resource() -> Any:
+    """RMM's resource that this process allocates device memory from: the pool, and what counts on top of it."""
+    _, rmm = load_rapids()
+    return rmm.mr.get_current_device_resource()
+
+
 def synchronize() -> None:
     """Wait until all work on this process's stream is done."""
     own_stream().synchronize()

@@ -46,7 +46,15 @@ class DataPlane:
     link_limit
         Whether the messages of a merge can be sent again without the merge.
     endpoints
-        Whether UCX endpoints connect the workers: with lanes to record and transports to require, by UCX's settings.
+        Whether our own UCX endpoints carry the rows: with lanes to record and transports to require.
+    ucx
+        Whether UCX moves the rows, as its settings say.
+    engines
+        Names of the engines that it works with; empty: all.
+    tables
+        Whether it partitions and moves whole tables of the engine (`base.TableExchange`) instead of parcels.
+    broadcast
+        Whether a worker can send a frame whole to all others.
     shuffles
         The values of ``--shuffle`` that it has, each with the memory that it needs, as a multiple of both frames;
         measured.
@@ -63,6 +71,10 @@ class DataPlane:
     timeline: bool = False
     link_limit: bool = False
     endpoints: bool = False
+    ucx: bool = False
+    engines: tuple[str, ...] = ()
+    tables: bool = False
+    broadcast: bool = True
     shuffles: tuple[tuple[str, float], ...] = ()
 
     @property

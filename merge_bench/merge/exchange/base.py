@@ -188,6 +188,10 @@ class Exchange(ABC):
         """For each peer the lanes that UCX selected, and the protocols of messages by size; empty without UCX."""
         return {}
 
+    def statistics(self) -> dict[str, float]:
+        """What the data plane's library counted since it was opened, under its own names; {} if it counts nothing."""
+        return {}
+
     def barrier(self) -> float:
         """Wait until every worker has entered; returns the seconds waited.
 
@@ -233,3 +237,36 @@ class MessageExchange(Protocol):
 
     def check_silence(self, pending: list[Pending], last_byte: float) -> None:
         """Raise `RunFailed` if no byte arrived for too long; `last_byte`: when the last one did (`time.monotonic`)."""
+
+
+@dataclass(frozen=True)
+class PackedTable:
+    """A table that was partitioned for all workers: `chunks` by rank, and their `sizes` in bytes, by rank as well."""
+
+    chunks: Mapping[int, Any]
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ShuffledTable:
+    """The chunks of one table that a worker received, its own included, and the seconds in which they moved."""
+
+    chunks: Sequence[Any]
+    seconds: float
+
+
+@runtime_checkable
+class TableExchange(Protocol):
+    """A data plane that partitions, moves and joins up tables by itself (`merge.table_merger`)."""
+
+    def pack(self, table: Any, keys: Sequence[int]) -> PackedTable:
+        """Partition a table by the hash of its columns at the positions `keys`, and pack each part.
+
+        It may return before the device has done it; rows with equal keys go to the same rank from all workers.
+        """
+
+    def shuffle(self, tables: Sequence[PackedTable]) -> list[ShuffledTable]:
+        """Exchange packed tables, all at once; waits until all that is for this worker has arrived."""
+
+    def unpack(self, shuffled: ShuffledTable) -> Any:
+        """One table of the chunks, whose memory is used up; None if there is no chunk."""

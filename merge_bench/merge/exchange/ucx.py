@@ -49,6 +49,7 @@ PLANE = DataPlane(
     timeline=True,
     link_limit=True,
     endpoints=True,
+    ucx=True,
 )
 
 SPINS_BEFORE_YIELD = 200

@@ -12,7 +12,12 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-PACKAGES = ("pylibcudf", "cudf")  # nccl4py is loaded, and so found, as soon as it is played
+PACKAGES = (
+    "pylibcudf",
+    "cudf",
+    "rapidsmpf",
+    "cudf_streaming",
+)  # nccl4py is found once it is played
 
 
 class TwoGpus(importlib.abc.Loader):
@@ -36,9 +41,9 @@ class Pretence(importlib.abc.MetaPathFinder):
         if name in PACKAGES:
             return importlib.machinery.ModuleSpec(name, None)
         if name == "merge_bench.host.cuda_context":
-            from tests.helpers import fake_rapids
+            from tests.helpers import fake_rapidsmpf
 
-            fake_rapids.install()
+            fake_rapidsmpf.install()
         return importlib.machinery.ModuleSpec(name, TwoGpus()) if name == "pynvml" else None
 
 

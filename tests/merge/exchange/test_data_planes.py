@@ -113,11 +113,12 @@ def sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataPlane:
 
 
 def test_the_data_planes_of_the_package() -> None:
-    assert [plane.name for plane in data_planes()] == ["ucx", "dask"]
+    assert [plane.name for plane in data_planes()] == ["ucx", "dask", "rapidsmpf"]
     assert complete(BY_KEY["exchange"]).help == (
-        "How the frames are exchanged; ucx: with UCX endpoints; dask: with Dask's shuffle. Several values make a sweep."
+        "How the frames are exchanged; ucx: with UCX endpoints; dask: with Dask's shuffle; rapidsmpf: with RAPIDS'"
+        " shuffle, on GPUs. Several values make a sweep."
     )
-    with pytest.raises(UsageError, match="there is no exchange 'mpi'; the exchanges are ucx, dask"):
+    with pytest.raises(UsageError, match="there is no exchange 'mpi'; the exchanges are ucx, dask, rapidsmpf"):
         data_plane("mpi")
 
 
@@ -127,6 +128,7 @@ def test_what_a_data_plane_declares_is_what_it_has(plane: DataPlane) -> None:
         member = exchange_class(plane.name)
         assert issubclass(member, Exchange)
         assert hasattr(member, "post") == plane.pipeline
+        assert hasattr(member, "shuffle") == plane.tables
         assert plane == sys.modules[member.__module__].PLANE
     else:
         assert not any((plane.pipeline, plane.runtime_filter, plane.timeline, plane.link_limit, plane.endpoints))
@@ -145,7 +147,7 @@ def test_a_file_in_the_folder_is_a_data_plane(sockets: DataPlane) -> None:
     assert planes_with(lambda plane: plane.pipeline) == "ucx"
     assert not data_plane("dask").supports_join("anti")
     assert sockets.supports_join("anti")
-    assert complete(BY_KEY["exchange"]).placeholder == "ucx|dask|sockets[,…]"
+    assert complete(BY_KEY["exchange"]).placeholder == "ucx|dask|rapidsmpf|sockets[,…]"
     assert "; sockets: with Python's sockets." in complete(BY_KEY["exchange"]).help
 
 

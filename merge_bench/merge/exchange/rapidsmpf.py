@@ -1,0 +1,247 @@
+"""RAPIDS' own shuffle as a data plane: rapidsmpf moves tables of cuDF that `cudf_streaming` has packed.
+
+rapidsmpf does not move buffers from one rank to another, but the parts of a whole table: `pack`, `shuffle`, `unpack`.
+Barriers, and the few bytes that workers exchange about a merge, go over UCX endpoints of our own (`ucx.py`), because
+rapidsmpf's barrier has no limit. Its communicator has a UCX context, endpoints and threads of its own, with the same
+settings of UCX; which transports it selects cannot be asked.
+
+Rank 0 makes the root of the communicator, whose address is part of its own. The others join one after the other, since
+rapidsmpf numbers ranks as they come; meanwhile rank 0 is in rapidsmpf's barrier, without which it answers none of them.
+No endpoint of it has error handling: it does not notice that a peer has died.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from merge_bench.errors import RunFailed, UsageError, first_line
+from merge_bench.host import cuda_context
+from merge_bench.merge.engines.cudf import PARTITION_SEED
+from merge_bench.merge.engines.gpu_memory import memory_resource, own_stream
+from merge_bench.merge.exchange import DataPlane
+from merge_bench.merge.exchange.base import Abort, Exchange, Flight, PackedTable, ShuffledTable, TableExchange
+from merge_bench.merge.exchange.limited_calls import LimitedCalls
+from merge_bench.merge.plan import Plan
+
+PLANE = DataPlane(
+    name="rapidsmpf",
+    help="with RAPIDS' shuffle, on GPUs",
+    place=3,
+    attribute="RapidsmpfExchange",
+    packages=("ucxx", "rapidsmpf", "cudf_streaming"),
+    ucx=True,
+    engines=("cudf",),
+    tables=True,
+    broadcast=False,
+)
+
+RECEIVED = "shuffle-payload-recv"
+"""The name under which rapidsmpf counts bytes of chunks that arrived whole."""
+
+CLOSE_SECONDS = 1.0
+
+
+class RapidsmpfExchange(Exchange):
+    """One worker's end of the data plane.
+
+    Parameters
+    ----------
+    control
+        This worker's end of the data plane for barriers and small messages.
+    timeout
+        Seconds without progress and without a heartbeat after which a wait ends.
+    bind
+        Binds a CUDA context in the thread that calls it.
+    """
+
+    title = "rapidsmpf"
+
+    def __init__(
+        self, control: Exchange, *, abort: Abort, timeout: float = 15.0, bind: Callable[[], object] = cuda_context.bind
+    ) -> None:
+        super().__init__(control.rank, control.workers, abort=abort)
+        self._control, self._operation = control, 0
+        self._comm: Any = None
+        self._numbered = (0, 1)  # rank and count, as rapidsmpf has them
+        self._statistics: Any = None
+        self._root = b""
+        if self.workers > 1:
+            self._calls = LimitedCalls(self.rank, abort, timeout, bind)
+            if self.rank == 0:
+                self._root = self._join(None)
+
+    @classmethod
+    def of_plan(cls, plan: Plan, rank: int, abort: Abort) -> RapidsmpfExchange:
+        from merge_bench.merge.exchange.ucx import UcxExchange
+
+        return cls(UcxExchange.of_plan(plan, rank, abort), abort=abort, timeout=plan.timeout)
+
+    @property
+    def address(self) -> bytes:
+        return msgspec.msgpack.encode((self._control.address, self._root))
+
+    def connect(self, addresses: Sequence[bytes]) -> None:
+        """Connect the workers' own endpoints, then have one after the other join rapidsmpf's communicator.
+
+        Raises
+        ------
+        RunFailed
+            If a peer does not answer within the limit, or rapidsmpf gives a worker another number.
+        """
+        pairs = [msgspec.msgpack.decode(address, type=tuple[bytes, bytes]) for address in addresses]
+        self._control.connect([own for own, _ in pairs])
+        if self.workers == 1:
+            return
+        with _named_errors(self.rank, "connecting"):
+            doing = "connecting over rapidsmpf"
+            passed = self._calls.start(self._pass_barrier, doing) if self.rank == 0 else None
+            for rank in range(1, self.workers):
+                if rank == self.rank:
+                    self._join(pairs[0][1])
+                self.barrier()
+            self._check_rank()
+            self._calls.wait(passed or self._calls.start(self._pass_barrier, doing))
+
+    def transfer(self, sends: Mapping[int, Any], receives: Mapping[int, Any], *, noted: bool = False) -> Flight:
+        return self._control.transfer(sends, receives, noted=noted)
+
+    @property
+    def effective_config(self) -> dict[str, str]:
+        return self._control.effective_config
+
+    def pack(self, table: Any, keys: Sequence[int]) -> PackedTable:
+        from cudf_streaming.partition_utils import partition_and_pack, unpack_and_concat_cost
+
+        with _named_errors(self.rank, "packing rows"):
+            chunks = partition_and_pack(
+                table, list(keys), self.workers, own_stream(), self._buffers, seed=PARTITION_SEED
+            )
+            ranks = range(self.workers)
+            sizes = tuple(int(unpack_and_concat_cost([chunks[rank]])) if rank in chunks else 0 for rank in ranks)
+        return PackedTable(chunks, sizes)
+
+    def shuffle(self, tables: Sequence[PackedTable]) -> list[ShuffledTable]:
+        from rapidsmpf.shuffler import Shuffler
+
+        began, seconds, shufflers = time.perf_counter(), list[float](), list[Any]()
+        try:
+            with _named_errors(self.rank, "exchanging rows"):
+                for table in tables:
+                    shuffler = Shuffler(self._comm, self._next_operation(), self.workers, self._buffers)
+                    shufflers.append(shuffler)
+                    shuffler.insert_chunks(table.chunks)
+                    shuffler.insert_finished()
+                for shuffler in shufflers:
+                    self._calls.call(shuffler.wait, "waiting for rows over rapidsmpf", self._received_bytes)
+                    seconds.append(time.perf_counter() - began)
+                chunks = [shuffler.extract(self.rank) for shuffler in shufflers]
+                for shuffler in shufflers:  # all its messages are complete, so this does not wait for peers
+                    shuffler.shutdown()
+        except BaseException:
+            _keep(shufflers)
+            raise
+        return [ShuffledTable(*each) for each in zip(chunks, seconds, strict=True)]
+
+    def unpack(self, shuffled: ShuffledTable) -> Any:
+        from cudf_streaming.partition_utils import unpack_and_concat
+
+        if not shuffled.chunks:
+            return None
+        with _named_errors(self.rank, "unpacking rows"):
+            return unpack_and_concat(shuffled.chunks, own_stream(), self._buffers)
+
+    def statistics(self) -> dict[str, float]:
+        if self._statistics is None:
+            return {}
+        return {name: float(each["value"]) for name, each in sorted(self._statistics.to_dict().items())}
+
+    def close(self) -> None:
+        self._control.close()
+        if self.workers == 1 or self._comm is None:
+            return
+        kept, self._comm = [self._comm], None
+        self._calls.end(kept.clear, CLOSE_SECONDS)  # ends rapidsmpf's threads
+
+    @cached_property
+    def _buffers(self) -> Any:
+        """Where rapidsmpf takes memory: the engine's pool. Nothing is moved to host memory when the pool is full."""
+        from rapidsmpf.memory.buffer_resource import BufferResource
+
+        return BufferResource(memory_resource(), periodic_spill_check=None, statistics=self._statistics)
+
+    def _join(self, root: bytes | None) -> bytes:
+        """Make this worker's communicator; returns its address on rank 0. `root`: that address; None on rank 0."""
+        try:
+            from rapidsmpf.communicator.ucxx import get_root_ucxx_address, new_communicator
+            from rapidsmpf.config import Options, get_environment_variables
+            from rapidsmpf.progress_thread import ProgressThread
+            from rapidsmpf.statistics import Statistics
+            from ucxx._lib.libucxx import UCXAddress
+        except ImportError as error:
+            raise UsageError(f"--exchange rapidsmpf cannot be loaded: {first_line(error)}") from error
+
+        statistics = self._statistics = Statistics(enable=True)
+
+        def make() -> tuple[Any, tuple[int, int], bytes]:
+            address = None if root is None else UCXAddress.create_from_buffer(np.frombuffer(root, np.uint8))
+            options = Options(get_environment_variables())
+            comm = new_communicator(self.workers, None, address, options, ProgressThread(statistics))
+            own = bytes(get_root_ucxx_address(comm)) if root is None else b""  # of other ranks it ends the process
+            return comm, (comm.rank, comm.nranks), own
+
+        with _named_errors(self.rank, "opening its communicator"):
+            self._comm, self._numbered, own = self._calls.call(make, "opening rapidsmpf's communicator")
+        return own
+
+    def _check_rank(self) -> None:
+        if self._numbered != (self.rank, self.workers):
+            rank, workers = self._numbered
+            raise RunFailed(f"rapidsmpf numbers rank {self.rank} of {self.workers} as {rank} of {workers}")
+
+    def _pass_barrier(self) -> None:
+        from rapidsmpf.communicator.ucxx import barrier
+
+        barrier(self._comm)
+
+    def _next_operation(self) -> int:
+        """A number for a shuffle, the same on all workers."""
+        from rapidsmpf.shuffler import Shuffler
+
+        self._operation += 1
+        return self._operation % int(Shuffler.max_concurrent_shuffles)
+
+    def _received_bytes(self) -> float:
+        return self.statistics().get(RECEIVED, 0.0)
+
+
+_COMPLETE: type[TableExchange] = RapidsmpfExchange  # for the type checker: it has every method
+
+
+def _keep(things: Sequence[object]) -> None:
+    """Keep things until the process ends: a `Shuffler` is not freed before its peers have sent all they announced, and
+    ends the process if it is freed before `insert_finished`.
+    """
+    for thing in things:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+
+
+@contextmanager
+def _named_errors(rank: int, doing: str) -> Iterator[None]:
+    """Turn exceptions of rapidsmpf and cudf_streaming in the block into `RunFailed` with one sentence."""
+    try:
+        yield
+    except MemoryError as error:
+        raise RunFailed(
+            f"rank {rank} ran out of GPU memory while {doing} for rapidsmpf; use a smaller --chunk, more workers or a"
+            " larger --rmm-pool-size"
+        ) from error
+    except (RuntimeError, ValueError, TypeError, ArithmeticError, IndexError, KeyError) as error:
+        raise RunFailed(f"rapidsmpf failed on rank {rank} while {doing}: {first_line(error)}") from error
