@@ -88,20 +88,20 @@ def nvrtc() -> types.ModuleType:
     def size(what: str) -> Any:
         return lambda prog: (Status.NVRTC_SUCCESS, len(getattr(prog, what)))
 
-    def content(what: str) -> Any:
-        def copy(prog: Program, room: bytes) -> tuple[Status]:  # the real one writes into the bytes it is given, too
-            found = getattr(prog, what)
-            assert len(room) == len(found)
-            ctypes.memmove(room, found, len(found))
-            return (Status.NVRTC_SUCCESS,)
-
-        return copy
+    def fill(room: bytes, found: bytes) -> tuple[Status]:  # the real one writes into the bytes it is given, too
+        assert len(room) == len(found)
+        ctypes.memmove(room, found, len(found))
+        return (Status.NVRTC_SUCCESS,)
 
     vars(made).update(
-        nvrtcCreateProgram=create, nvrtcCompileProgram=compile_program, nvrtcGetCUBINSize=size("library"),
-        nvrtcGetCUBIN=content("library"), nvrtcGetProgramLogSize=size("log"), nvrtcGetProgramLog=content("log"),
+        nvrtcCreateProgram=create,
+        nvrtcCompileProgram=compile_program,
+        nvrtcGetCUBINSize=size("library"),
+        nvrtcGetCUBIN=lambda prog, cubin: fill(cubin, prog.library),
+        nvrtcGetProgramLogSize=size("log"),
+        nvrtcGetProgramLog=lambda prog, log: fill(log, prog.log),
         nvrtcDestroyProgram=lambda prog: (Status.NVRTC_SUCCESS,),
-    )  # fmt: skip
+    )
     return made
 
 
