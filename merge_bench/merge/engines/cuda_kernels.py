@@ -71,7 +71,7 @@ def compile_source(source: str, arch: str) -> bytes:
         nvrtc.nvrtcGetProgramLog(program, log)
         reason = first_line(RuntimeError(log.decode().strip("\0 \n")))
         raise RunFailed(f"NVRTC cannot compile the kernels of engine cuda for {arch}: {reason}")
-    binary = b" " * _checked("nvrtcGetCUBINSize", *nvrtc.nvrtcGetCUBINSize(program))
+    binary: bytes = b" " * _checked("nvrtcGetCUBINSize", *nvrtc.nvrtcGetCUBINSize(program))
     _checked("nvrtcGetCUBIN", *nvrtc.nvrtcGetCUBIN(program, binary))
     nvrtc.nvrtcDestroyProgram(program)
     return binary
