@@ -165,10 +165,9 @@ class RapidsmpfExchange(Exchange):
 
     def close(self) -> None:
         self._control.close()
-        if self.workers == 1 or self._comm is None:
-            return
         kept, self._comm = [self._comm], None
-        self._calls.end(kept.clear, CLOSE_SECONDS)  # ends rapidsmpf's threads
+        if self.workers > 1:
+            self._calls.end(kept.clear, CLOSE_SECONDS)  # ends rapidsmpf's threads
 
     @cached_property
     def _buffers(self) -> Any:
