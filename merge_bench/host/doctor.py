@@ -22,7 +22,7 @@ from merge_bench.config.allowed_transports import UCX_PORTS
 from merge_bench.config.installation import how_to_set_up
 from merge_bench.config.options import BY_KEY
 from merge_bench.config.ucx_info import find_installed
-from merge_bench.host import files, gpu, network, other_load
+from merge_bench.host import adapters, files, gpu, network, other_load
 from merge_bench.host.description import BusyGpu
 from merge_bench.host.machine import memory_bytes, ucx_library, versions
 from merge_bench.host.memory import SEGMENT_BYTES, available_bytes, quota_cores, segment_problem, usable_cores
@@ -171,12 +171,12 @@ def locked_memory(machine: Machine) -> Finding:
     if limit is None:
         return ok("unlimited")
     fact = f"up to {format_bytes(limit)}"
-    adapters = files.list_names(machine.root / "sys/class/infiniband")
-    if not adapters:
+    names = files.list_names(machine.root / "sys/class/infiniband")
+    if not names:
         return ok(f"{fact}; enough without an RDMA adapter")
     return bad(
         fact,
-        f"UCX cannot register its RDMA buffers with {', '.join(adapters)}",
+        f"UCX cannot register its RDMA buffers with {', '.join(names)}",
         "run ulimit -l unlimited; to make it permanent, set '* - memlock unlimited' in /etc/security/limits.d and in"
         " the batch system",
     )
@@ -355,7 +355,7 @@ def loaded_ucx(machine: Machine) -> Finding:
 def infiniband(machine: Machine) -> Finding:
     if not files.list_names(machine.root / "sys/class/infiniband"):
         return ok("no adapter")
-    states = network.port_states(machine.root / "sys")
+    states = adapters.port_states(machine.root / "sys")
     fact = ", ".join(f"{port} {state}" for port, state in states.items()) or "ports unknown"
     transports = machine.ucx.transports & allowed_transports.RDMA if machine.ucx else frozenset[str]()
     if not transports:
