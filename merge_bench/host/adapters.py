@@ -73,7 +73,7 @@ def active_ports(sys: Path = SYS) -> list[Port]:
         for port in _ports_of(sys / "class/net" / interface):
             owners.setdefault(port, []).append(interface)
     states = port_states(sys)
-    names = [*states, *(port for port in owners if port not in states)]
+    names = sorted({*states, *owners}, key=_natural)
     return [_describe(name, owners.get(name, []), sys) for name in names if states.get(name, ACTIVE) == ACTIVE]
 
 

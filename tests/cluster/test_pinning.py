@@ -23,7 +23,8 @@ def machine(**changes: Any) -> Host:
     """A host of two NUMA nodes with two GPUs and a network adapter on each."""
     host = Host(
         cores=list(range(16)), gpu_nodes=[0, 0, 1, 1], rdma=["mlx5_0:1", "mlx5_1:1"],
-        node_cores={"0": list(range(8)), "1": list(range(8, 16))}, ports=[Port(name="mlx5_0:1", node=0), Port(name="mlx5_1:1", node=1)],
+        ports=[Port(name=f"mlx5_{node}:1", node=node) for node in (0, 1)],
+        node_cores={"0": list(range(8)), "1": list(range(8, 16))},
     )  # fmt: skip
     return replace(host, **changes)
 
