@@ -5,6 +5,8 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from merge_bench.analysis.documents.setup import Pair, TransportsDocument
 from merge_bench.campaign.calling_program import Caller
 from merge_bench.campaign.cluster_session import Session, host_cautions
@@ -14,6 +16,7 @@ from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.progress import Progress
 from merge_bench.campaign.recording import compare_environment, record_lanes
 from merge_bench.errors import UsageError
+from merge_bench.host.binding import describe_binding
 from merge_bench.merge import worker
 from merge_bench.records.writer import CampaignWriter
 
@@ -52,6 +55,7 @@ def _ask_workers(session: Session) -> TransportsDocument:
     warnings = [*host_cautions(session.launcher, plan, session.settings), *compare_environment(session)]
     record_lanes(session)
     answers = workers.on_all(worker.available_transports)
+    bindings = workers.on_all(describe_binding)
     workers.on_all(worker.close)
     lanes = session.lanes
     assert lanes is not None
@@ -70,6 +74,10 @@ def _ask_workers(session: Session) -> TransportsDocument:
                 protocols=[] if pair.protocols is None else lanes.protocols[pair.protocols],
             )
             for pair in lanes.pairs
+        ],
+        bindings=[
+            replace(each, rank=member.rank, worker=member.name, host=member.host)
+            for member, each in zip(session.members, bindings, strict=True)
         ],
         warnings=warnings,
     )

@@ -16,8 +16,7 @@ from merge_bench.config import allowed_transports
 from merge_bench.config.installation import __version__, how_to_set_up
 from merge_bench.config.old_names import UCXX_OVERRIDES
 from merge_bench.errors import Caution, UsageError
-from merge_bench.host import machine, network
-from merge_bench.host.adapters import INFINIBAND, ROCE
+from merge_bench.host import adapters, machine, network
 from merge_bench.host.description import Host, Network, Node, Port, Project
 from merge_bench.host.pinning import Pin
 from merge_bench.records.schema import Worker
@@ -225,8 +224,7 @@ def _chooses_ports(hosts: Mapping[str, Network], config: Mapping[str, str]) -> b
 
 
 def _rdma_ports(host: Network) -> list[Port]:
-    """The ports of adapters that UCX can use; EFA, for example, needs a UCX with a module of its own."""
-    return [port for port in host.ports if port.layer in (None, INFINIBAND, ROCE) and not port.virtual]
+    return [port for port in host.ports if adapters.ucx_can_use(port)]
 
 
 def _ports_in_use(host: Network) -> list[Port]:

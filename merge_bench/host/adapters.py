@@ -84,7 +84,11 @@ def usable_ports(interface: str, addressed: Iterable[str], ports: Sequence[Port]
     Ethernet (RoCE) an interface with an address and at least the speed of its own port: a slower one is for management.
     Virtual functions of an adapter that is here itself do not count. `addressed`: the interfaces with an address.
     """
-    own = own_ports(interface, sys)
+    return joined_ports(own_ports(interface, sys), addressed, ports, sys)
+
+
+def joined_ports(own: Sequence[str], addressed: Iterable[str], ports: Sequence[Port], sys: Path = SYS) -> list[str]:
+    """The ports that lead to the network of the ports `own`, these first, as `usable_ports` chooses them."""
     mine = [port for port in ports if port.name in own]
     if not mine:
         return []
@@ -96,6 +100,11 @@ def usable_ports(interface: str, addressed: Iterable[str], ports: Sequence[Port]
         if port in mine or (port.layer == first.layer and not port.virtual and _joins(port, first, with_address, sys))
     ]
     return sorted(found, key=lambda name: (name not in own, _natural(name)))
+
+
+def ucx_can_use(port: Port) -> bool:
+    """Whether UCX uses ports of this kind; EFA, for example, needs a UCX with a module of its own."""
+    return port.layer in (None, INFINIBAND, ROCE) and not port.virtual
 
 
 def nearest_ports(place: Place, ports: Sequence[Port], nodes: Nodes) -> tuple[str, ...]:

@@ -41,7 +41,9 @@ def worker_pins(host: Host, workers: int, *, gpus: bool, workers_per_gpu: int = 
         shares = _core_shares(host.cores, host.node_cores, workers)
         return [Pin(share, None, near_ports(host, Place(node))) for node, share in shares]
     gpu_nodes = dict(enumerate(host.gpu_nodes))
-    nodes = [_node_with_cores(host, gpu_nodes.get(number // workers_per_gpu)) for number in range(workers)]
+    distances = node_distances(host)
+    own = [gpu_nodes.get(number // workers_per_gpu) for number in range(workers)]
+    nodes = [node_with_cores(node, host.node_cores, distances) for node in own]
     parts = []
     for number, node in enumerate(nodes):
         cores = [core for core in host.cores if node is None or core in host.node_cores.get(str(node), [])]
@@ -67,6 +69,7 @@ def near_ports(host: Host, place: Place) -> tuple[str, ...]:
 
 
 def node_distances(host: Host) -> Nodes:
+    """The distances between the host's NUMA nodes."""
     return Nodes([int(node) for node in host.node_cores], {int(k): row for k, row in host.node_distances.items()})
 
 
@@ -113,22 +116,31 @@ def order_cores(cores: Iterable[int], sys: Path = SYS) -> list[int]:
 def describe_host(interface: str, sys: Path = SYS) -> Host:
     """The facts about this host that `worker_pins` needs, and all its RDMA ports. `interface`: what UCX uses."""
     names = gpu.visible_gpus()
-    places = {each.index: each.pci_bus_id for each in gpu.gpu_facts()}
-    buses = [places.get(gpu.whole_gpu(name)) for name in names]
-    devices = [adapters.pci_device(bus, sys) if bus else None for bus in buses]
+    places = find_gpus(names, sys)
     nodes = numa_nodes(sys)
     return Host(
         **asdict(describe_network(interface, sys)),
         cores=order_cores(os.sched_getaffinity(0), sys),
         gpus=len(names),
         gpu_names=list(names),
-        gpu_nodes=[adapters.read_node(device) if device else None for device in devices],
-        gpu_bridges=[adapters.bridges(device) if device else [] for device in devices],
+        gpu_nodes=[place.node for place in places],
+        gpu_bridges=[list(place.bridges) for place in places],
         gpu_instances=[gpu.instance(name) for name in names],
         gpus_without_memory=[name for name in names if not gpu.has_own_memory(name)],
         node_cores={str(node): sorted(node_cores(node, sys)) for node in nodes},
         node_distances={str(node): read_distances(node, sys) for node in nodes},
     )
+
+
+def find_gpus(names: Sequence[str], sys: Path = SYS) -> list[Place]:
+    """Where the GPUs of these names are, and of parts of GPUs (MIG) the GPUs that they belong to."""
+    buses = {each.index: each.pci_bus_id for each in gpu.gpu_facts()}
+    found = []
+    for name in names:
+        bus = buses.get(gpu.whole_gpu(name))
+        device = adapters.pci_device(bus, sys) if bus else None
+        found.append(Place(adapters.read_node(device), tuple(adapters.bridges(device))) if device else Place())
+    return found
 
 
 def read_distances(node: int, sys: Path = SYS) -> list[int]:
@@ -137,10 +149,12 @@ def read_distances(node: int, sys: Path = SYS) -> list[int]:
     return [int(word) for word in words if word.isdecimal()]
 
 
-def _node_with_cores(host: Host, node: int | None) -> int | None:
-    """`node`, or if it has no cores, as a GPU's own memory has none, the nearest node that has some."""
-    if node is None or host.node_cores.get(str(node)):
+def node_with_cores(node: int | None, cores: Mapping[str, Sequence[int]], distances: Nodes) -> int | None:
+    """`node`, or if it has no cores, as a GPU's own memory has none, the nearest node that has some.
+
+    `cores`: of each node.
+    """
+    if node is None or cores.get(str(node)):
         return node
-    distances = node_distances(host)
-    known = [int(other) for other, cores in host.node_cores.items() if cores] if distances.rows.get(node) else []
+    known = [int(other) for other, some in cores.items() if some] if distances.rows.get(node) else []
     return min(known, key=lambda other: distances.between(node, other), default=node)
