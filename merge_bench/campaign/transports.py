@@ -8,6 +8,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from merge_bench.analysis.documents.setup import Pair, TransportsDocument
+from merge_bench.analysis.staged_memory import staged_memory_warnings
 from merge_bench.campaign.calling_program import Caller
 from merge_bench.campaign.cluster_session import Session, host_cautions
 from merge_bench.campaign.launch import stop_on_exit
@@ -79,5 +80,5 @@ def _ask_workers(session: Session) -> TransportsDocument:
             replace(each, rank=member.rank, worker=member.name, host=member.host)
             for member, each in zip(session.members, bindings, strict=True)
         ],
-        warnings=warnings,
+        warnings=[*warnings, *staged_memory_warnings(lanes.pairs, lanes.protocols)],
     )

@@ -15,7 +15,7 @@ HEADINGS = (
     "NUMA node\nof GPU",
     "NUMA nodes\nof cores",
     "RDMA ports",
-    "Distance",
+    "Nearest port",
     "Fits",
 )
 
@@ -27,7 +27,8 @@ def write_bindings(page: Page, bindings: Sequence[Binding]) -> None:
     page.heading("Workers, their GPUs and RDMA ports")
     rows = [
         (
-            _text(each.rank), each.worker, each.host, _text(each.gpu), _text(each.gpu_node),
+            _text(each.rank), each.worker if each.rank is None else "", each.host,
+            _text(each.gpu), _text(each.gpu_node),
             ", ".join(map(str, each.core_nodes)), ", ".join(each.ports) or "none", each.distance or "",
             "no" if each.problems else "yes" if each.near and each.ports else "",
         )
