@@ -16,7 +16,7 @@ from merge_bench.config import allowed_transports
 from merge_bench.config.installation import __version__, how_to_set_up
 from merge_bench.config.old_names import UCXX_OVERRIDES
 from merge_bench.errors import Caution, UsageError
-from merge_bench.host import adapters, machine, network
+from merge_bench.host import adapters, machine, network, pinning
 from merge_bench.host.description import Host, Network, Node, Port, Project
 from merge_bench.host.pinning import Pin
 from merge_bench.records.schema import Worker
@@ -24,6 +24,7 @@ from merge_bench.units import plural
 
 CODE, IDLE = "rdma-unused", "ports-idle"
 RAILS = "UCX_MAX_RNDV_RAILS"
+_TO_STORAGE = "if they lead to the other hosts, and not to storage, set UCX_NET_DEVICES in the config to use them"
 
 
 def parse_node(name: str, answer: Mapping[str, Any]) -> Node:
@@ -206,7 +207,8 @@ def idle_port_warnings(
         share = f"at most {used} of {len(ports)} RDMA ports ({_share_speed(ports, used)})"
         if far:
             what = f"{share}: no worker is near {', '.join(far)}"
-            remedy = "start a worker for each GPU or NUMA node, or set UCX_NET_DEVICES in the config"
+            more = set(far) & _ports_of_more_workers(host, gpus=any(pin.gpu is not None for pin in pins[name]))
+            remedy = "start a worker for each GPU or NUMA node" if more else _TO_STORAGE
         else:
             most = max(map(len, choices))
             what = f"{share}: {RAILS}={rails} lets a message use {plural(rails, 'port')}, and a worker has {most}"
@@ -215,6 +217,13 @@ def idle_port_warnings(
     return [
         Caution(IDLE, f"workers on {', '.join(names)} use {what}", remedy) for (what, remedy), names in alike.items()
     ]
+
+
+def _ports_of_more_workers(host: Host, *, gpus: bool) -> set[str]:
+    """The ports that workers on all GPUs of a host would have, or without GPUs workers on all NUMA nodes with cores."""
+    nodes = [adapters.Place(int(node)) for node, cores in host.node_cores.items() if cores]
+    places = [pinning.gpu_place(host, index) for index in range(len(host.gpu_nodes))] if gpus else nodes
+    return {port for place in places for port in pinning.near_ports(host, place)}
 
 
 def _chooses_ports(hosts: Mapping[str, Network], config: Mapping[str, str]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -61,7 +62,20 @@ def test_workers_on_half_of_the_gpus_leave_the_ports_of_the_others(describe: Cal
         "workers on n1, n2 use at most 4 of 8 RDMA ports (1,600 of 3,200 Gb/s): no worker is near mlx5_6:1, mlx5_9:1,"
         " mlx5_10:1, mlx5_11:1"
     )
-    assert caution.remedy == "start a worker for each GPU or NUMA node, or set UCX_NET_DEVICES in the config"
+    assert caution.remedy == "start a worker for each GPU or NUMA node"
+
+
+def test_ports_that_are_near_to_no_gpu_may_lead_to_storage(describe: Callable[..., Host]) -> None:
+    whole = sysfs.dgx_h100()
+    one_subnet = Kind(
+        whole.name, whole.nodes, whole.gpus, [dataclasses.replace(each, subnet=sysfs.SUBNET) for each in whole.adapters],
+        whole.interface,
+    )  # fmt: skip
+    (caution,) = warned(describe(one_subnet), 8, TWO_RAILS)
+    assert (
+        "use at most 8 of 10 RDMA ports (3,200 of 4,000 Gb/s): no worker is near mlx5_1:1, mlx5_7:1" in caution.message
+    )
+    assert caution.remedy.startswith("if they lead to the other hosts, and not to storage, set UCX_NET_DEVICES")
 
 
 @pytest.mark.parametrize(
