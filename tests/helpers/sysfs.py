@@ -173,9 +173,9 @@ def _quads(sockets: int, each: int) -> dict[int, list[int]]:
 def dgx_a100() -> Kind:
     """DGX A100: 8 GPUs, 8 ConnectX-6 for InfiniBand, 2 more for storage, 8 NUMA nodes (NPS4).
 
-    Sources: NVIDIA/nccl issue 1505 (`nvidia-smi topo -m`: PXB from each GPU to two adapters, NUMA nodes 3, 1, 7, 5,
-    cores; NCCL's graph: GPU 07:00.0, mlx5_0 0c:00.0, mlx5_4 61:00.0 on NUMA node 0), the DGX A100 system architecture
-    white paper (two GPUs and two adapters on a switch), and the DGX A100 user guide (bus numbers).
+    Sources: github.com/NVIDIA/nccl/issues/1505 (`nvidia-smi topo -m`: PXB from each GPU to two adapters, NUMA nodes
+    3, 1, 7, 5, cores; NCCL's graph: GPU 07:00.0, mlx5_0 0c:00.0, mlx5_4 61:00.0 on NUMA node 0), the DGX A100
+    system architecture white paper (two GPUs and two adapters on a switch). The other bus numbers are assumed.
     """
     gpus, adapters = [], []
     groups = (
@@ -206,9 +206,10 @@ def dgx_a100() -> Kind:
 def dgx_h100() -> Kind:
     """DGX H100: 8 GPUs, 8 ConnectX-7 for InfiniBand, 2 with two ports each for storage, 2 NUMA nodes.
 
-    Sources: the DGX BasePOD deployment guide (InfiniBand at 18, 40, 4f, 5e, 9a, c0, ce and dc:00.0), bytedance/flux
-    issue 14 (`nvidia-smi topo -m`: each GPU PXB to one adapter, SYS to the others; the storage ports PIX; cores),
-    NVIDIA/nccl-tests issue 256 (a GPU and its adapter below one switch).
+    Sources: the DGX BasePOD deployment guide (InfiniBand at 18, 40, 4f, 5e, 9a, c0, ce and dc:00.0),
+    github.com/bytedance/flux/issues/14 (`nvidia-smi topo -m`: each GPU PXB to one adapter, SYS to the others; the
+    storage ports PIX; cores), github.com/NVIDIA/nccl-tests/issues/256 (a GPU and its adapter below one switch). The
+    GPUs' bus numbers and the storage subnet are assumed.
     """
     pairs = (
         (0, "0000:15:01.0", "1b", "18", 0), (0, "0000:3d:01.0", "43", "40", 3), (0, "0000:4c:01.0", "52", "4f", 4),
@@ -233,7 +234,8 @@ def dgx_h100() -> Kind:
 def four_gpus_two_adapters() -> Kind:
     """Two sockets, each with a PCIe switch that has an adapter and two GPUs.
 
-    Source: NVIDIA/nccl issue 1405 (`lspci -tv` of two Ice Lake sockets with a switch each, one adapter and GPUs below).
+    Source: github.com/NVIDIA/nccl/issues/1405 (`lspci -tv` of two Ice Lake sockets with a switch each, one adapter
+    and GPUs below).
     """
     gpus, adapters = [], []
     for node, port, buses in ((0, "0000:30:02.0", ("34", "35", "33")), (1, "0000:97:02.0", ("9b", "9c", "9a"))):
@@ -260,11 +262,11 @@ def gb200(*, own_nodes: bool = False) -> Kind:
 
     `own_nodes`: a kernel that names a GPU's own memory as its NUMA node, as `nvidia-smi` does in "GPU NUMA ID".
 
-    Sources: NVIDIA/nccl issue 1769 (GPUs 0008:01, 0009:01, 0018:01 and 0019:01:00.0), sgl-project/sglang issue 11208
-    (cores 0-71 and 72-143, GPU NUMA IDs 2, 10, 18 and 26, no switch between GPUs and adapters),
-    ishandhanani/srt-slurm pull request 164 (GPUs 0 and 1 on node 0, 2 and 3 on node 1), NVIDIA/NVSentinel pull request
-    1221 (a management adapter shares a NUMA node with GPUs; the link layer tells it apart). The addresses of the
-    adapters are assumed.
+    Sources: github.com/NVIDIA/nccl/issues/1769 (GPUs 0008:01, 0009:01, 0018:01 and 0019:01:00.0),
+    github.com/sgl-project/sglang/issues/11208 (cores 0-71 and 72-143, GPU NUMA IDs 2, 10, 18 and 26, no switch
+    between GPUs and adapters), github.com/ishandhanani/srt-slurm/pull/164 (GPUs 0 and 1 on node 0, 2 and 3 on node
+    1), github.com/NVIDIA/NVSentinel/pull/1221 (a management adapter shares a NUMA node with GPUs; the link layer
+    tells it apart). The addresses of the adapters are assumed.
     """
     own = (2, 10, 18, 26)
     places = (("0008", 0), ("0009", 0), ("0018", 1), ("0019", 1))
@@ -299,9 +301,9 @@ def gb200(*, own_nodes: bool = False) -> Kind:
 def cloud_efa() -> Kind:
     """A cloud instance with four A10G and EFA, and a network interface of another device; one NUMA node.
 
-    Sources: aws/aws-ofi-nccl issue 466 (g5.12xlarge: GPUs 00:1b.0 to 00:1e.0, one NUMA node), Linux
-    drivers/infiniband/hw/efa (the port's link layer is not specified, which sysfs prints as Unknown), openucx/ucx pull
-    request 10021 (a UCX needs a module of its own for EFA). The address of EFA is assumed.
+    Sources: github.com/aws/aws-ofi-nccl/issues/466 (g5.12xlarge: GPUs 00:1b.0 to 00:1e.0, one NUMA node), Linux
+    drivers/infiniband/hw/efa (the port's link layer is not specified, which sysfs prints as Unknown),
+    github.com/openucx/ucx/pull/10021 (a UCX needs a module of its own for EFA). The address of EFA is assumed.
     """
     gpus = [Device((f"0000:00:{slot}.0",), 0) for slot in ("1b", "1c", "1d", "1e")]
     efa = Adapter("efa_0", Device(("0000:00:1a.0",), 0), "", NEITHER, 100)
