@@ -11,6 +11,7 @@ from merge_bench.analysis.aggregate import WorkerFigures, pair_figures
 from merge_bench.analysis.busy_host import busy_launch_indexes, busy_launch_warnings
 from merge_bench.analysis.documents.error import Failure
 from merge_bench.analysis.energy import throttling_warnings
+from merge_bench.analysis.staged_memory import staged_memory_warnings
 from merge_bench.analysis.statistics import median, outliers
 from merge_bench.analysis.traffic_check import traffic_contradictions
 from merge_bench.analysis.verification_state import NOT_BY_US, State
@@ -40,9 +41,12 @@ def warnings(
     several = len(campaign.runs) > 1
     keys = [(each.config.name, each.plan_index) for each in campaign.runs]
     name = campaign.labels[keys.index((run.config.name, run.plan_index))] if several else ""
+    lines = [launch.lanes for launch in counted if launch.lanes]
+    staged = [caution for line in lines for caution in staged_memory_warnings(line.pairs, line.protocols)]
     shown = (
-        *traffic, *_failure_warnings(run), *limit_exceeded_warning(counted), *_link_warnings(counted, workers, name),
-        *throttling_warnings(counted), *_rank_warnings(run, counted, workers, name),
+        *staged, *traffic, *_failure_warnings(run), *limit_exceeded_warning(counted),
+        *_link_warnings(counted, workers, name), *throttling_warnings(counted),
+        *_rank_warnings(run, counted, workers, name),
         *_outlier_warnings(counted, several=several),
     )  # fmt: skip
     cautions = list(dict.fromkeys((*(line.caution for line in recorded), *verification, *shown)))

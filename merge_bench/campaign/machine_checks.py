@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from merge_bench.cluster.host_check import refuse_parts
 from merge_bench.config import allowed_transports
 from merge_bench.config.installation import how_to_set_up
 from merge_bench.config.ucx_info import NAME_LISTS, Installed, find_installed, usable_transports
 from merge_bench.errors import Caution, GateNotMet, UsageError
 from merge_bench.host import gpu
 from merge_bench.host.memory import available_bytes, shared_memory_problem, usable_cores
+from merge_bench.host.pinning import gpu_name
 from merge_bench.merge.engines import Description
 from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.plan import PROCESS_BYTES, Plan, side_bytes
@@ -74,6 +76,13 @@ def check_gpus(workers: int, gpus: int, per_gpu: int) -> None:
             f"--workers {workers} with --workers-per-gpu {per_gpu} needs {-(-workers // per_gpu)} GPUs, but only"
             f" {gpus} can be used; use --workers-per-gpu {-(-workers // gpus)} to share GPUs"
         )
+
+
+def check_parts(workers: int, per_gpu: int) -> None:
+    """Refuse workers on different parts (MIG) of this machine's GPUs, `per_gpu` on each."""
+    names = gpu.visible_gpus()
+    used = dict.fromkeys(gpu_name(names, number // per_gpu) for number in range(workers))
+    refuse_parts({name: gpu.instance(name) for name in used}, "workers on this host")
 
 
 def check_installed(plan: Plan) -> None:

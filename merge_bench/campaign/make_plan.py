@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from merge_bench.campaign.library_check import check_libraries
-from merge_bench.campaign.machine_checks import Machine, check_engine, check_gpus, check_transports
+from merge_bench.campaign.machine_checks import Machine, check_engine, check_gpus, check_parts, check_transports
 from merge_bench.campaign.run_options import AUTO, engine_of, option_needing_shuffle, protocol_of, refuse_no_pairs
 from merge_bench.cluster import dask_settings
 from merge_bench.cluster.base import ClusterSettings, LauncherKind
@@ -138,6 +138,8 @@ def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine) -
         open_regular(settings.ssh_config).close()  # ssh itself says little about a file that it cannot read
     if launcher.starts_here:
         check_gpus(workers, gpus, per_gpu)
+        if gpus and (plane.endpoints or protocol == "ucx"):
+            check_parts(workers, per_gpu)
         check_fits(plan, machine.memory, workers, socket.gethostname())
         check_libraries(environment, machine.environ)
         if plane.endpoints:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from merge_bench.analysis.documents.setup import Pair, TransportsDocument
+from merge_bench.analysis.staged_memory import staged_memory_warnings
 from merge_bench.campaign.calling_program import Caller
 from merge_bench.campaign.cluster_session import Session, host_cautions
 from merge_bench.campaign.launch import stop_on_exit
@@ -14,6 +17,7 @@ from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.progress import Progress
 from merge_bench.campaign.recording import compare_environment, record_lanes
 from merge_bench.errors import UsageError
+from merge_bench.host.binding import describe_binding
 from merge_bench.merge import worker
 from merge_bench.records.writer import CampaignWriter
 
@@ -52,6 +56,7 @@ def _ask_workers(session: Session) -> TransportsDocument:
     warnings = [*host_cautions(session.launcher, plan, session.settings), *compare_environment(session)]
     record_lanes(session)
     answers = workers.on_all(worker.available_transports)
+    bindings = workers.on_all(describe_binding)
     workers.on_all(worker.close)
     lanes = session.lanes
     assert lanes is not None
@@ -71,5 +76,9 @@ def _ask_workers(session: Session) -> TransportsDocument:
             )
             for pair in lanes.pairs
         ],
-        warnings=warnings,
+        bindings=[
+            replace(each, rank=member.rank, worker=member.name, host=member.host)
+            for member, each in zip(session.members, bindings, strict=True)
+        ],
+        warnings=[*warnings, *staged_memory_warnings(lanes.pairs, lanes.protocols)],
     )

@@ -15,7 +15,7 @@ from merge_bench.config.allowed_transports import UCX_PORTS, allowed, handles_er
 from merge_bench.config.ucx_info import find_installed
 from merge_bench.errors import Caution
 from merge_bench.host.gpu import IN_ORDER
-from merge_bench.host.network import Pin
+from merge_bench.host.pinning import Pin
 from merge_bench.merge.exchange import data_plane
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ FORWARDED = ("LD_LIBRARY_PATH", "RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY", "MERGE_BE
 class Place:
     """One host: its name, the folder of the run's scratch files, and the interface to bind to.
 
-    `rdma`: RDMA devices of that interface.
+    `rdma`: RDMA ports that lead to the network of that interface.
     """
 
     host: str

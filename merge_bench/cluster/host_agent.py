@@ -99,7 +99,7 @@ class HostAgent:
         import msgspec
 
         from merge_bench.config.installation import __version__
-        from merge_bench.host import machine, network
+        from merge_bench.host import machine, network, pinning
 
         self.silence = silence
         stack = network.network_stack()
@@ -117,7 +117,7 @@ class HostAgent:
             "address": network.interface_address(name),
             "stack": stack,
             "scratch": str(self.scratch),
-            **msgspec.to_builtins(network.describe_host(name)),
+            **msgspec.to_builtins(pinning.describe_host(name)),
         }
 
     def load(self) -> dict[str, Any]:

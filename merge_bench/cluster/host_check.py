@@ -14,13 +14,17 @@ from merge_bench.cluster import host_agent
 from merge_bench.cluster.hosts import Placement
 from merge_bench.config import allowed_transports
 from merge_bench.config.installation import __version__, how_to_set_up
+from merge_bench.config.old_names import UCXX_OVERRIDES
 from merge_bench.errors import Caution, UsageError
-from merge_bench.host import machine, network
-from merge_bench.host.description import Network, Node, Project
+from merge_bench.host import adapters, machine, network, pinning
+from merge_bench.host.description import Host, Network, Node, Port, Project
+from merge_bench.host.pinning import Pin
 from merge_bench.records.schema import Worker
 from merge_bench.units import plural
 
-CODE = "rdma-unused"
+CODE, IDLE = "rdma-unused", "ports-idle"
+RAILS = "UCX_MAX_RNDV_RAILS"
+_TO_STORAGE = "if they lead to the other hosts, and not to storage, set UCX_NET_DEVICES in the config to use them"
 
 
 def parse_node(name: str, answer: Mapping[str, Any]) -> Node:
@@ -132,35 +136,132 @@ def check_gpus(placements: Sequence[Placement], gpus: Mapping[str, int], workers
         )
 
 
+def check_parts(hosts: Mapping[str, Host], pins: Mapping[str, Sequence[Pin]]) -> None:
+    """Refuse workers on different parts (MIG) of a host's GPUs: CUDA IPC cannot connect GPU instances."""
+    for name, host in hosts.items():
+        used = dict.fromkeys(pin.gpu for pin in pins.get(name, ()) if pin.gpu is not None)
+        instances = dict(zip(host.gpu_names, host.gpu_instances, strict=False))
+        refuse_parts({gpu: instances.get(gpu) for gpu in used}, f"workers on {name}")
+
+
+def refuse_parts(instances: Mapping[str, str | None], who: str) -> None:
+    """Refuse GPUs that are not connected because one of them is a part of a GPU (MIG).
+
+    `instances`: the GPUs that workers of a host use, with the GPU instance of each part, None for a whole GPU.
+    """
+    parts = [name for name, instance in instances.items() if instance is not None]
+    if parts and len(set(instances.values())) > 1:
+        raise UsageError(
+            f"{who} would use {' and '.join(instances)}, but UCX cannot move data between parts of GPUs (MIG): CUDA IPC"
+            " does not connect GPU instances. Use whole GPUs, or one part for all workers of a host (--workers-per-gpu)"
+        )
+
+
 def rdma_warnings(hosts: Mapping[str, Network], config: Mapping[str, str]) -> list[Caution]:
-    """Warnings about hosts that have RDMA devices, but none that belongs to the interface that UCX gets.
+    """Warnings about RDMA ports of hosts that UCX cannot use, because its interface belongs to another network.
 
     `config`: the variables that workers get. There is no warning if these name devices or exclude RDMA, or if there is
-    only one host. Hosts with the same devices share a warning.
+    only one host. Ports of other networks are no loss if UCX has ports that are together as fast. Hosts with the same
+    ports share a warning.
     """
-    if (
-        len(hosts) < 2
-        or "UCX_NET_DEVICES" in config
-        or not allowed_transports.RDMA & allowed_transports.allowed(config.get("UCX_TLS", "all"))
-    ):
+    if not _chooses_ports(hosts, config):
         return []
     alike: dict[tuple[str, str], list[str]] = {}
     for name, host in hosts.items():
-        if host.rdma_ports and not host.rdma:
-            ports = (f"{port} ({', '.join(owners) or 'no interface'})" for port, owners in host.rdma_ports.items())
-            what = f"{', '.join(ports)}, because it is limited to interface {host.interface}"
-            alike.setdefault((f"{what}, which has no RDMA device", _rdma_remedy(host)), []).append(name)
+        left = [port for port in _rdma_ports(host) if port.name not in host.rdma]
+        if not left or (host.rdma and _gigabits(left) <= _gigabits(_ports_in_use(host))):
+            continue
+        what = ", ".join(f"{port.name} ({', '.join(port.interfaces) or 'no interface'})" for port in left)
+        why = f"because it is limited to interface {host.interface}"
+        if host.rdma:
+            cost = f": {_speed(_ports_in_use(host))} of {_speed(_rdma_ports(host))}"
+            why += f", which has {', '.join(host.rdma)}{cost}"
+        else:
+            why += ", which has no RDMA device" + (f": {_speed(left)} are unused" if _gigabits(left) else "")
+        alike.setdefault((f"{what}, {why}", _rdma_remedy(host, left)), []).append(name)
     return [
         Caution(CODE, f"UCX on {', '.join(names)} cannot use {what}", remedy) for (what, remedy), names in alike.items()
     ]
 
 
-def _rdma_remedy(host: Network) -> str:
-    """How UCX can use these devices: by an interface of theirs that has an address, or else by their own names."""
-    owners = dict.fromkeys(owner for names in host.rdma_ports.values() for owner in names)
+def idle_port_warnings(
+    hosts: Mapping[str, Host], pins: Mapping[str, Sequence[Pin]], config: Mapping[str, str]
+) -> list[Caution]:
+    """Warnings about RDMA ports of the right network that carry nothing, with what that costs; `pins`: of each host.
+
+    A port is idle if it is near to no worker, or if workers have more ports than a message may use
+    (``UCX_MAX_RNDV_RAILS``). Hosts that are alike share a warning.
+    """
+    if not _chooses_ports(hosts, config):
+        return []
+    text = config.get(RAILS, UCXX_OVERRIDES[RAILS])
+    rails = int(text) if text.isdecimal() else 1
+    alike: dict[tuple[str, str], list[str]] = {}
+    for name, host in hosts.items():
+        ports = _ports_in_use(host)
+        choices = {pin.devices for pin in pins.get(name, ()) if pin.devices}
+        far = [port.name for port in ports if not any(port.name in choice for choice in choices)]
+        used = min(len(ports) - len(far), sum(min(rails, len(choice)) for choice in choices))
+        if not choices or used == len(ports):
+            continue
+        share = f"at most {used} of {len(ports)} RDMA ports ({_share_speed(ports, used)})"
+        if far:
+            what = f"{share}: no worker is near {', '.join(far)}"
+            more = set(far) & _ports_of_more_workers(host, gpus=any(pin.gpu is not None for pin in pins[name]))
+            remedy = "start a worker for each GPU or NUMA node" if more else _TO_STORAGE
+        else:
+            most = max(map(len, choices))
+            what = f"{share}: {RAILS}={rails} lets a message use {plural(rails, 'port')}, and a worker has {most}"
+            remedy = f"set {RAILS}={most} in the config, or start more workers"
+        alike.setdefault((what, remedy), []).append(name)
+    return [
+        Caution(IDLE, f"workers on {', '.join(names)} use {what}", remedy) for (what, remedy), names in alike.items()
+    ]
+
+
+def _ports_of_more_workers(host: Host, *, gpus: bool) -> set[str]:
+    """The ports that workers on all GPUs of a host would have, or without GPUs workers on all NUMA nodes with cores."""
+    nodes = [adapters.Place(int(node)) for node, cores in host.node_cores.items() if cores]
+    places = [pinning.gpu_place(host, index) for index in range(len(host.gpu_nodes))] if gpus else nodes
+    return {port for place in places for port in pinning.near_ports(host, place)}
+
+
+def _chooses_ports(hosts: Mapping[str, Network], config: Mapping[str, str]) -> bool:
+    """Whether the launcher chooses the RDMA ports that data between hosts goes over."""
+    rdma = allowed_transports.RDMA & allowed_transports.allowed(config.get("UCX_TLS", "all"))
+    return len(hosts) > 1 and "UCX_NET_DEVICES" not in config and bool(rdma)
+
+
+def _rdma_ports(host: Network) -> list[Port]:
+    return [port for port in host.ports if adapters.ucx_can_use(port)]
+
+
+def _ports_in_use(host: Network) -> list[Port]:
+    return [port for port in host.ports if port.name in host.rdma]
+
+
+def _gigabits(ports: Sequence[Port]) -> float:
+    return sum(port.gigabits or 0 for port in ports)
+
+
+def _speed(ports: Sequence[Port]) -> str:
+    return f"{_gigabits(ports):,g} Gb/s"
+
+
+def _share_speed(ports: Sequence[Port], used: int) -> str:
+    """The speed of `used` of these ports, of that of all; a share of them if a speed is unknown."""
+    total = _gigabits(ports)
+    if any(port.gigabits is None for port in ports):
+        return f"{used / len(ports):.0%} of the speed"
+    return f"{total * used / len(ports):,g} of {total:,g} Gb/s"
+
+
+def _rdma_remedy(host: Network, ports: Sequence[Port]) -> str:
+    """How UCX can use these ports: by an interface of theirs that has an address, or else by their own names."""
+    owners = dict.fromkeys(owner for port in ports for owner in port.interfaces)
     usable = [owner for owner in owners if owner in host.addressed]
     if usable:
         return f"use --interface {' or '.join(usable)}"
-    devices = ",".join([*host.rdma_ports, host.interface])
+    devices = ",".join([*(port.name for port in ports), host.interface])
     unnamed = f"assign an IP address to {' or '.join(owners)} and use it with --interface, or " if owners else ""
     return f"{unnamed}set UCX_NET_DEVICES={devices} in the config"

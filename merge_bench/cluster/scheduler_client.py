@@ -252,14 +252,24 @@ def ask_each_host(address: str | None, scheduler_file: str | None, question: Cal
     """
     with _open_running_cluster(address, scheduler_file, CONNECT_SECONDS) as (client, workers):
         hosts = {str(about["host"]): worker for worker, about in reversed(workers.items())}
-        futures = [client.submit(question, workers=[hosts[host]], pure=False) for host in sorted(hosts)]
-        try:
-            return [future.result(timeout=ANSWER_SECONDS) for future in futures]
-        except Exception as error:
-            where = address or scheduler_file
-            raise UsageError(
-                f"the workers of the cluster at {where} do not answer: {type(error).__name__}: {error}"
-            ) from error
+        return _ask(client, [hosts[host] for host in sorted(hosts)], question, address or scheduler_file)
+
+
+def ask_each_worker(address: str | None, scheduler_file: str | None, question: Callable[[], T]) -> dict[str, T]:
+    """The answer of every worker to `question`, by Dask's name for it; raises like `ask_each_host`."""
+    with _open_running_cluster(address, scheduler_file, CONNECT_SECONDS) as (client, workers):
+        names = [str(about["name"]) for about in workers.values()]
+        return dict(zip(names, _ask(client, list(workers), question, address or scheduler_file), strict=True))
+
+
+def _ask(client: Client, workers: list[str], question: Callable[[], T], where: str | None) -> list[T]:
+    futures = [client.submit(question, workers=[worker], pure=False) for worker in workers]
+    try:
+        return [future.result(timeout=ANSWER_SECONDS) for future in futures]
+    except Exception as error:
+        raise UsageError(
+            f"the workers of the cluster at {where} do not answer: {type(error).__name__}: {error}"
+        ) from error
 
 
 @contextlib.contextmanager

@@ -23,8 +23,9 @@ from merge_bench.cluster.hosts import Placement, place_workers
 from merge_bench.cluster.supervisor import Child, tail
 from merge_bench.config.option import DEFAULT
 from merge_bench.errors import Caution, LaunchFailed
-from merge_bench.host import network
+from merge_bench.host import network, pinning
 from merge_bench.host.description import Node
+from merge_bench.host.pinning import Pin
 from merge_bench.merge.plan import Plan
 from merge_bench.records.outputs import replacing
 
@@ -46,6 +47,7 @@ class RemoteLauncher(Launcher):
         self._agents: dict[str, HostAgentClient] = {}
         self._placed: dict[str, str] = {}
         self._hosts: Mapping[str, Node] = {}
+        self._pins: Mapping[str, Sequence[Pin]] = {}
         self._logs = (Path(), "")
         self._stopping = threading.Event()
 
@@ -89,6 +91,9 @@ class RemoteLauncher(Launcher):
                 gpus = {name: host.gpus for name, host in hosts.items()}
                 chosen = settings.sources.get("workers", DEFAULT) != DEFAULT
                 host_check.check_gpus(placements, gpus, settings.workers_per_gpu, chosen=chosen)
+            self._pins = {each.host.name: _pins(plan, settings, each, hosts[each.host.name]) for each in placements}
+            if plan.device_memory and (plan.data_plane.endpoints or plan.protocol == "ucx"):
+                host_check.check_parts(hosts, self._pins)
             if self.checks_host_load:
                 self.busy_hosts = self._find_busy_hosts(deadline)
             self._start_processes(plan, settings, placements, access, deadline)
@@ -104,8 +109,12 @@ class RemoteLauncher(Launcher):
         return self._placed
 
     def cautions(self, settings: ClusterSettings) -> list[Caution]:
-        """RDMA devices that UCX cannot use because of the chosen interfaces."""
-        return host_check.rdma_warnings(self._hosts, _worker_variables(settings))
+        """RDMA ports that UCX cannot use because of the chosen interfaces, or that no worker uses."""
+        variables = _worker_variables(settings)
+        return [
+            *host_check.rdma_warnings(self._hosts, variables),
+            *host_check.idle_port_warnings(self._hosts, self._pins, variables),
+        ]
 
     def exited(self) -> list[Exited]:
         """Processes that ended on their own, the scheduler first: without it workers end too."""
@@ -137,7 +146,7 @@ class RemoteLauncher(Launcher):
             thread.start()
         for thread in threads:
             thread.join()
-        self._agents, self._placed, self._hosts = {}, {}, {}
+        self._agents, self._placed, self._hosts, self._pins = {}, {}, {}, {}
         super().stop()
 
     # -- the steps of a start
@@ -226,10 +235,15 @@ def _placements(plan: Plan, settings: ClusterSettings) -> tuple[Placement, ...]:
 def _host_commands(plan: Plan, settings: ClusterSettings, placement: Placement, host: Node) -> list[Command]:
     where = dask_commands.Place(placement.host.name, host.scratch, host.interface, host.address, tuple(host.rdma))
     count = len(placement.workers)
-    host_pins = network.worker_pins(host, count, gpus=plan.device_memory, workers_per_gpu=settings.workers_per_gpu)
-    pins = dict(zip(placement.workers, host_pins, strict=True))
+    pins = dict(zip(placement.workers, _pins(plan, settings, placement, host), strict=True))
     threads = max(1, len(host.cores) // count) if host.cores else "THREADS"
     return dask_commands.commands(plan, settings, where, pins, _worker_variables(settings), {}, threads)
+
+
+def _pins(plan: Plan, settings: ClusterSettings, placement: Placement, host: Node) -> list[Pin]:
+    """The part of the host that each of its workers gets."""
+    count = len(placement.workers)
+    return pinning.worker_pins(host, count, gpus=plan.device_memory, workers_per_gpu=settings.workers_per_gpu)
 
 
 def _worker_variables(settings: ClusterSettings) -> dict[str, str]:

@@ -113,33 +113,56 @@ class ProcessFacts(msgspec.Struct, frozen=True, kw_only=True):
     hardware: Hardware = Hardware()
 
 
+class Port(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A port of an RDMA adapter that is up.
+
+    `name`: UCX's name (``mlx5_0:1``). `interfaces`: its network interfaces. `layer`: ``InfiniBand``, or ``Ethernet``
+    for RoCE; another word for an adapter of another kind, as EFA is. `gigabits`: per second. `subnet`: the prefix of
+    its addresses. `virtual`: whether it is a virtual function. `node`: its NUMA node. `bridges`: the PCI bridges above
+    the adapter, the root port first.
+    """
+
+    name: str
+    interfaces: list[str] = []
+    layer: str | None = None
+    gigabits: float | None = None
+    subnet: str | None = None
+    virtual: bool = False
+    node: int | None = None
+    bridges: list[str] = []
+
+
 class Network(msgspec.Struct, kw_only=True):
     """A host's network.
 
-    `interface`: the one that UCX uses; `rdma`: RDMA devices of that interface, with UCX's names; `rdma_ports`: all RDMA
-    ports that are up, with their interfaces; `addressed`: the interfaces that have an address.
+    `interface`: the one that UCX uses; `rdma`: the RDMA ports that lead to the network of that interface, with UCX's
+    names; `ports`: all RDMA ports that are up; `addressed`: the interfaces that have an address.
     """
 
     interface: str = ""
     rdma: list[str] = []
-    rdma_ports: dict[str, list[str]] = {}
+    ports: list[Port] = []
     addressed: list[str] = []
 
 
 class Host(Network, kw_only=True):
     """The facts about a host that determine where workers run.
 
-    `cores`: in the order of `network.order_cores`; `node_cores`: the cores of each NUMA node. `gpu_names`: names for
-    `CUDA_VISIBLE_DEVICES`; `gpu_nodes`, `rdma_nodes`: the NUMA node of each device, None if unknown.
+    `cores`: in the order of `pinning.order_cores`; `node_cores`: the cores of each NUMA node; `node_distances`: from
+    each NUMA node to all, in the order of `node_cores`. `gpu_names`: names for `CUDA_VISIBLE_DEVICES`; `gpu_nodes`: the
+    NUMA node of each GPU, None if unknown; `gpu_bridges`: the PCI bridges above each GPU; `gpu_instances`: of each part
+    of a GPU (MIG) the GPU and its instance, None for a whole GPU.
     """
 
     cores: list[int] = []
     gpus: int = 0
     gpu_names: list[str] = []
     gpu_nodes: list[int | None] = []
+    gpu_bridges: list[list[str]] = []
+    gpu_instances: list[str | None] = []
     gpus_without_memory: list[str] = []
     node_cores: dict[str, list[int]] = {}
-    rdma_nodes: dict[str, int | None] = {}
+    node_distances: dict[str, list[int]] = {}
 
 
 class Project(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ from merge_bench.config.allowed_transports import UCX_PORTS
 from merge_bench.config.installation import how_to_set_up
 from merge_bench.config.options import BY_KEY
 from merge_bench.config.ucx_info import find_installed
-from merge_bench.host import files, gpu, network, other_load
+from merge_bench.host import adapters, files, gpu, network, other_load, pinning
 from merge_bench.host.description import BusyGpu
 from merge_bench.host.machine import memory_bytes, ucx_library, versions
 from merge_bench.host.memory import SEGMENT_BYTES, available_bytes, quota_cores, segment_problem, usable_cores
@@ -171,12 +171,12 @@ def locked_memory(machine: Machine) -> Finding:
     if limit is None:
         return ok("unlimited")
     fact = f"up to {format_bytes(limit)}"
-    adapters = files.list_names(machine.root / "sys/class/infiniband")
-    if not adapters:
+    names = files.list_names(machine.root / "sys/class/infiniband")
+    if not names:
         return ok(f"{fact}; enough without an RDMA adapter")
     return bad(
         fact,
-        f"UCX cannot register its RDMA buffers with {', '.join(adapters)}",
+        f"UCX cannot register its RDMA buffers with {', '.join(names)}",
         "run ulimit -l unlimited; to make it permanent, set '* - memlock unlimited' in /etc/security/limits.d and in"
         " the batch system",
     )
@@ -355,7 +355,7 @@ def loaded_ucx(machine: Machine) -> Finding:
 def infiniband(machine: Machine) -> Finding:
     if not files.list_names(machine.root / "sys/class/infiniband"):
         return ok("no adapter")
-    states = network.port_states(machine.root / "sys")
+    states = adapters.port_states(machine.root / "sys")
     fact = ", ".join(f"{port} {state}" for port, state in states.items()) or "ports unknown"
     transports = machine.ucx.transports & allowed_transports.RDMA if machine.ucx else frozenset[str]()
     if not transports:
@@ -379,6 +379,33 @@ def peer_memory(machine: Machine) -> Finding:
         return ok("gdrcopy is available; large messages also need dma-buf or nvidia_peermem")
     spoils = "GPU data is copied through host memory unless dma-buf is supported"
     return warn("nvidia_peermem is not loaded", spoils, "run modprobe nvidia_peermem")
+
+
+def gpu_adapters(machine: Machine) -> Finding:
+    """Which RDMA ports are nearest to each GPU."""
+    sys = machine.root / "sys"
+    ports = [port for port in adapters.active_ports(sys) if adapters.ucx_can_use(port)]
+    if not machine.gpus or not ports:
+        return ok("not needed without both a GPU and an RDMA adapter")
+    order = network.numa_nodes(sys)
+    nodes = adapters.Nodes(order, {node: pinning.read_distances(node, sys) for node in order})
+    alike: dict[tuple[int, str], list[str]] = {}
+    for each in machine.gpus:
+        device = adapters.pci_device(each.pci_bus_id or "", sys)
+        place = adapters.Place(adapters.read_node(device), tuple(adapters.bridges(device)))
+        near = adapters.nearest_ports(place, ports, nodes)
+        far = min(adapters.distance(place, port, nodes)[0] for port in ports)
+        alike.setdefault((far, ", ".join(near)), []).append(str(each.index))
+    fact = "; ".join(
+        f"GPU {', '.join(gpus)}: {near} ({adapters.DISTANCES[far]})" for (far, near), gpus in alike.items()
+    )
+    if all(far != adapters.OTHER_NODE for far, _ in alike):
+        return ok(fact)
+    return warn(
+        fact,
+        "data of a GPU without an adapter on its NUMA node crosses the link between processors",
+        "use the GPUs beside an adapter (CUDA_VISIBLE_DEVICES), and check that no port is down",
+    )
 
 
 def gpu_users(machine: Machine) -> Finding:
@@ -468,6 +495,7 @@ CHECKS: dict[str, Check] = {
     "UCX": loaded_ucx,
     "InfiniBand": infiniband,
     "GPU peer memory": peer_memory,
+    "GPU adapters": gpu_adapters,
     "other GPU users": gpu_users,
     "GPU driver": gpu_driver,
     "UCX ports": ucx_ports,

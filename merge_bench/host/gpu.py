@@ -19,7 +19,8 @@ from merge_bench.host.description import BusyGpu, Gpu, GpuProcess, GpuState
 
 IN_ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # without it CUDA's number 0 is the fastest GPU
 _ALL_LINKS = 0xFFFFFFFF  # scope of a field: the sum over a GPU's links
-_UUIDS = ("GPU-", "MIG-")
+_PART = "MIG-"  # a part of a GPU
+_UUIDS = ("GPU-", _PART)
 _NVLINK_UNIT = 1024  # bytes: NVLink data counters are in KiB
 
 POWER_CAP, THERMAL = "power cap", "temperature"
@@ -99,6 +100,33 @@ def gpu_index(name: str) -> int | None:
             if name and (uuid or "").startswith(name):
                 return index
     return None
+
+
+def whole_gpu(name: str) -> int | None:
+    """The index in `gpu_facts` of the GPU of this name, or of the GPU that a part with this name (MIG) belongs to."""
+    if not name.startswith(_PART):
+        return gpu_index(name)
+    with _nvml() as nvml:
+        part = _try(nvml.nvmlDeviceGetHandleByUUID, name.encode()) if nvml else None
+        gpu = None if part is None else _try(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, part)
+        index = None if gpu is None else _try(nvml.nvmlDeviceGetIndex, gpu)
+    return None if index is None else int(index)
+
+
+def instance(name: str) -> str | None:
+    """The GPU instance of a part of a GPU (MIG), as ``0/3``, or the part's name if unknown; None for a whole GPU.
+
+    Parts with one instance have the same memory. Of a GPU in MIG mode that is named as a whole CUDA takes the first.
+    """
+    index = whole_gpu(name)
+    with _nvml() as nvml:
+        if not name.startswith(_PART):
+            gpu = None if index is None else _try(nvml.nvmlDeviceGetHandleByIndex, index)
+            mode = None if gpu is None else _try(nvml.nvmlDeviceGetMigMode, gpu)
+            return f"{index}/first" if mode and mode[0] else None
+        part = _try(nvml.nvmlDeviceGetHandleByUUID, name.encode()) if nvml else None
+        number = None if part is None else _try(nvml.nvmlDeviceGetGpuInstanceId, part)
+    return name if index is None or number is None else f"{index}/{number}"
 
 
 def has_own_memory(name: str) -> bool:

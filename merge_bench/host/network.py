@@ -1,7 +1,4 @@
-"""This host's network as the kernel describes it, the addresses to serve on, and each worker's part of the host.
-
-A worker's part is its cores, its GPU and the nearest RDMA devices.
-"""
+"""This host's network and NUMA nodes as the kernel describes them, and the addresses to serve on."""
 
 from __future__ import annotations
 
@@ -9,16 +6,14 @@ import ipaddress
 import itertools
 import os
 import socket
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
-from msgspec.structs import asdict
 
 from merge_bench.errors import UsageError
-from merge_bench.host import files, gpu
-from merge_bench.host.description import Host, Network
+from merge_bench.host import adapters, files
+from merge_bench.host.description import Network
 from merge_bench.host.memory import parse_cores
 
 SYS = Path("/sys")
@@ -90,58 +85,28 @@ def resolve_address(peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address 
     return ipaddress.ip_address(texts[0]) if texts else None
 
 
-def rdma_devices(interface: str, sys: Path = SYS) -> list[str]:
-    """The RDMA devices of an interface, with UCX's names (``mlx5_0:1``); of a bond, those of all its members."""
-    folder = sys / "class/net" / interface
-    devices = _rdma_devices_in(folder)
-    for lower in sorted(folder.glob("lower_*")):
-        devices += rdma_devices(lower.name.removeprefix("lower_"), sys)
-    return list(dict.fromkeys(devices))
-
-
 def net_devices(interface: str, sys: Path = SYS) -> str:
-    """``UCX_NET_DEVICES`` for an interface: its RDMA devices and itself. (Its name alone would turn RDMA off.)"""
-    return ",".join([*rdma_devices(interface, sys), interface])
+    """``UCX_NET_DEVICES`` for an interface: the RDMA ports that lead to its network, and itself.
+
+    Its name alone would turn RDMA off.
+    """
+    return ",".join([*rdma_ports(interface, sys), interface])
 
 
-def rdma_ports(sys: Path = SYS) -> dict[str, list[str]]:
-    """The ports of RDMA devices that are up, with UCX's names, and the network interfaces of each, if any."""
-    owners: dict[str, list[str]] = {}
-    for interface in files.list_names(sys / "class/net"):
-        for port in _rdma_devices_in(sys / "class/net" / interface):
-            owners.setdefault(port, []).append(interface)
-    return {port: owners.get(port, []) for port, state in port_states(sys).items() if state == "ACTIVE"}
-
-
-def port_states(sys: Path = SYS) -> dict[str, str]:
-    """The state of every RDMA port, such as ``ACTIVE`` or ``DOWN``, by UCX's name of the port."""
-    devices = sys / "class/infiniband"
-    return {
-        f"{device}:{port}": (files.read_text(devices / device / "ports" / port / "state") or "?").rpartition(": ")[2]
-        for device in files.list_names(devices)
-        for port in files.list_names(devices / device / "ports")
-    }
+def rdma_ports(interface: str, sys: Path = SYS) -> list[str]:
+    """The RDMA ports that lead to the network of an interface, with UCX's names (``mlx5_0:1``)."""
+    return adapters.usable_ports(interface, ip_addresses(), adapters.active_ports(sys), sys)
 
 
 def describe_network(interface: str, sys: Path = SYS) -> Network:
     """The network of this host; `interface`: the one that UCX uses."""
+    addressed, ports = sorted(ip_addresses()), adapters.active_ports(sys)
     return Network(
         interface=interface,
-        rdma=rdma_devices(interface, sys),
-        rdma_ports=rdma_ports(sys),
-        addressed=sorted(ip_addresses()),
+        rdma=adapters.usable_ports(interface, addressed, ports, sys),
+        ports=ports,
+        addressed=addressed,
     )
-
-
-def rdma_node(device: str, sys: Path = SYS) -> int | None:
-    """The NUMA node of an RDMA device; None if unknown."""
-    return _read_numa_node(sys / "class/infiniband" / device.partition(":")[0] / "device/numa_node")
-
-
-def pci_node(bus_id: str, sys: Path = SYS) -> int | None:
-    """The NUMA node of a PCI device; `bus_id` as NVML writes it (``00000000:17:00.0``)."""
-    domain, _, rest = bus_id.lower().partition(":")
-    return _read_numa_node(sys / "bus/pci/devices" / f"{domain[-4:]}:{rest}" / "numa_node")
 
 
 def node_cores(node: int, sys: Path = SYS) -> frozenset[int]:
@@ -164,17 +129,6 @@ def first_sibling(core: int, sys: Path = SYS) -> int:
 def _without_scope(address: str) -> str:
     """An IPv6 address without its scope (``fe80::1%eth0``)."""
     return address.partition("%")[0]
-
-
-def _rdma_devices_in(interface: Path) -> list[str]:
-    """The RDMA devices of an interface's folder. UCX counts ports from 1, the kernel's ``dev_port`` from 0."""
-    port = (files.read_number(interface / "dev_port") or 0) + 1
-    return [f"{device}:{port}" for device in files.list_names(interface / "device/infiniband")]
-
-
-def _read_numa_node(path: Path) -> int | None:
-    node = files.read_number(path)
-    return None if node is None or node < 0 else node  # -1: the machine has one node
 
 
 def is_loopback(address: str) -> bool:
@@ -216,101 +170,3 @@ def free_port(address: str, port: int) -> int:
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or error
         raise UsageError(f"cannot serve on {address}, port {port}: {why}; choose another --address or --port") from None
-
-
-@dataclass(frozen=True)
-class Pin:
-    """One worker's part of its host: its cores (empty: any), its GPU, and the nearest RDMA devices.
-
-    `gpu`: its name for `CUDA_VISIBLE_DEVICES`. `own_memory`: False if that GPU uses the host's memory.
-    """
-
-    cores: tuple[int, ...]
-    gpu: str | None
-    devices: tuple[str, ...]
-    own_memory: bool = True
-
-
-def worker_pins(host: Host, workers: int, *, gpus: bool, workers_per_gpu: int = 1) -> list[Pin]:
-    """The part of a host that each of `workers` workers gets.
-
-    Workers on GPUs get a share of the cores of their GPU's NUMA node. Workers without GPUs share all cores. If every
-    NUMA node has enough cores for a worker, nodes get workers in proportion to their cores, and no worker spans two
-    nodes. RDMA devices are those of a worker's node, or all if it has none. With more workers than cores, nothing is
-    pinned.
-    """
-
-    def near(node: int | None) -> tuple[str, ...]:
-        nearest = [device for device in host.rdma if node is not None and host.rdma_nodes.get(device) == node]
-        return tuple(nearest or host.rdma)
-
-    if not gpus:
-        return [Pin(share, None, near(node)) for node, share in _core_shares(host.cores, host.node_cores, workers)]
-    gpu_nodes = dict(enumerate(host.gpu_nodes))
-    nodes = [gpu_nodes.get(number // workers_per_gpu) for number in range(workers)]
-    parts = []
-    for number, node in enumerate(nodes):
-        cores = [core for core in host.cores if node is None or core in host.node_cores.get(str(node), [])]
-        sharers = [other for other, theirs in enumerate(nodes) if theirs == node]
-        share = split_cores(cores or host.cores, len(sharers))[sharers.index(number)]
-        name = gpu_name(host.gpu_names, number // workers_per_gpu)
-        parts.append(Pin(share, name, near(node), name not in host.gpus_without_memory))
-    return parts
-
-
-def gpu_name(visible: Sequence[str], number: int) -> str:
-    """CUDA's name of the visible GPU with this number; the number itself if the names are unknown."""
-    return visible[number] if number < len(visible) else str(number)
-
-
-def split_cores(cores: Sequence[int], shares: int) -> list[tuple[int, ...]]:
-    """Divide cores into `shares` equal runs of neighbours; all empty if there are too few cores."""
-    size = len(cores) // shares
-    return [tuple(cores[number * size : (number + 1) * size]) for number in range(shares)]
-
-
-def _core_shares(
-    cores: Sequence[int], node_cores: Mapping[str, Sequence[int]], workers: int
-) -> list[tuple[int | None, tuple[int, ...]]]:
-    """The NUMA node of each worker, if any, and its cores."""
-    nodes = {int(node): [core for core in cores if core in here] for node, here in node_cores.items()}
-    nodes = {node: here for node, here in sorted(nodes.items()) if here}
-    size = len(cores) // workers
-    if size == 0 or sum(map(len, nodes.values())) < len(cores) or min(map(len, nodes.values())) < size:
-        return [(None, share) for share in split_cores(cores, workers)]
-    counts = _workers_by_node({node: len(here) for node, here in nodes.items()}, workers)
-    return [(node, share) for node, count in counts.items() if count for share in split_cores(nodes[node], count)]
-
-
-def _workers_by_node(sizes: Mapping[int, int], workers: int) -> dict[int, int]:
-    """The number of workers of each NUMA node, in proportion to `sizes`, rounded by the largest remainders."""
-    total = sum(sizes.values())
-    counts = {node: workers * size // total for node, size in sizes.items()}
-    by_rest = sorted(sizes, key=lambda node: (-(workers * sizes[node] % total), node))
-    for node in by_rest[: workers - sum(counts.values())]:
-        counts[node] += 1
-    return counts
-
-
-def order_cores(cores: Iterable[int], sys: Path = SYS) -> list[int]:
-    """These cores, ordered by NUMA node, and within a node by the core that hardware threads share."""
-    nodes = {core: node for node in numa_nodes(sys) for core in node_cores(node, sys)}
-    return sorted(cores, key=lambda core: (nodes.get(core, -1), first_sibling(core, sys), core))
-
-
-def describe_host(interface: str, sys: Path = SYS) -> Host:
-    """The facts about this host that `worker_pins` needs, and all its RDMA ports. `interface`: what UCX uses."""
-    names = gpu.visible_gpus()
-    places = {each.index: each.pci_bus_id for each in gpu.gpu_facts()}
-    own_network = describe_network(interface, sys)
-    gpu_nodes = [pci_node(place, sys) if (place := places.get(gpu.gpu_index(name))) else None for name in names]
-    return Host(
-        **asdict(own_network),
-        cores=order_cores(os.sched_getaffinity(0), sys),
-        gpus=len(names),
-        gpu_names=list(names),
-        gpu_nodes=gpu_nodes,
-        gpus_without_memory=[name for name in names if not gpu.has_own_memory(name)],
-        node_cores={str(node): sorted(node_cores(node, sys)) for node in numa_nodes(sys)},
-        rdma_nodes={device: rdma_node(device, sys) for device in own_network.rdma},
-    )

@@ -8,6 +8,7 @@ from typing import TextIO
 from merge_bench.analysis.documents.run import Lane, Protocols, Traffic
 from merge_bench.analysis.documents.setup import Pair, TransportsDocument
 from merge_bench.records.schema import SizeRange
+from merge_bench.report.bindings import write_bindings
 from merge_bench.view.content import Column, Page, by_pair, by_row, grouped
 from merge_bench.view.numbers import mib
 from merge_bench.view.terminal import page_on
@@ -23,6 +24,7 @@ def print_survey(document: TransportsDocument, *, show_available: bool, file: Te
         write_selected(page, document.pairs, document.requested)
         write_matrix(page, document.pairs)
         write_protocols(page, group_by_protocols(document.pairs))
+        write_bindings(page, document.bindings)
         if show_available:
             write_available(page, document.available)
         page.warnings(document.warnings)

@@ -15,7 +15,7 @@ from merge_bench.cluster import dask_commands, dask_scheduler_functions
 from merge_bench.cluster.base import ClusterSettings, Command
 from merge_bench.cluster.dask_commands import SCHEDULER_ROUTES, Place
 from merge_bench.cluster.scheduler_client import dashboard_link
-from merge_bench.host.network import Pin
+from merge_bench.host.pinning import Pin
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload.synthetic import SyntheticSpec
 

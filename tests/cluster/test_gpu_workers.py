@@ -19,9 +19,9 @@ from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.dask_commands import Place
 from merge_bench.cluster.launchers.local import LocalLauncher
 from merge_bench.errors import UsageError
-from merge_bench.host import gpu, machine, network
+from merge_bench.host import gpu, machine, pinning
 from merge_bench.host.description import Host
-from merge_bench.host.network import Pin
+from merge_bench.host.pinning import Pin
 from merge_bench.merge.engines import describe
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload.synthetic import SyntheticSpec
@@ -81,7 +81,7 @@ def test_what_a_gpu_has_of_its_own_decides_by_its_name(monkeypatch: pytest.Monke
     limits = [command.argv[-1] for command in LocalLauncher().commands(plan(), ClusterSettings({}, Path(), gpus=2))[1:]]
     assert limits == ["0", "default"]
     host = Host(cores=[0, 1], gpu_nodes=[None, None], gpu_names=["1", "GPU-7"], gpus_without_memory=["GPU-7"])
-    assert [pin.own_memory for pin in network.worker_pins(host, 2, gpus=True)] == [True, False]
+    assert [pin.own_memory for pin in pinning.worker_pins(host, 2, gpus=True)] == [True, False]
 
 
 def test_another_order_of_gpus_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

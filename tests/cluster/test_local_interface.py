@@ -35,7 +35,7 @@ def nothing_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """One with an InfiniBand adapter behind ib0."""
     monkeypatch.setattr(network, "ip_addresses", lambda: ADDRESSES)
-    monkeypatch.setattr(network, "rdma_devices", lambda name, sys=None: ["mlx5_0:1"] if name == "ib0" else [])
+    monkeypatch.setattr(network, "rdma_ports", lambda name, sys=None: ["mlx5_0:1"] if name == "ib0" else [])
 
 
 def commands(interface: str | None, protocol: str = "tls", config: dict[str, str] | None = None) -> list[Command]:

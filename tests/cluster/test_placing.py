@@ -15,7 +15,7 @@ from merge_bench.cluster.hosts import HostSpec, count_workers, place_workers
 from merge_bench.cluster.launchers import choose_launcher, pbs, slurm
 from merge_bench.config.options import ClusterOptions
 from merge_bench.errors import UsageError
-from merge_bench.host import network
+from merge_bench.host import adapters, network
 from merge_bench.host.description import Node, Project
 from merge_bench.host.memory import format_cores, parse_cores
 
@@ -69,22 +69,23 @@ def fake_sys(root: Path) -> Path:
 
 def test_rdma_devices_of_an_interface(tmp_path: Path) -> None:
     root = fake_sys(tmp_path)
-    assert network.rdma_devices("ib0", root) == ["mlx5_0:1"]
-    assert network.rdma_devices("ib1", root) == ["mlx5_0:2"]
-    assert network.rdma_devices("bond0", root) == ["mlx5_0:1"]
-    assert network.rdma_devices("eth0", root) == []
+    assert adapters.own_ports("ib0", root) == ["mlx5_0:1"]
+    assert adapters.own_ports("ib1", root) == ["mlx5_0:2"]
+    assert adapters.own_ports("bond0", root) == ["mlx5_0:1"]
+    assert adapters.own_ports("eth0", root) == []
 
 
 def test_rdma_ports_that_are_up_and_their_interfaces(tmp_path: Path) -> None:
-    assert network.rdma_ports(fake_sys(tmp_path)) == {"mlx5_0:1": ["ib0"], "mlx5_1:1": []}
-    assert network.rdma_ports(tmp_path / "none") == {}
+    found = {port.name: port.interfaces for port in adapters.active_ports(fake_sys(tmp_path))}
+    assert found == {"mlx5_0:1": ["ib0"], "mlx5_1:1": []}
+    assert adapters.active_ports(tmp_path / "none") == []
 
 
 def test_numa_nodes(tmp_path: Path) -> None:
     root = fake_sys(tmp_path)
-    assert network.rdma_node("mlx5_0:1", root) == 1
-    assert network.pci_node("00000000:17:00.0", root) == 0
-    assert network.pci_node("00000000:18:00.0", root) is None
+    assert [port.node for port in adapters.active_ports(root)] == [1, None]
+    assert adapters.read_node(adapters.pci_device("00000000:17:00.0", root)) == 0
+    assert adapters.read_node(adapters.pci_device("00000000:18:00.0", root)) is None
     assert network.node_cores(1, root) == {4, 5, 6, 7}
     assert network.node_cores(9, root) == frozenset()
 
@@ -96,6 +97,8 @@ def chosen(environ: dict[str, str]) -> tuple[str, tuple[HostSpec, ...]]:
 
 def test_slurm_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
     def scontrol(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        if command == ["scontrol", "--details", "show", "job", "7"]:
+            return subprocess.CompletedProcess(command, 1, "", "no such job")
         assert command == ["scontrol", "show", "hostnames", "n[1-3]"]
         return subprocess.CompletedProcess(command, 0, "n1\nn2\nn3\n", "")
 

@@ -8,7 +8,17 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from merge_bench.host.description import BusyGpu, GpuProcess
-from merge_bench.host.gpu import fixed_facts, free_bytes, gpu_count, gpu_facts, gpu_index, has_own_memory, visible_gpus
+from merge_bench.host.gpu import (
+    fixed_facts,
+    free_bytes,
+    gpu_count,
+    gpu_facts,
+    gpu_index,
+    has_own_memory,
+    instance,
+    visible_gpus,
+    whole_gpu,
+)
 from merge_bench.host.machine import hardware
 from tests.helpers.fake_nvml import NVMLError_NotSupported, library, unsupported
 
@@ -105,3 +115,24 @@ def test_a_gpu_has_memory_of_its_own_unless_the_driver_reports_that_it_has_none(
     assert has_own_memory("0")
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert has_own_memory("0")
+
+
+def test_a_part_of_a_gpu_has_the_place_of_its_gpu_and_an_instance(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = {b"MIG-a": (1, 3), b"MIG-b": (1, 4), b"MIG-c": (1, 3)}
+    monkeypatch.setitem(
+        sys.modules,
+        "pynvml",
+        library(
+            2,
+            nvmlDeviceGetHandleByUUID=lambda uuid: parts[uuid],
+            nvmlDeviceGetDeviceHandleFromMigDeviceHandle=lambda part: part[0],
+            nvmlDeviceGetGpuInstanceId=lambda part: part[1],
+            nvmlDeviceGetIndex=lambda handle: handle,
+            nvmlDeviceGetMigMode=lambda handle: (handle, 0),
+        ),
+    )
+    assert [whole_gpu(name) for name in ("0", "MIG-a", "MIG-z", "9")] == [0, 1, None, None]
+    names = ("0", "1", "MIG-a", "MIG-b", "MIG-c", "MIG-z")
+    assert [instance(name) for name in names] == [None, "1/first", "1/3", "1/4", "1/3", "MIG-z"]
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert (whole_gpu("MIG-a"), instance("MIG-a"), instance("0")) == (None, "MIG-a", None)

@@ -19,6 +19,7 @@ from merge_bench.records.reader import read_campaign
 from tests.conftest import QUICK_HOOKS
 from tests.helpers.runs import LIMIT
 from tests.hosts.make_hosts import Hosts, why_not
+from tests.hosts.make_slurm import Slurm, why_no_slurm
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST_COUNT = 3
@@ -156,3 +157,13 @@ def unused_rdma(*names: str) -> dict[str, str]:
         " interface eth0, which has no RDMA device",
         "remedy": "set UCX_NET_DEVICES=mlx5_0:1,eth0 in the config",
     }
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[Slurm]:
+    reason = why_no_slurm()
+    if reason:
+        pytest.skip(reason)
+    os.environ["PATH"] += ":/usr/sbin:/sbin"
+    with Slurm() as made:
+        yield made

@@ -53,10 +53,12 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
+GresTypes=gpu
+SlurmdParameters=config_overrides
 MpiDefault=none
 ReturnToService=2
-NodeName=n1 NodeHostname=slurmhost NodeAddr=10.214.0.1 Port=17001 CPUs=2 State=UNKNOWN
-NodeName=n2 NodeHostname=slurmhost NodeAddr=10.214.0.1 Port=17002 CPUs=2 State=UNKNOWN
+NodeName=n1 NodeHostname=slurmhost NodeAddr=10.214.0.1 Port=17001 CPUs=4 Gres=gpu:4 State=UNKNOWN
+NodeName=n2 NodeHostname=slurmhost NodeAddr=10.214.0.1 Port=17002 CPUs=4 Gres=gpu:4 State=UNKNOWN
 PartitionName=all Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP
 """
 
@@ -108,6 +110,9 @@ class Slurm:
             (self.folder / name).mkdir()
         (self.folder / "hosts").write_text("127.0.0.1 localhost\n10.214.0.1 slurmhost n1 n2\n")
         (self.folder / "slurm.conf").write_text(CONFIG.format(folder=self.folder))
+        for number in range(4):  # what SLURM counts as a GPU is a file
+            (self.folder / f"gpu{number}").touch()
+        (self.folder / "gres.conf").write_text(f"NodeName=n[1-2] Name=gpu File={self.folder}/gpu[0-3]\n")
         (self.folder / "munge.key").write_bytes(secrets.token_bytes(64))
         (self.folder / "munge.key").chmod(0o400)
         self.namespaces = Namespaces(

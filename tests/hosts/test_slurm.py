@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,17 +15,7 @@ from merge_bench.cli import cli
 from merge_bench.records.reader import read_campaign
 from tests.helpers.installed import Installed
 from tests.hosts.conftest import ROOT
-from tests.hosts.make_slurm import Slurm, why_no_slurm
-
-
-@pytest.fixture(scope="module")
-def slurm() -> Iterator[Slurm]:
-    reason = why_no_slurm()
-    if reason:
-        pytest.skip(reason)
-    os.environ["PATH"] += ":/usr/sbin:/sbin"
-    with Slurm() as made:
-        yield made
+from tests.hosts.make_slurm import Slurm
 
 
 def generated(results: Path, *options: str) -> str:

@@ -13,7 +13,7 @@ def _this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """lo, eth0 and ib0 with an RDMA device; `near` is this host, `far` is reached over ib0."""
     monkeypatch.setattr(network, "ip_addresses", lambda: {"lo": "127.0.0.1", "eth0": "10.0.0.1", "ib0": "10.1.0.1"})
     monkeypatch.setattr(network, "interface_towards", lambda peer: {"near": "lo", "far": "ib0"}.get(peer))
-    monkeypatch.setattr(network, "rdma_devices", lambda name: ["mlx5_0:1"] if name == "ib0" else [])
+    monkeypatch.setattr(network, "rdma_ports", lambda name: ["mlx5_0:1"] if name == "ib0" else [])
 
 
 def test_one_host_stays_on_loopback() -> None:

@@ -129,7 +129,10 @@ def puts(cluster: Running) -> list[dict[str, Any]]:
 def test_doctor_asks_each_host_once(cluster: Running) -> None:
     done = CliRunner().invoke(cli, ["doctor", "--scheduler-file", str(cluster.file), "--json"])
     assert done.exit_code == 0, done.output
-    assert len(json.loads(done.stdout)["findings"]) == len(CHECKS)
+    document = json.loads(done.stdout)
+    assert len(document["findings"]) == len(CHECKS)
+    assert len({each["worker"] for each in document["bindings"]}) == 3
+    assert all(each["problems"] == [] for each in document["bindings"])
 
 
 def test_every_pair_is_measured_with_active_messages_and_streams(cluster: Running) -> None:

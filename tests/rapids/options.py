@@ -8,7 +8,7 @@ from typing import Any
 
 from merge_bench.cluster import dask_commands
 from merge_bench.cluster.base import ClusterSettings
-from merge_bench.host.network import Pin
+from merge_bench.host.pinning import Pin
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload.synthetic import SyntheticSpec
 

@@ -161,6 +161,7 @@ def test_the_command_says_what_a_run_would_and_leaves_nothing_behind(shown: Fini
     document = shown.document
     assert document["requested"]["UCX_TLS"] == "tcp"
     assert [(pair["from"], pair["to"]) for pair in document["pairs"]] == [(0, 1), (1, 0)]
+    assert [each["rank"] for each in document["bindings"]] == [0, 1]
     assert all(pair["transports"] == ["tcp/lo"] for pair in document["pairs"])
     assert all(pair["placement"] == "same host" for pair in document["pairs"])
     (found,) = document["available"].values()

@@ -10,6 +10,7 @@ from merge_bench.analysis.documents.run import Lane
 from merge_bench.config.check import VariableState
 from merge_bench.config.conflicts import Conflict
 from merge_bench.errors import Caution
+from merge_bench.host.binding import Binding
 from merge_bench.host.doctor import Finding
 from merge_bench.records.schema import SizeRange
 
@@ -55,11 +56,15 @@ class ConfigsDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DoctorDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What every check found on every host, and the worst state among them."""
+    """What every check found on every host, and the worst state among them.
+
+    `bindings`: of each worker of a running cluster, or of one worker on each GPU of this host.
+    """
 
     document_version: Literal[1] = 1
     worst: str
     findings: list[Finding]
+    bindings: list[Binding] = []
 
 
 class Pair(Lane, frozen=True, kw_only=True):
@@ -69,10 +74,14 @@ class Pair(Lane, frozen=True, kw_only=True):
 
 
 class TransportsDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """Requested settings, the transports that each host offers (with their devices), and what UCX selected."""
+    """Requested settings, the transports that each host offers (with their devices), and what UCX selected.
+
+    `bindings`: of each worker, by rank.
+    """
 
     document_version: Literal[1] = 1
     requested: dict[str, str]
     available: dict[str, dict[str, list[str]]]
     pairs: list[Pair]
+    bindings: list[Binding] = []
     warnings: list[Caution]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -92,17 +93,19 @@ class LocalLauncher(Launcher):
     def _commands(self, plan: Plan, settings: ClusterSettings, scratch: str) -> list[Command]:
         from merge_bench.cluster import dask_commands
         from merge_bench.cluster.dask_commands import LOOPBACK
-        from merge_bench.host import gpu, network
+        from merge_bench.host import network, pinning
 
         interface = settings.interface or LOOPBACK
         address = network.interface_address(interface) if settings.interface else LOOPBACK_ADDRESS
-        rdma = tuple(network.rdma_devices(interface))
+        if plan.device_memory:
+            host = pinning.describe_host(interface)
+            rdma = tuple(host.rdma)
+            parts = pinning.worker_pins(host, plan.workers, gpus=True, workers_per_gpu=settings.workers_per_gpu)
+            pins = {number: replace(part, cores=()) for number, part in enumerate(parts)}
+        else:
+            rdma = tuple(network.rdma_ports(interface))
+            pins = dict.fromkeys(range(plan.workers), pinning.Pin((), None, rdma))
         place = dask_commands.Place(socket.gethostname(), scratch, interface, address, rdma)
-        visible = gpu.visible_gpus() if plan.device_memory else ()
-        pins = {}
-        for number in range(plan.workers):
-            name = network.gpu_name(visible, number // settings.workers_per_gpu) if plan.device_memory else None
-            pins[number] = network.Pin((), name, rdma, name is None or gpu.has_own_memory(name))
         return dask_commands.commands(plan, settings, place, pins, settings.environment, os.environ, plan.threads)
 
 

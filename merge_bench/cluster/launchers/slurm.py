@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
 
 from merge_bench.cluster.base import Batch, ClusterSettings, LauncherKind
-from merge_bench.cluster.hosts import HostSpec, is_host_name
+from merge_bench.cluster.hosts import HostSpec, expand_host_list, is_host_name, split_list
 from merge_bench.errors import UsageError, first_line
 
 DIRECTIVES = """\
@@ -37,12 +39,24 @@ _SRUN = shlex.split(
 )
 
 
+# srun takes a job's options from these variables as options of a step, which has one task on one node: it would get one
+# GPU of `--gpus-per-task=1`, and could not have all GPUs of a job on several nodes.
+_STEP_OPTIONS = tuple(
+    """
+    SLURM_GPUS SLURM_GPUS_PER_NODE SLURM_GPUS_PER_SOCKET SLURM_GPUS_PER_TASK SLURM_GPU_BIND SLURM_GRES SLURM_STEP_GRES
+    SLURM_NTASKS_PER_GPU SLURM_NTASKS_PER_TRES SLURM_TRES_BIND SLURM_TRES_PER_TASK SLURM_CPUS_PER_GPU SLURM_MEM_PER_GPU
+    """.split()  # noqa: SIM905
+)
+
+
 def srun(host: HostSpec, command: Sequence[str], settings: ClusterSettings) -> tuple[str, ...]:
-    """``srun … --nodelist HOST COMMAND``, with all of the node's cores and GPUs.
+    """``srun … --nodelist HOST COMMAND``, with all of the node's cores, and all GPUs that the job has there.
 
     Steps share the allocation's resources with each other; only SLURM's own variables reach the nodes.
     """
-    return (*_SRUN, f"--nodelist={host.name}", *command)
+    unset = [f"--unset={name}" for name in _STEP_OPTIONS if name in os.environ]
+    gpus = (f"--gpus={host.gpus}",) if host.gpus and not host.assumed else ()
+    return (*(("env", *unset) if unset else ()), *_SRUN, *gpus, f"--nodelist={host.name}", *command)
 
 
 def allocated_hosts(environ: Mapping[str, str]) -> tuple[HostSpec, ...]:
@@ -51,50 +65,101 @@ def allocated_hosts(environ: Mapping[str, str]) -> tuple[HostSpec, ...]:
     Raises UsageError if this process does not run inside an allocation, or ``scontrol`` fails.
     """
     nodes = environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_NODELIST")
-    if not environ.get("SLURM_JOB_ID") or not nodes:
-        missing = "SLURM_JOB_NODELIST" if environ.get("SLURM_JOB_ID") else "SLURM_JOB_ID"
+    job = environ.get("SLURM_JOB_ID")
+    if not job or not nodes:
+        missing = "SLURM_JOB_NODELIST" if job else "SLURM_JOB_ID"
         raise UsageError(
             f"this is not inside a SLURM allocation ({missing} is not set); use salloc or merge-bench submit"
         )
     names, problem = _expand_node_list(nodes, environ.get("PATH"))
     if problem:
         raise UsageError(f"scontrol show hostnames {nodes} failed: {problem}")
-    gpus = _gpus_per_node(environ)
     slots = _tasks_per_node(environ.get("SLURM_TASKS_PER_NODE", ""), len(names))
-    if gpus is not None or len(slots) != len(names):
-        return tuple(HostSpec(name, gpus=gpus) for name in names)
+    gpus = _gpus_by_node(environ, names, slots, _show_job(job, environ.get("PATH")))
+    if gpus is not None:
+        return tuple(HostSpec(name, gpus=number) for name, number in zip(names, gpus, strict=True))
+    if len(slots) != len(names):
+        return tuple(HostSpec(name) for name in names)
     return tuple(HostSpec(name, slots=number) for name, number in zip(names, slots, strict=True))
 
 
 @functools.cache
 def _expand_node_list(nodes: str, path: str | None) -> tuple[tuple[str, ...], str]:
     """The host names in a list such as ``node[01-03]``, and why there are none; `path`: the ``PATH`` for scontrol."""
+    text, problem = _scontrol("show", "hostnames", nodes)
+    names = tuple(text.split())
+    if not problem and (not names or not all(map(is_host_name, names))):
+        problem = "status 0, and no host names"
+    return ((), problem) if problem else (names, "")
+
+
+@functools.cache
+def _show_job(job: str, path: str | None) -> str:
+    """What ``scontrol`` prints about a job in detail; empty if it fails. `path`: the ``PATH`` for scontrol."""
+    return _scontrol("--details", "show", "job", job)[0] if job.isdecimal() else ""
+
+
+def _scontrol(*words: str) -> tuple[str, str]:
+    """What ``scontrol`` prints, and why it failed, empty if it did not."""
     import subprocess
 
     try:
         done = subprocess.run(
-            ["scontrol", "show", "hostnames", nodes],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=30,
-            check=False,
+            ["scontrol", *words], capture_output=True, text=True, errors="replace", timeout=30, check=False
         )
     except FileNotFoundError:
-        return (), "there is no scontrol on the PATH"
+        return "", "there is no scontrol on the PATH"
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        return (), first_line(error)
-    names = tuple(done.stdout.split())
-    if done.returncode != 0 or not names or not all(map(is_host_name, names)):
-        complaint = " ".join(done.stderr.split())
-        return (), complaint or f"status {done.returncode}, and no host names"
-    return names, ""
+        return "", first_line(error)
+    if done.returncode != 0:
+        return "", " ".join(done.stderr.split()) or f"status {done.returncode}"
+    return done.stdout, ""
 
 
-def _gpus_per_node(environ: Mapping[str, str]) -> int | None:
-    """Number of GPUs of a node, given as ``4``, or with their type as ``a100:4``."""
-    text = environ.get("SLURM_GPUS_ON_NODE") or environ.get("SLURM_GPUS_PER_NODE") or ""
-    numbers = re.findall(r"(?:^|[:,])(\d{1,4})(?=$|,|\()", text)
+def _gpus_by_node(
+    environ: Mapping[str, str], names: Sequence[str], tasks: Sequence[int], shown: str
+) -> list[int] | None:
+    """The number of GPUs that the job has on each of its nodes; None if it has none, or SLURM does not tell.
+
+    `shown`: what ``scontrol`` prints about the job, which tells it for every form of its options. Without that the
+    variables of a job are taken, and nodes are taken to be alike. `tasks`: of each node, [] if unknown.
+    """
+    allocated = _allocated_gpus(shown)
+    if allocated:
+        return [allocated.get(name, 0) for name in names]
+    each_node = _number(environ.get("SLURM_GPUS_PER_NODE"))
+    each_task = _number(environ.get("SLURM_GPUS_PER_TASK")) or _number(environ.get("SLURM_TRES_PER_TASK"))
+    if each_node is None and each_task is not None and len(tasks) == len(names):
+        return [each_task * number for number in tasks]
+    number = each_node or _number(environ.get("SLURM_GPUS_ON_NODE"))
+    total = _number(environ.get("SLURM_GPUS"))
+    if number is None and total is not None and total % len(names) == 0:
+        number = total // len(names)
+    return None if number is None else [number] * len(names)
+
+
+def _allocated_gpus(shown: str) -> dict[str, int]:
+    """The GPUs of each node in the lines ``Nodes=n[1-2] … GRES=gpu:a100:4(IDX:0-3)`` of ``scontrol``."""
+    from merge_bench.host.memory import parse_cores
+
+    def count_entry(words: str, indexes: str) -> int:
+        last = words.rpartition(":")[2]
+        return int(last) if last.isdecimal() and len(last) < 5 else len(parse_cores(indexes))
+
+    found: dict[str, int] = {}
+    for match in re.finditer(r"^\s*Nodes=(\S+) .*\bGRES(?:_IDX)?=(\S+)", shown, re.MULTILINE):
+        entries = re.findall(r"(?<!\w)gpu((?::[^:,()]+)*)(?:\(IDX:([^)]*)\))?", match[2])
+        with contextlib.suppress(ValueError):  # not a list of names or indexes
+            count = sum(count_entry(*entry) for entry in entries)
+            for part in split_list(match[1]):
+                found |= dict.fromkeys(expand_host_list(part), count)
+    return found if any(found.values()) else {}
+
+
+def _number(text: str | None) -> int | None:
+    """The number of GPUs in ``4``, ``a100:4``, ``a100:2,v100:2``, ``cpu=8,gres/gpu=1`` or ``gres:gpu:1``."""
+    parts = [part for part in (text or "").split(",") if "=" not in part or "gpu" in part]
+    numbers = [match[1] for part in parts if (match := re.search(r"(?:^|[:=])(\d{1,4})(?:\(.*)?$", part))]
     return sum(map(int, numbers)) if numbers else None
 
 

@@ -216,8 +216,8 @@ def net_devices(interface: str | None, peers: Sequence[str], environ: Mapping[st
     else:
         far = not allowed(environ.get("UCX_TLS", "all")) & SHARED_MEMORY
         names = [LOOPBACK, *(name for name in network.ip_addresses() if far and name != LOOPBACK)]
-    devices = [device for name in names for device in network.rdma_devices(name)]
-    return {"UCX_NET_DEVICES": ",".join([*devices, *names])}
+    ports = dict.fromkeys(port for name in names for port in network.rdma_ports(name))
+    return {"UCX_NET_DEVICES": ",".join([*ports, *names])}
 
 
 def connection_settings(peers: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
