@@ -44,7 +44,7 @@ def compare(
         found = _compare(names, job, folder, blocks, until, gpus, goal, variant)
         if not variant.environment:
             return found
-        found.figures["variant"] = variant.name
+        found = dataclasses.replace(found, figures={**found.figures, "variant": variant.name})
         measured = any(each["contender"] == UCXX[0] and each["ratio"] for each in found.figures["standings"])
         if measured or until - time.monotonic() < LAUNCH_LIMIT:
             break
