@@ -23,4 +23,5 @@ def test_two_ranks_on_one_gpu(rows: int) -> None:
     check_pair(left, right, keys, [(rank.table, []) for rank in ranks])
     for rank in ranks:
         sent = rank.measured.worker.sent_bytes
-        assert rank.statistics["shuffle-payload-send"] == 2 * (sent.left + sent.right) > 0  # two iterations
+        rows_sent = 2 * (sent.left + sent.right)  # two iterations
+        assert 0 < rows_sent <= rank.statistics["shuffle-payload-send"] < 1.01 * rows_sent + 100_000  # with padding
