@@ -169,6 +169,29 @@ def has_infiniband(libucp: Path) -> bool:
     return False
 
 
+def has_cuda(libucp: Path) -> bool:
+    """Whether UCX's CUDA module is beside the library `libucp`; it can be loaded only where there is a driver."""
+    return bool(_cuda_modules(libucp))
+
+
+def cuda_module_problem(libucp: Path) -> str | None:
+    """Why UCX's CUDA module beside the library `libucp` cannot be loaded; None if it can be."""
+    modules = _cuda_modules(libucp)
+    if not modules:
+        return "it was built without CUDA"
+    try:
+        ctypes.CDLL(str(modules[0]))
+    except OSError as error:
+        return f"its CUDA module cannot be loaded ({error})"
+    return None
+
+
+def _cuda_modules(libucp: Path) -> list[Path]:
+    """UCX looks in `UCX_MODULE_DIR` first, then beside its libraries."""
+    folders = [Path(os.environ["UCX_MODULE_DIR"])] if os.environ.get("UCX_MODULE_DIR") else []
+    return [module for folder in [*folders, libucp.parent / "ucx"] for module in sorted(folder.glob("libuct_cuda.so*"))]
+
+
 def print_loaded() -> int:
     try:
         import ucxx  # loads libucp as a worker does, and refuses a version that does not fit
