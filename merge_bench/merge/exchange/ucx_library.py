@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from merge_bench.config.files import library_path, loaded_library
-from merge_bench.config.ucx_choice import cuda_module_problem
+from merge_bench.config.ucx_choice import CUDA_REMEDY, cuda_module_problem
 from merge_bench.config.ucx_info import wheel_folder
 from merge_bench.errors import RunFailed
 
@@ -53,7 +53,7 @@ def why_no_cuda_memory(version: str) -> str:
     problem = cuda_module_problem(library)
     if problem is not None:
         reason = problem
-        remedy = "install the packages for GPUs again" if of_wheel else "use --ucx wheel, or a UCX built with CUDA"
+        remedy = "install the packages for GPUs again" if of_wheel else CUDA_REMEDY
     elif "UCX_TLS" in os.environ:
         reason = f"UCX_TLS={os.environ['UCX_TLS']} excludes CUDA"
         remedy = "add cuda to UCX_TLS"

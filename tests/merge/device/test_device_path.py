@@ -250,20 +250,20 @@ def send_and_abort(exchange: Any, buffers: Buffers, size: int, when: str, folder
     return "gone"
 
 
-def abort_while_receiving(exchange: Any, kind: str, size: int, when: str, folder: Path) -> tuple[int, bool, float]:
+def abort_while_receiving(exchange: Any, kind: str, size: int, when: str, folder: Path) -> Any:
     """Rank 0 is aborted while rank 1's message is on its way, releases the launch, and uses its memory again.
 
     `when` rank 1 goes on with that message: ``at once``, as both are aborted; ``late``, when rank 0 has given up
     waiting for it; ``in flight``: it had begun a copy that takes longer.
 
     Gives how many bytes were overwritten of the buffers that rank 0 then filled, whether they are where the aborted
-    ones were, and the seconds that the release took.
+    ones were, the bytes that are never freed, and the seconds that the release took.
     """
     buffers = Buffers(kind)
     exchange.transfer({1 - exchange.rank: buffers.take(size)}, {1 - exchange.rank: buffers.take(size)})
     exchange.barrier()
     if exchange.rank == 1:
-        return send_and_abort(exchange, buffers, size, when, folder)  # type: ignore[return-value]
+        return send_and_abort(exchange, buffers, size, when, folder)
     plugin = plugin_with(exchange)
     wait_for(folder / "posted")
     room = buffers.take(size)
@@ -281,7 +281,7 @@ def abort_while_receiving(exchange: Any, kind: str, size: int, when: str, folder
     wait_for(folder / "gone")
     time.sleep(1.0)  # a copy that is still going on
     overwritten = sum(int(np.count_nonzero(buffers.read(each) != NEW)) for each in again)
-    return overwritten, address in map(buffers.address, again), seconds
+    return overwritten, address in map(buffers.address, again), plugin.kept_bytes, seconds
 
 
 @pytest.mark.parametrize("when", ["at once", "late", "in flight"])
@@ -290,9 +290,9 @@ def test_no_peer_writes_into_device_memory_of_the_next_run(driver: dict[str, str
     with ranks(2, {**driver, **slow}) as made:
         found, other = made.everyone(abort_while_receiving, 2, "device", 4 * MIB, when, tmp_path, setup=memory.bind)
     assert other == "gone"
-    overwritten, again, seconds = found
+    overwritten, again, kept, seconds = found
     assert overwritten == 0
-    assert again == (when != "late")  # memory that nobody can write to any more is not lost
+    assert (again, kept) == ((False, 4 * MIB) if when == "late" else (True, 0))  # nothing is kept without need
     assert seconds < (8 if when == "late" else 3)
 
 
@@ -301,6 +301,28 @@ def test_no_peer_writes_into_host_memory_of_the_next_run(driver: dict[str, str],
     with ranks(2, {**driver, "UCX_RNDV_SCHEME": "put_zcopy"}) as made:
         found, other = made.everyone(abort_while_receiving, 2, "host", 40 * MIB, when, tmp_path, setup=memory.bind)
     assert other == "gone"
-    overwritten, again, _ = found
+    overwritten, again, kept, _ = found
     assert overwritten == 0
-    assert again == (when != "late")
+    assert (again, kept) == ((False, 40 * MIB) if when == "late" else (True, 0))
+
+
+def abort_before_a_match(exchange: Any, size: int) -> tuple[int, int, float]:
+    """Abort a send that nobody receives, and a receive for which nobody sends, at each other's peer.
+
+    Gives the seconds that the release took, and what it kept.
+    """
+    plugin, buffers, other = plugin_with(exchange), Buffers("device"), 1 - exchange.rank
+    if exchange.rank == 0:
+        be_aborted(exchange, {other: buffers.take(size)}, {other: buffers.take(size)})
+    else:  # comes late from its own work, and never posts anything
+        time.sleep(0.5)
+        exchange.abort.set("stopped by the user")
+    began = time.monotonic()
+    worker.release(plugin)
+    return plugin.kept_bytes, exchange.kept_bytes, time.monotonic() - began
+
+
+def test_messages_that_nobody_matched_are_given_up(three: tuple[Ranks, Path]) -> None:
+    for kept, same, seconds in three[0].everyone(abort_before_a_match, 2, 4 * MIB, setup=memory.bind):
+        assert kept == same == 0
+        assert seconds < 3
