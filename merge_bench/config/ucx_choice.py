@@ -222,14 +222,12 @@ def has_cuda(libucp: Path) -> bool:
 
 
 def cuda_module_problem(libucp: Path) -> str | None:
-    """Why UCX's CUDA module beside the library `libucp` cannot be loaded; None if it can be."""
-    modules = _cuda_modules(libucp)
-    if not modules:
-        return "it was built without CUDA"
-    try:
-        ctypes.CDLL(str(modules[0]))
-    except OSError as error:
-        return f"its CUDA module cannot be loaded ({error})"
+    """Why UCX's CUDA module beside the library `libucp` cannot be loaded here; None if it can, or if there is none."""
+    for module in _cuda_modules(libucp)[:1]:
+        try:
+            ctypes.CDLL(str(module))
+        except OSError as error:
+            return str(error)
     return None
 
 

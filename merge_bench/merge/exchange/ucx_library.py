@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from merge_bench.config.files import library_path, loaded_library
-from merge_bench.config.ucx_choice import CUDA_REMEDY, cuda_module_problem
-from merge_bench.config.ucx_info import wheel_folder
+from merge_bench.config.ucx_choice import CUDA_REMEDY, cuda_module_problem, has_cuda
 from merge_bench.errors import RunFailed
 
 _FIELD_MEMORY_TYPES = 1 << 2
@@ -48,17 +47,16 @@ def knows_cuda_memory(context: int) -> bool:
 def why_no_cuda_memory(version: str) -> str:
     """A sentence why this process's UCX, of this version, cannot send GPU memory, and what to do."""
     library = library_path("libucp") or Path("libucp.so")
-    wheel = wheel_folder()
-    of_wheel = wheel is not None and library.resolve().is_relative_to(wheel.resolve())
-    problem = cuda_module_problem(library)
-    if problem is not None:
-        reason = problem
-        remedy = "install the packages for GPUs again" if of_wheel else CUDA_REMEDY
+    reason, remedy = "it finds no GPU", "run merge-bench doctor on this host"
+    if not has_cuda(library):
+        reason, remedy = "it was built without CUDA", CUDA_REMEDY
+    elif (problem := cuda_module_problem(library)) is not None:
+        reason, remedy = (
+            f"its CUDA module cannot be loaded ({problem})",
+            "install what it lacks, such as the GPU's driver",
+        )
     elif "UCX_TLS" in os.environ:
-        reason = f"UCX_TLS={os.environ['UCX_TLS']} excludes CUDA"
-        remedy = "add cuda to UCX_TLS"
-    else:
-        reason, remedy = "it finds no GPU", "run merge-bench doctor on this host"
+        reason, remedy = f"UCX_TLS={os.environ['UCX_TLS']} excludes CUDA", "add cuda to UCX_TLS"
     return f"UCX {version} on {socket.gethostname()} ({library}) cannot send GPU memory: {reason}; {remedy}"
 
 
