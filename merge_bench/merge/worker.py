@@ -105,6 +105,7 @@ class MergeWorker(WorkerPlugin):  # type: ignore[misc]
 
     name = PLUGIN
     idempotent = True
+    kept_bytes = 0  # of aborted runs, which are never freed
 
     def setup(self, worker: Worker) -> None:
         """Set up the empty state; Dask calls this when it installs the plugin on a worker."""
@@ -114,7 +115,6 @@ class MergeWorker(WorkerPlugin):  # type: ignore[misc]
         self.state: State | None = None
         self.children: dict[str, Child] = {}
         self.uses_gpu = False
-        self.kept_bytes = 0  # of aborted runs, for as long as this process lives
         machine.restore_launcher_cores()
 
     def teardown(self, worker: Worker) -> None:

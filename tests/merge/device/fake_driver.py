@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from merge_bench.config.ucx_choice import has_cuda
 from merge_bench.config.ucx_info import PREFER, wheel_folder
 from tests.conftest import QUICK_HOOKS
 
@@ -21,6 +22,9 @@ def build(folder: Path) -> dict[str, str]:
     compiler = next((name for name in ("cc", "gcc", "clang") if shutil.which(name)), None)
     if compiler is None:
         pytest.skip("no C compiler: the fake libcuda.so.1 cannot be built")
+    wheel = wheel_folder()
+    if wheel is None or not has_cuda(wheel / "lib" / "libucp.so"):
+        pytest.skip("needs the package libucx, whose UCX has a module for CUDA")
     for name in ("libcuda", "libnvidia-ml"):
         command = [compiler, "-O1", "-shared", "-fPIC", "-o", str(folder / f"{name}.so.1"), str(HERE / f"{name}.c")]
         subprocess.run([*command, "-ldl", "-lpthread"], check=True, timeout=SECONDS)

@@ -66,7 +66,7 @@ class Buffers:
 def plugin_with(exchange: Any) -> worker.MergeWorker:
     """What a worker keeps of a launch that has this exchange."""
     plugin = worker.MergeWorker()
-    plugin.abort, plugin.children, plugin.kept_bytes = exchange.abort, {}, 0
+    plugin.abort, plugin.children = exchange.abort, {}
     plugin.state = worker.State(exchange.rank, plan_of(workers=2), "", worker.PeakMeter(), None, 0, exchange=exchange)
     return plugin
 
