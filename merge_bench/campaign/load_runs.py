@@ -12,7 +12,7 @@ from typing import TypeAlias
 from merge_bench.campaign import registry_options
 from merge_bench.campaign.campaign import config_line
 from merge_bench.campaign.machine_checks import Machine, check_installed, count_tables
-from merge_bench.campaign.make_plan import PlannedRun, launcher_ucx_settings, plan_run
+from merge_bench.campaign.make_plan import PlannedRun, launcher_ucx_settings, plan_run, sends_gpu_memory
 from merge_bench.campaign.planned_launches import Sweep
 from merge_bench.campaign.run_options import SWEPT, runs_of
 from merge_bench.cluster.dask_commands import LOOPBACK, open_port_warning
@@ -23,7 +23,7 @@ from merge_bench.config.options import RunOptions
 from merge_bench.config.reader import ConfigFile, read_config
 from merge_bench.config.resolve import resolve
 from merge_bench.config.shipped import find_config
-from merge_bench.config.ucx_choice import use_ucx
+from merge_bench.config.ucx_choice import SYSTEM, probe_ucx, refuse_without_cuda, use_ucx
 from merge_bench.errors import Caution, GateNotMet, UsageError
 from merge_bench.host import network
 from merge_bench.merge.workload.tables import TableSpec
@@ -54,8 +54,9 @@ def plan_runs(
     if len(runs) > 1 and not several:
         keys = ", ".join(f"--{key}" for key in SWEPT)
         raise UsageError(f"only `run` accepts several values of {keys}; use one value of each")
-    warnings = [*_choose_ucx(options), *_check_settings(config, options)]
     machine = Machine()
+    device_memory = any(sends_gpu_memory(run, machine) for run in runs)
+    warnings = [*_choose_ucx(options, device_memory=device_memory), *_check_settings(config, options)]
     planned = [plan_run(run, config, machine) for run in runs]
     _refuse_equal_plans(planned)
     for run in planned if replace_options is None else ():
@@ -117,6 +118,8 @@ def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False, other_
             planned = plan_run(run, config, machine)
             if planned.launcher.starts_here:
                 check_installed(planned.plan)
+            if planned.plan.device_memory and planned.plan.data_plane.endpoints and ucx == SYSTEM:
+                refuse_without_cuda(probe_ucx(ucx, os.environ))
     except (UsageError, GateNotMet) as error:
         here = f"this machine cannot run this config: {error}"
         if other_hosts:
@@ -143,15 +146,18 @@ def _table_warnings(planned: PlannedRun, machine: Machine) -> tuple[Caution, ...
     return count_tables(plan.workload, plan.workers, machine.memory, plan.how, plan.distribution.sent)
 
 
-def _choose_ucx(options: RunOptions) -> list[Caution]:
-    """Choose the UCX that this command loads (a running cluster has loaded its own); returns warnings."""
+def _choose_ucx(options: RunOptions, *, device_memory: bool) -> list[Caution]:
+    """Choose the UCX that this command loads (a running cluster has loaded its own); returns warnings.
+
+    `device_memory`: whether its workers send GPU memory.
+    """
     if not choose_kind(options, os.environ).owns_processes:
         if options.ucx is not None:
             raise UsageError(
                 "--ucx cannot be used with a running cluster, which has already loaded its UCX; omit --ucx"
             )
         return []
-    choice = use_ucx(options.ucx)
+    choice = use_ucx(options.ucx, device_memory=device_memory)
     return [] if choice.warning is None else [choice.warning]
 
 

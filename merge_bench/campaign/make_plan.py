@@ -73,7 +73,7 @@ def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine) -
     existing = not launcher.owns_processes
     environment = {} if config is None else process_environment(config, trusted=options.trust_config)
     variables = {**machine.environ, **environment}
-    gpus_seen = max((host.gpus or 0 for host in hosts), default=0) or machine.gpus
+    gpus_seen = _gpus_seen(hosts, machine)
     engine, plane = engine_of(options, gpus=gpus_seen > 0), data_plane(options.exchange)
     check_engine(engine, variables, gpus_seen, here=launcher.starts_here)
     gpus, per_gpu = gpus_seen if engine.device_memory else 0, options.workers_per_gpu
@@ -147,6 +147,24 @@ def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine) -
     planned = PlannedRun(options, config, plan, settings)
     ports = () if existing else _port_warnings(planned, variables, others_connect=others_connect)
     return replace(planned, warnings=(*_plan_warnings(planned, machine), *ports))
+
+
+def sends_gpu_memory(options: RunOptions, machine: Machine) -> bool:
+    """Whether workers of this run (an element of what `run_options.runs_of` returns) send GPU memory with UCX.
+
+    Raises
+    ------
+    UsageError
+        If the engine does not support another option.
+    """
+    _, hosts = choose_launcher(options, machine.environ)
+    over_ucx = data_plane(options.exchange).endpoints or options.protocol == "ucx"
+    return over_ucx and engine_of(options, gpus=_gpus_seen(hosts, machine) > 0).device_memory
+
+
+def _gpus_seen(hosts: Sequence[HostSpec], machine: Machine) -> int:
+    """The GPUs of the host with the most, as far as the hosts file says; else those of this machine."""
+    return max((host.gpus or 0 for host in hosts), default=0) or machine.gpus
 
 
 def _plan_warnings(planned: PlannedRun, machine: Machine) -> tuple[Caution, ...]:

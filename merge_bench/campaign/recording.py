@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from merge_bench.campaign.cluster_session import Session
 from merge_bench.config import allowed_transports
 from merge_bench.config.ucx_info import Installed, effective_settings, find_installed
-from merge_bench.errors import Caution, GateNotMet, RunFailed, WrongResult
+from merge_bench.errors import Caution, GateNotMet, RunFailed, WrongResult, warn
 from merge_bench.host import machine
 from merge_bench.merge import worker
 from merge_bench.merge.frame import Field
@@ -47,6 +47,9 @@ from merge_bench.records.timeline import (
     encode_timeline,
     timeline_file_name,
 )
+from merge_bench.units import format_bytes, plural_noun
+
+KEPT = "memory-kept"
 
 
 def record_connections(session: Session) -> None:
@@ -272,6 +275,9 @@ def make_tables(session: Session) -> Tables:
     """Have every worker generate or read its chunks of both input frames."""
     session.progress.phase("creating the tables")
     prepared = session.workers.on_all(worker.prepare, session.plan, ranked=True, after=(session.topic,))
+    for caution in _kept_memory(prepared):
+        warn(caution)
+        session.warn(caution)
     if session.plan.write_result is not None:
         session.workers.on_all(worker.make_result_folder)  # finds one that cannot be used before the merge
     other = next((p.rank for p in prepared if p.fields != prepared[0].fields), None)
@@ -286,6 +292,23 @@ def make_tables(session: Session) -> Tables:
         fields=prepared[0].fields,
         expected=None if session.plan.verify == "off" else _expected_result(session.plan, prepared),
     )
+
+
+def _kept_memory(prepared: Sequence[worker.Prepared]) -> list[Caution]:
+    """A warning if workers of a running cluster keep memory of an aborted run."""
+    keepers = [each for each in prepared if each.kept_bytes]
+    if not keepers:
+        return []
+    ranks = f"{plural_noun(len(keepers), 'rank')} {', '.join(str(each.rank) for each in keepers)}"
+    size = format_bytes(sum(each.kept_bytes for each in keepers))
+    return [
+        Caution(
+            KEPT,
+            f"{ranks} cannot free {size} of an aborted run, because other workers of that run did not answer and may"
+            " still write there",
+            "restart the running cluster to free it",
+        )
+    ]
 
 
 def _expected_result(plan: Plan, prepared_tables: Sequence[worker.Prepared]) -> ExpectedResult:

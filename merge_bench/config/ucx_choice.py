@@ -2,7 +2,7 @@
 
 The package `libucx` silently loads its own UCX if it cannot load the system's (which needs the unversioned
 ``libucp.so``), so another process tries each choice that matters: this module as a program prints the version of its
-environment's UCX, yes or no for InfiniBand, and the path of libucp.
+environment's UCX, yes or no for InfiniBand and for CUDA, and the path of libucp.
 """
 
 from __future__ import annotations
@@ -29,17 +29,22 @@ REMEDY = (
     "install UCX 1.19 or newer with InfiniBand (HPC-X, MOFED, or the packages libucx-dev / ucx-devel with their"
     " InfiniBand part), add its library folder to LD_LIBRARY_PATH, and use --ucx system"
 )
+CUDA_REMEDY = "use --ucx wheel, or a UCX that was built with CUDA (HPC-X; --with-cuda)"
 INFINIBAND = Path("/sys/class/infiniband")
 _SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """The UCX that a process has loaded. `infiniband`: whether its InfiniBand module can be loaded."""
+    """The UCX that a process has loaded.
+
+    `infiniband`: whether its InfiniBand module can be loaded; `cuda`: whether it was built with CUDA.
+    """
 
     version: str
     infiniband: bool
     library: Path
+    cuda: bool = True
 
     @property
     def of_wheel(self) -> bool:
@@ -64,12 +69,23 @@ class Choice:
             environ[PREFER] = "true"
 
 
-def choose_ucx(requested: str | None, environ: Mapping[str, str]) -> Choice:
+def choose_ucx(requested: str | None, environ: Mapping[str, str], *, device_memory: bool = False) -> Choice:
     """Choose the UCX of processes that start with the environment `environ`.
 
-    `requested`: ``auto``, ``wheel`` or ``system``; None: the choice in `environ`, else ``auto``. ``auto`` means the
-    system's UCX if this machine has InfiniBand and that UCX can use it, or if there is no other. Raises UsageError if
-    ``wheel`` or ``system`` is requested and cannot be loaded.
+    Parameters
+    ----------
+    requested
+        ``auto``, ``wheel`` or ``system``; None: the choice in `environ`, else ``auto``. ``auto`` means the system's UCX
+        if this machine has InfiniBand and that UCX can use it, or if there is no other.
+    environ
+        The environment.
+    device_memory
+        Whether the processes send GPU memory; ``auto`` then means the system's UCX only if that was built with CUDA.
+
+    Raises
+    ------
+    UsageError
+        If ``wheel`` or ``system`` is requested and cannot be loaded, or the only UCX cannot send GPU memory.
     """
     requested = _requested_origin(requested, environ)
     devices = sorted(entry.name for entry in INFINIBAND.iterdir()) if INFINIBAND.is_dir() else []
@@ -79,13 +95,20 @@ def choose_ucx(requested: str | None, environ: Mapping[str, str]) -> Choice:
         loaded = probe_ucx(SYSTEM, environ)
         if loaded is None or loaded.of_wheel:
             raise UsageError(f"--ucx system: there is no system libucp.so that UCXX can use; {REMEDY}")
+        if device_memory:
+            refuse_without_cuda(loaded)
         return Choice(SYSTEM, None, None if loaded.infiniband else _infiniband_warning(devices, SYSTEM))
     default = SYSTEM if wheel_folder() is None else WHEEL
+    if default == SYSTEM and device_memory:
+        refuse_without_cuda(probe_ucx(SYSTEM, environ))
     if not devices:
         return Choice(default)
     if requested == AUTO:
         loaded = probe_ucx(SYSTEM, environ)
-        if loaded is not None and loaded.infiniband and not loaded.of_wheel:
+        usable = loaded is not None and loaded.infiniband and not loaded.of_wheel
+        if loaded is not None and usable and device_memory and not loaded.cuda:
+            return Choice(default, None, _without_both_warning(devices, loaded))
+        if loaded is not None and usable:
             notice = f"this machine has InfiniBand: using the system's UCX {loaded.version}, {loaded.library}"
             return Choice(SYSTEM, notice)
         return Choice(default, None, _infiniband_warning(devices, default))
@@ -94,12 +117,23 @@ def choose_ucx(requested: str | None, environ: Mapping[str, str]) -> Choice:
     return Choice(WHEEL, None, None if usable else _infiniband_warning(devices, WHEEL))
 
 
-def use_ucx(requested: str | None, environ: MutableMapping[str, str] = os.environ) -> Choice:
+def refuse_without_cuda(loaded: Loaded | None) -> None:
+    """Raise UsageError if processes that send GPU memory would load a UCX that was built without CUDA."""
+    if loaded is not None and not loaded.cuda:
+        raise UsageError(
+            f"UCX {loaded.version} ({loaded.library}) cannot send GPU memory: it was built without CUDA; {CUDA_REMEDY}"
+        )
+
+
+def use_ucx(
+    requested: str | None, environ: MutableMapping[str, str] = os.environ, *, device_memory: bool = False
+) -> Choice:
     """Choose the UCX of this process and of its child processes; prints the choice's notice on standard error.
 
-    UCXX reads the variable when it is imported, so call this before anything imports UCXX.
+    UCXX reads the variable when it is imported, so call this before anything imports UCXX. `device_memory`: as for
+    `choose_ucx`.
     """
-    choice = choose_ucx(requested, environ)
+    choice = choose_ucx(requested, environ, device_memory=device_memory)
     choice.apply(environ)
     if choice.notice:
         say(choice.notice)
@@ -135,8 +169,11 @@ def _probe_environment(environment: tuple[tuple[str, str], ...]) -> Loaded | Non
     except (OSError, subprocess.TimeoutExpired):
         return None
     version, _, rest = done.stdout.strip().partition(" ")
-    infiniband, _, library = rest.partition(" ")
-    return Loaded(version, infiniband == "yes", Path(library)) if done.returncode == 0 and library else None
+    infiniband, _, rest = rest.partition(" ")
+    cuda, _, library = rest.partition(" ")
+    if done.returncode != 0 or not library:
+        return None
+    return Loaded(version, infiniband == "yes", Path(library), cuda == "yes")
 
 
 def _requested_origin(requested: str | None, environ: Mapping[str, str]) -> str:
@@ -157,6 +194,16 @@ def _infiniband_warning(devices: list[str], origin: str) -> Caution | None:
     )
 
 
+def _without_both_warning(devices: list[str], system: Loaded) -> Caution:
+    return Caution(
+        CODE,
+        f"all data between hosts goes over TCP: this machine has InfiniBand ({', '.join(devices)}), but the system's"
+        f" UCX {system.version} ({system.library}) was built without CUDA, and the packages' UCX without InfiniBand",
+        "install UCX 1.19 or newer with InfiniBand and CUDA (HPC-X), add its library folder to LD_LIBRARY_PATH, and use"
+        " --ucx system",
+    )
+
+
 def has_infiniband(libucp: Path) -> bool:
     """Whether UCX's InfiniBand module beside the library `libucp` exists and can be loaded (it needs libibverbs)."""
     folder = Path(os.environ.get("UCX_MODULE_DIR") or libucp.parent / "ucx")
@@ -167,6 +214,27 @@ def has_infiniband(libucp: Path) -> bool:
             continue
         return True
     return False
+
+
+def has_cuda(libucp: Path) -> bool:
+    """Whether UCX's CUDA module is beside the library `libucp`; it can be loaded only where there is a driver."""
+    return bool(_cuda_modules(libucp))
+
+
+def cuda_module_problem(libucp: Path) -> str | None:
+    """Why UCX's CUDA module beside the library `libucp` cannot be loaded here; None if it can, or if there is none."""
+    for module in _cuda_modules(libucp)[:1]:
+        try:
+            ctypes.CDLL(str(module))
+        except OSError as error:
+            return str(error)
+    return None
+
+
+def _cuda_modules(libucp: Path) -> list[Path]:
+    """UCX looks in `UCX_MODULE_DIR` first, then beside its libraries."""
+    folders = [Path(os.environ["UCX_MODULE_DIR"])] if os.environ.get("UCX_MODULE_DIR") else []
+    return [module for folder in [*folders, libucp.parent / "ucx"] for module in sorted(folder.glob("libuct_cuda.so*"))]
 
 
 def print_loaded() -> int:
@@ -180,7 +248,8 @@ def print_loaded() -> int:
     if libucp is None:
         return 1
     version = ".".join(map(str, ucxx.get_ucx_version()))
-    print(version, "yes" if has_infiniband(libucp) else "no", libucp)
+    has = ("yes" if module else "no" for module in (has_infiniband(libucp), has_cuda(libucp)))
+    print(version, *has, libucp)
     return 0
 
 

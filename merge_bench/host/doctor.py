@@ -21,6 +21,7 @@ from merge_bench.config import allowed_transports
 from merge_bench.config.allowed_transports import UCX_PORTS
 from merge_bench.config.installation import how_to_set_up
 from merge_bench.config.options import BY_KEY
+from merge_bench.config.ucx_choice import CUDA_REMEDY
 from merge_bench.config.ucx_info import find_installed
 from merge_bench.host import adapters, files, gpu, network, other_load, pinning
 from merge_bench.host.description import BusyGpu
@@ -349,6 +350,8 @@ def loaded_ucx(machine: Machine) -> Finding:
         return bad(
             str(machine.ucx), "UCXX needs UCX 1.19 or newer", "use --ucx wheel to load the UCX of the package libucx"
         )
+    if machine.gpus and machine.ucx.transports and "cuda_copy" not in machine.ucx.transports:
+        return bad(str(machine.ucx), "it cannot send GPU memory, so engine cudf is refused", CUDA_REMEDY)
     return ok(str(machine.ucx))
 
 

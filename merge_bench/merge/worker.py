@@ -105,6 +105,7 @@ class MergeWorker(WorkerPlugin):  # type: ignore[misc]
 
     name = PLUGIN
     idempotent = True
+    kept_bytes = 0  # of aborted runs, which are never freed
 
     def setup(self, worker: Worker) -> None:
         """Set up the empty state; Dask calls this when it installs the plugin on a worker."""
@@ -186,12 +187,13 @@ def release(plugin: MergeWorker) -> None:
 
     Endpoints are closed first, so that no transfer is in flight when its memory is freed.
     """
-    plugin.abort.clear()
     state, plugin.state = plugin.state, None
     if state is not None:
         state.guard.set()
         if state.exchange is not None:
             state.exchange.close()
+            plugin.kept_bytes += state.exchange.kept_bytes
+    plugin.abort.clear()
     while plugin.children:
         plugin.children.popitem()[1].end()
     del state
@@ -238,13 +240,17 @@ HELD_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a worker reports about its chunks once it has made or read them."""
+    """What a worker reports about its chunks once it has made or read them.
+
+    `kept_bytes`: memory of aborted runs that it never frees, because peers may still use it.
+    """
 
     rank: int
     input_bytes: int
     rows: int
     fields: tuple[tuple[Field, ...], tuple[Field, ...]]
     expected: synthetic.Expectation | None
+    kept_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -328,7 +334,7 @@ def prepare(plan: Plan, rank: int, topic: str) -> Prepared:
     input_bytes = left.nbytes + right.nbytes
     plugin.state = State(rank, plan, topic, meter, (left, right), input_bytes)
     guard_memory(plugin, plugin.state)
-    return Prepared(rank, input_bytes, left.rows + right.rows, (left.fields, right.fields), expected)
+    return Prepared(rank, input_bytes, left.rows + right.rows, (left.fields, right.fields), expected, plugin.kept_bytes)
 
 
 def open_data_plane(rows: int, threads: int) -> bytes:

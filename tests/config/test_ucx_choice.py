@@ -54,12 +54,13 @@ def choose(
     *,
     infiniband: Path = ucx_choice.INFINIBAND,
     load: Callable[[str, Mapping[str, str]], Loaded | None] = probe_ucx,
+    device_memory: bool = False,
 ) -> Choice:
     """`choose_ucx` on a machine with these adapters, where a process loads what `load` says."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ucx_choice, "INFINIBAND", infiniband)
         patch.setattr(ucx_choice, "probe_ucx", load)
-        return ucx_choice.choose_ucx(asked, environ)
+        return ucx_choice.choose_ucx(asked, environ, device_memory=device_memory)
 
 
 def unprobed(origin: str, environ: Mapping[str, str]) -> Loaded | None:
@@ -77,6 +78,38 @@ def test_auto_takes_the_systems_ucx_where_there_is_infiniband(infiniband: Path, 
     choice = choose("auto", system, infiniband=infiniband)
     assert (choice.origin, choice.warning) == ("system", None)
     assert system["LD_LIBRARY_PATH"] in str(choice.notice)
+
+
+def test_a_system_ucx_without_cuda_is_not_taken_for_gpu_memory(infiniband: Path, system: dict[str, str]) -> None:
+    choice = choose("auto", system, infiniband=infiniband, device_memory=True)
+    assert choice.origin == "wheel"
+    assert choice.warning is not None
+    assert choice.warning.code == CODE
+    assert "was built without CUDA" in choice.warning.message
+    assert system["LD_LIBRARY_PATH"] in choice.warning.message
+    with pytest.raises(UsageError, match=r"cannot send GPU memory: it was built without CUDA; use --ucx wheel"):
+        choose("system", system, infiniband=infiniband, device_memory=True)
+
+
+def test_a_system_ucx_with_cuda_is_taken_for_gpu_memory(
+    infiniband: Path, system: dict[str, str], wheel: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(system["LD_LIBRARY_PATH"], tmp_path / "with cuda")
+    shutil.copy(wheel / "lib" / "ucx" / "libuct_cuda.so", tmp_path / "with cuda" / "ucx")
+    for asked in ("auto", "system"):
+        environ = {**system, "LD_LIBRARY_PATH": str(tmp_path / "with cuda")}
+        choice = choose(asked, environ, infiniband=infiniband, device_memory=True)
+        assert (choice.origin, choice.warning) == ("system", None)
+
+
+def test_without_the_wheel_a_ucx_without_cuda_is_refused_for_gpu_memory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(ucx_choice, "wheel_folder", lambda: None)
+    loaded = Loaded("1.20.0", True, tmp_path / "libucp.so.0", cuda=False)
+    with pytest.raises(UsageError, match=r"UCX 1\.20\.0 .* cannot send GPU memory"):
+        choose("auto", {}, infiniband=tmp_path, load=lambda origin, environ: loaded, device_memory=True)
+    assert choose("auto", {}, infiniband=tmp_path, load=unprobed) == Choice("system")
 
 
 @pytest.mark.parametrize("asked", ["auto", "wheel", None])

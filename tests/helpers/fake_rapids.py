@@ -224,7 +224,7 @@ class PoolMemoryResource(UpstreamResourceAdaptor):
         super().__init__(upstream_mr)
         assert isinstance(initial_pool_size, int)
         assert initial_pool_size % 256 == 0
-        self._initial = initial_pool_size
+        self._initial, self.maximum = initial_pool_size, maximum_pool_size
 
     def pool_size(self) -> int:
         return self._initial

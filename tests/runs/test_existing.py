@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import re
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,8 @@ import pytest
 
 import merge_bench
 from merge_bench.campaign import dask_baseline
+from merge_bench.campaign.recording import KEPT
+from merge_bench.merge.exchange.ucx import GOODBYE_SECONDS
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.schema import (
     IterationLine,
@@ -32,7 +36,7 @@ from merge_bench.records.timeline import Timeline, read_timeline, timeline_file_
 from merge_bench.view.export import exporters
 from tests.helpers.clusters import dask_cluster, scheduler_alone
 from tests.helpers.documents import summarized
-from tests.helpers.runs import SMALL, Finished, command
+from tests.helpers.runs import ENDLESS, SMALL, Finished, command, start
 from tests.helpers.timelines import check_trace
 from tests.runs.conftest import Tables
 
@@ -260,6 +264,25 @@ def test_config_that_the_workers_lack(tmp_path: Path, scheduler_file: Path) -> N
     assert "UCX_RNDV_SCHEME=get_zcopy" in sentence
     assert "has no UCX_RNDV_SCHEME" in sentence
     assert finished.document["error"]["message"] in sentence
+
+
+@pytest.mark.parametrize("pipeline", ["off", "on"])
+def test_the_run_after_an_aborted_one(tmp_path: Path, scheduler_file: Path, pipeline: str) -> None:
+    """The workers of the aborted run give up what was in flight together: none waits, and none keeps memory."""
+    options = ("--scheduler-file", scheduler_file, "--workers", "3", "--pipeline", pipeline)
+    for number in range(2):
+        running = start(tmp_path / f"aborted-{number}", *options, *ENDLESS)
+        try:
+            running.until_merging()
+            os.kill(running.process.pid, signal.SIGINT)
+            assert running.finish().failure.code == "interrupted"
+        finally:
+            running.end()
+    finished = run_here(tmp_path / "next", scheduler_file, *options[2:], *SMALL).check_ended(0)
+    assert finished.document["verified"]
+    assert not [each for each in finished.document["warnings"] if each["code"] == KEPT]
+    (launch,) = finished.of(LaunchLine)
+    assert launch.startup_seconds < GOODBYE_SECONDS
 
 
 def test_more_than_one_launch(tmp_path: Path, scheduler_file: Path) -> None:

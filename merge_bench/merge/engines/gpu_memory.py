@@ -133,7 +133,8 @@ def set_up_pool(size: int | None = None) -> int:
 
     Where there is a pool, as in a running cluster whose workers were started with `--rmm-pool-size`, this only checks
     that it can be shared over CUDA IPC. In a process that has none, it makes one over `cudaMalloc`, of `size` bytes;
-    None for a process that is alone on its GPU. Call it before a `CudfEngine` is made. It binds a CUDA context, in
+    None for a process that is alone on its GPU. That pool never grows: it would into other workers' shares, and into
+    what CUDA and UCX need. Call it before a `CudfEngine` is made. It binds a CUDA context, in
     this thread alone. Returns the size of the pool in bytes.
 
     Raises
@@ -148,7 +149,7 @@ def set_up_pool(size: int | None = None) -> int:
     memory = GpuMemory(*map(int, rmm.mr.available_device_memory()))
     size = pool_size(size, [memory])
     try:
-        pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), initial_pool_size=size)
+        pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), initial_pool_size=size, maximum_pool_size=size)
     except (MemoryError, RuntimeError) as error:
         raise _pool_too_large(size, 1, memory) from error
     rmm.mr.set_current_device_resource(pool)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -42,6 +42,11 @@ class Abort:
     def heartbeat(self) -> None:
         """Note that the driver is alive."""
         self.last_heartbeat = time.monotonic()
+
+    @property
+    def is_set(self) -> bool:
+        """Whether the run was aborted."""
+        return self._reason is not None
 
     def is_abandoned(self, seconds: float) -> bool:
         """Whether the run was aborted, or its driver has sent no heartbeat for so many seconds."""
@@ -96,12 +101,13 @@ class Flight:
 
 @dataclass
 class Pending:
-    """A posted message: UCXX's request, the rank it goes to or comes from, and its bytes."""
+    """A posted message: UCXX's request, the rank it goes to or comes from, its bytes, and the memory they are in."""
 
     request: Any
     peer: int
     receive: bool
     size: int
+    buffer: Any
 
 
 class Meter:
@@ -144,6 +150,8 @@ class Exchange(ABC):
 
     title: ClassVar[str]
     """The name of the data plane in errors, as in ``opening UCX``."""
+    kept_bytes: int = 0
+    """Bytes of this worker's memory that peers may still use after `close`; they are never freed."""
 
     def __init__(self, rank: int, workers: int, *, abort: Abort) -> None:
         self.rank, self.workers, self.abort = rank, workers, abort
@@ -172,7 +180,10 @@ class Exchange(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Close the connections; waits at most a second for the peers."""
+        """Close the connections. After it peers use no memory of this worker, but for `kept_bytes`.
+
+        It waits at most a second for the peers, and after an aborted run for some seconds more.
+        """
 
     @property
     def peers(self) -> list[int]:
@@ -237,6 +248,9 @@ class MessageExchange(Protocol):
 
     def check_silence(self, pending: list[Pending], last_byte: float) -> None:
         """Raise `RunFailed` if no byte arrived for too long; `last_byte`: when the last one did (`time.monotonic`)."""
+
+    def abandon(self, pending: Iterable[Pending]) -> None:
+        """Note messages for which nobody waits any more, though they may be in flight; `close` sees to their memory."""
 
 
 @dataclass(frozen=True)

@@ -142,6 +142,7 @@ class PipelinedExchange:
             self._exchange_pieces()
         except BaseException as error:
             self._error = error
+        self._exchange.abandon(item.message for item in self._pending)
         with self._changed:
             self._ended = True
             self._changed.notify_all()

@@ -15,7 +15,7 @@ import ctypes
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +25,15 @@ import numpy as np
 os.environ.setdefault("UCX_DEBUG_SIGNO", "0")
 
 from ucxx._lib.arr import Array
-from ucxx._lib.libucxx import Feature, UCXAddress, UCXContext, UCXEndpoint, UCXWorker, UCXXTag
+from ucxx._lib.libucxx import Feature, UCXAddress, UCXContext, UCXEndpoint, UCXWorker, UCXXTag, get_ucx_version
 from ucxx.exceptions import UCXError, UCXShmemSegmentError
 
 from merge_bench.config.files import loaded_library
-from merge_bench.errors import RunFailed
+from merge_bench.errors import RunFailed, UsageError
 from merge_bench.host.memory import shared_memory_problem
 from merge_bench.merge.exchange import DataPlane
 from merge_bench.merge.exchange.base import STALL_FACTOR, Abort, Exchange, Flight, Pending
+from merge_bench.merge.exchange.ucx_library import Flush, cancel_receive, knows_cuda_memory, why_no_cuda_memory
 from merge_bench.merge.partition import contiguous_buffers
 from merge_bench.merge.plan import Plan
 from merge_bench.records.schema import SizeRange
@@ -55,6 +56,11 @@ PLANE = DataPlane(
 SPINS_BEFORE_YIELD = 200
 SPINS_BEFORE_SLEEP = 4000
 SLEEP_SECONDS = 50e-6
+GOODBYE = 0  # the number of no operation: the message with which a worker leaves after an aborted run
+GOODBYE_SECONDS = 5.0  # for which it waits for its peers, which leave when they are asked to prepare the next run
+
+_kept: list[Pending] = []
+"""Messages of aborted runs that may be in flight as long as this process lives: their memory is never freed."""
 
 
 class UcxExchange(Exchange):
@@ -75,9 +81,20 @@ class UcxExchange(Exchange):
         The flag every wait looks at.
     puts
         Whether peers may also put into each other's memory, through `handles`.
+    device_memory
+        Whether buffers lie in GPU memory.
+
+    Raises
+    ------
+    RunFailed
+        If UCX cannot create shared memory.
+    UsageError
+        If buffers lie in GPU memory, and this process's UCX would take it for host memory.
     """
 
     title = "UCX"
+    unanswered: tuple[int, ...] = ()
+    """Peers that had not said goodbye when this worker left after an aborted run; they may still put."""
 
     def __init__(
         self,
@@ -89,16 +106,21 @@ class UcxExchange(Exchange):
         message_bytes: int = 0,
         timeout: float = 15.0,
         puts: bool = False,
+        device_memory: bool = False,
     ) -> None:
         super().__init__(rank, workers, abort=abort)
         self._timeout = timeout
         self._error_handling, self.message_bytes = error_handling, message_bytes
+        self._puts = puts
         self._context = UCXContext(feature_flags=(Feature.TAG, Feature.RMA) if puts else (Feature.TAG,))
+        if device_memory and not knows_cuda_memory(self._context.handle):
+            raise UsageError(why_no_cuda_memory(".".join(map(str, get_ucx_version()))))
         try:
             self._worker = UCXWorker(self._context)
         except UCXShmemSegmentError as error:
             raise RunFailed(_shared_memory_error(Path(os.environ.get("UCX_POSIX_DIR", "/dev/shm")))) from error
         self._endpoints: dict[int, Any] = {}
+        self._abandoned: list[Pending] = []
         self._stage = 0
 
     @classmethod
@@ -111,6 +133,7 @@ class UcxExchange(Exchange):
             message_bytes=plan.message_bytes,
             timeout=plan.timeout,
             puts=puts,
+            device_memory=plan.device_memory,
         )
 
     @property
@@ -146,24 +169,28 @@ class UcxExchange(Exchange):
         flight, began = Flight(), time.perf_counter()
         posted: dict[tuple[int, bool], float] = {}
         pending: list[Pending] = []
-        for peer in reversed(self.peers):  # in each step from the one that sends to this worker then
-            if peer in receives:
-                if noted:
-                    posted[peer, True] = time.perf_counter()
-                self._post_parcel(pending, receives[peer], peer, receive=True)
-        for peer in self.peers:
-            if peer in sends:
-                if noted:
-                    posted[peer, False] = time.perf_counter()
-                flight.sent_bytes += self._post_parcel(pending, sends[peer], peer, receive=False)
-        if pending:
-            finished, ended = self._wait_for_all(pending)
-            flight.seconds = ended - began
-            for peer, buffer in receives.items():
-                flight.arrived[peer] = (buffer.nbytes, finished.get((peer, True), began) - began)
-            for key, start in posted.items():
-                if key in finished:  # otherwise there was nothing to send
-                    flight.batches[key] = (start, finished[key], (receives if key[1] else sends)[key[0]].nbytes)
+        try:
+            for peer in reversed(self.peers):  # in each step from the one that sends to this worker then
+                if peer in receives:
+                    if noted:
+                        posted[peer, True] = time.perf_counter()
+                    self._post_parcel(pending, receives[peer], peer, receive=True)
+            for peer in self.peers:
+                if peer in sends:
+                    if noted:
+                        posted[peer, False] = time.perf_counter()
+                    flight.sent_bytes += self._post_parcel(pending, sends[peer], peer, receive=False)
+            if pending:
+                finished, ended = self._wait_for_all(pending)
+                flight.seconds = ended - began
+                for peer, buffer in receives.items():
+                    flight.arrived[peer] = (buffer.nbytes, finished.get((peer, True), began) - began)
+                for key, start in posted.items():
+                    if key in finished:  # otherwise there was nothing to send
+                        flight.batches[key] = (start, finished[key], (receives if key[1] else sends)[key[0]].nbytes)
+        except BaseException:
+            self.abandon(pending)
+            raise
         return flight
 
     def endpoints(self) -> dict[int, tuple[list[str], list[SizeRange]]]:
@@ -181,8 +208,12 @@ class UcxExchange(Exchange):
         """
         self._stage += 1
         token = self.post(np.empty(1, np.uint8), peer, self._stage, 0, receive=True)
-        while not token.request.completed:
-            progress()
+        try:
+            while not token.request.completed:
+                progress()
+        except BaseException:
+            self.abandon([token])
+            raise
         self.check(token)
 
     def reserve(self, stages: int) -> int:
@@ -193,7 +224,7 @@ class UcxExchange(Exchange):
         source = peer if receive else self.rank
         tag, piece = UCXXTag(stage << 32 | source << 16 | number & 0xFFFF), Array(buffer)
         request = self._worker.tag_recv(piece, tag) if receive else self._endpoints[peer].tag_send(piece, tag)
-        return Pending(request, peer, receive, buffer.nbytes)
+        return Pending(request, peer, receive, buffer.nbytes, buffer)
 
     def progress(self) -> bool:
         if not self._worker.progress_once():
@@ -201,7 +232,12 @@ class UcxExchange(Exchange):
         self._worker.progress()
         return True
 
+    def abandon(self, pending: Iterable[Pending]) -> None:
+        self._abandoned += pending
+
     def close(self) -> None:
+        if self._abandoned or self.abort.is_set:
+            self._take_leave()
         requests = []
         for endpoint in self._endpoints.values():
             with contextlib.suppress(UCXError):
@@ -210,6 +246,44 @@ class UcxExchange(Exchange):
         while time.monotonic() < deadline and not all(request.completed for request in requests):
             self._worker.progress_once()
         self._endpoints.clear()
+
+    def _take_leave(self) -> None:
+        """Drive UCX until no peer uses this worker's memory any more; what may still be used is never freed.
+
+        A message that a receive has matched arrives, because its sender drives UCX here, too; other receives are
+        cancelled. With nothing left to receive from a peer, a worker says goodbye to it, and the peer need not wait for
+        what it sends and nobody will read.
+        """
+        for item in self._abandoned:
+            if item.receive and not item.request.completed:
+                cancel_receive(item.request)
+        flush = Flush(self._worker.handle) if self._puts else None
+        heard = {peer: self.post(np.empty(1, np.uint8), peer, GOODBYE, 0, receive=True) for peer in self._endpoints}
+        untold, told = list(heard), list[Pending]()
+        unfinished, deadline = self._abandoned, time.monotonic() + GOODBYE_SECONDS
+        while time.monotonic() < deadline:
+            unfinished = [
+                item
+                for item in unfinished
+                if not item.request.completed and (item.receive or not heard[item.peer].request.completed)
+            ]
+            if flush is None or flush.is_done():
+                busy = {item.peer for item in unfinished if item.receive}
+                told += [self._say_goodbye(peer) for peer in untold if peer not in busy]
+                untold = [peer for peer in untold if peer in busy]
+            self.unanswered = tuple(peer for peer, goodbye in heard.items() if not goodbye.request.completed)
+            if not (unfinished or untold or (self._puts and self.unanswered)):
+                break
+            if not self.progress():
+                time.sleep(SLEEP_SECONDS)
+        for peer in self.unanswered:
+            cancel_receive(heard[peer].request)
+        self.kept_bytes = sum(item.size for item in unfinished)
+        _kept.extend(item for item in (*unfinished, *heard.values(), *told) if not item.request.completed)
+        self._abandoned = []
+
+    def _say_goodbye(self, peer: int) -> Pending:
+        return self.post(np.zeros(1, np.uint8), peer, GOODBYE, 0, receive=False)
 
     def _post_parcel(self, pending: list[Pending], buffer: Any, peer: int, *, receive: bool) -> int:
         for number, message in enumerate(self._cut_into_messages(buffer)):

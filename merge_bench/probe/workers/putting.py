@@ -46,7 +46,7 @@ def hold_target_memory(length: int, puts_from: int) -> Window:
     plugin = current_plugin()
     context, _, _ = _ucx_exchange().handles(puts_from)
     memory = Memory(context, length)
-    plugin.children[TARGET] = _HeldMemory(memory)
+    plugin.children[TARGET] = _HeldMemory(memory, _ucx_exchange())
     memory.bytes[:] = 0
     return memory.window()
 
@@ -81,7 +81,7 @@ def put_all_sizes(target: int, window: Window, sizes: Sequence[tuple[int, int]])
     context, worker, endpoint = _ucx_exchange().handles(target)
     loops, parameters = puts.loops(), puts.parameters()
     # If this is stopped, puts are in flight: their memory stays until the endpoints are closed (`free_memory`).
-    plugin.children[SOURCE] = held = _HeldMemory(Memory(context, window.length))
+    plugin.children[SOURCE] = held = _HeldMemory(Memory(context, window.length), _ucx_exchange())
     memory, held.key = held.memory, puts.unpack_key(endpoint, window.key)
     measured = []
     with _stop_flag() as stop:
@@ -124,9 +124,13 @@ class _HeldMemory:
     """Registered memory; at the source also the key of the target's memory (0: none yet)."""
 
     memory: Memory
+    exchange: UcxExchange
     key: int = 0
 
     def end(self) -> None:
+        """Free the memory, unless peers of an aborted run may still put into it or out of it."""
+        if self.exchange.unanswered:
+            return
         if self.key:
             puts.drop_key(self.key)
         self.memory.free()

@@ -28,6 +28,15 @@ def test_the_reason_why_no_ucx_loads_is_shown(machine: Make) -> None:
     assert doctor.loaded_ucx(machine(ucx=None, ucx_error="ImportError: no ucxx")).found == "ImportError: no ucxx"
 
 
+@pytest.mark.parametrize(("also", "state"), [(set(), BAD), ({"cuda_copy", "cuda_ipc"}, OK)])
+def test_a_ucx_without_cuda_beside_a_gpu(machine: Make, also: set[str], state: str) -> None:
+    ucx = Ucx("1.21.0", "system", frozenset({"tcp", "sysv", *also}))
+    found = doctor.loaded_ucx(machine(ucx=ucx, gpus=(GPU,)))
+    assert found.state == state
+    assert ("--ucx wheel" in found.remedy) == (state == BAD)
+    assert doctor.loaded_ucx(machine(ucx=ucx)).state == OK
+
+
 def test_no_adapter_is_fine(machine: Make) -> None:
     assert doctor.infiniband(machine()).state == OK
 

@@ -7,9 +7,12 @@ import multiprocessing
 import signal
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext
 from typing import Any
+
+import pytest
 
 LIMIT = 120.0
 ABORTED = "aborted"
@@ -18,17 +21,24 @@ Task = Callable[..., Any]
 
 
 class Ranks:
-    """A few processes. `everyone(task, …)` runs ``task(exchange, …)`` on each of the first W at once."""
+    """A few processes. `everyone(task, …)` runs ``task(exchange, …)`` on each of the first W at once.
 
-    def __init__(self, count: int) -> None:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["tests.merge.exchange.rank_imports"])
+    `environment`: variables that the processes start with, as the loader of libraries and UCX need them.
+    """
+
+    def __init__(self, count: int, environment: Mapping[str, str] | None = None) -> None:
+        context = multiprocessing.get_context("spawn" if environment else "forkserver")
+        if isinstance(context, ForkServerContext):
+            context.set_forkserver_preload(["tests.merge.exchange.rank_imports"])
         self._pipes: list[Connection] = []
         self.processes = []
         for _ in range(count):
             ours, theirs = context.Pipe()
             process = context.Process(target=_serve, args=(theirs,), daemon=True)
-            process.start()
+            with pytest.MonkeyPatch.context() as patch:
+                for name, value in (environment or {}).items():
+                    patch.setenv(name, value)
+                process.start()
             theirs.close()
             self._pipes.append(ours)
             self.processes.append(process)
@@ -36,7 +46,8 @@ class Ranks:
     def everyone(self, task: Task, workers: int, *arguments: Any, **settings: Any) -> list[Any]:
         """What the task gave on each rank; an exception's class name and text where it raised.
 
-        `settings` go to `UcxExchange`. Every rank is connected before the task and closed after it.
+        `settings` go to `UcxExchange`, but for `setup`, which every rank calls first. Every rank is connected before
+        the task and closed after it.
         """
         self.begin(workers, **settings)
         for pipe in self._pipes[:workers]:
@@ -90,9 +101,9 @@ class Ranks:
 
 
 @contextlib.contextmanager
-def ranks(count: int) -> Iterator[Ranks]:
+def ranks(count: int, environment: Mapping[str, str] | None = None) -> Iterator[Ranks]:
     """`count` processes for the length of a block."""
-    made = Ranks(count)
+    made = Ranks(count, environment)
     try:
         yield made
     finally:
@@ -106,6 +117,7 @@ def _serve(pipe: Connection) -> None:
 
     while (begin := pipe.recv()) is not None:
         rank, workers, settings = begin
+        settings.pop("setup", lambda: None)()
         exchange = UcxExchange(rank, workers, abort=Abort(), **settings)
         pipe.send(exchange.address)
         addresses = pipe.recv()
