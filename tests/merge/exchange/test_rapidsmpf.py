@@ -22,7 +22,7 @@ from tests.cluster.test_gpu_workers import PRETENCE, WITHOUT_DRIVER
 from tests.helpers import fake_rapids, fake_rapidsmpf, merge_cases
 from tests.helpers.joins import of_case, tidy
 from tests.helpers.plans import settled
-from tests.helpers.rapidsmpf_ranks import connect_ranks, merge_ranks, plan_of
+from tests.helpers.rapidsmpf_ranks import merge_ranks, plan_of
 from tests.helpers.runs import run, start
 
 
@@ -202,12 +202,3 @@ def test_a_rank_that_rapidsmpf_numbers_differently_is_an_error(monkeypatch: pyte
     plane._numbered = (1, 2)
     with pytest.raises(RunFailed, match="rapidsmpf numbers rank 0 of 2 as 1 of 2"):
         plane._check_rank()
-
-
-# --- the real package, without a GPU ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("workers", [2, 3])
-def test_the_real_communicator_connects_processes(workers: int) -> None:
-    pytest.importorskip("rapidsmpf", reason="rapidsmpf is not installed: its packages are in the stacks cu12 and cu13")
-    assert connect_ranks(workers) == [(rank, workers, True) for rank in range(workers)]
