@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from merge_bench.errors import UsageError
 
 CURATED = command.ROOT / "results" / "curated"
 SUMMARY = "summary.json"
+ABSOLUTE_PATH = re.compile(r'"/(?!dev/|sys/|proc/)(?:[^"/\\]+/)+([^"/\\]+)"')  # a whole JSON string
 MOST_RECORD_BYTES = 1 << 20
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 SAME = ("schema", "gpus", "blocks", "seed", "versions")  # of all calls that make one result, with sources and GPUs
@@ -57,7 +57,10 @@ def curated(name: str, head: Head) -> Path:
 
 
 def copy_records(source: Path, target: Path) -> list[str]:
-    """Copy the records of runs and comparisons to the curated result; gives those that are too large for it."""
+    """Copy the records of runs and comparisons to the curated result, without names of folders.
+
+    Gives those that are too large for it.
+    """
     left_out = []
     for path in sorted([*source.glob("runs/*/*/records.jsonl"), *source.glob("peers-*/records.jsonl")]):
         name = path.relative_to(source)
@@ -65,8 +68,13 @@ def copy_records(source: Path, target: Path) -> list[str]:
             left_out.append(str(name))
             continue
         (target / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target / name)
+        (target / name).write_text(without_folders(path.read_text()))
     return left_out
+
+
+def without_folders(records: str) -> str:
+    """Records with the name of each file in place of its path, which would name folders of the machine."""
+    return ABSOLUTE_PATH.sub(r'"\1"', records)
 
 
 def write(folder: Path, summary: Mapping[str, Any], table: str) -> None:

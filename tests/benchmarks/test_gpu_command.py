@@ -249,3 +249,10 @@ def test_without_a_gpu_there_is_one_sentence_and_status_2(tmp_path: Path) -> Non
     assert done.stderr == "gpu: found no NVIDIA GPU: the NVIDIA management library (NVML) lists none\n"
     assert done.stdout == ""
     assert list(tmp_path.iterdir()) == []
+
+
+def test_curated_records_name_no_folder() -> None:
+    line = '{"argv":["/home/me/merge_bench/__main__.py","run","--results","/tmp/r"],"a":"/sys/class/x/y","b":"3 / 4"}'
+    assert stored.without_folders(line) == (
+        '{"argv":["__main__.py","run","--results","r"],"a":"/sys/class/x/y","b":"3 / 4"}'
+    )
