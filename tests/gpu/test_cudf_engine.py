@@ -1,4 +1,4 @@
-"""The engines cudf and cuda on a GPU: `pytest -m gpu` on a machine that has one, with the stack cu12 or cu13."""
+"""The cudf engine on a GPU: `pytest -m gpu` on a machine that has one, with the stack cu12 or cu13 installed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from tests.helpers import merge_cases
 from tests.helpers.process_pair import POOL, SECONDS, big_tables, check_pair, run_pair
 
 pytestmark = pytest.mark.gpu
-ENGINES = ("cudf", "cuda")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -36,32 +35,29 @@ def copy_on_device(source: Any, target: Any, piece: int = 1000) -> None:
     DEFAULT_STREAM.synchronize()
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("workers", [1, 2, 3, 4])
 @pytest.mark.parametrize("case", merge_cases.CASES)
-def test_same_rows_as_polars(case: str, workers: int, engine: str) -> None:
-    ours = merge_cases.merge(engine, case, workers, copy_on_device, iterations=2)
+def test_same_rows_as_polars(case: str, workers: int) -> None:
+    ours = merge_cases.merge("cudf", case, workers, copy_on_device, iterations=2)
     theirs = merge_cases.merge("polars", case, workers, merge_cases.copy_host)
     assert ours.schema.names == theirs.schema.names
     assert merge_cases.rows_of(ours) == merge_cases.rows_of(theirs.cast(ours.schema))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("sent", Side)
 @pytest.mark.parametrize("case", merge_cases.CASES)
-def test_a_side_is_sent_whole(case: str, sent: Side, engine: str) -> None:
-    ours = merge_cases.merge(engine, case, 3, copy_on_device, iterations=2, sent=sent)
+def test_a_side_is_sent_whole(case: str, sent: Side) -> None:
+    ours = merge_cases.merge("cudf", case, 3, copy_on_device, iterations=2, sent=sent)
     theirs = merge_cases.merge("polars", case, 3, merge_cases.copy_host)
     assert merge_cases.rows_of(ours) == merge_cases.rows_of(theirs.cast(ours.schema))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_peak_memory_is_counted(engine: str) -> None:
+def test_peak_memory_is_counted() -> None:
     make, keys = merge_cases.CASES["integers"]
     left, right = (merge_cases.chunks(table, 1)[0] for table in make())
-    made = engine_class(engine)(merge_cases.shapes(left, right, keys, 1)[0])
-    made.load(left, right)
-    peak = made.peak_device_bytes()
+    engine = engine_class("cudf")(merge_cases.shapes(left, right, keys, 1)[0])
+    engine.load(left, right)
+    peak = engine.peak_device_bytes()
     assert peak is not None
     assert peak >= left.nbytes + right.nbytes
 

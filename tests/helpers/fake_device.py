@@ -86,9 +86,6 @@ class Stream:
         assert obj is None, "streams of other libraries are not played"
         self.flags = flags
 
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return 0, id(self)
-
     def synchronize(self) -> None:
         counts[WAIT] += 1
         self._drain()
@@ -121,11 +118,6 @@ def _do(chosen: list[tuple[Stream, int, int, Bytes | int]]) -> None:
         at(address, size)[:] = value
     done = set(map(id, chosen))
     _due[:] = [due for due in _due if id(due) not in done]
-
-
-def finish(address: int) -> None:
-    """Do what lies on the stream of this address, since a kernel that comes after it works at once."""
-    _do([due for due in _due if id(due[0]) == address])
 
 
 def use(stream: Any, call: str = "") -> Stream:

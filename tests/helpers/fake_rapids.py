@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tests.helpers import fake_cuda, fake_kernels, fake_nccl, fake_nvtx
+from tests.helpers import fake_cuda, fake_nccl, fake_nvtx
 from tests.helpers.fake_columns import (
     Column,
     DeviceBuffer,
@@ -324,7 +324,7 @@ def modules(driver: Driver | None = None) -> dict[str, types.ModuleType]:
     # `importlib.util.find_spec` wants one of every loaded module.
     pylibcudf.__spec__ = types.SimpleNamespace(name="pylibcudf")  # type: ignore[assignment]
     return {
-        **fake_kernels.add(fake_cuda.modules(Process.driver)), **fake_nccl.modules(), **fake_nvtx.modules(),
+        **fake_cuda.modules(Process.driver), **fake_nccl.modules(), **fake_nvtx.modules(),
         "rmm": rmm, "rmm.mr": mr, "rmm.statistics": statistics, "rmm.pylibrmm": pylibrmm,
         "rmm.pylibrmm.stream": stream, "rmm.pylibrmm.device_buffer": buffers, "pylibcudf": pylibcudf,
     }  # fmt: skip

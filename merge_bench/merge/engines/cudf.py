@@ -92,8 +92,8 @@ class CudfEngine:
         for side, frame in ((Side.LEFT, left), (Side.RIGHT, right)):
             if frame.rows > MOST_ROWS:
                 raise UsageError(
-                    f"the {side.value} chunk has {frame.rows:,} rows, but engine {self.name} can hold only"
-                    f" {MOST_ROWS:,}; use a smaller --chunk or more workers"
+                    f"the {side.value} chunk has {frame.rows:,} rows, but engine cudf can hold only {MOST_ROWS:,};"
+                    " use a smaller --chunk or more workers"
                 )
             with self._named_errors("copying the chunks to the GPU"):
                 stored = _to_storage_types(frame.to_arrow(), self.shape.fields(side))
@@ -141,8 +141,8 @@ class CudfEngine:
         rows = own.rows + sum(each.rows for each in others.values())
         if rows > MOST_ROWS:
             raise RunFailed(
-                f"rank {self.shape.rank} received {rows:,} rows of the {side.value} table, but engine {self.name} can"
-                f" join only {MOST_ROWS:,}; use a smaller --chunk or more workers"
+                f"rank {self.shape.rank} received {rows:,} rows of the {side.value} table, but engine cudf can join"
+                f" only {MOST_ROWS:,}; use a smaller --chunk or more workers"
             )
         with self._named_errors("allocating memory for received rows"):
             received = self._received[side] = layout.make_room(own, self.shape.rank, others)
@@ -154,22 +154,18 @@ class CudfEngine:
     def join(self) -> int:
         """Join all parcels at once: maps of row numbers, then one gather a side."""
         with self._named_errors("joining"):
-            tables = {side: self._table_to_join(side) for side in Side}
-            self._joined = {side: int(table.num_rows()) for side, table in tables.items()}
-            columns = self._join_tables(tables)
+            left, right = self._table_to_join(Side.LEFT), self._table_to_join(Side.RIGHT)
+            self._joined = {Side.LEFT: left.num_rows(), Side.RIGHT: right.num_rows()}
+            if self.shape.how.pairs:
+                left_map, right_map = self._matching_rows(left, right)
+                columns = self._gather(left, left_map, may_lack=self.shape.how.keeps_right)
+                del left, left_map
+                columns = self._add_right_columns(columns, right, right_map)
+            else:
+                columns = self._gather(left, self._left_rows_of_result(left, right), may_lack=False)
             self._stream.synchronize()
         self._result = self._plc.Table(columns)
         return int(sum(table.num_rows() for table in (self._result, *self._without_key)))
-
-    def _join_tables(self, tables: dict[Side, Any]) -> list[Any]:
-        """The columns of the result; takes the tables out of `tables`, to free each as soon as it is not needed."""
-        left, right = tables.pop(Side.LEFT), tables.pop(Side.RIGHT)
-        if not self.shape.how.pairs:
-            return self._gather(left, self._left_rows_of_result(left, right), may_lack=False)
-        left_map, right_map = self._matching_rows(left, right)
-        columns = self._gather(left, left_map, may_lack=self.shape.how.keeps_right)
-        del left, left_map
-        return self._add_right_columns(columns, right, right_map)
 
     def _matching_rows(self, left: Any, right: Any) -> tuple[Any, Any]:
         """Two columns of row numbers: for each row of the result its left and its right row, or `NO_ROW`."""
@@ -303,7 +299,7 @@ class CudfEngine:
         memory = NOTHING if values is None else DeviceBytes(values.ptr, values.size, values)
         if memory.size != expected:
             raise self._unsupported_libcudf(
-                f"holds column {field.name!r} in {memory.size} bytes, but engine {self.name} expects {expected}"
+                f"holds column {field.name!r} in {memory.size} bytes, but engine cudf expects {expected}"
             )
         return memory
 
@@ -318,15 +314,13 @@ class CudfEngine:
         layout, needed = self._layouts[side], len(parcel.description)
         if needed > layout.description_room:
             raise self._unsupported_libcudf(
-                f"needs {needed} bytes to describe the columns of the {side.value} frame, but engine {self.name}"
-                f" reserves only {layout.description_room}"
+                f"needs {needed} bytes to describe the columns of the {side.value} frame, but engine cudf reserves only"
+                f" {layout.description_room}"
             )
         return Outgoing(layout.make_header(parcel), parcel.data)
 
     def _unsupported_libcudf(self, what: str) -> RunFailed:
-        return RunFailed(
-            f"the installed libcudf does not work with engine {self.name}: libcudf {what}; use another --engine"
-        )
+        return RunFailed(f"the installed libcudf does not work with engine cudf: libcudf {what}; use another --engine")
 
     def _read_header(self, layout: GpuLayout, source: int, header: Bytes) -> ParcelHeader:
         try:

@@ -88,7 +88,7 @@ def test_what_is_read_is_what_the_module_has(engine: Description, monkeypatch: p
 
 def test_files_that_engines_share_are_no_engines() -> None:
     files = {path.stem for path in Path(engines.__path__[0]).glob("*.py")}
-    assert {"__init__", "base", "cpu_base", "hash_join", "gpu_memory", "cuda_join"} <= files - set(names())
+    assert {"__init__", "base", "cpu_base", "hash_join", "hash_join_loops", "gpu_memory"} <= files - set(names())
     assert len(set(names())) == len(names()) >= 4
 
 
@@ -96,7 +96,7 @@ def test_host_memory_comes_first_in_lists() -> None:
     on_gpus = [engine.device_memory for engine in descriptions()]
     assert on_gpus == sorted(on_gpus)
     assert names()[:3] == ("native", "polars", "pandas")
-    assert names()[-2:] == ("cudf", "cuda")
+    assert names()[-1] == "cudf"
 
 
 def test_an_unknown_engine() -> None:
@@ -172,7 +172,7 @@ def test_listing_engines_loads_no_library() -> None:
 @pytest.mark.parametrize("case", ["integers", "strings", "several keys"])
 def test_a_file_in_the_folder_is_an_engine(toy: Description, case: str) -> None:
     assert toy.help == "joins with Arrow"
-    assert names()[-3:] == ("toy", "cudf", "cuda")
+    assert names()[-2:] == ("toy", "cudf")
     assert "toy: joins with Arrow; cudf:" in help_text()
     ours = merge_cases.merge("toy", case, 2, merge_cases.copy_host)
     theirs = merge_cases.merge("polars", case, 2, merge_cases.copy_host)
@@ -204,11 +204,11 @@ def command(package: Path, folder: Path, *words: str, **more: str) -> subprocess
 @pytest.mark.slow
 def test_one_file_more_is_all_that_the_command_needs(package: Path, tmp_path: Path) -> None:
     shown = command(package, tmp_path, "run", "--help").stdout
-    assert f"--engine auto|{'|'.join(names()[:-2])}|toy|cudf|cuda" in shown
+    assert f"--engine auto|{'|'.join(names()[:-1])}|toy|cudf" in shown
     assert "toy: joins with Arrow" in re.sub(r"\s+", " ", shown)
     refused = command(package, tmp_path, "--dry-run", "--engine", "spark")
     assert refused.returncode == 2
-    assert f"'spark' is not one of auto, {', '.join(names()[:-2])}, toy, cudf, cuda" in refused.stderr
+    assert f"'spark' is not one of auto, {', '.join(names()[:-1])}, toy, cudf" in refused.stderr
     taken = command(package, tmp_path, "--dry-run", "--chunk", "1000", MERGE_BENCH_ENGINE="toy")
     assert taken.returncode == 0, taken.stderr
 
