@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.on_gpu.programs.profiled_merge import ENGINE
 from benchmarks.on_gpu.steps import Finding
 from benchmarks.processes import run_limited, surroundings
 from merge_bench.errors import RunFailed, WrongResult
@@ -69,7 +68,7 @@ def command(ncu: str, rows: int, log: Path) -> list[str]:
     ]
 
 
-def profile(rows: int, name: str, folder: Path, limit: float, engine: str = "cudf") -> Finding:
+def profile(rows: int, name: str, folder: Path, limit: float) -> Finding:
     """One profiled iteration of a merge by one worker. Without ncu, or without its permission, the step is skipped."""
     ncu = find_ncu()
     if ncu is None:
@@ -77,7 +76,7 @@ def profile(rows: int, name: str, folder: Path, limit: float, engine: str = "cud
     logs = folder / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     log = logs / f"{name}.ncu.txt"
-    ended = run_limited(command(ncu, rows, log), {**surroundings(), ENGINE: engine}, logs / name, limit)
+    ended = run_limited(command(ncu, rows, log), surroundings(), logs / name, limit)
     printed = log.read_text(errors="replace") if log.exists() else ""
     said = printed + "".join(path.read_text(errors="replace") for path in (ended.output, ended.errors))
     if DENIED in said:
@@ -89,10 +88,10 @@ def profile(rows: int, name: str, folder: Path, limit: float, engine: str = "cud
     if ended.failure or not kernels:
         wrong = ended.status == WRONG
         return Finding(ended.failure or "ncu profiled no kernel", {"kernels": kernels}, WRONG if wrong else FAILED)
-    return judge(kernels, rows, engine)
+    return judge(kernels, rows)
 
 
-def judge(kernels: Sequence[Mapping[str, Any]], rows: int, engine: str) -> Finding:
+def judge(kernels: Sequence[Mapping[str, Any]], rows: int) -> Finding:
     """The kernels that take most, and the table of all."""
     whole = sum(kernel["seconds"] for kernel in kernels)
     parts = [
@@ -100,7 +99,7 @@ def judge(kernels: Sequence[Mapping[str, Any]], rows: int, engine: str) -> Findi
         for kernel in kernels[:3]
     ]
     sentence = f"{format_count(rows)} rows, {len(kernels)} kernels, {1e3 * whole:.2f} ms: {', '.join(parts)}"
-    return Finding(sentence, {"engine": engine, "rows": rows, "kernels": list(kernels), "table": table(kernels)})
+    return Finding(sentence, {"rows": rows, "kernels": list(kernels), "table": table(kernels)})
 
 
 def read_kernels(text: str) -> list[dict[str, Any]]:

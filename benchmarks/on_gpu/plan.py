@@ -17,13 +17,13 @@ from benchmarks.on_gpu.steps import Finding, Step
 from benchmarks.on_gpu.testing import run_tests
 from benchmarks.peer.protocol import Job
 from merge_bench.errors import RunFailed
-from merge_bench.merge import engines, exchange
+from merge_bench.merge import exchange
 from merge_bench.units import format_count
 
 SMALL, LARGE = 1_000_000, 25_000_000
 MOST_ALONE = 200_000_000  # rows of one worker's largest chunk: more take too long to make and to verify
 FRACTION = 0.3
-CUDA, RAPIDSMPF = "cuda", "rapidsmpf"
+RAPIDSMPF = "rapidsmpf"
 # Usual seconds. Those of tests, ucx-, link- and largest were measured on an H200 with 16 cores, November 2026; the
 # others are estimates.
 SECONDS = {
@@ -33,10 +33,7 @@ SECONDS = {
     "one-worker-large": 15.0,
     "one-worker-small": 10.0,
     "one-worker-largest": 45.0,
-    "cuda-large": 15.0,
-    "cuda-small": 10.0,
     "profile": 45.0,
-    "profile-cuda": 35.0,
     "library-cudf": 14.0,
     "library-join": 20.0,
     "library-partition": 14.0,
@@ -98,10 +95,8 @@ def steps(machine: Machine, asked: Asked) -> list[Step]:
         *several,
         merge("one-worker-large", _alone(LARGE)),
         merge("one-worker-small", _alone(SMALL)),
-        *(merge(f"cuda-{size}", _alone(rows, CUDA)) for size, rows in _sizes() if CUDA in engines.names()),
         _largest("one-worker-largest", machine, asked, 1),
-        _profile("profile", asked, runs.CUDF),
-        *([_profile("profile-cuda", asked, CUDA)] if CUDA in engines.names() else []),
+        _profile(asked),
         program("library-cudf", "cudf.DataFrame.merge alone", "cudf_merge"),
         program(
             "library-join", "libcudf's inner_join alone, either table built, without and with skew", "libcudf_join"
@@ -127,8 +122,8 @@ def _sizes() -> tuple[tuple[str, int], ...]:
     return (("large", LARGE), ("small", SMALL))
 
 
-def _alone(rows: int, engine: str = runs.CUDF) -> Merge:
-    return Merge(1, 1, rows, iterations=100, link_rounds=0, engine=engine)
+def _alone(rows: int) -> Merge:
+    return Merge(1, 1, rows, iterations=100, link_rounds=0)
 
 
 def _step(name: str, what: str, do: Callable[[float], Finding]) -> Step:
@@ -140,8 +135,7 @@ def _merge(machine: Machine, asked: Asked, name: str, merge: Merge) -> Step:
         return runs.judge(merge, runs.run(merge, name, asked.folder, left), machine.bandwidth)
 
     where = f"{merge.sharers} on each of {merge.gpus} GPUs" if merge.gpus > 1 else f"{merge.workers} on one GPU"
-    engine = "" if merge.engine == runs.CUDF else f"engine {merge.engine}, "
-    return _step(name, f"{engine}{format_count(merge.rows)} rows per chunk, workers: {where}", do)
+    return _step(name, f"{format_count(merge.rows)} rows per chunk, workers: {where}", do)
 
 
 def _largest(name: str, machine: Machine, asked: Asked, workers: int) -> Step:
@@ -157,11 +151,11 @@ def _no_room(left: float) -> Finding:
     raise RunFailed("one million rows per chunk do not fit into the free memory of the GPU or its host")
 
 
-def _profile(name: str, asked: Asked, engine: str) -> Step:
+def _profile(asked: Asked) -> Step:
     def do(left: float) -> Finding:
-        return ncu.profile(LARGE, name, asked.folder, left, engine)
+        return ncu.profile(LARGE, "profile", asked.folder, left)
 
-    return _step(name, f"the kernels of a merge by one worker, engine {engine}, with Nsight Compute", do)
+    return _step("profile", "the kernels of a merge by one worker, with Nsight Compute", do)
 
 
 def _program(asked: Asked, name: str, what: str, module: str) -> Step:

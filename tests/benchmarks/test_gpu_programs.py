@@ -79,7 +79,7 @@ def test_a_partition_that_loses_a_row_is_found(monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_profiled_iteration_is_verified(printed: Callable[[], Lines]) -> None:
     profiled_merge.measure(ROWS)
-    assert printed() == [{"name": "profiled merge", "engine": "cudf", "rows": ROWS, "result_rows": 300}]
+    assert printed() == [{"name": "profiled merge", "rows": ROWS, "result_rows": 300}]
 
 
 class FakeFrame:
@@ -118,12 +118,29 @@ class FakeEngine:
     """cudf-polars' engine, on Polars itself."""
 
     def __enter__(self) -> FakeEngine:
+        if DefaultEngine.active:
+            raise RuntimeError("Cannot construct SPMDEngine while the default GPU engine is active.")
         return self
 
     def __exit__(self, *_: object) -> None: ...
 
     def execute(self, query: Any) -> FakePersisted:
         return FakePersisted(query.collect())
+
+
+class DefaultEngine:
+    """What ``collect(engine="gpu")`` leaves behind in its process."""
+
+    active = False
+
+    @classmethod
+    def take(cls, raise_on_fail: bool) -> str:
+        cls.active = True
+        return "in-memory"
+
+    @classmethod
+    def shutdown(cls) -> None:
+        cls.active = False
 
 
 class FakePersisted:
@@ -156,10 +173,13 @@ def test_both_joins_of_cudf_polars_are_verified(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setitem(sys.modules, "cudf_polars", types.SimpleNamespace(__version__="26.10"))
     monkeypatch.setitem(sys.modules, "cudf_polars.engine", types.ModuleType("cudf_polars.engine"))
     monkeypatch.setitem(sys.modules, "cudf_polars.engine.spmd", types.SimpleNamespace(SPMDEngine=FakeEngine))
-    monkeypatch.setattr(polars, "GPUEngine", lambda raise_on_fail: "in-memory")
+    default = types.SimpleNamespace(DefaultSingletonEngine=DefaultEngine)
+    monkeypatch.setitem(sys.modules, "cudf_polars.engine.default_singleton_engine", default)
+    monkeypatch.setattr(polars, "GPUEngine", DefaultEngine.take)
+    polars_join.measure(ROWS)
     polars_join.measure(ROWS)
     lines = printed()
-    assert [line["name"].rpartition(" ")[2] for line in lines] == ["GPU", "memory"]
+    assert [line["name"].rpartition(" ")[2] for line in lines] == ["GPU", "memory"] * 2
     assert all(line["verified"] and line["seconds"]["iterations"] == 5 for line in lines)
 
 

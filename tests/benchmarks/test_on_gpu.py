@@ -94,7 +94,7 @@ def planned(machine: Machine, tmp_path: Path) -> list[Step]:
 
 def test_steps_for_one_gpu_begin_with_what_proves_most(tmp_path: Path) -> None:
     found = planned(H200, tmp_path)
-    names = [step.name for step in found if "cuda" not in step.name]
+    names = [step.name for step in found]
     assert names == [
         "join-limit", "peer-variants", "ucxx-large", "ucxx-small", "tests",
         "one-worker-large", "one-worker-small", "one-worker-largest", "profile", "library-cudf", "library-join",
@@ -105,12 +105,6 @@ def test_steps_for_one_gpu_begin_with_what_proves_most(tmp_path: Path) -> None:
     assert max(step.seconds for step in found) <= 100
     assert sum(step.seconds for step in found) <= 800  # of two blocks
     assert "25,000,000 rows per chunk, 2 workers" in next(step.what for step in found if step.name == "ucxx-large")
-
-
-def test_the_engine_cuda_has_its_own_steps_where_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for engines, wanted in ((("cudf",), []), (("cudf", "cuda"), ["cuda-large", "cuda-small", "profile-cuda"])):
-        monkeypatch.setattr("benchmarks.on_gpu.plan.engines.names", lambda engines=engines: engines)
-        assert [step.name for step in planned(H200, tmp_path) if "cuda" in step.name] == wanted
 
 
 @pytest.mark.parametrize("gpus", [2, 8])

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 from typing import Any
 
 from benchmarks.on_gpu.programs.rows import Problem, run
@@ -18,7 +17,6 @@ from merge_bench.merge.engines.gpu_memory import set_up_pool
 from merge_bench.merge.workload.synthetic import KEY
 
 POOL_BYTES = 16 << 30  # not the whole GPU: the profiler keeps copies of what kernels overwrite
-ENGINE = "MERGE_BENCH_PROFILED_ENGINE"
 
 
 def measure(rows: int) -> None:
@@ -27,8 +25,7 @@ def measure(rows: int) -> None:
 
     problem = Problem.of(rows)
     shape = JoinShape(problem.left.fields, problem.right.fields, (KEY,), 1, 0, 2 * rows)
-    name = os.environ.get(ENGINE, "cudf")
-    engine: Any = engine_class(name)(shape)
+    engine: Any = engine_class("cudf")(shape)
     engine.load(problem.left, problem.right)
 
     def iterate() -> int:
@@ -43,7 +40,7 @@ def measure(rows: int) -> None:
     joined = iterate()
     runtime.cudaProfilerStop()
     problem.verify(engine.results())
-    print(json.dumps({"name": "profiled merge", "engine": name, "rows": rows, "result_rows": joined}), flush=True)
+    print(json.dumps({"name": "profiled merge", "rows": rows, "result_rows": joined}), flush=True)
 
 
 if __name__ == "__main__":
