@@ -137,7 +137,7 @@ def abort_while_receiving(exchange: Any, kind: str, size: int, when: str, folder
     return overwritten, address in map(buffers.address, again), plugin.kept_bytes, seconds
 
 
-@pytest.mark.parametrize("when", ["at once", "late", "in flight"])
+@pytest.mark.parametrize("when", [pytest.param("at once", marks=pytest.mark.soak), "late", "in flight"])
 def test_no_peer_writes_into_device_memory_of_the_next_run(driver: dict[str, str], tmp_path: Path, when: str) -> None:
     slow = {"FAKE_GPU_COPY_MS": "1000"} if when == "in flight" else {}
     with ranks(2, {**driver, **slow}) as made:
@@ -149,7 +149,7 @@ def test_no_peer_writes_into_device_memory_of_the_next_run(driver: dict[str, str
     assert seconds < (8 if when == "late" else 3)
 
 
-@pytest.mark.parametrize("when", ["at once", "late"])
+@pytest.mark.parametrize("when", [pytest.param("at once", marks=pytest.mark.soak), "late"])
 def test_no_peer_writes_into_host_memory_of_the_next_run(driver: dict[str, str], tmp_path: Path, when: str) -> None:
     with ranks(2, {**driver, "UCX_RNDV_SCHEME": "put_zcopy"}) as made:
         found, other = made.everyone(abort_while_receiving, 2, "host", 40 * MIB, when, tmp_path, setup=memory.bind)

@@ -1,4 +1,4 @@
-"""The data plane rapidsmpf: what it refuses, whole merges with fakes, and its communicator with the real package."""
+"""The data plane rapidsmpf: what it refuses, and whole merges with fakes."""
 
 from __future__ import annotations
 
@@ -70,7 +70,12 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "workers"),
-    [("integers", 4), ("strings", 2), ("strings", 4), ("decimals", 1), ("no match", 4), ("no rows", 2)],
+    [
+        ("integers", 4),
+        ("strings", 2),
+        ("decimals", 1),
+        *(pytest.param(*each, marks=pytest.mark.soak) for each in (("strings", 4), ("no match", 4), ("no rows", 2))),
+    ],
 )
 def test_same_rows_as_polars(case: str, workers: int) -> None:
     make, keys = merge_cases.CASES[case]
@@ -81,7 +86,9 @@ def test_same_rows_as_polars(case: str, workers: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", How)
+@pytest.mark.parametrize(
+    "how", [How.OUTER, *(pytest.param(how, marks=pytest.mark.soak) for how in How if how is not How.OUTER)]
+)
 def test_every_kind_of_join(how: How) -> None:
     make, keys = merge_cases.CASES["nulls and NaN"]
     left, right = (merge_cases.canonical(table) for table in make())
