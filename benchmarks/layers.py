@@ -215,10 +215,10 @@ def table(found: Sequence[Mapping[str, Any]]) -> str:
     lines = []
     for row in found:
         interval = "" if row["low"] is None else f"{row['low'] / 1e6:,.0f} to {row['high'] / 1e6:,.0f}"
-        loss = "" if row["loss"] is None else f"{row['above']}: {row['loss']:.0%}"
+        loss = "" if row["loss"] is None else f"{row['above']}: {row['loss']:.1%}"
         lines.append((
             row["layer"], row["what"], f"{row['bytes_per_second'] / 1e6:,.0f}", interval,
-            "" if row["share"] is None else f"{row['share']:.0%}", loss,
+            "" if row["share"] is None else f"{row['share']:.1%}", loss,
         ))  # fmt: skip
     return command.table(HEADINGS, lines, text=(0, 1, 5))
 

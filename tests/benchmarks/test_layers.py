@@ -71,4 +71,4 @@ def test_every_layer_is_measured_once_in_each_block_and_kept_at_once(monkeypatch
     )
     shown = CliRunner().invoke(layers.layers, ["--show", str(output)])
     assert "| data plane |" in shown.output
-    assert "50%" in shown.output
+    assert "50.0%" in shown.output
