@@ -23,6 +23,7 @@ from merge_bench.units import format_seconds
 CONTROL = "nvidia-cuda-mps-control"
 ORDER = (False, True, True, False)
 QUIT_SECONDS = 15.0
+KILL_SECONDS = 5.0  # until a killed process is gone
 
 
 def compare(merge: Merge, name: str, folder: Path, limit: float, bandwidth: int | None) -> Finding:
@@ -115,6 +116,9 @@ def _quit(environment: dict[str, str], pipes: Path) -> None:
     if number is not None and _alive(number):
         with contextlib.suppress(ProcessLookupError):
             os.kill(number, signal.SIGKILL)
+        until = time.monotonic() + KILL_SECONDS
+        while _alive(number) and time.monotonic() < until:
+            time.sleep(0.05)
 
 
 def _alive(number: int) -> bool:
