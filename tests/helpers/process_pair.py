@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import queue
 import traceback
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,18 +49,26 @@ def run_pair(
         )
         for rank, pipe in enumerate((ours, theirs))
     ]
+    return answers_of(processes, answers)
+
+
+def answers_of(
+    processes: Sequence[Any], answers: Any, limit: float = SECONDS, begin: Callable[[], object] = lambda: None
+) -> list[Any]:
+    """Start the processes, call `begin`, and wait for what each puts into the queue, by rank; then end them."""
     for process in processes:
         process.start()
     try:
+        begin()
         found: dict[int, Any] = {}
         for _ in processes:
             try:
-                rank, answer = answers.get(timeout=SECONDS)
+                rank, answer = answers.get(timeout=limit)
             except queue.Empty:
-                pytest.fail(f"no answer within {SECONDS:.0f} s; exit statuses {[p.exitcode for p in processes]}")
+                pytest.fail(f"no answer within {limit:.0f} s; exit statuses {[p.exitcode for p in processes]}")
             assert not isinstance(answer, str), answer
             found[rank] = answer
-        return [found[0], found[1]]
+        return [found[rank] for rank in range(len(processes))]
     finally:
         for process in processes:
             process.join(timeout=5)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import multiprocessing
-import queue
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pytest
 
 from merge_bench.merge.engines.base import How
 from tests.helpers import merge_cases
+from tests.helpers.process_pair import answers_of
 
 SECONDS = 120.0
 POOL = 2 * 2**30
@@ -42,23 +41,7 @@ def merge_ranks(
         )
         for rank in range(workers)
     ]
-    for process in processes:
-        process.start()
-    try:
-        _carry_addresses([ours for ours, _ in pipes])
-        found: dict[int, Merged] = {}
-        for _ in processes:
-            try:
-                rank, answer = answers.get(timeout=SECONDS)
-            except queue.Empty:
-                pytest.fail(f"no answer within {SECONDS:.0f} s; exit statuses {[p.exitcode for p in processes]}")
-            assert not isinstance(answer, str), answer
-            found[rank] = answer
-        return [found[rank] for rank in range(workers)]
-    finally:
-        for process in processes:
-            process.join(timeout=5)
-            process.kill()
+    return answers_of(processes, answers, SECONDS, lambda: _carry_addresses([ours for ours, _ in pipes]))
 
 
 def connect_ranks(workers: int) -> list[Any]:

@@ -271,7 +271,7 @@ class ShuffledTable:
 
 @runtime_checkable
 class TableExchange(Protocol):
-    """A data plane that partitions, moves and joins up tables by itself (`merge.table_merger`)."""
+    """A data plane that partitions, moves and joins up tables by itself (`merger.TableMerger`)."""
 
     def pack(self, table: Any, keys: Sequence[int]) -> PackedTable:
         """Partition a table by the hash of its columns at the positions `keys`, and pack each part.
