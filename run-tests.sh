@@ -93,7 +93,7 @@ fi
 
 # Test files run side by side, the longest first; more of them than there are cores, because many tests wait, those of
 # clusters most of all. With --fast little waits, and each process imports all tests first. `-n 0`: one after the other.
-more=$((${fast:-0} ? 1 : 3))
+more=$((${fast:-0} ? 1 : 4))
 side_by_side=$(($(nproc) + more < 8 ? $(nproc) + more : 8))
 status=0
 wait "$loops" || failed+=("compiled loops")

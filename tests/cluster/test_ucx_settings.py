@@ -19,32 +19,44 @@ from tests.helpers.plans import given, prepared
 
 ONE_HOST: Mapping[str, Any] = {"hosts": 0, "exchange": "ucx", "protocol": "auto", "error_handling": False}
 NO_TCP = {"UCX_TLS": "^tcp"}
+NO_HOOKS = {"UCX_MEM_EVENTS": "n"}
 BOTH = {"UCX_POSIX_ERROR_HANDLING": "y", "UCX_SYSV_ERROR_HANDLING": "y"}
 
 
 @pytest.mark.parametrize(
     ("given", "variables", "expected"),
     [
-        ({}, {}, NO_TCP),
-        ({"hosts": 1}, {}, NO_TCP),
+        ({}, {}, NO_TCP | NO_HOOKS),
+        ({"hosts": 1}, {}, NO_TCP | NO_HOOKS),
         ({"hosts": 2}, {}, {"UCX_TCP_PORT_RANGE": UCX_PORTS}),
-        ({"protocol": "ucx"}, {}, {}),  # Dask's listener needs it
+        ({"protocol": "ucx"}, {}, NO_HOOKS),  # Dask's listener needs tcp
+        ({"exchange": "dask", "protocol": "ucx"}, {}, NO_HOOKS),
         ({"exchange": "dask"}, {}, {}),  # no worker loads UCX
-        ({"error_handling": True}, {}, {}),  # UCX does not use shared memory then
-        ({"error_handling": True}, BOTH, NO_TCP),
+        ({"error_handling": True}, {}, NO_HOOKS),  # UCX does not use shared memory then
+        ({"error_handling": True}, BOTH, NO_TCP | NO_HOOKS),
     ],
 )
 def test_tcp_is_left_out_where_shared_memory_connects_all_workers(
-    given: Mapping[str, Any], variables: Mapping[str, str], expected: Mapping[str, str]
+    given: Mapping[str, Any], variables: Mapping[str, str], expected: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    transports = {"self", "tcp", "sysv", "posix", "cma"}
+    monkeypatch.setattr(dask_commands, "find_installed", lambda *_: SimpleNamespace(transports=transports))
     assert ucx_settings(variables, **{**ONE_HOST, **given}) == expected
 
 
 @pytest.mark.parametrize(
     ("transports", "expected"),
-    [({"sysv"}, NO_TCP), ({"posix", "cma"}, NO_TCP), ({"cma", "tcp"}, {}), ({"rc_mlx5", "tcp"}, {})],
+    [
+        ({"sysv"}, NO_TCP | NO_HOOKS),
+        ({"posix", "cma"}, NO_TCP | NO_HOOKS),
+        ({"cma", "tcp"}, NO_HOOKS),
+        ({"rc_mlx5", "tcp"}, {}),
+        ({"posix", "rc_verbs"}, NO_TCP),
+        ({"posix", "xpmem"}, NO_TCP),
+        ({"posix", "cuda_copy"}, NO_TCP),
+    ],
 )
-def test_tcp_stays_where_ucx_has_no_shared_memory(
+def test_tcp_stays_without_shared_memory_and_hooks_where_memory_is_registered(
     transports: set[str], expected: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dask_commands, "find_installed", lambda *_: SimpleNamespace(transports=transports))

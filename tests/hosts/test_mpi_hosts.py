@@ -65,7 +65,9 @@ def check_failed(outcome: Outcome, *words: str) -> None:
 
 @pytest.mark.parametrize("mpirun", OWN_ELSE_SOAK)
 def test_both_placements(hosts: Hosts, results: Path, mpirun: str) -> None:
-    options = ("--sizes", "8,64K", "--iterations", "20", "--repetitions", "1", "--interface", "eth0")
+    for host in hosts.hosts:
+        hosts.shape(host, "200mbit")  # so that the messages are more than the bursts that the shaping allows
+    options = ("--sizes", "8,64K", "--iterations", "100", "--repetitions", "1", "--interface", "eth0")
     outcome = start(hosts, results, *options, "--mpirun", mpirun).finish()
     assert outcome.status == 0, outcome.errors
     rows = lines(outcome, ProbeLine)
@@ -79,9 +81,9 @@ def test_both_placements(hosts: Hosts, results: Path, mpirun: str) -> None:
         assert row.selected
     (line,) = lines(outcome, LaunchLine)
     assert [worker.host for worker in line.workers] == ["node1", "node1", "node2"]
-    # Pings and pongs together: 2 Gbit/s each way are 0.5 GB/s, a little more for the bursts that the shaping allows.
+    # Pings and pongs together: 200 Mbit/s each way are 0.05 GB/s, a little more for the bursts.
     (far,) = [row for row in rows if row.placement == "two-hosts" and row.size == 65536 and row.test == "std"]
-    assert far.bandwidth_bytes_per_second < 0.7e9
+    assert far.bandwidth_bytes_per_second < 0.1e9
 
 
 def test_reduce_scatter_over_three_hosts_with_rdma_that_is_left_out(with_adapters: Hosts, results: Path) -> None:
