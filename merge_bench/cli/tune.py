@@ -21,7 +21,7 @@ from merge_bench.tune.options import TuneOptions
 
 if TYPE_CHECKING:
     from merge_bench.records.campaign import Campaign
-    from merge_bench.tune.documents import PrunedValue
+    from merge_bench.tune.result import PrunedValue
     from merge_bench.tune.tuning_plan import Task
 
 
@@ -39,12 +39,10 @@ def tune(baseline: str | None, options: TuneOptions, plots: Sequence[str], run: 
     from merge_bench.cli.campaigns import this_command
     from merge_bench.report.next_step import after_tuning
     from merge_bench.tune import tune_campaign as campaigns
-    from merge_bench.tune.budget import time_to_decide_all
-    from merge_bench.tune.charts import draw_figures
     from merge_bench.tune.result import result_of
     from merge_bench.tune.space import read_space
-    from merge_bench.tune.text import print_tuning
-    from merge_bench.tune.tuning_plan import make_task
+    from merge_bench.tune.tuning_plan import make_task, time_to_decide_all
+    from merge_bench.tune.view import draw_figures, print_tuning
     from merge_bench.view.document import print_document
     from merge_bench.view.messages import say_warnings
     from merge_bench.view.next_command import service_machine_note, step_as_typed
@@ -103,7 +101,7 @@ def show_tuning(campaign: Campaign, *, as_json: bool, details: bool) -> Sequence
     from merge_bench.cli.campaigns import failures_of
     from merge_bench.report.next_step import after_recorded_tuning
     from merge_bench.tune.result import recorded_result_of
-    from merge_bench.tune.text import print_tuning
+    from merge_bench.tune.view import print_tuning
     from merge_bench.view.document import print_document
     from merge_bench.view.titles import size_of
 
@@ -122,7 +120,7 @@ def show_tuning(campaign: Campaign, *, as_json: bool, details: bool) -> Sequence
 
 def _print_tuning_space(task: Task) -> None:
     """Print the values that a tuning would try, those that were pruned, and what its budget allows."""
-    from merge_bench.tune.budget import Timing
+    from merge_bench.tune.tuning_plan import Timing
 
     timing = Timing.of(task)
     fitting = timing.fit()

@@ -10,7 +10,7 @@ from merge_bench.records.campaign import Campaign
 from merge_bench.report.next_step import after_recorded_tuning
 from merge_bench.report.run import write_conclusion
 from merge_bench.tune.result import recorded_result_of
-from merge_bench.tune.text import write_outcome
+from merge_bench.tune.view import write_outcome
 from merge_bench.view.content import Block, Column, Heading, Line, NamedValues, NextCommand, Page, Table
 from merge_bench.view.text import as_html, unbroken
 from merge_bench.view.titles import is_tuning_campaign, size_of

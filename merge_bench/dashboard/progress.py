@@ -9,7 +9,7 @@ from merge_bench.analysis.statistics import median
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch
 from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import LaunchLine
-from merge_bench.tune.stage import Stage, stage_of
+from merge_bench.tune.result import Stage, stage_of
 from merge_bench.units import format_duration
 
 

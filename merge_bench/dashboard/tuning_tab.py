@@ -26,11 +26,9 @@ from merge_bench.records.schema import ConfigLine, TuneLine
 from merge_bench.records.writer import safe_name
 from merge_bench.report.campaign_figures import CampaignCache, Figures, Loaded
 from merge_bench.report.next_step import after_recorded_tuning
-from merge_bench.tune.charts import chart_by_step, phase_charts
 from merge_bench.tune.evaluator import CONFIRM
-from merge_bench.tune.result import LEFT_OUT, PHASE_NAMES, Result, decision_of, result_of, step_name
-from merge_bench.tune.stage import stage_of, steps_of
-from merge_bench.tune.text import open_questions
+from merge_bench.tune.result import LEFT_OUT, PHASE_NAMES, Result, decision_of, result_of, stage_of, step_name, steps_of
+from merge_bench.tune.view import chart_by_step, open_questions, phase_charts
 from merge_bench.units import plural
 from merge_bench.view.content import Column
 from merge_bench.view.next_command import NextStep

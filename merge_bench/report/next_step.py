@@ -22,8 +22,8 @@ from merge_bench.records.campaign import INTERRUPTED, Campaign, Run
 from merge_bench.records.schema import GivenOptions
 from merge_bench.records.writer import safe_name
 from merge_bench.regressions.gates import HISTORY
-from merge_bench.tune.budget import round_up_duration, time_to_decide_all
 from merge_bench.tune.result import Result, result_of
+from merge_bench.tune.tuning_plan import round_up_duration, time_to_decide_all
 from merge_bench.units import plural
 from merge_bench.view.next_command import NextStep, can_wait_for_quiet, launchers_of
 from merge_bench.view.titles import is_tuning_campaign

@@ -1,17 +1,26 @@
-"""The outcome of a tuning, from its records alone."""
+"""What the records of a tuning say: its outcome, and what it does now while it runs.
+
+`docs/reference/records.md` describes every key of the document of ``tune --json``.
+"""
 
 from __future__ import annotations
 
 import math
+import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
 
 from merge_bench.analysis.documents.error import Failure
 from merge_bench.analysis.statistics.verdict import Verdict
-from merge_bench.records.campaign import Campaign
+from merge_bench.campaign.expected_time import rule_of_thumb_seconds
+from merge_bench.records.campaign import Campaign, Launch
+from merge_bench.records.recorded_plan import Tuning
 from merge_bench.records.schema import ConfigLine, TuneLine
-from merge_bench.tune.documents import PrunedValue, TuneDocument, Winner
 from merge_bench.tune.evaluator import (
     ABLATE,
     AGAIN,
@@ -22,9 +31,50 @@ from merge_bench.tune.evaluator import (
     NOISE,
     SCREEN,
     UNDECIDED,
+    WHOLE_LEVEL,
+    Candidate,
+    Contest,
     Options,
+    sample_of,
 )
-from merge_bench.tune.head_to_head import WHOLE_LEVEL
+from merge_bench.units import format_duration, plural
+
+
+class Winner(msgspec.Struct, frozen=True, kw_only=True):
+    """The config that was found: its settings, and for each the step that measured its effect, if there is one."""
+
+    config: str
+    settings: list[str]
+    contributions: dict[str, TuneLine | None]
+
+
+class PrunedValue(msgspec.Struct, frozen=True, kw_only=True):
+    """A value of the space that cannot help on this cluster, and the reason."""
+
+    value: str
+    reason: str
+
+
+class TuneDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found, and every step of the search as a line of the records. `config`: the file that was written."""
+
+    document_version: Literal[1] = 1
+    records: str
+    config: str | None
+    winner: Winner | None
+    stopped: str | None
+    undecided: list[str]
+    no_gain_seen: list[str]
+    noise_floor: TuneLine | None
+    singles: list[TuneLine]
+    combined: list[TuneLine]
+    ablated: list[TuneLine]
+    confirmed: list[TuneLine]
+    interactions: list[TuneLine]
+    failures: list[TuneLine]
+    pruned: list[PrunedValue]
+    error: Failure | None
+
 
 STOPPED = "stopped"
 """The decision of the line that the search ends with if the budget is spent before."""
@@ -40,8 +90,6 @@ _REJECTED = {
     Verdict.EQUIVALENT.value: "is as fast",
 }
 """What people read of the only rejected candidate, by how its reason begins at any size; the first that fits counts."""
-
-
 PHASE_NAMES = {
     SCREEN: "each alone",
     COMBINE: "combined",
@@ -149,15 +197,12 @@ class Result:
 
         It ``may be faster`` if its estimate exceeds the threshold and the baseline's difference from itself.
         """
-        names = [line.config for line in lines] or [str(self.unconfirmed)]
-        best = max(lines, key=lambda line: line.ratio or 0.0, default=None)
-        noise = self.noise_floor
-        apart = (noise.ratio if noise is not None else None) or 1.0
-        floor = max(1.0 + self.threshold, apart, 1 / apart)
-        if best is not None and (best.ratio or 0.0) > floor:
+        best = max(lines, key=_ratio, default=None)
+        apart = _ratio(self.noise_floor) or 1.0
+        if best is not None and _ratio(best) > max(1.0 + self.threshold, apart, 1 / apart):
             return f"{best.config} may be faster than {self.baseline}"
-        if best is None or (best.ratio or 0.0) <= 1.0 or best.launches < Options.least:
-            return f"{names[0]} has too few new launches to be judged"
+        if best is None or _ratio(best) <= 1.0 or best.launches < Options.least:
+            return f"{lines[0].config if lines else self.unconfirmed} has too few new launches to be judged"
         return f"the gain of {best.config} may be noise"
 
     @property
@@ -181,7 +226,7 @@ class Result:
         lost = {line.config for line in self.confirmed if line.reason in (Verdict.FAILED.value, Verdict.SLOWER.value)}
         lost |= {line.config for line in self.confirmed if self.winner is not None}
         lines = [line for line in self.confirmed if decision_of(line) == UNDECIDED and line.config not in lost]
-        return sorted(lines, key=lambda line: -(line.ratio or 0.0))
+        return sorted(lines, key=_ratio, reverse=True)
 
     @property
     def candidate(self) -> str | None:
@@ -208,20 +253,18 @@ class Result:
         self, records: Path, written: Path | None, pruned: Sequence[PrunedValue], error: Failure | None
     ) -> TuneDocument:
         """The document of ``tune --json``; `written`: the file of the config that was found."""
-        won = self.winner
-        return TuneDocument(
-            records=str(records),
-            config=None if written is None else str(written),
-            pruned=[*pruned, *self.left_out_values],
-            error=error,
-            winner=None
-            if won is None
-            else Winner(config=won.config.name, settings=won.settings, contributions=self.contributions),
-            **{name: getattr(self, name) for name in _IN_DOCUMENT},
-        )
+        won, config = self.winner, None if written is None else str(written)
+        winner = won and Winner(config=won.config.name, settings=won.settings, contributions=self.contributions)
+        own = {name: getattr(self, name) for name in _IN_DOCUMENT} | {"winner": winner}
+        left_out = [*pruned, *self.left_out_values]
+        return TuneDocument(records=str(records), config=config, pruned=left_out, error=error, **own)
 
 
-_IN_DOCUMENT = {field.name for field in fields(Result)} & {*TuneDocument.__struct_fields__} - {"winner"}
+_IN_DOCUMENT = {field.name for field in fields(Result)} & {*TuneDocument.__struct_fields__}
+
+
+def _ratio(line: TuneLine | None) -> float:
+    return line.ratio or 0.0 if line is not None else 0.0
 
 
 def result_of(campaign: Campaign) -> Result:
@@ -259,15 +302,11 @@ def result_of(campaign: Campaign) -> Result:
         ablated=ablated,
         confirmed=confirmed,
         interactions=[
-            line
-            for line in combined
-            if line.setting in gained and line.decision == "dropped" and line.high is not None and line.high < 1
+            line for line in combined if line.setting in gained and line.decision == "dropped" and (line.high or 1) < 1
         ],
         failures=[line for line in lines if line.decision == "failed"],
         winner=winner,
-        contributions={}
-        if winner is None
-        else {each: _contribution_step(each, winner, lines) for each in winner.settings},
+        contributions={name: _contribution_step(name, winner, lines) for name in winner.settings} if winner else {},
         stopped=stops[-1].reason if stops else None,
         not_combined=[
             line.setting
@@ -278,11 +317,9 @@ def result_of(campaign: Campaign) -> Result:
         undecided=[line.config for line in undecided],
         no_gain_seen=[line.config for line in no_gain_seen],
         threshold=Options.threshold if plan is None or plan.threshold is None else plan.threshold,
-        best_undecided=max(undecided, key=lambda line: line.ratio or 0.0, default=None),
+        best_undecided=max(undecided, key=_ratio, default=None),
         unconfirmed=unconfirmed[-1] if unconfirmed else None,
-        unconfirmed_step=next(
-            (line for line in reversed(lines) if line.config in unconfirmed[-1:] and line.ratio), None
-        ),
+        unconfirmed_step=next((line for line in lines[::-1] if line.config in unconfirmed[-1:] and line.ratio), None),
         settings=len(plan.values) if plan is not None else None,
         left_out=[
             PrunedValue(value=line.setting, reason=line.reason)
@@ -334,7 +371,7 @@ def step_name(line: TuneLine) -> str:
 
 
 def _contribution_step(setting: str, winner: ConfigLine, lines: Sequence[TuneLine]) -> TuneLine | None:
-    """The step that shows the effect of a setting of the winner; None if there is none. `Result` has the rules."""
+    """The step that shows the effect of a setting of the winner, by the rules of `Result.contributions`."""
     name = winner.config.name
     if len(winner.settings) == 1:
         return next(line for line in lines if line.decision == "accepted" and line.config == name)
@@ -342,3 +379,215 @@ def _contribution_step(setting: str, winner: ConfigLine, lines: Sequence[TuneLin
     taken_out = [line for line in of_setting if line.phase == ABLATE and line.config == name]
     steps = taken_out or [line for line in of_setting if line.phase == SCREEN]
     return steps[-1] if steps else None
+
+
+OPEN = "not decided yet"
+"""The decision of a line about a candidate that is compared now; such lines are not in records."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What a tuning does now.
+
+    `doing`: what it compares: ``comparing each of 4 candidates alone with default, block 2 of 3 to 8``. `left`: how
+    long the rest takes, in the words of the terminal; empty if nothing is known about that. `share`: the part of the
+    budget's time that is used up, 0 to 1; None without such a budget. `compared`: a line for each candidate that is
+    compared now, with what the blocks show so far.
+    """
+
+    doing: str
+    left: str = ""
+    share: float | None = None
+    compared: tuple[TuneLine, ...] = ()
+
+
+@dataclass(frozen=True)
+class _LaunchOfBlock:
+    config: str
+    plan: int
+    block: int
+    launch: Launch
+
+    @property
+    def time(self) -> float:
+        lines = (self.launch.line, *self.launch.failures)
+        return max((line.time for line in lines if line is not None), default=0.0)
+
+    @property
+    def over(self) -> bool:
+        return self.launch.end is not None or bool(self.launch.failures)
+
+
+def steps_of(campaign: Campaign) -> list[TuneLine]:
+    """The decisions so far, without the lines that say what the budget leaves out and where it ends the search."""
+    return [line for line in campaign.tuning if line.decision not in (LEFT_OUT, STOPPED)]
+
+
+def stage_of(campaign: Campaign) -> Stage:
+    """What the tuning of this campaign does now."""
+    return _StageReader(campaign).stage()
+
+
+class _StageReader:
+    def __init__(self, campaign: Campaign) -> None:
+        self.campaign = campaign
+        self.tuning = campaign.plans[0].tune or Tuning()
+        self.most, self.confirm = self.tuning.blocks or Options.most, self.tuning.confirm or Options.confirm
+        self.baseline = campaign.head.configs[0].name
+        self.steps = steps_of(campaign)
+        self.launches = [
+            _LaunchOfBlock(*launch.key, launch.block, launch)
+            for launch in campaign.standing
+            if launch.key is not None and launch.block is not None
+        ]
+        absent = [line for line in campaign.tuning if line.decision == LEFT_OUT]
+        missing = {line.plan for line in absent if line.setting is None}
+        self.sizes = [at for at in range(len(campaign.plans)) if at not in missing]
+        self.left_out = {line.setting for line in absent} - {one.config for one in self.launches}
+        self.settings = {line.config.name: line.settings for line in campaign.added}
+
+    def stage(self) -> Stage:
+        screened = {line.config for line in self.steps if line.phase == SCREEN}
+        twin = self.baseline + AGAIN
+        over = twin in screened if any(one.config == twin for one in self.launches) else bool(screened)
+        if over or any(line.decision == STOPPED for line in self.campaign.tuning):
+            return self._head_to_head_stage()
+        return self._screening_stage(screened)
+
+    def _screening_stage(self, screened: set[str]) -> Stage:
+        """The stage in which each candidate is compared alone with the baseline; `screened`: those decided."""
+        exhaustive = self.tuning.strategy == "exhaustive"
+        twin = self.baseline + AGAIN
+        named = [*([] if exhaustive else self.tuning.values), *(one.config for one in self.launches)]
+        gone = {self.baseline, twin, *screened, *self.left_out}
+        alive = [name for name in dict.fromkeys(named) if name not in gone]
+        each_block = len(alive) + (1 if exhaustive else 2)
+        # With a budget, the first blocks show how long launches of the baseline take.
+        candidates = [one.block for one in self.launches if one.config not in (self.baseline, twin)]
+        timing = 0 if self._budget_seconds is None else max((one.block + 1 for one in self.launches), default=1)
+        first = min(candidates, default=timing)
+        block = max(self.launches[-1].block if self.launches else first, first)
+        done = sum(one.over for one in self.launches if one.block == block)
+        if done >= each_block:
+            block, done = block + 1, 0
+        number = block - first + 1
+        quick = max(Options.least - number + 1, number <= self.most) * each_block - done
+        slow = max(self.most - number + 1, 0) * each_block - done
+        limit = self.tuning.budget[0] if self.tuning.budget else None
+        if limit is not None:
+            slow = max(min(slow, int(limit) - len(self.launches)), 0)
+        few = str(self.most) if exhaustive or self.most <= Options.least else f"{Options.least} to {self.most}"
+        what = plural(len(alive), "combination" if exhaustive else "candidate")
+        doing = f"comparing each of {what} alone with {self.baseline}, block {min(number, self.most)} of {few}"
+        seconds = self._launch_seconds(0)
+        left = self._time_left_text(slow * seconds, None)
+        if not exhaustive:
+            left = self._time_left_text(
+                quick * seconds,
+                slow * seconds + self._confirmation_seconds,
+                f" if each candidate is decided after {max(number, Options.least)} blocks and none gains",
+                f" if they need {self.most} blocks and one is confirmed",
+            )
+        launches = [one for one in self.launches if one.block >= first]
+        compared = [self._step_so_far(SCREEN, name, self.baseline, 0, launches) for name in alive]
+        compared.append(self._step_so_far(SCREEN, twin, self.baseline, 0, self.launches))  # and the block that timed it
+        return Stage(doing, left, self._budget_share, tuple(line for line in compared if line is not None))
+
+    def _head_to_head_stage(self) -> Stage:
+        """The stage after the screening, in which candidates are compared with each other or confirmed."""
+        since = max((line.time for line in self.campaign.tuning), default=0.0)
+        recent = [one for one in self.launches if one.time > since]
+        distinct = dict.fromkeys(one.config for one in recent)
+        names = sorted(distinct, key=lambda name: -len(self.settings.get(name, ())))
+        if not names:
+            return Stage("choosing what to compare next", share=self._budget_share)
+        at = recent[-1].plan
+        blocks = len({one.block for one in recent if one.plan == at})
+        confirming = self.baseline in names
+        if len(names) == 1:
+            return Stage(f"comparing {names[0]} with another config", share=self._budget_share)
+        against = self.baseline if confirming else names[1]
+        tested = [name for name in names if name != against] if confirming else names[:1]
+        candidate = tested[0]
+        rows = self.campaign.plans[at].rows_per_chunk
+        where = f" at {rows:,} rows per chunk" if rows is not None and len(self.campaign.plans) > 1 else ""
+        combined = any(line.phase == COMBINE and line.config == candidate for line in self.steps)
+        phase = CONFIRM if confirming else ABLATE if combined or at else COMBINE
+        if confirming:
+            doing = f"confirming {', '.join(tested)} against {against}{where}, block {blocks} of {self.confirm}"
+            done = Counter(one.plan for one in recent if one.over)
+            waiting = {size: max(len(names) * self.confirm - done[size], 0) for size in self.sizes}
+            seconds = (count * self._launch_seconds(size) for size, count in waiting.items())
+            left = self._time_left_text(math.fsum(seconds), None)
+        else:
+            doing = f"comparing {candidate} with {against}{where}, block {blocks}"
+            left = self._time_left_text(self._confirmation_seconds, None, " or more")
+        of = recent if confirming else self.launches  # blocks of the search do not count for the confirmation
+        plans = dict.fromkeys(one.plan for one in recent)
+        compared = [self._step_so_far(phase, name, against, plan, of) for name in tested for plan in plans]
+        return Stage(doing, left, self._budget_share, tuple(line for line in compared if line is not None))
+
+    def _step_so_far(
+        self, phase: str, candidate: str, against: str, plan: int, launches: Sequence[_LaunchOfBlock]
+    ) -> TuneLine | None:
+        """What the complete blocks of both configs show so far, as an undecided step; None without such a block."""
+        contest = Contest(Candidate(), Candidate(), plan=plan)
+        blocks: dict[int, dict[str, Launch]] = {}
+        for entry in launches:
+            if entry.over and entry.plan == plan and entry.config in (candidate, against):
+                blocks.setdefault(entry.block, {})[entry.config] = entry.launch
+        metric = self.tuning.metric or "throughput"
+        for pair in blocks.values():
+            if len(pair) == 2:
+                contest.add(sample_of(pair[candidate], metric), sample_of(pair[against], metric))
+        if contest.effect is None:
+            return None
+        differing = set(self.settings.get(candidate, ())) ^ set(self.settings.get(against, ()))
+        fields: dict[str, Any] = {"decision": OPEN, "reason": f"{plural(len(contest.ratios), 'block')} so far"}
+        fields["setting"] = differing.pop() if len(differing) == 1 and phase != CONFIRM else None
+        fields |= {"time": launches[-1].time, "plan": plan, **contest.step_figures()}
+        return TuneLine(phase=phase, config=candidate, against=against, **fields)
+
+    @property
+    def _budget_seconds(self) -> float | None:
+        return self.tuning.budget[1] if len(self.tuning.budget) > 1 else None
+
+    @property
+    def _spent_seconds(self) -> float:
+        return math.fsum(one.launch.end.seconds or 0.0 for one in self.launches if one.launch.end is not None)
+
+    @property
+    def _budget_share(self) -> float | None:
+        return None if not self._budget_seconds else min(self._spent_seconds / self._budget_seconds, 1.0)
+
+    @property
+    def _confirmation_seconds(self) -> float:
+        return 2 * self.confirm * math.fsum(map(self._launch_seconds, self.sizes))
+
+    def _launch_seconds(self, plan: int) -> float:
+        """Seconds of a launch of this plan: the median so far, or by the rule of thumb before one has ended."""
+        seconds = [
+            one.launch.end.seconds
+            for one in self.launches
+            if one.plan == plan and one.launch.complete and one.launch.end and one.launch.end.seconds
+        ]
+        if seconds or not plan:
+            return statistics.median(seconds) if seconds else math.nan
+        sizes = [self.campaign.plans[at] for at in (0, plan)]
+        if None in [size.rows_per_chunk for size in sizes]:
+            return self._launch_seconds(0)
+        small, large = (rule_of_thumb_seconds(size.rows_per_chunk or 0, size.iterations or 0) for size in sizes)
+        return self._launch_seconds(0) * (large / small)
+
+    def _time_left_text(self, quick: float, slow: float | None, of_quick: str = "", of_slow: str = "") -> str:
+        """How long the rest takes, as a sentence: `quick` seconds on the condition `of_quick`, else `slow` seconds."""
+        if math.isnan(quick):
+            return ""
+        rest = None if self._budget_seconds is None else max(self._budget_seconds - self._spent_seconds, 0.0)
+        parts = [f"about {format_duration(quick)} left{of_quick}"] if rest is None or quick < rest else []
+        if slow is not None and (rest is None or slow < rest):
+            parts.append(f"about {format_duration(slow)}{of_slow}")
+        if rest is not None:
+            whole = format_duration(self._budget_seconds or 0.0)
+            parts.append(f"at most {format_duration(rest)} until its budget of {whole} is used up")
+        return ", ".join(parts).capitalize()

@@ -23,15 +23,13 @@ from merge_bench.tune.evaluator import (
     NOISE,
     SCREEN,
     UNDECIDED,
+    Bar,
     BudgetSpent,
     Candidate,
+    Contest,
     Evaluator,
     Options,
     Sample,
-)
-from merge_bench.tune.head_to_head import (
-    Bar,
-    Contest,
     State,
     bar_from_twin,
     contest_from_blocks,
@@ -102,10 +100,9 @@ def _race_block(evaluator: Evaluator, alive: Sequence[Contest], twin: Contest, k
     for keep, count in itertools.product(keeps, range(len(alive), 0, -1)):
         best = largest_effect_first(alive)[:count]
         chosen = [contest for contest in alive if contest in best]
+        candidates = [Candidate(), twin.candidate, *(contest.candidate for contest in chosen)]
         try:
-            samples = evaluator.block(
-                [Candidate(), twin.candidate, *(contest.candidate for contest in chosen)], keep=keep
-            )
+            samples = evaluator.block(candidates, keep=keep)
         except BudgetSpent as problem:
             spent = problem
             continue
@@ -119,9 +116,8 @@ def _race_block(evaluator: Evaluator, alive: Sequence[Contest], twin: Contest, k
 def _note_noise(evaluator: Evaluator, twin: Contest, options: Options) -> Bar:
     """Record how far the baseline differs from its twin; returns the bar that follows."""
     bar = bar_from_twin(twin, options.threshold)
-    difference = f"the baseline differs from itself by {bar.floor:.1%}"
-    limit = "the noise" if bar.floor > bar.threshold else "the threshold"
-    reason = f"{difference}; a gain must exceed {limit} of {bar.height:.1%}"
+    limit = f"the {'noise' if bar.floor > bar.threshold else 'threshold'} of {bar.height:.1%}"
+    reason = f"the baseline differs from itself by {bar.floor:.1%}; a gain must exceed {limit}"
     twin.note(evaluator, SCREEN, NOISE, reason)
     return bar
 
@@ -175,12 +171,8 @@ def ablate(added: Sequence[Contest], evaluator: Evaluator, options: Options, bar
     if not added:
         return Candidate()
     current, contests = added[-1].candidate, {(contest.candidate, contest.against): contest for contest in added}
-    order = [
-        value
-        for contest in reversed(added)
-        for value in contest.candidate.values
-        if value not in contest.against.values
-    ]
+    pairs = [(contest.candidate.values, contest.against.values) for contest in reversed(added)]
+    order = [value for values, before in pairs for value in values if value not in before]
     waiting = list(order)
     while waiting and len(current.values) > 1:
         pair = (current, current.without(waiting.pop(0)))
@@ -194,6 +186,23 @@ def ablate(added: Sequence[Contest], evaluator: Evaluator, options: Options, bar
             current = contest.against
             waiting = [each for each in order if each in current.values]
     return current
+
+
+def gains_in_blocks(
+    blocks: Sequence[Mapping[Candidate, Sample]], evaluator: Evaluator, options: Options
+) -> list[Contest]:
+    """Record what `blocks` show of every candidate against their first one; returns the gains, the largest first."""
+    bar, gains = Bar(options.threshold), []
+    baseline, *candidates = blocks[0]
+    for candidate in candidates:
+        contest = contest_from_blocks(blocks, candidate, baseline)
+        state = contest.state(bar, least=options.least)
+        gained = state is State.GAIN and not contest.failures
+        if gained:
+            gains.append(contest)
+        decision = "kept" if gained else DECISIONS.get(state, "dropped")
+        contest.note(evaluator, SCREEN, decision, reason_text(state, contest, bar))
+    return largest_effect_first(gains)
 
 
 def without_idle_values(
@@ -231,17 +240,7 @@ def confirm_or_repair(
         repaired = _without_losing_values(best, slower, evaluator, options)
     except BudgetSpent:
         return Candidate()
-    if repaired == best:
-        return Candidate()
-    return confirm([repaired], evaluator, options)[0] or Candidate()
-
-
-def _note_broken_off(contests: Sequence[Contest], evaluator: Evaluator, options: Options) -> None:
-    """Record as undecided what a confirmation shows that the budget ended before a verdict."""
-    for contest in contests:
-        if contest.ratios:
-            reason = reason_text(State.OPEN, contest, Bar(options.threshold), ", too few for a verdict")
-            contest.note(evaluator, CONFIRM, UNDECIDED, reason)
+    return Candidate() if repaired == best else confirm([repaired], evaluator, options)[0] or Candidate()
 
 
 def blocks_for_verdict(options: Options, sizes: int) -> int:
@@ -253,11 +252,6 @@ def most_confirmed_together(options: Options, sizes: int) -> int:
     """How many candidates can share a confirmation, so that its blocks suffice for a verdict about each."""
     fitting = (count for count in range(MOST, 1, -1) if blocks_for_verdict(options, count * sizes) <= options.confirm)
     return next(fitting, 1)
-
-
-def _gains_nothing(judgement: Judgement, options: Options) -> bool:
-    """Whether a comparison rules out a gain of the threshold or more."""
-    return judgement.interval is not None and judgement.interval[1] < math.log1p(options.threshold)
 
 
 def _without_losing_values(best: Candidate, slower: Sequence[int], evaluator: Evaluator, options: Options) -> Candidate:
@@ -296,23 +290,20 @@ def confirm(
         try:
             against, *samples = evaluator.block([Candidate(), *candidates], plan=plan, search=False)
         except BudgetSpent:
-            if block < blocks_for_verdict(options, family):
-                _note_broken_off([each for by_size in contests.values() for each in by_size], evaluator, options)
-                raise
-            break
+            if block >= blocks_for_verdict(options, family):
+                break
+            for contest in (contest for by_size in contests.values() for contest in by_size if contest.ratios):
+                reason = reason_text(State.OPEN, contest, Bar(options.threshold), ", too few for a verdict")
+                contest.note(evaluator, CONFIRM, UNDECIDED, reason)
+            raise
         for candidate, sample in zip(candidates, samples, strict=True):
             contests[candidate][plan].add(sample, against)
     effects = {each: _effects_by_size(by_size) for each, by_size in contests.items()}
-    judged = iter(
-        judge(
-            [one for each in effects.values() for one in each],
-            threshold=options.threshold,
-            alpha=options.alpha,
-            family=family,
-        )
-    )
+    pooled = [effect for by_size in effects.values() for effect in by_size]
+    judged = iter(judge(pooled, threshold=options.threshold, alpha=options.alpha, family=family))
     judgements = {each: [next(judged) for _ in effects[each]] for each in candidates}
-    accepted = [each for each in candidates if _is_accepted(judgements[each])]
+    verdicts = {each: {judgement.verdict for judgement in judgements[each]} for each in candidates}
+    accepted = [each for each, seen in verdicts.items() if Verdict.FASTER in seen and Verdict.SLOWER not in seen]
     accepted.sort(key=lambda each: math.fsum(effect.estimate for effect in effects[each]))
     for candidate in [*(each for each in candidates if each not in accepted), *accepted]:  # the winner is the last
         decision = "accepted" if candidate in accepted else "rejected"
@@ -323,15 +314,8 @@ def confirm(
 
 def _effects_by_size(contests: Sequence[Contest]) -> list[Effect]:
     """The effect of a candidate at each size; an empty list if one of its launches failed."""
-    effects = [contest.effect for contest in contests if not contest.failures]
-    whole = [effect for effect in effects if effect is not None]
-    return whole if len(whole) == len(contests) else []
-
-
-def _is_accepted(judgements: Sequence[Judgement]) -> bool:
-    """Whether a candidate is faster at some size and slower at none."""
-    verdicts = {judgement.verdict for judgement in judgements}
-    return Verdict.FASTER in verdicts and Verdict.SLOWER not in verdicts
+    effects = [contest.effect for contest in contests if contest.effect is not None and not contest.failures]
+    return effects if len(effects) == len(contests) else []
 
 
 def _note_confirmation(
@@ -345,6 +329,7 @@ def _note_confirmation(
     effects = [judgement.effect for judgement in judgements]
     alone = judge(effects, threshold=options.threshold, alpha=options.alpha)
     for contest, judgement, own in zip(contests, judgements, alone, strict=True):
-        none = judgement.verdict is Verdict.INCONCLUSIVE and _gains_nothing(own, options)
+        below = own.interval is not None and own.interval[1] < math.log1p(options.threshold)
+        none = judgement.verdict is Verdict.INCONCLUSIVE and below
         reason = f"{NO_GAIN}{options.threshold:.1%}" if none else judgement.verdict.value
         contest.note(evaluator, CONFIRM, decision, reason, (own if none else judgement).interval)

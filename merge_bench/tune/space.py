@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,19 +33,8 @@ Condition = Literal[
     "peer-error-handling",
 ]
 CONDITIONS = frozenset(get_args(Condition))
-OPTIONS = frozenset(
-    BY_KEY[key].variable
-    for key in (
-        "engine",
-        "error_handling",
-        "exchange",
-        "interface",
-        "message_size",
-        "protocol",
-        "rmm_pool_size",
-        "shuffle",
-    )
-)
+_KEYS = ["engine", "error_handling", "exchange", "interface", "message_size", "protocol", "rmm_pool_size", "shuffle"]
+OPTIONS = frozenset(BY_KEY[key].variable for key in _KEYS)
 """The options that a space may set: those that do not change the problem or its verification."""
 _RELEASE = re.compile(r"(>=|<)(\d+)\.(\d+)")
 _Release = Annotated[str, msgspec.Meta(pattern=rf"^{_RELEASE.pattern}\Z")]
@@ -93,13 +83,8 @@ class Space:
         Two values of one setting cannot be combined.
         """
         for other in others:
-            if (
-                other.setting == value.setting
-                or self._declares_conflict(value, other)
-                or self._declares_conflict(other, value)
-            ):
-                return other.id
-            if {name for name, _ in value.variables} & {name for name, _ in other.variables}:
+            same = dict(value.variables).keys() & dict(other.variables)
+            if same or other.setting == value.setting or self._conflict(value, other) or self._conflict(other, value):
                 return other.id
         return None
 
@@ -121,21 +106,19 @@ class Space:
         )
         return Space(tuple(each for each in chosen if each.values), self.sha256)
 
-    def _declares_conflict(self, value: Value, other: Value) -> bool:
+    def _conflict(self, value: Value, other: Value) -> bool:
         """Whether the setting of `value` names `other`, or its setting, as a conflict."""
         setting = next(each for each in self.settings if each.name == value.setting)
         return other.id in setting.conflicts or other.setting in setting.conflicts
 
 
+_Variable = Annotated[str, msgspec.Meta(pattern=r"^[A-Z_][A-Z0-9_]*\Z")]
+_Text = Annotated[str, msgspec.Meta(pattern=r"^[^\n]+\Z")]
+
+
 class _Value(msgspec.Struct, forbid_unknown_fields=True):
     label: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z")]
-    set: Annotated[
-        dict[
-            Annotated[str, msgspec.Meta(pattern=r"^[A-Z_][A-Z0-9_]*\Z")],
-            Annotated[str, msgspec.Meta(pattern=r"^[^\n]+\Z")],
-        ],
-        msgspec.Meta(min_length=1),
-    ]
+    set: Annotated[dict[_Variable, _Text], msgspec.Meta(min_length=1)]
 
 
 class _Setting(msgspec.Struct, forbid_unknown_fields=True):
@@ -212,12 +195,11 @@ def _check_variables(value: Value, trusted: bool) -> None:
 
 
 def _check_names(settings: Sequence[Setting]) -> None:
-    names = [setting.name for setting in settings]
-    ids = [value.id for setting in settings for value in setting.values]
-    for name in (*names, *ids):
-        if (*names, *ids).count(name) > 1:
+    names = [setting.name for setting in settings] + [value.id for setting in settings for value in setting.values]
+    for name, count in Counter(names).items():
+        if count > 1:
             raise ValueError(f"the name {name} occurs twice")
     for setting in settings:
         for other in setting.conflicts:
-            if other not in (*names, *ids):
+            if other not in names:
                 raise ValueError(f"{setting.name} conflicts with {other}, which is not in the tuning space")

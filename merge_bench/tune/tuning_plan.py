@@ -1,35 +1,45 @@
 """What a tuning is going to do, decided and checked before the first launch: baseline, sizes, and the values to try.
 
-Of a space, those values are left out that make no sense with this machine, this UCX and this run.
+Of a space, those values are left out that make no sense with this machine, this UCX and this run, or for which the
+budget has no time, as far as the time of a launch is known.
 """
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+from merge_bench.analysis.statistics import median
 from merge_bench.campaign import load_runs as loading
 from merge_bench.campaign.campaign import config_line
+from merge_bench.campaign.expected_time import ExpectedTime, launch_seconds_by_rule, rule_of_thumb_seconds
 from merge_bench.campaign.make_plan import PlannedRun
-from merge_bench.campaign.planned_launches import Head
+from merge_bench.campaign.planned_launches import Head, Job
 from merge_bench.config import allowed_transports
 from merge_bench.config.files import read_regular
 from merge_bench.config.old_names import PREFIX
 from merge_bench.config.options import BY_KEY, BY_VARIABLE, RunOptions
 from merge_bench.config.shipped import SPACE
 from merge_bench.config.ucx_info import find_installed
-from merge_bench.errors import UsageError
+from merge_bench.errors import UsageError, say
+from merge_bench.host.memory import usable_cores
+from merge_bench.merge.exchange import recorded_plane
 from merge_bench.merge.workload.synthetic import SyntheticSpec
-from merge_bench.records.schema import RunKey
-from merge_bench.tune.documents import PrunedValue
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.recorded_plan import RecordedPlan
+from merge_bench.records.schema import RunKey, TuneLine
 from merge_bench.tune.evaluator import Options
 from merge_bench.tune.options import TuneOptions
+from merge_bench.tune.result import LEFT_OUT, PrunedValue
 from merge_bench.tune.search_steps import blocks_for_verdict
 from merge_bench.tune.space import Setting, Space, Value, read_space, releases_allow
 from merge_bench.tune.strategies import strategies
-from merge_bench.units import format_bytes, format_count
+from merge_bench.units import format_bytes, format_count, format_duration, plural
 
 SIZES = (1_000_000, 25_000_000)
 SMALL_ROWS, SMALL_ITERATIONS, LARGE_ITERATIONS = 2_000_000, 20, 3
@@ -85,16 +95,10 @@ def context_of(prepared: PlannedRun, run_options: RunOptions) -> Context:
         "dask-over-ucx": over_ucx,
         "peer-error-handling": peer,
     }
-    options = {
-        "error_handling": "peer" if plan.error_handling else "none",
-        "rmm_pool_size": settings.rmm_pool_bytes,
-        "message_size": plan.message_bytes,
-        "protocol": plan.protocol,
-        "shuffle": plan.shuffle,
-        "engine": plan.engine,
-        "exchange": plan.exchange,
-        "interface": settings.interface,
-    }
+    options: dict[str, object] = {key: getattr(plan, key) for key in ("protocol", "shuffle", "engine", "exchange")}
+    options |= {"message_size": plan.message_bytes, "error_handling": "peer" if plan.error_handling else "none"}
+    options |= {"rmm_pool_size": settings.rmm_pool_bytes, "interface": settings.interface}
+    work, rows = plan.workload, plan.rows_per_chunk
     return Context(
         conditions=frozenset(name for name, so in holds.items() if so),
         ucx=version,
@@ -102,21 +106,20 @@ def context_of(prepared: PlannedRun, run_options: RunOptions) -> Context:
         baseline=variables,
         options={BY_KEY[key].variable: value for key, value in options.items()},
         fixed=frozenset(BY_KEY[key].variable for key in run_options.sources if key != "chunk"),
-        chunk_bytes=(
-            plan.rows_per_chunk * plan.workload.bytes_per_row
-            if isinstance(plan.workload, SyntheticSpec) and plan.rows_per_chunk is not None
-            else None
-        ),
+        chunk_bytes=rows * work.bytes_per_row if isinstance(work, SyntheticSpec) and rows is not None else None,
     )
 
 
 def prune_space(space: Space, context: Context) -> tuple[tuple[Value, ...], tuple[PrunedValue, ...]]:
     """The values that can be tried, and those that cannot, in the order of the space."""
-    reasons = {
-        value: _reason_to_skip(setting, value, context) for setting in space.settings for value in setting.values
-    }
-    left = (PrunedValue(value=value.id, reason=reason) for value, reason in reasons.items() if reason is not None)
-    return tuple(value for value in reasons if reasons[value] is None), tuple(left)
+    values, pruned = list[Value](), list[PrunedValue]()
+    for setting in space.settings:
+        for value in setting.values:
+            if (reason := _reason_to_skip(setting, value, context)) is None:
+                values.append(value)
+            else:
+                pruned.append(PrunedValue(value=value.id, reason=reason))
+    return tuple(values), tuple(pruned)
 
 
 def _reason_to_skip(setting: Setting, value: Value, context: Context) -> str | None:
@@ -142,18 +145,14 @@ def _reason_to_skip(setting: Setting, value: Value, context: Context) -> str | N
 
 def _is_never_split(name: str, text: str, context: Context, longest: int) -> bool:
     """Whether a message of `longest` bytes is split neither by this message size nor by the baseline's."""
-    limits = (_parse_option_value(name, text), context.options.get(name)) if name == _MESSAGE_SIZE else (None,)
+    limits = (BY_VARIABLE[name].parse(text), context.options.get(name)) if name == _MESSAGE_SIZE else (None,)
     return all(isinstance(limit, int) and (limit == 0 or limit >= longest) for limit in limits)
-
-
-def _parse_option_value(name: str, text: str) -> object:
-    return BY_VARIABLE[name].parse(text)
 
 
 def _baseline_has(name: str, text: str, context: Context) -> bool:
     """Whether the baseline sets this variable to the same value."""
     if name.startswith(PREFIX):
-        return name in context.options and _parse_option_value(name, text) == context.options[name]
+        return name in context.options and BY_VARIABLE[name].parse(text) == context.options[name]
     return context.baseline.get(name) == text
 
 
@@ -263,3 +262,210 @@ def _refuse_low_limits(options: TuneOptions, first_block: int, sizes: int) -> No
     least = blocks_for_verdict(Options(), sizes)
     if options.confirm < least:
         raise UsageError(f"--confirm {options.confirm} is too low; use at least {least}")
+
+
+_SPARE = 1.2
+"""How much longer than needed a budget is that is advised: no two launches take the same time."""
+LAUNCH_MARGIN = 1.2
+"""Factor by which a launch may take longer than expected before fewer settings fit the budget."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """How many launches a tuning makes, and how long they take.
+
+    `launch_seconds`: seconds of a launch at each size; `first_block_launches`: launches of the first block with these
+    values; `confirm_blocks`: blocks of the confirmation.
+    """
+
+    launch_seconds: Sequence[float]
+    first_block_launches: Callable[[Sequence[Value]], int]
+    confirm_blocks: int
+
+    def search_seconds(self, values: Sequence[Value]) -> float:
+        """Seconds until each of `values` can be judged, after the least number of blocks."""
+        return Options.least * self.first_block_launches(values) * self.launch_seconds[0]
+
+    def confirmation_seconds(self, sizes: int | None = None) -> float:
+        """Seconds of the confirmation of one candidate at the first `sizes`, by default at all."""
+        return 2 * self.confirm_blocks * sum(self.launch_seconds[:sizes])
+
+
+@dataclass(frozen=True)
+class AffordableSearch:
+    """What a budget has time for: to try `values`, and to confirm at the first `sizes`."""
+
+    values: tuple[Value, ...]
+    sizes: int
+
+
+def fit_to_budget(values: Sequence[Value], costs: Costs, budget: float) -> AffordableSearch:
+    """The first `values`, as many as can be judged within `budget` seconds, with one of them confirmed.
+
+    Sizes of the confirmation are left out, the last first, if not all values fit with them. Raises UsageError if one
+    value at one size does not fit; it names a budget that suffices, with some to spare.
+    """
+    fewer = [(len(values), sizes) for sizes in range(len(costs.launch_seconds), 1, -1)]
+    fewer += [(count, 1) for count in range(len(values), 0, -1)]
+    for count, sizes in fewer:
+        if costs.search_seconds(values[:count]) + costs.confirmation_seconds(sizes) <= budget:
+            return AffordableSearch(tuple(values[:count]), sizes)
+    least = costs.search_seconds(values[:1]) + costs.confirmation_seconds(1)
+    launches = Options.least * costs.first_block_launches(values[:1]) + 2 * costs.confirm_blocks
+    raise UsageError(
+        f"--budget {_duration_option(budget)} is too short to judge and confirm even one setting, which takes"
+        f" {launches} launches of about {format_duration(costs.launch_seconds[0])}; use --budget"
+        f" {round_up_duration(_SPARE * least)} or more, or a smaller --chunk or --confirm"
+    )
+
+
+def _duration_option(seconds: float) -> str:
+    """A duration as ``--budget`` takes it: ``90s``, ``3m``."""
+    return f"{seconds / 60:g}m" if seconds >= 120 else f"{seconds:g}s"
+
+
+def round_up_duration(seconds: float) -> str:
+    """A duration as ``--budget`` takes it, rounded up to ten seconds or half a minute: ``90s``, ``3.5m``."""
+    return _duration_option(math.ceil(seconds / 10) * 10 if seconds <= 110 else math.ceil(seconds / 30) * 30)
+
+
+@dataclass
+class Timing:
+    """How long the launches of a tuning take, and what of it was printed.
+
+    `expected`: how long a launch takes; `jobs`: a launch of each size; `has_noted`: whether a launch has ended;
+    `printed`: what was said to fit; `measured`: seconds of a launch at the first sizes, once they are measured.
+    """
+
+    task: Task
+    expected: ExpectedTime
+    jobs: list[Job]
+    has_noted: bool = False
+    printed: AffordableSearch | None = None
+    measured: Sequence[float] = ()
+
+    @classmethod
+    def of(cls, task: Task) -> Timing:
+        """The timing of a tuning that has not begun."""
+        jobs = [Job(each, task.baseline, plan) for plan, each in enumerate(task.prepared)]
+        results = task.prepared[0].settings.results
+        return cls(task, ExpectedTime(results, task.head.plans, launch_seconds_by_rule), jobs)
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """Time of a launch at each size as a multiple of that at the first: as measured, else by the rule of thumb.
+
+        So it stays the same when the tuning is resumed.
+        """
+        usual = [launch_seconds_by_rule(job) for job in self.jobs]
+        ruled = ((each or 1.0) / (usual[0] or each or 1.0) for each in usual)
+        measured = [seconds / self.measured[0] for seconds in self.measured]
+        return (*measured, *tuple(ruled)[len(measured) :])
+
+    def fit(self, launch: float | None = None) -> AffordableSearch:
+        """What fits the budget: everything without a budget, or if nothing is known about the time of a launch.
+
+        `launch`: seconds of a launch at the first size, once it is measured. Raises UsageError if the budget is too
+        short for one setting.
+        """
+        costs, budget = self._costs(LAUNCH_MARGIN, launch), self.task.options.budget
+        if costs is None or budget is None:
+            return AffordableSearch(self.task.values, len(self.jobs))
+        return fit_to_budget(self.task.values, costs, budget)
+
+    def note_launch(self, job: Job, seconds: float) -> None:
+        """Note the seconds of a launch; after the first one the forecast is printed again, unless there is a budget."""
+        baseline_job = Job(self.jobs[job.plan].prepared, self.task.baseline, job.plan)
+        self.expected.note_launch(baseline_job, seconds)
+        if not self.has_noted:
+            self.has_noted = True
+            if self.task.options.budget is None:
+                self.print_forecast(AffordableSearch(self.task.values, len(self.jobs)))
+
+    def print_forecast(self, fitting: AffordableSearch) -> None:
+        """Print how long the tuning takes, and what has to wait; nothing if the same was printed before."""
+        if fitting != self.printed:
+            for sentence in self.describe_forecast(fitting):
+                say(sentence)
+        self.printed = None if self.expected.launch_seconds(self.jobs[0]) is None else fitting
+
+    def describe_forecast(self, fitting: AffordableSearch) -> list[str]:
+        """Sentences on how long the tuning takes, and which candidates and sizes have to wait."""
+        costs, budget = self._costs(), self.task.options.budget
+        limit = "" if budget is None else f"this ends within the budget of {format_duration(budget)}"
+        if costs is None:
+            unknown = "how long a launch takes is not known before the first has ended"
+            return [f"{limit}; {unknown}" if limit else unknown]
+        blocks, count = self.task.options.most_blocks, len(fitting.values)
+        first = costs.first_block_launches(fitting.values)
+        quick, most, confirming = Options.least * first, blocks * first, 2 * costs.confirm_blocks * fitting.sizes
+        search, confirmation = costs.search_seconds(fitting.values), costs.confirmation_seconds(fitting.sizes)
+        source = "as the first launches took" if self.has_noted else self.expected.describe_source(self.jobs)
+        sentences = [
+            f"this takes about {format_duration(search)} ({quick} launches) if each candidate is decided after"
+            f" {Options.least} blocks and none gains, about {format_duration(most / quick * search + confirmation)}"
+            f" ({most + confirming}) if they need {blocks} blocks and one is confirmed ({source})"
+            if budget is None
+            else f"{limit}: about {format_duration(search)} ({quick} launches) until {plural(count, 'candidate')}"
+            f" {'has' if count == 1 else 'have'} {Options.least} blocks, about {format_duration(confirmation)}"
+            f" ({confirming}) to confirm one ({source})"
+        ]
+        missing = [value.id for value in self.task.values if value not in fitting.values]
+        if missing:
+            waiting = f"{len(missing)} of {len(self.task.values)} candidates wait until there is time for them"
+            sentences.append(f"{waiting}: {', '.join(missing)}")
+        if sizes := self.task.sizes[fitting.sizes :]:
+            sentences.append(f"the budget has no time for a confirmation at {' and '.join(sizes)}")
+        return sentences
+
+    def _costs(self, margin: float = 1.0, launch: float | None = None) -> Costs | None:
+        if launch is not None:
+            seconds: list[float | None] = [launch * weight for weight in self.weights]
+        else:
+            seconds = [self.expected.launch_seconds(job) for job in self.jobs]
+        launches = [margin * each for each in seconds if each is not None]
+        if len(launches) < len(seconds):
+            return None
+        first_block = partial(strategies()[self.task.options.strategy].first_block, self.task.space)
+        return Costs(launches, first_block, self.task.options.confirm)
+
+
+def left_out_lines(task: Task, fitting: AffordableSearch, budget: float | None) -> list[TuneLine]:
+    """A line of the records for each value and each size that the budget leaves out."""
+    reason = "" if budget is None else f"the budget of {format_duration(budget)} has no time for it"
+    missing = [value.id for value in task.values if value not in fitting.values]
+    absent: list[tuple[str, str | None, int]] = [(name, name, 0) for name in missing]
+    absent += [(task.baseline, None, plan) for plan in range(fitting.sizes, len(task.prepared))]
+    common: dict[str, Any] = {"phase": "search", "against": task.baseline, "decision": LEFT_OUT, "reason": reason}
+    return [TuneLine(config=name, setting=setting, plan=plan, **common) for name, setting, plan in absent]
+
+
+def time_to_decide_all(campaign: Campaign, space: Path | None = None) -> float | None:
+    """Seconds in which a recorded tuning could give each candidate all its blocks, and confirm one.
+
+    None if that is not known: without a launch of the baseline, or with another `space` than the one that was tuned.
+    """
+    plan, baseline = campaign.plans[0].tune, campaign.head.configs[0].name
+    lengths = [each.end.seconds for each in campaign.launches if each.end is not None and each.key == (baseline, 0)]
+    known_lengths = [seconds for seconds in lengths if seconds is not None]
+    strategy = strategies().get(plan.strategy or "") if plan is not None else None
+    if plan is None or strategy is None or plan.blocks is None or plan.confirm is None or not known_lengths:
+        return None
+    try:
+        tuned_space = read_space(space or SPACE)
+    except UsageError:
+        return None
+    values = [value for value in tuned_space.values if value.id in plan.values]
+    if tuned_space.sha256 != plan.space or len(values) < len(plan.values):
+        return None
+    usual = [_rule_of_thumb_seconds(plan) for plan in campaign.plans]
+    launch = [LAUNCH_MARGIN * median(known_lengths) * (each or 1.0) / (usual[0] or each or 1.0) for each in usual]
+    costs = Costs(launch, partial(strategy.first_block, tuned_space), plan.confirm)
+    return plan.blocks / Options.least * costs.search_seconds(values) + costs.confirmation_seconds()
+
+
+def _rule_of_thumb_seconds(plan: RecordedPlan) -> float | None:
+    """Seconds of a launch by the rule of thumb, of use only as a ratio of two sizes; None for tables."""
+    if plan.rows_per_chunk is None or plan.iterations is None or not recorded_plane(plan.exchange).by_workers:
+        return None
+    return rule_of_thumb_seconds(plan.rows_per_chunk * max((plan.workers or 1) / usable_cores(), 1.0), plan.iterations)

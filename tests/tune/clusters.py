@@ -16,10 +16,10 @@ from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.tune.cluster_evaluator import Budget, ClusterEvaluator
 from merge_bench.tune.evaluator import AGAIN, Candidate, Options
 from merge_bench.tune.search_steps import confirm_or_repair
 from merge_bench.tune.strategies import strategies
+from merge_bench.tune.tune_campaign import Budget, ClusterEvaluator
 from tests.helpers.synthetic_campaigns import Script, plan, write_launch, write_start
 from tests.tune.factorials import Truth
 from tests.tune.replay_evaluator import Recorded

@@ -11,11 +11,11 @@ from merge_bench.campaign.planned_launches import Job
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import RECORDS, CampaignWriter
-from merge_bench.tune.cluster_evaluator import Budget, ClusterEvaluator
 from merge_bench.tune.evaluator import Candidate, Options, Sample
 from merge_bench.tune.search_steps import confirm_or_repair
 from merge_bench.tune.space import Space
 from merge_bench.tune.strategies import strategies
+from merge_bench.tune.tune_campaign import Budget, ClusterEvaluator
 
 AuthorizedRequest = tuple[str, int, int | None]
 

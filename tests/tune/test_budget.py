@@ -15,14 +15,13 @@ from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.tune.budget import AffordableSearch, Costs, fit_to_budget, left_out_lines
-from merge_bench.tune.cluster_evaluator import Budget
 from merge_bench.tune.evaluator import AGAIN, BudgetSpent, Candidate, Options
 from merge_bench.tune.result import LEFT_OUT, result_of
 from merge_bench.tune.search_steps import confirm_or_repair
 from merge_bench.tune.space import Value
 from merge_bench.tune.strategies import strategies
-from merge_bench.tune.tune_campaign import _fit_to_timed_baseline, best_so_far
+from merge_bench.tune.tune_campaign import Budget, _fit_to_timed_baseline, best_so_far
+from merge_bench.tune.tuning_plan import AffordableSearch, Costs, fit_to_budget, left_out_lines
 from tests.tune.clusters import PREPARED, TRUTH, Cluster, begin, evaluator_of, search
 from tests.tune.factorials import Truth
 from tests.tune.replay_evaluator import Recorded
@@ -260,7 +259,7 @@ def lengths(folder: Path) -> list[float]:
 
 @dataclass
 class _Timing:
-    """As `tune.budget.Timing`, with the costs of this file."""
+    """As `tune.tuning_plan.Timing`, with the costs of this file."""
 
     budget: float
     jobs: int = 1

@@ -15,10 +15,10 @@ from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.tune.cluster_evaluator import Budget, config_text, file_name
 from merge_bench.tune.evaluator import BudgetSpent, Candidate, Options
 from merge_bench.tune.result import result_of
 from merge_bench.tune.strategies import strategies
+from merge_bench.tune.tune_campaign import Budget, config_text, file_name
 from tests.tune.clusters import (
     OPTIONS,
     PREPARED,

@@ -13,10 +13,10 @@ from msgspec import structs
 
 from merge_bench.analysis.statistics.effect import paired_effect
 from merge_bench.records.reader import read_campaign
-from merge_bench.tune.cluster_evaluator import Budget
 from merge_bench.tune.evaluator import BudgetSpent, Candidate, Options
 from merge_bench.tune.result import Result, result_of
 from merge_bench.tune.search_steps import confirm_or_repair, most_confirmed_together
+from merge_bench.tune.tune_campaign import Budget
 from tests.tune.clusters import Cluster, Cut, begin, evaluator_of, made, reopened, steps
 from tests.tune.factorials import value
 from tests.tune.replay_evaluator import Recorded, ReplayEvaluator

@@ -15,12 +15,12 @@ import pytest
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.tune.cluster_evaluator import ClusterEvaluator
 from merge_bench.tune.evaluator import Candidate, Options
 from merge_bench.tune.result import result_of
 from merge_bench.tune.search_steps import confirm_or_repair
 from merge_bench.tune.space import Setting, Space, Value
 from merge_bench.tune.strategies import strategies
+from merge_bench.tune.tune_campaign import ClusterEvaluator
 from tests.tune.clusters import Cluster, Cut, begin, evaluator_of, made, reopened, steps
 from tests.tune.replay_evaluator import ReplayEvaluator, read_recorded
 from tests.tune.replays import replay

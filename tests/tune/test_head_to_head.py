@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from merge_bench.tune.evaluator import Candidate, Sample
-from merge_bench.tune.head_to_head import (
+from merge_bench.tune.evaluator import (
     Bar,
+    Candidate,
     Contest,
+    Sample,
     State,
     bar_from_twin,
     interval_alpha,

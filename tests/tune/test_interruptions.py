@@ -18,7 +18,7 @@ from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import TUNE, ResultsFolder
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.tune import tune_campaign
-from merge_bench.tune.budget import Timing
+from merge_bench.tune.tuning_plan import Timing
 from tests.helpers.synthetic_campaigns import Script, plan, write_launch, write_start
 
 Moment = Callable[[pytest.MonkeyPatch], None]

@@ -11,8 +11,7 @@ import pytest
 
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
-from merge_bench.tune.result import decision_of
-from merge_bench.tune.stage import OPEN, Stage, stage_of
+from merge_bench.tune.result import OPEN, Stage, decision_of, stage_of
 from tests.tune.clusters import OPTIONS, Cluster, begin, evaluator_of, search
 
 RECORDED = Path(__file__).parents[1] / "data" / "campaigns" / "tune" / "records.jsonl"

@@ -11,8 +11,8 @@ from merge_bench.analysis.statistics import median
 from merge_bench.config.shipped import SPACE
 from merge_bench.records.reader import read_campaign
 from merge_bench.report.next_step import after_recorded_tuning
-from merge_bench.tune.budget import LAUNCH_MARGIN, time_to_decide_all
 from merge_bench.tune.space import read_space
+from merge_bench.tune.tuning_plan import LAUNCH_MARGIN, time_to_decide_all
 
 RECORDED = Path(__file__).parents[1] / "data" / "campaigns" / "tune" / "records.jsonl"
 

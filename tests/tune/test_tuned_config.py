@@ -14,13 +14,12 @@ from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.schema import EndLine, TuneLine
-from merge_bench.tune.charts import Estimate, draw_figures, forest_chart, forest_of_result
 from merge_bench.tune.evaluator import Candidate, Options
 from merge_bench.tune.result import result_of
 from merge_bench.tune.search_steps import confirm_or_repair
 from merge_bench.tune.strategies import strategies
-from merge_bench.tune.text import print_tuning
 from merge_bench.tune.tune_campaign import tuned_config_text
+from merge_bench.tune.view import Estimate, draw_figures, forest_chart, forest_of_result, print_tuning
 from merge_bench.view.plot.draw import check_plots, draw
 from merge_bench.view.plot.marks import Boxes, Whiskers
 from tests.helpers.charts import rows_of

@@ -25,7 +25,7 @@ from merge_bench.records.schema import Record
 from merge_bench.records.timeline import TimelineHead, TimelineIteration, TimelineRound
 from merge_bench.regressions.documents import HistoryDocument
 from merge_bench.service.documents import Job, Jobs
-from merge_bench.tune.documents import TuneDocument
+from merge_bench.tune.result import TuneDocument
 from tools.reference import DOCS
 
 FOLDER = DOCS / "schema"

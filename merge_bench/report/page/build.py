@@ -30,7 +30,7 @@ from merge_bench.report.page.results import (
     write_results,
 )
 from merge_bench.report.run import headline, write_conclusion, write_overview, write_run, write_verdicts
-from merge_bench.tune import text as tuning
+from merge_bench.tune import view as tuning
 from merge_bench.tune.result import recorded_result_of
 from merge_bench.units import plural
 from merge_bench.view import comparison

@@ -12,8 +12,8 @@ from merge_bench.probe.shared.stored_rows import rows_in_order
 from merge_bench.probe.view.charts import panels_of
 from merge_bench.records.campaign import Campaign
 from merge_bench.report.page.results import SourceRun, group_by_problem, source_runs
-from merge_bench.tune.charts import phase_charts
-from merge_bench.tune.stage import steps_of
+from merge_bench.tune.result import steps_of
+from merge_bench.tune.view import phase_charts
 from merge_bench.view.plot import merge, timeline
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.plot.source import with_source

@@ -18,30 +18,16 @@ MOST = 256
 
 def tune(space: Space, values: Sequence[Value], evaluator: Evaluator, options: Options) -> Candidate:
     """The combination with the largest effect, without the values that add nothing; the baseline if none gains."""
-    from merge_bench.tune.evaluator import SCREEN, Candidate
-    from merge_bench.tune.head_to_head import Bar, State, contest_from_blocks, largest_effect_first, reason_text
-    from merge_bench.tune.search_steps import DECISIONS, without_idle_values
+    from merge_bench.tune.evaluator import Candidate
+    from merge_bench.tune.search_steps import gains_in_blocks, without_idle_values
 
     candidates = all_combinations(space, values)
     blocks = [
         dict(zip(candidates, evaluator.block(candidates, keep=block >= options.least), strict=True))
         for block in range(options.most)
     ]
-    bar = Bar(options.threshold)
-    gains = []
-    for candidate in candidates[1:]:
-        contest = contest_from_blocks(blocks, candidate, candidates[0])
-        state = contest.state(bar, least=options.least)
-        gained = state is State.GAIN and not contest.failures
-        if gained:
-            gains.append(contest)
-        decision = "kept" if gained else DECISIONS.get(state, "dropped")
-        contest.note(evaluator, SCREEN, decision, reason_text(state, contest, bar))
-    return (
-        without_idle_values(largest_effect_first(gains)[0].candidate, blocks, evaluator, options)
-        if gains
-        else Candidate()
-    )
+    gains = gains_in_blocks(blocks, evaluator, options)
+    return without_idle_values(gains[0].candidate, blocks, evaluator, options) if gains else Candidate()
 
 
 def all_combinations(space: Space, values: Sequence[Value]) -> list[Candidate]:

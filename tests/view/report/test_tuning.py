@@ -18,14 +18,12 @@ from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.report.next_step import after_tuning
-from merge_bench.tune.charts import forest_of_result, phase_charts
-from merge_bench.tune.cluster_evaluator import Budget
-from merge_bench.tune.documents import PrunedValue
 from merge_bench.tune.evaluator import BudgetSpent, Candidate, Options
-from merge_bench.tune.result import Result, decision_of, result_of
+from merge_bench.tune.result import PrunedValue, Result, decision_of, result_of
 from merge_bench.tune.search_steps import confirm_or_repair
 from merge_bench.tune.strategies import strategies
-from merge_bench.tune.text import BEST_ESTIMATE, print_tuning
+from merge_bench.tune.tune_campaign import Budget
+from merge_bench.tune.view import BEST_ESTIMATE, forest_of_result, phase_charts, print_tuning
 from merge_bench.view.plot.style import GREY
 from tests.tune.clusters import SPEED, Cluster, begin, evaluator_of
 from tests.tune.factorials import space_of, value

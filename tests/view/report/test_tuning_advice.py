@@ -10,8 +10,8 @@ import pytest
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
 from merge_bench.report.next_step import after_tuning
-from merge_bench.tune.cluster_evaluator import Budget
 from merge_bench.tune.result import decision_of, result_of
+from merge_bench.tune.tune_campaign import Budget
 from merge_bench.view.next_command import NextStep
 from tests.view.report.test_tuning import NOISY, changed, confirmed, searched
 
