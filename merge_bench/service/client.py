@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import filecmp
+import hmac
+import json
 import os
 import re
+import secrets
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from http.client import HTTPException, HTTPResponse, IncompleteRead
+from http.client import HTTPConnection, HTTPException, HTTPResponse, IncompleteRead
 from pathlib import Path
 from socket import gaierror
 from ssl import SSLCertVerificationError, SSLError
-from typing import TypeVar
-from urllib.request import HTTPErrorProcessor, ProxyHandler, Request, build_opener, getproxies
+from typing import Any, TypeVar
+from urllib.request import HTTPErrorProcessor, HTTPHandler, ProxyHandler, Request, build_opener, getproxies
 
 import msgspec
 
@@ -25,7 +28,7 @@ from merge_bench.records.outputs import replacing
 from merge_bench.records.writer import RECORDS
 from merge_bench.service.documents import Job, JobRequest, Jobs, Refusal
 from merge_bench.service.job_rules import RESULT_NAME, commands
-from merge_bench.service.token_proof import ProvenHandler
+from merge_bench.service.store import hash_token, make_proof, token_identifier
 from merge_bench.view.text import cut, visible
 
 PATIENCE_SECONDS = 120.0
@@ -44,6 +47,56 @@ class _NoRedirects(HTTPErrorProcessor):
     https_response = http_response
 
 
+class _ProvenConnection(HTTPConnection):
+    """A connection without TLS, whose other end has shown that it knows `token`: another program may have its port.
+
+    The client sends a random text; the answer is a hash of that, of the address that the client asks, and of the
+    token's hash, which the service keeps. So the answer tells nothing, and one of a service at another address is not
+    accepted. Raises UsageError if the other end does not know the token; OSError or HTTPException if it cannot be asked
+    now.
+    """
+
+    auto_open = 0  # a second connection would not be proven
+
+    def __init__(self, host: str, *, token: str, **options: Any) -> None:
+        # This name has two addresses, and the service may have only one: who has the other one could ask it for the
+        # proof of the name. Of an address it gives none that is not its own.
+        host = re.sub(r"^localhost(?=:|$)", "127.0.0.1", host)
+        super().__init__(host, **options)
+        self.connect()
+        own_hash, nonce = hash_token(token), secrets.token_urlsafe(24)
+        self.putrequest("GET", f"/api/proof?token={token_identifier(own_hash)}&nonce={nonce}", skip_host=True)
+        self.putheader("Host", host)
+        self.endheaders()
+        with self.getresponse() as answer:
+            text = answer.read(4096)
+        if answer.status in _RETRY_STATUSES:
+            raise ConnectionError(f"HTTP status {answer.status}")
+        try:
+            answered = str(json.loads(text)["proof"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            answered = ""
+        if not hmac.compare_digest(answered.encode(errors="replace"), make_proof(own_hash, nonce, host).encode()):
+            self.close()
+            raise UsageError(
+                f"what answers at http://{host} does not know your token, which was not sent: another program may have"
+                " that port while the service is down, or the token is of another service, or was removed; check"
+                f" {' or '.join(TOKENS)}"
+            )
+
+
+class ProvenHandler(HTTPHandler):
+    """Opens ``http:`` addresses, and sends a request only to a service that has shown that it knows `token`."""
+
+    def __init__(self, token: str) -> None:
+        super().__init__()
+        self._token = token
+
+    def http_open(self, request: Request) -> Any:
+        """Called by urllib."""
+        return self.do_open(_ProvenConnection, request, token=self._token)  # type: ignore[arg-type]
+
+
 class Client:
     """Sends requests to the service at `url`.
 
@@ -52,9 +105,14 @@ class Client:
     """
 
     def __init__(
-        self, url: str, token: str | None = None, *, results: Path = Path("results"), wait: float = 0.0,
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        results: Path = Path("results"),
+        wait: float = 0.0,
         insecure: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         match = re.fullmatch(r"(https?)://(\[[0-9a-fA-F:.]+\]|[\w.-]+)(:\d{1,5})?/?", url)
         if match is None:
             raise UsageError("--service needs the address of one service, such as https://bench.example:5007")

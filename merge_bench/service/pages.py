@@ -23,8 +23,7 @@ from merge_bench.errors import UsageError
 from merge_bench.records.results_folder import Entry, ResultsFolder
 from merge_bench.service import api
 from merge_bench.service import documents as d
-from merge_bench.service.api import AuthorizedRequest, Service
-from merge_bench.service.handler import Api, check_host_and_origin
+from merge_bench.service.api import Api, AuthorizedRequest, Service, check_host_and_origin
 from merge_bench.service.job_rules import commands
 from merge_bench.service.runner import Runner
 from merge_bench.service.store import Refused, Token

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -73,6 +74,7 @@ def _job_command(words: Sequence[str], results: Path) -> list[str]:
     return [sys.executable, "-P", "-m", "merge_bench", *words, f"--results={results}"]
 
 
+@dataclass(eq=False)
 class Runner:
     """A thread that runs the jobs of `store`.
 
@@ -81,18 +83,19 @@ class Runner:
     the command line of a job from its words; `current`: the job that runs.
     """
 
-    def __init__(
-        self, store: Store, folder: Path, results: Path, *, job_seconds: float, grace_seconds: float = 15.0,
-        own: bool = False, command: Callable[[Sequence[str], Path], list[str]] = _job_command,
-    ) -> None:  # fmt: skip
-        self._store, self._folder, self._results = store, folder, results
-        self.current: Row | None = None
+    store: Store
+    folder: Path
+    results: Path
+    job_seconds: float
+    grace_seconds: float = 15.0
+    own: bool = False
+    command: Callable[[Sequence[str], Path], list[str]] = _job_command
+    current: Row | None = None
+
+    def __post_init__(self) -> None:
         self._result_names: dict[tuple[int, int], str] = {}
-        self._failing = False
-        self._job_seconds, self._grace, self._command = job_seconds, grace_seconds, command
-        self._mark_end = OWN_JOB if own else ""
+        self._failing = self._stopping = False
         self._event = threading.Event()
-        self._stopping = False
         self._thread = threading.Thread(target=self._loop, name="jobs", daemon=True)
 
     def start(self) -> None:
@@ -116,16 +119,15 @@ class Runner:
 
     def folder_of(self, number: int) -> Path:
         """The folder of a job, with its log."""
-        return self._folder / str(number)
+        return self.folder / str(number)
 
     def result_of(self, job: Row) -> str | None:
         """The name of the newest campaign that the job has written, found by the job's mark in its first line."""
         if (name := self._result_names.get((job.id, job.attempts))) is not None:
             return name
         since = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(job.created - _CLOCK_SECONDS))
-        mark = job_mark(self._store.instance, job.id)
-        results = ResultsFolder(self._results)
-        marks = (mark, mark + OWN_JOB)
+        mark = job_mark(self.store.instance, job.id)
+        marks, results = (mark, mark + OWN_JOB), ResultsFolder(self.results)
         marked = results.newest(lambda head: head.variable(JOB) in marks, names=lambda name: name >= since)
         for folder, _ in marked:
             self._result_names = {(job.id, job.attempts): folder.name}  # for those who ask again while it runs
@@ -139,7 +141,7 @@ class Runner:
                 break
             try:
                 self._recover()
-                self.current = job = self._store.take()
+                self.current = job = self.store.take()
                 if job is None:
                     self._failing = False
                     self._event.wait()
@@ -152,17 +154,17 @@ class Runner:
 
     def _recover(self) -> None:
         """End what is left of a job whose service was killed, or could not store its end."""
-        end_job_processes(self._store.instance, self._grace)
-        if (job := self._store.running()) is not None:
+        end_job_processes(self.store.instance, self.grace_seconds)
+        if (job := self.store.running()) is not None:
             result = self.result_of(job)
             status = self._recorded_exit_status(result)
             message = None if status is not None else _SERVICE_ENDED
-            self._store.finish(job.id, status, result=result, message=message, interrupted=status is None)
+            self.store.finish(job.id, status, result=result, message=message, interrupted=status is None)
 
     def _recorded_exit_status(self, result: str | None) -> int | None:
         """The exit status in the records of a job whose service was killed; None if they have none, or it failed."""
         try:
-            end = read_campaign(self._results / result).end if result else None
+            end = read_campaign(self.results / result).end if result else None
         except MergeBenchError:
             return None
         return end.status if end is not None and end.status != RunFailed.exit_status else None
@@ -172,17 +174,17 @@ class Runner:
         try:
             child = self._start_process(job)
         except Exception:
-            self._store.put_back(job.id)
+            self.store.put_back(job.id)
             raise
         self._failing = False
         try:
             message = self._wait_for_end(job, child)
         finally:
-            status = child.end(signal.SIGINT, self._grace)
-            end_job_processes(self._store.instance, 0.0)
+            status = child.end(signal.SIGINT, self.grace_seconds)
+            end_job_processes(self.store.instance, 0.0)
         interrupted = self._stopping and message is not None
         self._result_names.clear()  # an earlier attempt may have left another campaign
-        self._store.finish(job.id, status, result=self.result_of(job), message=message, interrupted=interrupted)
+        self.store.finish(job.id, status, result=self.result_of(job), message=message, interrupted=interrupted)
 
     def _start_process(self, job: Row) -> Child:
         """Start the process of a job in the job's folder."""
@@ -191,31 +193,29 @@ class Runner:
         if (config := settings_file_among(job.words)) is not None:
             with replacing(folder / config) as stream:
                 stream.write(settings_text(job.settings).encode("ascii"))
-        mark = job_mark(self._store.instance, job.id) + self._mark_end
+        mark = job_mark(self.store.instance, job.id) + (OWN_JOB if self.own else "")
         environment = {**os.environ, JOB: mark, **_ENVIRONMENT}
         for key in ("service", "on"):  # a job runs here, and does not queue another one
             environment.pop(BY_KEY[key].variable, None)
         # SIGTERM, so that a job whose service is killed ends its own processes. The kernel sends it when this thread
         # ends.
-        return Child(
-            self._command(job.words, self._results), environment=environment, log=folder / LOG, cwd=folder,
-            death_signal=signal.SIGTERM,
-        )  # fmt: skip
+        words = self.command(job.words, self.results)
+        return Child(words, environment=environment, log=folder / LOG, cwd=folder, death_signal=signal.SIGTERM)
 
     def _wait_for_end(self, job: Row, child: Child) -> str | None:
         """Wait until the process of a job ends, and return None; or return why it has to be ended before."""
-        deadline = time.monotonic() + self._job_seconds
+        deadline = time.monotonic() + self.job_seconds
         log = self.folder_of(job.id) / LOG
         while child.poll() is None:
             reasons = {
                 "cancelled": job.cancelled,
                 _SERVICE_ENDED: self._stopping,
-                f"ended at the time limit of {format_duration(self._job_seconds)}": time.monotonic() > deadline,
+                f"ended at the time limit of {format_duration(self.job_seconds)}": time.monotonic() > deadline,
                 "ended because its output was too long": log.stat().st_size > _LONGEST_LOG,
             }
             if (message := next((why for why, holds in reasons.items() if holds), None)) is not None:
                 return message
             if self._event.wait(_POLL_SECONDS):
                 self._event.clear()
-                job = self._store.job(job.id) or job
+                job = self.store.job(job.id) or job
         return None

@@ -44,7 +44,8 @@ TOKEN_FILE, SOCKET = "token", "socket"
 _NO_LIMIT = 1e9
 """The longest time of a job of a person's dashboard, in seconds."""
 _HOST_NAME = re.compile(r"([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?", re.ASCII)
-_IDLE_SECONDS, _BODY_SECONDS, _HEADER_BYTES, _MOST_CONNECTIONS = 10.0, 30.0, 16 << 10, 256
+_MOST_CONNECTIONS = 256
+_CONNECTION_LIMITS: Any = {"max_header_size": 16 << 10, "idle_connection_timeout": 10.0, "body_timeout": 30.0}
 
 
 @dataclass(frozen=True)
@@ -107,10 +108,7 @@ def serve(settings: Settings, make_pages: PageMaker) -> int:
         logging.getLogger("tornado.general").setLevel(logging.ERROR)  # what it says about malformed requests
         pace = PAGE_SECONDS_DURING_JOB if person is None else 0.0
         gate = Gate(service, make_pages, pace=lambda: pace if service.runner.current else 0.0)
-        server = _Server(
-            gate, ssl_options=context, max_body_size=settings.limits.body_bytes,
-            max_header_size=_HEADER_BYTES, idle_connection_timeout=_IDLE_SECONDS, body_timeout=_BODY_SECONDS,
-        )  # fmt: skip
+        server = _Server(gate, ssl_options=context, max_body_size=settings.limits.body_bytes, **_CONNECTION_LIMITS)
         pages = BaseServer(loop, gate.pages, server)
         server.listen(port, settings.address)
         url, folder = f"{scheme}://{host_in_url(settings.address)}:{port}/", settings.results.resolve() / FOLDER
@@ -168,16 +166,13 @@ def start_service(stack: contextlib.ExitStack, settings: Settings, *, hosts: Col
         _make_token_file(store, results / FOLDER / TOKEN_FILE)
     seconds = settings.limits.job_seconds if person is None else _NO_LIMIT
     runner = Runner(store, results / FOLDER / "jobs", results, job_seconds=seconds, own=person is not None)
-    shown = settings.results
+    shown, tables = settings.results, settings.tables if person is None else (Path.cwd(), Path("/"))
     index = (
-        QuietResults(results, runner) if person is None
+        QuietResults(results, runner)
+        if person is None
         else ResultsFolder(shown, other_folders=published_beside(shown), hold_seconds=HOLD_SECONDS)
-    )  # fmt: skip
-    tables = settings.tables if person is None else (Path.cwd(), Path("/"))
-    service = Service(
-        store=store, runner=runner, rules=Rules(results, tables), limits=settings.limits, hosts=hosts, scheme=scheme,
-        results=index,
-    )  # fmt: skip
+    )
+    service = Service(store, runner, Rules(results, tables), settings.limits, hosts, scheme, index)
     if person is not None:
         only_pages = bool(problem) or not (is_loopback(settings.address) or person.allow_run)
         service = replace(service, read_only=problem or _why_read_only(settings, person), only_pages=only_pages)

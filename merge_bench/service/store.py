@@ -1,9 +1,15 @@
-"""Jobs, schedules and tokens in one SQLite file. Every change is one transaction, so a kill leaves no half of it."""
+"""Jobs, schedules and tokens in one SQLite file. Every change is one transaction, so a kill leaves no half of it.
+
+Sessions, the logins to the service's pages, are in memory only, so they end with the service. Browsers send a cookie to
+every port of a host, so another program there may receive it. This one is for a path with a random name only, which no
+other page knows: neither cookie nor path is worth anything alone, or at another port.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import hmac
 import json
 import re
@@ -12,13 +18,13 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
 from merge_bench.errors import MergeBenchError, UsageError
 from merge_bench.service.documents import JobState, Row, Schedule
-from merge_bench.service.token_proof import hash_token, make_proof, token_identifier
 
 FOLDER = ".service"
 """The name of the service's folder, inside the folder of its results: a copy of that has everything."""
@@ -50,6 +56,8 @@ _MIGRATIONS = (
 """Each brings the file from the version of its place to the next one; never change one that was released."""
 _MOST_ATTEMPTS = 10
 """A job whose service ended during it is begun at most so often."""
+SESSION_SECONDS = 12 * 3600.0
+_MOST_SESSIONS = 1000
 
 
 class Refused(MergeBenchError):
@@ -66,6 +74,21 @@ class Token(msgspec.Struct, frozen=True):
     name: str
     role: str
     created: float = 0.0
+
+
+def hash_token(token: str) -> str:
+    """The SHA-256 of a token, as hexadecimal digits: all that the service keeps of it."""
+    return hashlib.sha256(token.encode(errors="replace")).hexdigest()
+
+
+def token_identifier(token_hash: str) -> str:
+    """What tells the service which token is meant: a hash of the token's hash."""
+    return hashlib.sha256(b"name" + token_hash.encode()).hexdigest()
+
+
+def make_proof(token_hash: str, nonce: str, host: str) -> str:
+    """The answer to `nonce` of a service that keeps `token_hash`; `host`: the ``Host`` of the request."""
+    return hmac.digest(token_hash.encode(), f"{nonce} {host.lower()}".encode(), "sha256").hex()
 
 
 class Store:
@@ -103,9 +126,15 @@ class Store:
     # Jobs.
 
     def add(
-        self, who: str, words: Sequence[str], settings: Mapping[str, str], *, most: int, resume: bool = False,
+        self,
+        who: str,
+        words: Sequence[str],
+        settings: Mapping[str, str],
+        *,
+        most: int,
+        resume: bool = False,
         key: str | None = None,
-    ) -> tuple[Row, bool]:  # fmt: skip
+    ) -> tuple[Row, bool]:
         """Queue a job; returns it, and whether it is new: if `who` has a job with this `key`, it is returned instead.
 
         Raises Refused if `most` jobs wait already.
@@ -117,11 +146,10 @@ class Store:
                 return earlier, False
             if (waiting := self.count_ahead()) >= most:
                 raise Refused(429, "queue-full", f"{waiting} jobs are waiting, which is the limit; try again later")
-            (new,) = self._select_jobs(
-                "INSERT INTO jobs (who, key, words, settings, resume, state, created)"
-                " VALUES (?, ?, ?, ?, ?, 'queued', ?) RETURNING *",
-                who, key, json.dumps(list(words)), json.dumps(dict(settings)), resume, time.time(),
-            )  # fmt: skip
+            columns = "who, key, words, settings, resume, state, created"
+            query = f"INSERT INTO jobs ({columns}) VALUES (?, ?, ?, ?, ?, 'queued', ?) RETURNING *"
+            written = json.dumps(list(words)), json.dumps(dict(settings))
+            (new,) = self._select_jobs(query, who, key, *written, resume, time.time())
             return new, True
 
     def job(self, number: int) -> Row | None:
@@ -144,13 +172,12 @@ class Store:
 
     def take(self) -> Row | None:
         """Make the oldest queued job the running one; None if there is none, or one is running."""
-        taken = self._select_jobs(
+        query = (
             "UPDATE jobs SET state = 'running', attempts = attempts + 1, started = ?, message = NULL, result = NULL"
             " WHERE id = (SELECT min(id) FROM jobs WHERE state = 'queued')"
-            " AND NOT EXISTS (SELECT 1 FROM jobs WHERE state = 'running') RETURNING *",
-            time.time(),
+            " AND NOT EXISTS (SELECT 1 FROM jobs WHERE state = 'running') RETURNING *"
         )
-        return next(iter(taken), None)
+        return next(iter(self._select_jobs(query, time.time())), None)
 
     def put_back(self, number: int) -> None:
         """Queue the job with this number again, because its process could not be started."""
@@ -159,17 +186,22 @@ class Store:
 
     def cancel(self, number: int) -> Row | None:
         """Cancel a queued job, or ask for the end of the running one; a job that has ended stays as it is."""
-        self._query(
+        query = (
             "UPDATE jobs SET cancelled = 1, state = iif(state = 'queued', 'cancelled', state),"
-            " ended = iif(state = 'queued', ?, NULL) WHERE id = ? AND state IN ('queued', 'running')",
-            time.time(), number,
-        )  # fmt: skip
+            " ended = iif(state = 'queued', ?, NULL) WHERE id = ? AND state IN ('queued', 'running')"
+        )
+        self._query(query, time.time(), number)
         return self.job(number)
 
     def finish(
-        self, number: int, status: int | None, *, result: str | None = None, message: str | None = None,
+        self,
+        number: int,
+        status: int | None,
+        *,
+        result: str | None = None,
+        message: str | None = None,
         interrupted: bool = False,
-    ) -> JobState:  # fmt: skip
+    ) -> JobState:
         """Store the end of the running job, whose processes are gone; returns its new state.
 
         `result`: the name of its campaign; `interrupted`: it ended because the service did, so it is queued again if it
@@ -182,10 +214,9 @@ class Store:
                 state = "cancelled"
             elif interrupted:
                 state = "queued" if job.resume and job.attempts < _MOST_ATTEMPTS else "interrupted"
-            self._query(
-                "UPDATE jobs SET state = ?, status = ?, result = ?, message = ?, ended = ? WHERE id = ?",
-                state, status, result, message, None if state == "queued" else time.time(), number,
-            )  # fmt: skip
+            query = "UPDATE jobs SET state = ?, status = ?, result = ?, message = ?, ended = ? WHERE id = ?"
+            ended = None if state == "queued" else time.time()
+            self._query(query, state, status, result, message, ended, number)
             return state
 
     # Schedules.
@@ -294,3 +325,64 @@ def check_name(name: str) -> None:
 def _job_row(row: sqlite3.Row) -> Row:
     parsed = {name: json.loads(row[name]) for name in ("words", "settings")}
     return Row(**{**row, **parsed, "resume": bool(row["resume"]), "cancelled": bool(row["cancelled"])})
+
+
+@dataclass(frozen=True)
+class _Session:
+    cookie: str
+    token: str
+    ends: float
+
+
+@dataclass
+class Sessions:
+    """Keeps the sessions, with hashes of their cookies and tokens; removing a token ends its sessions.
+
+    `own`: the path of the session that needs no cookie, of who started the dashboard; and its token.
+    """
+
+    store: Store
+    own: tuple[str, Token] | None = None
+    _by_path: dict[str, _Session] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def begin(self, token: str) -> tuple[str, str]:
+        """Begin a session for the holder of `token`; returns its path, a random name, and its cookie."""
+        path, cookie, now = secrets.token_urlsafe(24), secrets.token_urlsafe(32), time.monotonic()
+        with self._lock:
+            left = [(name, each) for name, each in self._by_path.items() if each.ends > now]
+            self._by_path = dict(left[-_MOST_SESSIONS + 1 :])
+            self._by_path[path] = _Session(hash_token(cookie), hash_token(token), now + SESSION_SECONDS)
+        return path, cookie
+
+    def begin_own(self, token: Token) -> str:
+        """Begin the session that needs no cookie and ends with this program; returns its path."""
+        path = secrets.token_urlsafe(24)
+        self.own = path, token
+        return path
+
+    def has(self, path: str, cookie: str | None) -> bool:
+        """Whether there is a session with this path and cookie that has not ended."""
+        if self.is_own(path):
+            return True
+        session = self._by_path.get(path)
+        same = session is not None and cookie is not None and hmac.compare_digest(session.cookie, hash_token(cookie))
+        return same and self.token(path) is not None
+
+    def is_own(self, path: str) -> bool:
+        """Whether `path` is that of the session that needs no cookie."""
+        return self.own is not None and hmac.compare_digest(self.own[0].encode(), path.encode())
+
+    def token(self, path: str) -> Token | None:
+        """The token of the session with this path; None if that session has ended."""
+        if self.own is not None and self.is_own(path):
+            return self.own[1]
+        session = self._by_path.get(path)
+        if session is None or session.ends <= time.monotonic():
+            return None
+        return self.store.find_by_hash(session.token)
+
+    def end(self, path: str) -> None:
+        """End the session with this path."""
+        with self._lock:
+            self._by_path.pop(path, None)

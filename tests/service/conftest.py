@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from merge_bench.service.token_proof import hash_token, make_proof, token_identifier
+from merge_bench.service.store import hash_token, make_proof, token_identifier
 
 TOKEN = "a-secret-that-nobody-records"
 

@@ -164,7 +164,7 @@ def test_health_is_answered_while_results_are_read_and_only_some_wait(
         return {}
 
     routes = [dataclasses.replace(route, answer=slow) if route.slow else route for route in ROUTES]
-    monkeypatch.setattr("merge_bench.service.handler.ROUTES", routes)
+    monkeypatch.setattr("merge_bench.service.api.ROUTES", routes)
     with running(tmp_path, Limits()) as found, ThreadPoolExecutor(30) as clients:
         asked = [clients.submit(found.ask, "GET", "/api/history") for _ in range(30)]
         assert reading.acquire(timeout=60)

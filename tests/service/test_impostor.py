@@ -18,8 +18,7 @@ from merge_bench.errors import RunFailed, UsageError
 from merge_bench.service.api import Limits
 from merge_bench.service.client import Client
 from merge_bench.service.serve import _locked_store
-from merge_bench.service.store import FOLDER, open_store
-from merge_bench.service.token_proof import hash_token, make_proof
+from merge_bench.service.store import FOLDER, hash_token, make_proof, open_store
 from tests.service.conftest import TOKEN
 from tests.service.in_process import running
 

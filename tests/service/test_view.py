@@ -26,7 +26,7 @@ from merge_bench.records.results_folder import YOURS
 from merge_bench.records.writer import RECORDS
 from merge_bench.service.api import ROUTES, Limits
 from merge_bench.service.pages import Queue, QuietResults
-from merge_bench.service.sessions import SESSION_SECONDS, Sessions
+from merge_bench.service.store import SESSION_SECONDS, Sessions
 from tests.helpers.synthetic_campaigns import write_campaign
 from tests.service.in_process import Running, running
 from tests.service.test_api import RUN
