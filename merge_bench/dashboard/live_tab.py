@@ -16,7 +16,7 @@ from merge_bench.dashboard import components as ui
 from merge_bench.dashboard import live_charts
 from merge_bench.dashboard.background import Session
 from merge_bench.dashboard.live_data import FAILED, NO_PAIRS, WARNING, LiveState, Point, Points, live_state
-from merge_bench.records.follow import Follower
+from merge_bench.records.reader import Follower
 from merge_bench.records.results_folder import PROBE, RUNNING, TUNE, YOURS, Entry
 from merge_bench.report.workers import NOT_MEASURED, slowest_rank
 from merge_bench.units import format_bytes, plural_noun

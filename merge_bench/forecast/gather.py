@@ -17,8 +17,8 @@ from merge_bench.analysis.verification_state import State, state_of
 from merge_bench.errors import UsageError, WrongResult
 from merge_bench.forecast.model import FRAMES, Problem, Values
 from merge_bench.merge.exchange import planes_with, recorded_plane
+from merge_bench.records import ONE_HOST, TWO_HOSTS
 from merge_bench.records.campaign import Campaign, Launch, Run
-from merge_bench.records.placements import ONE_HOST, TWO_HOSTS
 from merge_bench.records.schema import IterationLine, LaunchLine, PairTraffic, Phases, ProbeLine, WorkerIteration
 
 LINKS: Mapping[str, str] = {ONE_HOST: "local", TWO_HOSTS: "nic"}

@@ -14,7 +14,7 @@ from merge_bench.probe.shared.base import MpirunProbe, ProbeKind
 from merge_bench.probe.shared.options import MpirunOptions, PairOptions
 from merge_bench.probe.shared.placements import pair_count, parse_placements, plan_placements, rank_pairs
 from merge_bench.probe.shared.sizes import parse_sizes
-from merge_bench.records.placements import EVERY_PAIR, ONE_HOST, TWO_HOSTS
+from merge_bench.records import EVERY_PAIR, ONE_HOST, TWO_HOSTS
 from merge_bench.units import format_bytes
 
 if TYPE_CHECKING:

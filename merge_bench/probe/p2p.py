@@ -24,7 +24,7 @@ from merge_bench.probe.shared.placements import (
     rank_pairs,
 )
 from merge_bench.probe.shared.sizes import parse_names, parse_sizes
-from merge_bench.records.placements import ONE_HOST
+from merge_bench.records import ONE_HOST
 
 if TYPE_CHECKING:
     from merge_bench.campaign.cluster_session import Session

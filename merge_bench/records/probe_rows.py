@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import msgspec
 
@@ -15,9 +15,9 @@ from merge_bench.records.schema import ProbeLine
 
 FROM_FILE = "file "
 """The start of the `source` of rows that a user's file contains."""
-
-
 Extremes: TypeAlias = tuple[float | None, float | None]
+_UNCHANGED = ("probe", "test", "method", "placement", "size", "memory", "count")
+"""Fields that all lines of a row have in common."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,10 @@ class Range:
     median: float
     low: float
     high: float
+
+    @classmethod
+    def of(cls, middle: float | None, ends: tuple[float, float] | None) -> Self | None:
+        return None if middle is None else cls(middle, *(ends or (middle, middle)))
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,12 +78,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def seconds(self) -> Range | None:
         """The time of an operation over launches; None if no time was measured."""
-        return _make_range(self.seconds_median, self.seconds_range)
+        return Range.of(self.seconds_median, self.seconds_range)
 
     @property
     def bandwidth(self) -> Range | None:
         """Bytes per second over launches; None if no rate was measured."""
-        return _make_range(self.bandwidth_median, self.bandwidth_range)
+        return Range.of(self.bandwidth_median, self.bandwidth_range)
 
     @property
     def series(self) -> tuple[str, str, str, tuple[int, ...], str]:
@@ -113,20 +117,14 @@ def _size_and_count(line: ProbeLine) -> tuple[int, int]:
 
 def _make_row(config: str, lines: Sequence[ProbeLine]) -> Row:
     last = lines[-1]
-    seconds, seconds_range = median_and_range([line.seconds for line in lines])
-    bandwidth, bandwidth_range = median_and_range([line.bandwidth_bytes_per_second for line in lines])
+    seconds, seconds_range = _over_launches(lines, "seconds")
+    bandwidth, bandwidth_range = _over_launches(lines, "bandwidth_bytes_per_second")
     doubts = [line.as_requested for line in lines]
     return Row(
-        probe=last.probe,
-        test=last.test,
-        method=last.method,
+        **{name: getattr(last, name) for name in _UNCHANGED},
         config=config,
-        placement=last.placement,
-        size=last.size,
         ranks=tuple(last.ranks),
         hosts=tuple(last.hosts),
-        memory=last.memory,
-        count=last.count,
         launches=len(lines),
         seconds_median=seconds,
         seconds_range=seconds_range,
@@ -134,18 +132,22 @@ def _make_row(config: str, lines: Sequence[ProbeLine]) -> Row:
         bandwidth_median=bandwidth,
         bandwidth_range=bandwidth_range,
         bandwidth_ranks=(_extreme_of(lines, "bandwidth_min", min), _extreme_of(lines, "bandwidth_max", max)),
-        seconds_mean=median_and_range([line.seconds_mean for line in lines])[0],
-        bus_bandwidth=median_and_range([line.bus_bandwidth_bytes_per_second for line in lines])[0],
-        link_limit=median_and_range([line.limit_bytes_per_second for line in lines])[0],
+        seconds_mean=_over_launches(lines, "seconds_mean")[0],
+        bus_bandwidth=_over_launches(lines, "bus_bandwidth_bytes_per_second")[0],
+        link_limit=_over_launches(lines, "limit_bytes_per_second")[0],
         link_limit_from=last.limit_from,
         link_share=median_and_range([_link_share(line) for line in lines])[0],
-        messages_per_second=median_and_range([line.messages_per_second for line in lines])[0],
+        messages_per_second=_over_launches(lines, "messages_per_second")[0],
         wrong=None if all(line.wrong is None for line in lines) else sum(line.wrong or 0 for line in lines),
         requested=dict(sorted(last.requested.items())),
         selected=tuple(dict.fromkeys(lane for line in lines for lane in line.selected)),
         protocol=" / ".join(dict.fromkeys(line.protocol for line in lines if line.protocol)) or None,
         as_requested=False if False in doubts else None if None in doubts else True,
     )
+
+
+def _over_launches(lines: Sequence[ProbeLine], name: str) -> tuple[float | None, tuple[float, float] | None]:
+    return median_and_range([getattr(line, name) for line in lines])
 
 
 def _link_share(line: ProbeLine) -> float | None:
@@ -159,10 +161,6 @@ def median_and_range(values: Sequence[float | None]) -> tuple[float | None, tupl
     """The median of the known values, and their smallest and largest one; None if none is known."""
     measured = [value for value in values if value is not None]
     return (median(measured), (min(measured), max(measured))) if measured else (None, None)
-
-
-def _make_range(middle: float | None, ends: tuple[float, float] | None) -> Range | None:
-    return None if middle is None else Range(middle, *(ends or (middle, middle)))
 
 
 def _extreme_of(lines: Sequence[ProbeLine], name: str, pick: Callable[[Sequence[float]], float]) -> float | None:

@@ -19,6 +19,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from merge_bench.config.files import open_regular
+from merge_bench.errors import UsageError
 from merge_bench.records.campaign import INTERRUPTED
 from merge_bench.records.codec import decode
 from merge_bench.records.reader import read_head
@@ -253,13 +255,10 @@ def _read_entry(folder: Path, origin: str, records: os.stat_result | None) -> En
     if records is None or not stat.S_ISREG(records.st_mode):
         return Entry(folder, origin)
     try:
-        descriptor = os.open(folder / RECORDS, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            first = os.pread(descriptor, _LONGEST_HEAD, 0)
-            tail = os.pread(descriptor, _TAIL, max(records.st_size - _TAIL, 0))
-        finally:
-            os.close(descriptor)
-    except OSError:
+        with open_regular(folder / RECORDS) as stream:
+            first = os.pread(stream.fileno(), _LONGEST_HEAD, 0)
+            tail = os.pread(stream.fileno(), _TAIL, max(records.st_size - _TAIL, 0))
+    except (OSError, UsageError):
         return Entry(folder, origin)
     line, newline, _ = first.partition(b"\n")
     record = _record_or_none(line) if newline else None  # the first line, if it is whole
@@ -275,17 +274,9 @@ def _read_entry(folder: Path, origin: str, records: os.stat_result | None) -> En
     # A tuning that can be resumed has no end line: then its last launch tells.
     of_last = [*before[-1:], last] if status is None else before if status else ()
     failures = [failure for failure in map(_record_or_none, of_last) if isinstance(failure, FailureLine)]
-    return Entry(
-        folder,
-        origin,
-        records.st_size,
-        records.st_mtime,
-        records.st_ino,
-        head,
-        status,
-        interrupted=bool(failures) and failures[-1].code == INTERRUPTED,
-        plans=plans,
-    )
+    interrupted = any(failure.code == INTERRUPTED for failure in failures[-1:])
+    file = records.st_size, records.st_mtime, records.st_ino
+    return Entry(folder, origin, *file, head, status, interrupted, plans=plans)
 
 
 @functools.lru_cache(maxsize=1000)

@@ -11,7 +11,7 @@ from pathlib import Path
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.verification_state import State, state_of
 from merge_bench.records.campaign import Campaign, Launch
-from merge_bench.records.follow import LIMIT_BYTES, Follower
+from merge_bench.records.reader import LIMIT_BYTES, Follower
 from merge_bench.records.results_folder import DONE, Entry
 from merge_bench.tune.result import result_of
 from merge_bench.units import GIB

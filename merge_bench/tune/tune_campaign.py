@@ -34,9 +34,8 @@ from merge_bench.campaign.wait_for_quiet import check_host
 from merge_bench.cluster import signals
 from merge_bench.errors import NotRecorded, RunFailed, UsageError, WrongResult, say
 from merge_bench.records.campaign import INTERRUPTED, Campaign
-from merge_bench.records.follow import Follower
 from merge_bench.records.outputs import replacing
-from merge_bench.records.reader import read_campaign
+from merge_bench.records.reader import Follower, read_campaign
 from merge_bench.records.schema import Config, ConfigLine, EndLine, TuneLine
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.tune.evaluator import (

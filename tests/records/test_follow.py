@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.records import follow
+from merge_bench.records import reader
 from merge_bench.records import schema as s
 from merge_bench.records.codec import encode
-from merge_bench.records.follow import Follower
-from merge_bench.records.reader import read_campaign
+from merge_bench.records.reader import Follower, read_campaign
 from tests.helpers.synthetic_campaigns import Script, iteration, launches, plan, write_campaign
 
 
@@ -152,7 +151,7 @@ def test_a_line_longer_than_a_block_is_read_whole(tmp_path: Path) -> None:
 
 
 def test_a_line_without_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "LONGEST_LINE", 4096)
+    monkeypatch.setattr(reader, "LONGEST_LINE", 4096)
     (tmp_path / "records.jsonl").write_bytes(b"x" * 100_000)
     follower = Follower(tmp_path, block=1024)
     read_all(follower)

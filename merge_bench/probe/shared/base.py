@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic
 from merge_bench.config.option import OptionsT
 from merge_bench.config.options import RunOptions
 from merge_bench.probe import probes
-from merge_bench.records.placements import ONE_HOST, TWO_HOSTS
+from merge_bench.records import ONE_HOST, TWO_HOSTS
 
 if TYPE_CHECKING:
     from merge_bench.campaign.make_plan import PlannedRun

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from merge_bench.config.allowed_transports import WITHIN_A_PROCESS, allowed
 from merge_bench.errors import Caution, UsageError
 from merge_bench.probe.shared.sizes import parse_names
-from merge_bench.records.placements import EVERY_PAIR, ONE_HOST, TWO_HOSTS
+from merge_bench.records import EVERY_PAIR, ONE_HOST, TWO_HOSTS
 
 if TYPE_CHECKING:
     from merge_bench.campaign.make_plan import PlannedRun

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from merge_bench.config.files import open_without_links, read_regular
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.probe.shared.base import ALL_TO_ALL, kind_of_test
+from merge_bench.records import ONE_HOST, TWO_HOSTS
 from merge_bench.records.campaign import Campaign
-from merge_bench.records.placements import ONE_HOST, TWO_HOSTS
 from merge_bench.records.probe_rows import FROM_FILE, Row, rows_of
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder

@@ -12,8 +12,7 @@ from merge_bench.dashboard.live_data import RECENT, Points, failure_sentences, l
 from merge_bench.dashboard.progress import progress_of, seconds_left
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign
-from merge_bench.records.follow import Follower
-from merge_bench.records.reader import read_campaign
+from merge_bench.records.reader import Follower, read_campaign
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.report.page.results import source_runs
 from merge_bench.units import GIB
