@@ -20,9 +20,13 @@ RUNS = 3
 DASK_CUDA = {
     name: {str(run): value for run in range(RUNS)}
     for name, value in (
-        ("base_chunks", 2), ("other_chunks", 2), ("rows_per_chunk", 100_000), ("protocol", "tcp"), ("frac_match", 0.3),
+        ("base_chunks", 2),
+        ("other_chunks", 2),
+        ("rows_per_chunk", 100_000),
+        ("protocol", "tcp"),
+        ("frac_match", 0.3),
     )
-} | {"wallclock": {"0": 0.57691, "1": 1.51, "2": 1234.0}}  # fmt: skip
+} | {"wallclock": {"0": 0.57691, "1": 1.51, "2": 1234.0}}
 
 
 @pytest.fixture
@@ -152,11 +156,7 @@ def test_ucxx_gets_the_gpus_that_were_given_to_this_process(
     ucxx_merge.run(JOB)
     ((argv, environment),) = ran
     assert argv[argv.index("--devs") + 1] == ",".join(map(str, chosen[:2]))
-    assert environment == {
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "PYTHONFAULTHANDLER": "1",
-        "UCX_HANDLE_ERRORS": "bt",
-    }
+    assert environment == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTHONFAULTHANDLER": "1", "UCX_HANDLE_ERRORS": "bt"}
 
 
 def test_ucxx_takes_no_part_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,9 +129,13 @@ def started(
     """A server: a process that ends with the block."""
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, stdout=output, stderr=subprocess.STDOUT, cwd=cwd, env=environment(temp, extra),
+            command,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=cwd,
+            env=environment(temp, extra),
             start_new_session=True,
-        )  # fmt: skip
+        )
     try:
         yield process
     finally:

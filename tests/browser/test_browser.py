@@ -138,9 +138,13 @@ def _upgraded(url: str, page: str, origin: str) -> int:
     *_, host, path = url.rstrip("/").split("/")
     connection = http.client.HTTPConnection(host, timeout=60)
     headers = {
-        "Origin": origin, "Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13",
-        "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Protocol": f"bokeh, {token[1]}",
-    }  # fmt: skip
+        "Origin": origin,
+        "Upgrade": "websocket",
+        "Connection": "Upgrade",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+        "Sec-WebSocket-Protocol": f"bokeh, {token[1]}",
+    }
     connection.request("GET", f"/{path}/ws", headers=headers)
     status = connection.getresponse().status
     connection.close()
@@ -172,9 +176,12 @@ def test_every_tab_shows_its_part_and_fits_the_window(samples: Window, scheme: s
     samples.page.emulate_media(color_scheme=scheme)
     samples.page.set_viewport_size({"width": width, "height": 900})
     marks = {
-        "Results": "default, tuned", "Tuning": "Speed-up by step", "Network": "Latency, one way",
-        "Run": "merge-bench run", "Live": "Memory of each worker",
-    }  # fmt: skip
+        "Results": "default, tuned",
+        "Tuning": "Speed-up by step",
+        "Network": "Latency, one way",
+        "Run": "merge-bench run",
+        "Live": "Memory of each worker",
+    }
     ground = samples.page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert ground == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(22, 25, 29)")
     for tab in TABS:

@@ -217,12 +217,21 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     shutil.copytree(ROOT / "notebooks", tmp_path / "notebooks")
     port, log = free_port(), tmp_path / "lab.log"
     command = [
-        sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={port}",
-        "--IdentityProvider.token=", "--ServerApp.password=", "--ServerApp.root_dir=.",
-        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate", "--LabApp.news_url=",
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        "--no-browser",
+        "--allow-root",
+        "--ip=127.0.0.1",
+        f"--port={port}",
+        "--IdentityProvider.token=",
+        "--ServerApp.password=",
+        "--ServerApp.root_dir=.",
+        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+        "--LabApp.news_url=",
         # It would import Panel into the server, for pages that no notebook needs.
         "--ServerApp.jpserver_extensions={'panel.io.jupyter_server_extension': False}",
-    ]  # fmt: skip
+    ]
     themes = tmp_path / "jupyter/CONFIG/lab/user-settings/@jupyterlab/apputils-extension/themes.jupyterlab-settings"
     themes.parent.mkdir(parents=True)
     themes.write_text('{"adaptive-theme": true}')  # dark where the browser is

@@ -42,20 +42,37 @@ class Run:
     """A run of merge_bench where it reaches the hosts, as a child process."""
 
     def __init__(
-        self, hosts: Hosts, results: Path, *options: str, environment: dict[str, str] | None = None,
+        self,
+        hosts: Hosts,
+        results: Path,
+        *options: str,
+        environment: dict[str, str] | None = None,
         command: tuple[str, ...] = ("run",),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.hosts, self.results = hosts, results
         self.started = time.monotonic()
         line = hosts.command(
-            sys.executable, "-P", "-m", "merge_bench", *command, "--json", "--results", str(results),
-            "--ssh-config", str(hosts.ssh_config), *options,
-        )  # fmt: skip
+            sys.executable,
+            "-P",
+            "-m",
+            "merge_bench",
+            *command,
+            "--json",
+            "--results",
+            str(results),
+            "--ssh-config",
+            str(hosts.ssh_config),
+            *options,
+        )
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("UCX", "MERGE_BENCH_"))}
         self.process = subprocess.Popen(
-            line, env={**inherited, **dict([QUICK_HOOKS]), "PYTHONPATH": str(ROOT), **(environment or {})},
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            line,
+            env={**inherited, **dict([QUICK_HOOKS]), "PYTHONPATH": str(ROOT), **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         hosts.drivers.append(self.process)
 
     def until_iterating(self, count: int = 2, seconds: float = LIMIT) -> None:
@@ -91,9 +108,14 @@ class Run:
         with contextlib.suppress(ValueError):
             document = json.loads(output)
             return Outcome(
-                self.process.returncode, time.monotonic() - self.started, output, errors, document, campaign,
+                self.process.returncode,
+                time.monotonic() - self.started,
+                output,
+                errors,
+                document,
+                campaign,
                 folders[-1].parent if folders else self.results,
-            )  # fmt: skip
+            )
         raise AssertionError(f"no document: status {self.process.returncode}: {output}\n{errors}")
 
 

@@ -63,9 +63,12 @@ class Namespaces:
         with log.open("ab") as output:
             self.process = subprocess.Popen(
                 ["unshare", *unshared, "sh", "-ec", script, "sh", *arguments],
-                stdin=subprocess.PIPE, stdout=output, stderr=output, preexec_fn=_die_with_parent,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                preexec_fn=_die_with_parent,
                 start_new_session=True,
-            )  # fmt: skip
+            )
         self.log = log
         self.pid = self._child() if forks else self._unshared()
 
@@ -242,8 +245,11 @@ class Hosts:
         for host in self.hosts:
             host.namespaces = Namespaces(
                 ["--net", "--ipc", "--uts", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc"],
-                HOST_SCRIPT, [str(self.folder), host.name, sshd], self.folder / f"{host.name}.log", forks=True,
-            )  # fmt: skip
+                HOST_SCRIPT,
+                [str(self.folder), host.name, sshd],
+                self.folder / f"{host.name}.log",
+                forks=True,
+            )
         self._wire()
         self.switch.go()
         for host in self.hosts:
@@ -257,9 +263,11 @@ class Hosts:
     def _wire(self) -> None:
         assert self.switch is not None
         lines = [
-            "link set lo up", f"link add br0 address {_link_address(SWITCH)} type bridge", "link set br0 up",
+            "link set lo up",
+            f"link add br0 address {_link_address(SWITCH)} type bridge",
+            "link set br0 up",
             f"address add {SWITCH_ADDRESS}/24 dev br0",
-        ]  # fmt: skip
+        ]
         for host in self.hosts:
             assert host.namespaces is not None
             port = f"port{host.number}"
@@ -308,17 +316,29 @@ class Hosts:
             given = {"TMPDIR": str(scratch), **self.environment.get(host.name, {})}
             variables = " ".join(f'{name}="{value}"' for name, value in given.items())
             settings = {
-                "Port": "22", "ListenAddress": host.address, "HostKey": f"{self.folder}/{host.name}.key",
-                "AuthorizedKeysFile": f"{self.folder}/client.pub", "PidFile": "none", "UsePAM": "no",
-                "StrictModes": "no", "PermitRootLogin": "prohibit-password", "PasswordAuthentication": "no",
-                "UseDNS": "no", "MaxStartups": "100", "PrintMotd": "no", "SetEnv": variables,
-            }  # fmt: skip
+                "Port": "22",
+                "ListenAddress": host.address,
+                "HostKey": f"{self.folder}/{host.name}.key",
+                "AuthorizedKeysFile": f"{self.folder}/client.pub",
+                "PidFile": "none",
+                "UsePAM": "no",
+                "StrictModes": "no",
+                "PermitRootLogin": "prohibit-password",
+                "PasswordAuthentication": "no",
+                "UseDNS": "no",
+                "MaxStartups": "100",
+                "PrintMotd": "no",
+                "SetEnv": variables,
+            }
             (self.folder / f"{host.name}.sshd").write_text("".join(f"{k} {v}\n" for k, v in settings.items()))
         (self.folder / "known_hosts").write_text("\n".join(known) + "\n")
         settings = {
-            "IdentityFile": f"{self.folder}/client", "IdentitiesOnly": "yes", "User": "root",
-            "UserKnownHostsFile": f"{self.folder}/known_hosts", "GlobalKnownHostsFile": "/dev/null",
-        }  # fmt: skip
+            "IdentityFile": f"{self.folder}/client",
+            "IdentitiesOnly": "yes",
+            "User": "root",
+            "UserKnownHostsFile": f"{self.folder}/known_hosts",
+            "GlobalKnownHostsFile": "/dev/null",
+        }
         self.ssh_config.write_text("Host *\n" + "".join(f"  {k} {v}\n" for k, v in settings.items()))
 
     def _key(self, name: str) -> str:

@@ -101,9 +101,14 @@ class Slurm:
         mine = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # which jobs would inherit
         environment = {**mine, "SLURM_CONF": f"{self.folder}/slurm.conf"}
         return subprocess.run(
-            [*inside, f"--wd={os.getcwd()}", *command], input=text, env=environment, capture_output=True, text=True,
-            timeout=seconds, check=False,
-        )  # fmt: skip
+            [*inside, f"--wd={os.getcwd()}", *command],
+            input=text,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
 
     def _start(self) -> None:
         for name in ("state", *(f"spool-{node}" for node in NODES)):
@@ -117,8 +122,11 @@ class Slurm:
         (self.folder / "munge.key").chmod(0o400)
         self.namespaces = Namespaces(
             ["--net", "--uts", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc"],
-            SCRIPT, [str(self.folder)], self.folder / "all.log", forks=True,
-        )  # fmt: skip
+            SCRIPT,
+            [str(self.folder)],
+            self.folder / "all.log",
+            forks=True,
+        )
         for _ in _patience("both nodes of SLURM to be idle", 30):
             states = self.run("sinfo", "--noheader", "--Node", "--format=%T").stdout.split()
             if states == ["idle", "idle"]:

@@ -27,9 +27,17 @@ TIMEOUT, START_TIMEOUT = 120, 240
 NOTICED = TIMEOUT / 2
 SHORT = 6  # where a test waits for the end of a time limit; a busy machine is silent for a few seconds by itself
 LONG = (
-    "--chunk", "2e5", "--iterations", "100000", "--link-rounds", "0", "--timeout", str(TIMEOUT),
-    "--start-timeout", str(START_TIMEOUT),
-)  # fmt: skip
+    "--chunk",
+    "2e5",
+    "--iterations",
+    "100000",
+    "--link-rounds",
+    "0",
+    "--timeout",
+    str(TIMEOUT),
+    "--start-timeout",
+    str(START_TIMEOUT),
+)
 WORKER_SAID = "distributed.worker - INFO"
 FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"
 
@@ -161,9 +169,16 @@ def full_disk(hosts: Hosts, results: Path) -> None:
 
 
 FAILURES = [
-    unreachable, wrong_host_key, never_up, worker_killed, link_down, scheduler_killed, driver_killed, agent_killed,
+    unreachable,
+    wrong_host_key,
+    never_up,
+    worker_killed,
+    link_down,
+    scheduler_killed,
+    driver_killed,
+    agent_killed,
     full_disk,
-]  # fmt: skip
+]
 USUAL = [fault for fault in FAILURES if fault is not scheduler_killed]
 """A killed scheduler is named in tests/runs/test_faults.py; what an agent says of a killed worker it says of all."""
 Fault = Callable[[Hosts, Path], None]

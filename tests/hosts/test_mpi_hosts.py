@@ -23,9 +23,17 @@ MPI, REDUCE_SCATTER = ("probe", "mpi"), ("probe", "reduce-scatter")
 TIMEOUT, SHORT = 60, 5
 DAEMON = re.compile(r"\S*/(orted|prted) ")
 ENDLESS = (
-    "--placement", "two-hosts", "--sizes", "1K", "--iterations", "1000000000", "--repetitions", "1",
-    "--timeout", str(TIMEOUT),
-)  # fmt: skip
+    "--placement",
+    "two-hosts",
+    "--sizes",
+    "1K",
+    "--iterations",
+    "1000000000",
+    "--repetitions",
+    "1",
+    "--timeout",
+    str(TIMEOUT),
+)
 
 
 def start(hosts: Hosts, results: Path, *options: str, verb: tuple[str, str] = MPI) -> Run:

@@ -110,8 +110,9 @@ def test_all_to_all_over_ucx_and_mpi_fills_the_links(
     options = ("--sizes", "4M", "--iterations", "12", "--repetitions", "1", "--link-limit", f"{limit / 1e6}MB/s")
     rows = measured(hosts, results, *options, "--config", "ethernet.cfg", command=("probe", "all-to-all"))["rows"]
     assert [(row["test"], row["ranks"], row["wrong"]) for row in rows] == [
-        ("ucx_alltoall", [0, 1, 2], 0), ("mpi_alltoall", [0, 1, 2], 0),
-    ]  # fmt: skip
+        ("ucx_alltoall", [0, 1, 2], 0),
+        ("mpi_alltoall", [0, 1, 2], 0),
+    ]
     for row in rows:
         assert row["selected_transports"] == ["tcp/eth0"]
         assert row["hosts"] == ["node1", "node2", "node3"]

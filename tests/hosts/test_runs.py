@@ -68,9 +68,19 @@ def test_partition_and_join_run_while_frames_are_on_a_slow_link(
     for host in hosts.hosts:
         hosts.shape(host, "100mbit")
     options = (
-        "--config", "ethernet.cfg", "--chunk", "8e5", "--iterations", "3", "--warmup", "0", "--link-rounds", "1",
-        "--timeout", "30",
-    )  # fmt: skip
+        "--config",
+        "ethernet.cfg",
+        "--chunk",
+        "8e5",
+        "--iterations",
+        "3",
+        "--warmup",
+        "0",
+        "--link-rounds",
+        "1",
+        "--timeout",
+        "30",
+    )
     outcome = Run(hosts, results, "--hosts", str(hosts.hosts_file), "--pipeline", "on", *options).finish()
     assert outcome.status == 0, outcome.errors
     document = outcome.document

@@ -35,9 +35,14 @@ def printed_by(installed: Installed, results: Path, *options: str) -> str:
     asked = ("submit", "--launcher", "slurm", "--nodes", "2", "--time", "05:00", "default.cfg")
     to_run = ("--results", str(results), "--interface", "slurm0", "--json", *options)
     done = subprocess.run(
-        [installed.program, *asked, *to_run], cwd=results.parent, env=installed.environment(), capture_output=True,
-        text=True, timeout=60, check=True,
-    )  # fmt: skip
+        [installed.program, *asked, *to_run],
+        cwd=results.parent,
+        env=installed.environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
     return done.stdout
 
 

@@ -38,10 +38,28 @@ def test_a_tuning_between_two_hosts_judges_every_setting(
     space, output = tmp_path / "space.toml", tmp_path / "tuned.cfg"
     space.write_text(SPACE)
     outcome = Run(
-        hosts, results, "--hosts", str(hosts.write_hosts(["node1", "node2"], "pair.txt")), "--space", str(space),
-        "--output", str(output), "--chunk", "4e6", "--iterations", "3", "--most-blocks", "4", "--confirm", "6",
-        "--timeout", "60", "--start-timeout", "120", command=("tune", "default.cfg"),
-    ).finish(1800)  # fmt: skip
+        hosts,
+        results,
+        "--hosts",
+        str(hosts.write_hosts(["node1", "node2"], "pair.txt")),
+        "--space",
+        str(space),
+        "--output",
+        str(output),
+        "--chunk",
+        "4e6",
+        "--iterations",
+        "3",
+        "--most-blocks",
+        "4",
+        "--confirm",
+        "6",
+        "--timeout",
+        "60",
+        "--start-timeout",
+        "120",
+        command=("tune", "default.cfg"),
+    ).finish(1800)
     document = outcome.document
     assert outcome.status == 0, outcome.errors
     assert {line["setting"] for line in document["singles"]} == SETTINGS

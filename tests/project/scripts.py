@@ -28,9 +28,14 @@ def run(
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     return subprocess.run(
         [str(part) for part in command],
-        cwd=cwd, env=inherited | dict(environment or {}), stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+        cwd=cwd,
+        env=inherited | dict(environment or {}),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
 
 
 def call(function: str, root: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:

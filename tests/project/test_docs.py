@@ -78,8 +78,11 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
 def test_sources_name_pages_that_exist() -> None:
     files = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *SOURCES],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    ).stdout.splitlines()  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
     found = [
         (name, mention)
         for name in files

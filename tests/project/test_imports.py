@@ -11,9 +11,16 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[2] / "merge_bench"
 BY_NAME = {
-    "import_module", "__import__", "resolve_name", "exec_module", "load_module", "run_module", "run_path",
-    "spec_from_file_location", "exec",
-}  # fmt: skip
+    "import_module",
+    "__import__",
+    "resolve_name",
+    "exec_module",
+    "load_module",
+    "run_module",
+    "run_path",
+    "spec_from_file_location",
+    "exec",
+}
 """Calls that import what a string names."""
 
 _MAY_IMPORT = re.compile(rf"\b({'|'.join(BY_NAME)})\b")

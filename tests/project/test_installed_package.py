@@ -24,9 +24,7 @@ pytestmark = pytest.mark.cluster
 SECONDS = 300.0
 SMALL = ("--chunk", "2e4", "--iterations", "2")
 ONCE = ("--chunk", "2e4", "--iterations", "1", "--warmup", "0", "--link-rounds", "0", "--workers", "1")
-DATA_FILES = (
-    "report/page/templates/body.html.j2", "dashboard/styles/page.css", "config/ucx_names.json", "py.typed"
-)  # fmt: skip
+DATA_FILES = ("report/page/templates/body.html.j2", "dashboard/styles/page.css", "config/ucx_names.json", "py.typed")
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +38,15 @@ def merged(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Pa
     merge = ("optimized.cfg", "--", *ONCE, "--launcher", "local", "--ucx", "wheel", "--json")
     asked = ("submit", "--launcher", "slurm", "--nodes", "1", "--time", "5:00", *merge)
     done = subprocess.run(
-        ["bash"], input=typed(installed, folder, *asked).stdout, cwd=spool, capture_output=True, text=True,
-        timeout=SECONDS, check=False,
+        ["bash"],
+        input=typed(installed, folder, *asked).stdout,
+        cwd=spool,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
         env=installed.environment({"SLURM_SUBMIT_DIR": str(folder), "MERGE_BENCH_RESULTS": "mine"}),
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert (document["verified"], document["config"]["name"]) == (True, "optimized")
@@ -53,9 +56,15 @@ def merged(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 def start(installed: Installed, folder: Path, *words: str, **extra: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [str(installed.program), *words], cwd=folder, env=installed.environment(extra), stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+        [str(installed.program), *words],
+        cwd=folder,
+        env=installed.environment(extra),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
 
 
 def typed(
@@ -93,9 +102,13 @@ def test_wheel_and_source_distribution_carry_the_same(installed: Installed, tmp_
 def test_nothing_comes_from_the_checkout(installed: Installed, merged: Path) -> None:
     look = "import merge_bench, json, sys; print(json.dumps([merge_bench.__file__, sys.path]))"
     done = subprocess.run(
-        [installed.python, "-c", look], cwd=merged, env=installed.environment(), capture_output=True, text=True,
+        [installed.python, "-c", look],
+        cwd=merged,
+        env=installed.environment(),
+        capture_output=True,
+        text=True,
         check=True,
-    )  # fmt: skip
+    )
     file, path = json.loads(done.stdout)
     assert Path(file).is_relative_to(installed.folder)
     assert str(ROOT) not in path

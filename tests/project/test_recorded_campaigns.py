@@ -30,11 +30,19 @@ COMMANDS: Mapping[tuple[str, str], Sequence[str]] = {
     ("sweep", "comparison.json"): ("compare", "sweep", "--json"),
     ("sweep", "comparison.md"): ("compare", "sweep", "--markdown"),
     ("run", "forecast.json"): (
-        "predict", "run", "--workers", "8", "--hosts", "2", "--link", "nic=12.5GB/s,2us", "--json",
+        "predict",
+        "run",
+        "--workers",
+        "8",
+        "--hosts",
+        "2",
+        "--link",
+        "nic=12.5GB/s,2us",
+        "--json",
     ),
     **{(kind, "rows.json"): ("probe", "show", kind, "--json") for kind in PROBES},
     **{(kind, "rows.txt"): ("probe", "show", kind) for kind in PROBES},
-}  # fmt: skip
+}
 KINDS = (*MERGES, *PROBES, "tune")
 MADE = [
     *((kind, "document.json") for kind in KINDS),

@@ -64,15 +64,17 @@ def test_configs_are_found_from_anywhere_and_options_go_on(front_door: Path, tmp
 
     assert go() == [results, "--config", str(configs / "default.cfg")]
     assert go("optimized.cfg", "--chunk", "25e6", program=tmp_path / "link.sh") == [
-        results, "--config", str(configs / "optimized.cfg"), "--chunk", "25e6",
-    ]  # fmt: skip
+        results,
+        "--config",
+        str(configs / "optimized.cfg"),
+        "--chunk",
+        "25e6",
+    ]
     assert go("optimized") == [results, "--config", str(configs / "optimized.cfg")]
     default = [results, "--config", str(configs / "default.cfg")]
     assert go("--on", "a b", "--ucx", "wheel") == [*default, "--on", "a b", "--ucx", "wheel"]
     assert go("--ucx=system", "--stack", "cpu") == [*default, "--ucx", "system"]
-    assert go("optimized", "--trust-config") == [
-        results, "--config", str(configs / "optimized.cfg"), "--trust-config",
-    ]  # fmt: skip
+    assert go("optimized", "--trust-config") == [results, "--config", str(configs / "optimized.cfg"), "--trust-config"]
     assert go("--configs", "a,b") == [results, "--configs", "a,b"]
     (cwd / "optimized.cfg").touch()
     assert go("optimized.cfg", MERGE_BENCH_RESULTS="/mine") == ["/mine", "--config", "optimized.cfg"]

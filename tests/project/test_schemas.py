@@ -21,12 +21,27 @@ from tests.project.test_recorded_campaigns import DATA, KINDS, PROBES
 from tools.reference.schemas import FILES, FOLDER, schemas
 
 OF_COMMANDS = {
-    "run": "run", "import": "run", "show": "run", "compare": "compare", "history": "history", "predict": "predict",
+    "run": "run",
+    "import": "run",
+    "show": "run",
+    "compare": "compare",
+    "history": "history",
+    "predict": "predict",
     "tune": "tune",
-    "transports": "transports", "doctor": "doctor", "check": "check", "configs": "configs", "probe p2p": "probe",
-    "probe rma": "probe", "probe mpi": "probe", "probe reduce-scatter": "probe", "probe show": "probe",
-    "probe all-to-all": "probe", "jobs list": "jobs", "jobs show": "jobs", "jobs cancel": "jobs",
-}  # fmt: skip
+    "transports": "transports",
+    "doctor": "doctor",
+    "check": "check",
+    "configs": "configs",
+    "probe p2p": "probe",
+    "probe rma": "probe",
+    "probe mpi": "probe",
+    "probe reduce-scatter": "probe",
+    "probe show": "probe",
+    "probe all-to-all": "probe",
+    "jobs list": "jobs",
+    "jobs show": "jobs",
+    "jobs cancel": "jobs",
+}
 
 
 def test_the_schemas_are_those_of_the_structures() -> None:

@@ -72,9 +72,14 @@ def run(folder: Path, ci: str, files: Mapping[str, str], *arguments: str) -> Run
     # A PATH without nvidia-smi: a machine without a GPU.
     environment = os.environ | {"CI": ci, "PATH": str(folder / "no-commands"), "PYTEST_ADDOPTS": ""}
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-ra", *arguments], cwd=folder, timeout=120,
-        env=environment | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-ra", *arguments],
+        cwd=folder,
+        timeout=120,
+        env=environment | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return done.returncode, done.stdout
 
 

@@ -21,10 +21,20 @@ from merge_bench.records.codec import unknown_fields
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 
 SYNTHETIC = made.Plan(
-    workload=SyntheticSpec(2000, 0.3, 7), workers=2, iterations=3, warmup=1, launches=4, engine="native",
-    exchange="ucx", protocol="tcp", verify="ends", timeout=15.0, seed=7, pipeline=True,
+    workload=SyntheticSpec(2000, 0.3, 7),
+    workers=2,
+    iterations=3,
+    warmup=1,
+    launches=4,
+    engine="native",
+    exchange="ucx",
+    protocol="tcp",
+    verify="ends",
+    timeout=15.0,
+    seed=7,
+    pipeline=True,
     require_transport=("tcp",),
-)  # fmt: skip
+)
 
 
 def recorded(plan: made.Plan) -> dict[str, object]:
@@ -76,8 +86,11 @@ def test_of_a_workload_only_the_field_of_another_type_is_missing() -> None:
     assert (found.workload.name, found.workload.rows, found.workload.keys) == ("tables", 6, None)
     assert found.workload.left == read.Table(path="/data/orders", columns=[read.TableColumn(name="id")])
     assert read.unreadable_options(options) == {
-        "workload keys": "7", "workload left rows": '"3"', "workload left chunks": "5", "workload right chunks": "5",
-    }  # fmt: skip
+        "workload keys": "7",
+        "workload left rows": '"3"',
+        "workload left chunks": "5",
+        "workload right chunks": "5",
+    }
     assert read.unreadable_options(recorded(SYNTHETIC)) == {}
 
 

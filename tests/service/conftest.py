@@ -18,10 +18,25 @@ TOKEN = "a-secret-that-nobody-records"
 
 
 JOB = {
-    "key": None, "words": ["run"], "resume": True, "attempts": 1, "cancelled": False,
-    "id": 7, "who": "ci", "state": "done", "command": "merge-bench run", "settings": {}, "status": 0, "message": None,
-    "result": "20260101T000000Z-x-000000", "created": 0.0, "started": 0.0, "ended": 0.0, "ahead": 0, "log": "",
-}  # fmt: skip
+    "key": None,
+    "words": ["run"],
+    "resume": True,
+    "attempts": 1,
+    "cancelled": False,
+    "id": 7,
+    "who": "ci",
+    "state": "done",
+    "command": "merge-bench run",
+    "settings": {},
+    "status": 0,
+    "message": None,
+    "result": "20260101T000000Z-x-000000",
+    "created": 0.0,
+    "started": 0.0,
+    "ended": 0.0,
+    "ahead": 0,
+    "log": "",
+}
 Answer = tuple[int, bytes, dict[str, str]]
 
 

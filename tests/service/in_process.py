@@ -108,9 +108,14 @@ def running(folder: Path, limits: Limits) -> Iterator[Running]:
         listening, port = bind_unused_port(address="127.0.0.1")
         index = QuietResults(folder / "results", runner)
         service = Service(
-            store=store, runner=runner, rules=Rules(folder / "results", (folder / "tables",)), limits=limits,
-            hosts=frozenset(page_origins("127.0.0.1", port)), scheme="http", results=index,
-        )  # fmt: skip
+            store=store,
+            runner=runner,
+            rules=Rules(folder / "results", (folder / "tables",)),
+            limits=limits,
+            hosts=frozenset(page_origins("127.0.0.1", port)),
+            scheme="http",
+            results=index,
+        )
         services.append(service)
         gate = Gate(service, make_pages, pace=lambda: 0.0)
         server = HTTPServer(gate, max_body_size=limits.body_bytes)

@@ -8,12 +8,40 @@ from hypothesis import strategies as st
 
 HOSTILE = st.sampled_from(
     [
-        "../../etc/passwd", "/etc/passwd", "$(touch /tmp/owned)", "`id`", "; reboot", "--results=/tmp/owned", "\0",
-        "' OR 1=1 --", "<script>alert(1)</script>", "%00", "\u202e", "{{7*7}}", "1e309", "NaN", "-1", "9" * 400,
-        "\ud800", "\n", "run", "tune", "probe p2p", "tcp.cfg", "UCX_TLS", "chunk", "left", "hosts", "on",
-        "02:30", "mon-fri", "Europe/Berlin", "Europe", "..",
+        "../../etc/passwd",
+        "/etc/passwd",
+        "$(touch /tmp/owned)",
+        "`id`",
+        "; reboot",
+        "--results=/tmp/owned",
+        "\0",
+        "' OR 1=1 --",
+        "<script>alert(1)</script>",
+        "%00",
+        "\u202e",
+        "{{7*7}}",
+        "1e309",
+        "NaN",
+        "-1",
+        "9" * 400,
+        "\ud800",
+        "\n",
+        "run",
+        "tune",
+        "probe p2p",
+        "tcp.cfg",
+        "UCX_TLS",
+        "chunk",
+        "left",
+        "hosts",
+        "on",
+        "02:30",
+        "mon-fri",
+        "Europe/Berlin",
+        "Europe",
+        "..",
     ]
-)  # fmt: skip
+)
 NUMBERS = st.integers(-(10**20), 10**20) | st.floats(allow_nan=False, allow_infinity=False)
 ANYTHING: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | NUMBERS | HOSTILE | st.text(max_size=30),

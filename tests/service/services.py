@@ -29,9 +29,13 @@ class RealService:
     """
 
     def __init__(
-        self, folder: Path, *options: str, results: Path | None = None, variables: Mapping[str, str] | None = None,
+        self,
+        folder: Path,
+        *options: str,
+        results: Path | None = None,
+        variables: Mapping[str, str] | None = None,
         port: str = "0",
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.folder, self.results, self.temp = folder, results or folder / "results", folder / "tmp"
         self.temp.mkdir(parents=True)
         self.before = Before(self.temp)

@@ -107,14 +107,25 @@ def test_a_token_cancels_its_own_jobs_and_the_local_one_all(service: Running) ->
 @pytest.mark.parametrize(
     "body",
     [
-        b"", b"{", b"[]", b"null", b"\xff", b'{"command":"run"}x', b'{"command":1}', b'{"command":"run","more":1}',
-        b'{"command":"run","options":[]}', b'{"command":"run","options":{"chunk":' + b"9" * 5000 + b"}}",
-        b'{"command":"run","options":{"chunk":' + b"[" * 20000 + b"]" * 20000 + b"}}", b"[" * 60000,
-        b'{"command":"\\ud800"}', b'{"command":"run","key":"\\u0000"}',
-        b'{"command":"run","key":"' + b"a" * 101 + b'"}', b'{"command":"run","key":"schedule nightly x"}',
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b"\xff",
+        b'{"command":"run"}x',
+        b'{"command":1}',
+        b'{"command":"run","more":1}',
+        b'{"command":"run","options":[]}',
+        b'{"command":"run","options":{"chunk":' + b"9" * 5000 + b"}}",
+        b'{"command":"run","options":{"chunk":' + b"[" * 20000 + b"]" * 20000 + b"}}",
+        b"[" * 60000,
+        b'{"command":"\\ud800"}',
+        b'{"command":"run","key":"\\u0000"}',
+        b'{"command":"run","key":"' + b"a" * 101 + b'"}',
+        b'{"command":"run","key":"schedule nightly x"}',
     ],
     ids=range(16),
-)  # fmt: skip
+)
 def test_bodies_that_are_no_jobs_are_refused(service: Running, body: bytes) -> None:
     assert service.refused(400, "POST", "/api/jobs", body)["code"] in ("invalid", "refused")
 
@@ -128,8 +139,20 @@ def test_parameters_are_checked(service: Running, query: str) -> None:
 
 
 def test_other_methods_and_addresses_are_refused(service: Running) -> None:
-    for path in ("/api", "/api/jobs/", "/api/jobs/x", "/api/jobs/-1", "/api/jobs/1/..", "/api/jobs/%31",
-                 "//api/jobs", f"/api/jobs/{'1' * 19}", "/api/../api/jobs", "/etc/passwd", "/%00", "/%ff"):  # fmt: skip
+    for path in (
+        "/api",
+        "/api/jobs/",
+        "/api/jobs/x",
+        "/api/jobs/-1",
+        "/api/jobs/1/..",
+        "/api/jobs/%31",
+        "//api/jobs",
+        f"/api/jobs/{'1' * 19}",
+        "/api/../api/jobs",
+        "/etc/passwd",
+        "/%00",
+        "/%ff",
+    ):
         assert service.refused(404, "GET", path)["code"] == "no-such-address"
     assert service.refused(405, "PUT", "/api/jobs", RUN)["code"] == "no-such-method"
     assert service.refused(405, "TRACE", "/api/jobs")
@@ -277,8 +300,13 @@ def test_no_request_is_a_mistake_of_the_service(
         assert words[0] in ("run", "tune", "probe")
         assert all(word.startswith("--") for word in words[1 + (words[0] != "run") :])
     assert {each.name for each in service.folder.iterdir()} <= {
-        "results", "tables", "jobs", "service.sqlite", "service.sqlite-wal", "service.sqlite-shm",
-    }  # fmt: skip
+        "results",
+        "tables",
+        "jobs",
+        "service.sqlite",
+        "service.sqlite-wal",
+        "service.sqlite-shm",
+    }
     assert list((service.folder / "results").iterdir()) == []
 
 
@@ -288,17 +316,29 @@ def test_no_request_is_a_mistake_of_the_service(
     st.lists(
         st.sampled_from(
             [
-                b"GET /api/jobs HTTP/1.1\r\n", b"POST /api/jobs HTTP/1.1\r\n", b"Host: 127.0.0.1\r\n", b"\r\n",
-                b"Content-Length: -1\r\n", b"Content-Length: 5\r\n", b"Transfer-Encoding: chunked\r\n",
-                b"Content-Type: multipart/form-data\r\n", b"X" * 70000 + b": 1\r\n", b"GET http://x/ HTTP/9.9\r\n",
-                b"Content-Encoding: gzip\r\n", b"Expect: 100-continue\r\n", b"Cookie: \xff\xfe=\x00\r\n",
-                b"ffffffff\r\n", b"{}", b"\x16\x03\x01",
+                b"GET /api/jobs HTTP/1.1\r\n",
+                b"POST /api/jobs HTTP/1.1\r\n",
+                b"Host: 127.0.0.1\r\n",
+                b"\r\n",
+                b"Content-Length: -1\r\n",
+                b"Content-Length: 5\r\n",
+                b"Transfer-Encoding: chunked\r\n",
+                b"Content-Type: multipart/form-data\r\n",
+                b"X" * 70000 + b": 1\r\n",
+                b"GET http://x/ HTTP/9.9\r\n",
+                b"Content-Encoding: gzip\r\n",
+                b"Expect: 100-continue\r\n",
+                b"Cookie: \xff\xfe=\x00\r\n",
+                b"ffffffff\r\n",
+                b"{}",
+                b"\x16\x03\x01",
             ]
         )
         | st.binary(max_size=20),
-        min_size=1, max_size=8,
+        min_size=1,
+        max_size=8,
     ).map(b"".join)
-)  # fmt: skip
+)
 def test_no_bytes_are_a_mistake_of_the_service(service: Running, data: bytes) -> None:
     with contextlib.suppress(ConnectionError):
         found = service.raw(data, 0.1)

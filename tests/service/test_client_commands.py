@@ -42,11 +42,13 @@ def test_exactly_the_options_that_were_given_are_sent_as_they_were_typed(
     key = body.pop("key")
     assert (asked, len(key)) == ("POST /api/jobs", 32)
     assert body == {
-        "command": "run", "configs": ["tcp.cfg"], "settings": {}, "name": None, "resume": True,
-        "options": {
-            "chunk": "25e6", "threshold": "3%", "check_link": True, "left_on": ["a,b", "c"], "warmup": "0"
-        },
-    }  # fmt: skip
+        "command": "run",
+        "configs": ["tcp.cfg"],
+        "settings": {},
+        "name": None,
+        "resume": True,
+        "options": {"chunk": "25e6", "threshold": "3%", "check_link": True, "left_on": ["a,b", "c"], "warmup": "0"},
+    }
     config = tmp_path / "my.cfg"
     config.write_text("export UCX_TLS=tcp\nCHUNK_SIZE=1000\n")
     on_fake(server, tmp_path / "2", "--config", str(config))
@@ -75,11 +77,14 @@ def test_the_old_form_of_the_address_works_with_a_warning(fake: Callable[..., Fa
 @pytest.mark.parametrize(
     ("job", "status"),
     [
-        ({"state": "cancelled", "message": "\x1b[2J cancelled"}, 3), ({"state": "interrupted", "status": None}, 3),
-        ({"state": "failed", "status": 5}, 5), ({"state": "failed", "status": -9}, 3),
-        ({"state": "failed", "status": 0}, 3), ({"log": "\x1b[2J\n\rx\x07\n"}, 0),
+        ({"state": "cancelled", "message": "\x1b[2J cancelled"}, 3),
+        ({"state": "interrupted", "status": None}, 3),
+        ({"state": "failed", "status": 5}, 5),
+        ({"state": "failed", "status": -9}, 3),
+        ({"state": "failed", "status": 0}, 3),
+        ({"log": "\x1b[2J\n\rx\x07\n"}, 0),
     ],
-)  # fmt: skip
+)
 def test_every_end_of_a_job_has_its_status_and_no_control_character_is_printed(
     fake: Callable[..., Fake], tmp_path: Path, job: dict[str, Any], status: int
 ) -> None:

@@ -35,9 +35,14 @@ class OnService:
         temp.mkdir(parents=True, exist_ok=True)
         surroundings = environment(temp, {"MERGE_BENCH_TOKEN": service.token, "MERGE_BENCH_SERVICE": service.url})
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "merge_bench", *words, "--results", str(self.results)], cwd=folder, text=True,
-            env=surroundings, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True,
-        )  # fmt: skip
+            [sys.executable, "-P", "-m", "merge_bench", *words, "--results", str(self.results)],
+            cwd=folder,
+            text=True,
+            env=surroundings,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            start_new_session=True,
+        )
 
     def ends(self, status: int) -> str:
         """Standard output of the command, which ends with this status, also in `output`; `errors` has the rest."""

@@ -49,14 +49,23 @@ def rules(tmp_path: Path) -> Rules:
 def test_options_become_one_word_each(rules: Rules) -> None:
     given = {"chunk": ["1e4", 20000], "iterations": 1, "verify": "full", "check-link": True, "pipeline": None}
     assert words(rules, options=given) == [
-        "run", "--chunk=1e4,20000", "--iterations=1", "--verify=full", "--check-link",
-    ]  # fmt: skip
+        "run",
+        "--chunk=1e4,20000",
+        "--iterations=1",
+        "--verify=full",
+        "--check-link",
+    ]
     assert words(rules, "probe p2p", options={"sizes": "8,1M", "repetitions": 2}, configs=["tcp"]) == [
-        "probe", "p2p", f"--config={FOLDER}/tcp.cfg", "--sizes=8,1M", "--launches=2",
-    ]  # fmt: skip
+        "probe",
+        "p2p",
+        f"--config={FOLDER}/tcp.cfg",
+        "--sizes=8,1M",
+        "--launches=2",
+    ]
     assert words(rules, "tune", configs=["tcp.cfg"], options={"budget": "5m"})[1:] == [
-        f"{FOLDER}/tcp.cfg", "--budget=5m",
-    ]  # fmt: skip
+        f"{FOLDER}/tcp.cfg",
+        "--budget=5m",
+    ]
     assert words(rules, configs=["tcp", "default.cfg"])[1:] == [f"--configs={FOLDER}/tcp.cfg,{FOLDER}/default.cfg"]
     assert words(rules, settings={"UCX_TLS": "tcp"}) == ["run", "--config=job-2286e30f.cfg"]
 
@@ -194,14 +203,38 @@ def test_against_is_the_name_of_a_result(rules: Rules) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "UCX_MODULE_DIR", "UCX_CONFIG_DIR", "UCX_LOG_FILE", "UCX_GDB_COMMAND", "UCX_ERROR_MAIL_TO", "UCX_POSIX_DIR",
-        "UCX_PROTO_INFO_DIR", "UCX_STATS_DEST", "UCX_NO_SUCH_SETTING", "DASK_DISTRIBUTED__WORKER__PRELOAD", "PATH",
-        "PYTHONPATH", "LD_PRELOAD", "LD_LIBRARY_PATH", "HOME", "NUMBA_CACHE_DIR", "MERGE_BENCH_HOSTS",
-        "MERGE_BENCH_SSH_CONFIG", "MERGE_BENCH_SCHEDULER_ADDRESS", "MERGE_BENCH_RESULTS", "MERGE_BENCH_PROTOCOL",
-        "MERGE_BENCH_INSECURE", "MERGE_BENCH_LAUNCHER", "MERGE_BENCH_UCX", "MERGE_BENCH_JOB", "MERGE_BENCH_TOKEN",
-        "MERGE_BENCH_LEFT", "ucx_tls", "UCX_TLS ", "",
+        "UCX_MODULE_DIR",
+        "UCX_CONFIG_DIR",
+        "UCX_LOG_FILE",
+        "UCX_GDB_COMMAND",
+        "UCX_ERROR_MAIL_TO",
+        "UCX_POSIX_DIR",
+        "UCX_PROTO_INFO_DIR",
+        "UCX_STATS_DEST",
+        "UCX_NO_SUCH_SETTING",
+        "DASK_DISTRIBUTED__WORKER__PRELOAD",
+        "PATH",
+        "PYTHONPATH",
+        "LD_PRELOAD",
+        "LD_LIBRARY_PATH",
+        "HOME",
+        "NUMBA_CACHE_DIR",
+        "MERGE_BENCH_HOSTS",
+        "MERGE_BENCH_SSH_CONFIG",
+        "MERGE_BENCH_SCHEDULER_ADDRESS",
+        "MERGE_BENCH_RESULTS",
+        "MERGE_BENCH_PROTOCOL",
+        "MERGE_BENCH_INSECURE",
+        "MERGE_BENCH_LAUNCHER",
+        "MERGE_BENCH_UCX",
+        "MERGE_BENCH_JOB",
+        "MERGE_BENCH_TOKEN",
+        "MERGE_BENCH_LEFT",
+        "ucx_tls",
+        "UCX_TLS ",
+        "",
     ],
-)  # fmt: skip
+)
 def test_settings_outside_the_list_are_refused(name: str) -> None:
     for value in ("stdout", "1", "tcp"):
         with pytest.raises(UsageError, match=re.escape(name or repr(name))):

@@ -47,9 +47,13 @@ class Service:
         self.store = Store(folder / "service.sqlite")
         limits = {"job_seconds": 600.0, "grace_seconds": 0.5, **given}
         self.runner = Runner(
-            self.store, folder / "jobs", folder / "results", command=lambda words, _: [sys.executable, "-c", *words],
-            own=own, **limits,
-        )  # fmt: skip
+            self.store,
+            folder / "jobs",
+            folder / "results",
+            command=lambda words, _: [sys.executable, "-c", *words],
+            own=own,
+            **limits,
+        )
 
     def add(self, *words: str, resume: bool = False) -> int:
         row, _ = self.store.add("ci", words, {}, most=100, resume=resume)
@@ -254,9 +258,14 @@ def test_the_campaign_of_a_job_is_found_though_the_clock_was_set_back(tmp_path: 
     mark = job_mark(service.store.instance, job.id)
     with CampaignWriter.create(tmp_path / "results", "tcp") as writer:
         head = CampaignLine(
-            campaign_id="x", argv=[], version="0", configs=[], plans=[], runs=[],
+            campaign_id="x",
+            argv=[],
+            version="0",
+            configs=[],
+            plans=[],
+            runs=[],
             surroundings={"environment": {JOB: mark}},
-        )  # fmt: skip
+        )
         writer.write(head)
     queued_later = msgspec.structs.replace(job, created=job.created + 3600)
     assert service.runner.result_of(queued_later) == writer.folder.name

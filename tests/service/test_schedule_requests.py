@@ -36,9 +36,13 @@ RUN = {"command": "run", "options": {"chunk": "1e4"}}
         (
             "run optimized.cfg --chunk 25e6 --launches=8 --fail-on slower --check-link --question 1 --question 2,3",
             JobRequest(
-                command="run", configs=["optimized.cfg"],
+                command="run",
+                configs=["optimized.cfg"],
                 options={
-                    "chunk": "25e6", "launches": "8", "fail_on": ["slower"], "check_link": True,
+                    "chunk": "25e6",
+                    "launches": "8",
+                    "fail_on": ["slower"],
+                    "check_link": True,
                     "question": ["1", "2,3"],
                 },
             ),
@@ -51,13 +55,13 @@ RUN = {"command": "run", "options": {"chunk": "1e4"}}
         (
             "tune tcp --only UCX_TLS --only UCX_RNDV_THRESH --budget 5m",
             JobRequest(
-                command="tune", configs=["tcp"], options={"only": ["UCX_TLS", "UCX_RNDV_THRESH"], "budget": "5m"},
+                command="tune", configs=["tcp"], options={"only": ["UCX_TLS", "UCX_RNDV_THRESH"], "budget": "5m"}
             ),
         ),
         ("probe", JobRequest(command="probe")),
         ("serve token list", JobRequest(command="serve token list")),
     ],
-)  # fmt: skip
+)
 def test_words_become_a_request(words: str, expected: JobRequest) -> None:
     assert job_request(cli, words.split()) == msgspec.structs.replace(expected, resume=True)
 

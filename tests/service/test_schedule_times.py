@@ -36,10 +36,12 @@ def test_the_next_time_by_hand(zone: str, now: str, expected: str) -> None:
 @hypothesis.example("Europe/Berlin", dt.datetime(2026, 9, 1), dt.time(0), {6}, -30)
 @examples(20)
 @hypothesis.given(
-    st.sampled_from(ZONES), st.datetimes(dt.datetime(2000, 1, 1), dt.datetime(2037, 1, 1)),
-    st.times(dt.time(0), dt.time(23, 59)), st.sets(st.integers(0, 6), min_size=1),
+    st.sampled_from(ZONES),
+    st.datetimes(dt.datetime(2000, 1, 1), dt.datetime(2037, 1, 1)),
+    st.times(dt.time(0), dt.time(23, 59)),
+    st.sets(st.integers(0, 6), min_size=1),
     st.none() | st.integers(1, 29) | st.integers(-29, -1),
-)  # fmt: skip
+)
 def test_times_are_those_of_the_wall_clock_each_once(
     name: str, start: dt.datetime, at: dt.time, weekdays: set[int], near: int | None
 ) -> None:

@@ -27,9 +27,18 @@ from merge_bench.service.store import Store
 from tests.helpers.examples import examples
 
 ZONES = (
-    "UTC", "Europe/Berlin", "America/New_York", "America/Havana", "America/Sao_Paulo", "Australia/Lord_Howe",
-    "Asia/Kathmandu", "Africa/Casablanca", "Asia/Beirut", "Pacific/Chatham", "America/St_Johns",
-)  # fmt: skip
+    "UTC",
+    "Europe/Berlin",
+    "America/New_York",
+    "America/Havana",
+    "America/Sao_Paulo",
+    "Australia/Lord_Howe",
+    "Asia/Kathmandu",
+    "Africa/Casablanca",
+    "Asia/Beirut",
+    "Pacific/Chatham",
+    "America/St_Johns",
+)
 DAY = 86400.0
 
 
@@ -86,7 +95,7 @@ def nights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nights]:
         ("mon,wed-thu", "023"),
         ("tue", "1"),
     ],
-)  # fmt: skip
+)
 def test_days(nights: Nights, days: str, numbers: str) -> None:
     nights.add("2026-11-25T00:00:00+00:00", days=days)
     for hour in range(7 * 24):
@@ -99,14 +108,33 @@ def test_days(nights: Nights, days: str, numbers: str) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"at": "25:00"}, {"at": ""}, {"at": "02:30:00"}, {"days": ""}, {"days": "mon-"}, {"days": "mon-tue-wed"},
-        {"days": "Mon"}, {"days": "mon,"}, {"zone": ""}, {"zone": "Europe"}, {"zone": "../../etc/passwd"},
-        {"zone": "/etc/localtime"}, {"zone": "Mars/Base"}, {"zone": "\0"}, {"zone": "zone.tab"}, {"zone": "x" * 100},
-        {"name": ""}, {"name": ".."}, {"name": "a/b"}, {"name": "a\n"}, {"name": "-a"}, {"name": "a b"},
-        {"job": JobRequest(command="run", options={"hosts": "x"})}, {"job": JobRequest(command="serve")},
+        {"at": "25:00"},
+        {"at": ""},
+        {"at": "02:30:00"},
+        {"days": ""},
+        {"days": "mon-"},
+        {"days": "mon-tue-wed"},
+        {"days": "Mon"},
+        {"days": "mon,"},
+        {"zone": ""},
+        {"zone": "Europe"},
+        {"zone": "../../etc/passwd"},
+        {"zone": "/etc/localtime"},
+        {"zone": "Mars/Base"},
+        {"zone": "\0"},
+        {"zone": "zone.tab"},
+        {"zone": "x" * 100},
+        {"name": ""},
+        {"name": ".."},
+        {"name": "a/b"},
+        {"name": "a\n"},
+        {"name": "-a"},
+        {"name": "a b"},
+        {"job": JobRequest(command="run", options={"hosts": "x"})},
+        {"job": JobRequest(command="serve")},
         {"job": JobRequest(command="run", configs=["/etc/passwd"])},
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_refused_with_one_sentence(nights: Nights, wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError) as found:
         nights.add("2026-11-26T12:00:00+00:00", **wrong)
@@ -206,7 +234,8 @@ def test_what_has_vanished_costs_its_own_nights_only(nights: Nights, monkeypatch
 
 @examples(60)
 @hypothesis.given(
-    st.sampled_from(ZONES), st.sampled_from(["skip", "run"]),
+    st.sampled_from(ZONES),
+    st.sampled_from(["skip", "run"]),
     st.sampled_from(["00:00", "00:30", "01:59", "02:30", "23:59"]),
     st.lists(
         st.integers(-40 * 24, 40 * 24).map(lambda hours: hours * 3600.0)
@@ -214,7 +243,7 @@ def test_what_has_vanished_costs_its_own_nights_only(nights: Nights, monkeypatch
         | st.sampled_from([-4000 * DAY, 4000 * DAY]),
         max_size=25,
     ),
-)  # fmt: skip
+)
 @hypothesis.example("UTC", "skip", "02:30", [40 * DAY, -30 * DAY])
 @hypothesis.example("UTC", "run", "02:30", [DAY, -DAY, DAY])
 def test_a_clock_that_changes_runs_nothing_twice_and_stops_nothing(

@@ -34,8 +34,9 @@ def test_jobs_are_taken_in_their_order_one_at_a_time(store: Store) -> None:
     assert after.id == second.id
     assert store.finish(second.id, 4) == "failed"
     assert [(row.id, row.state, row.status) for row in store.jobs()] == [
-        (second.id, "failed", 4), (first.id, "done", 0),
-    ]  # fmt: skip
+        (second.id, "failed", 4),
+        (first.id, "done", 0),
+    ]
 
 
 def test_the_file_itself_refuses_a_second_running_job(store: Store, tmp_path: Path) -> None:

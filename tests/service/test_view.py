@@ -42,9 +42,13 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def get(
-    service: Running, path: str = "/", token: str | None = None, method: str = "GET", body: str | None = None,
+    service: Running,
+    path: str = "/",
+    token: str | None = None,
+    method: str = "GET",
+    body: str | None = None,
     **headers: str,
-) -> tuple[int, dict[str, str], str]:  # fmt: skip
+) -> tuple[int, dict[str, str], str]:
     """Status, headers and body of the answer; `token`: whose session it is; an unknown one is sent as the cookie."""
     sent = {"Host": f"127.0.0.1:{service.port}"} | {name.replace("_", "-"): value for name, value in headers.items()}
     if token is not None:

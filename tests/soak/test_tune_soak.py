@@ -59,11 +59,27 @@ class Tuning:
 
     def begin(self) -> Running:
         running = start(
-            self.folder / f"command-{len(self.given)}", "--space", self.folder / "space.toml", "--output", self.output,
-            "--chunk", "1e5", "--workers", "2", "--iterations", "3", "--most-blocks", str(OPTIONS.most),
-            "--confirm", str(OPTIONS.confirm), "--seed", str(SEED), "--results", self.results,
+            self.folder / f"command-{len(self.given)}",
+            "--space",
+            self.folder / "space.toml",
+            "--output",
+            self.output,
+            "--chunk",
+            "1e5",
+            "--workers",
+            "2",
+            "--iterations",
+            "3",
+            "--most-blocks",
+            str(OPTIONS.most),
+            "--confirm",
+            str(OPTIONS.confirm),
+            "--seed",
+            str(SEED),
+            "--results",
+            self.results,
             verb=("tune", str(self.folder / "slow.cfg")),
-        )  # fmt: skip
+        )
         running.results = self.results
         self.given.append(running)
         return running

@@ -61,10 +61,15 @@ def begin(folder: Path, *words: str, **asked: Any) -> CampaignWriter:
     head = Head([s.Config(name="default")], plans, keys, 7)
     writer.write(
         s.CampaignLine(
-            campaign_id=writer.campaign_id, argv=["/opt/merge_bench/__main__.py", "tune", *words], version="0",
-            configs=list(head.configs), seed=7, plans=plans, runs=keys,
+            campaign_id=writer.campaign_id,
+            argv=["/opt/merge_bench/__main__.py", "tune", *words],
+            version="0",
+            configs=list(head.configs),
+            seed=7,
+            plans=plans,
+            runs=keys,
         )
-    )  # fmt: skip
+    )
     return writer
 
 
@@ -97,9 +102,15 @@ class Cluster:
         assert speed is not None
         wall = 1e9 / speed
         script = Script(
-            index=index, config=job.config, plan_index=job.plan, plan=PLANS[job.plan], block=job.block,
-            walls=(wall, wall, wall), measure_link=False, seconds=self.seconds,
-        )  # fmt: skip
+            index=index,
+            config=job.config,
+            plan_index=job.plan,
+            plan=PLANS[job.plan],
+            block=job.block,
+            walls=(wall, wall, wall),
+            measure_link=False,
+            seconds=self.seconds,
+        )
         now = self.made == self.cut
         self.made += 1
         if now and self.where == "before":
@@ -118,9 +129,16 @@ class Cluster:
 
 def evaluator_of(writer: CampaignWriter, launch: Any, **changes: Any) -> ClusterEvaluator:
     given: dict[str, Any] = {
-        "writer": writer, "baseline": "default", "text": "", "prepared": PREPARED, "load": lambda path: PREPARED,
-        "launch": launch, "metric": "throughput", "seed": 7, "budget": Budget(),
-    }  # fmt: skip
+        "writer": writer,
+        "baseline": "default",
+        "text": "",
+        "prepared": PREPARED,
+        "load": lambda path: PREPARED,
+        "launch": launch,
+        "metric": "throughput",
+        "seed": 7,
+        "budget": Budget(),
+    }
     return ClusterEvaluator(**{**given, **changes})
 
 
@@ -145,10 +163,8 @@ def failing(writer: CampaignWriter, config: str, code: str, message: str) -> Any
         if job.config.removesuffix(AGAIN) != config:
             return cluster.launch(job, index)
         writer.write(
-            s.FailureLine(
-                launch=index, config=job.config, plan=job.plan, block=job.block, code=code, message=message
-            )
-        )  # fmt: skip
+            s.FailureLine(launch=index, config=job.config, plan=job.plan, block=job.block, code=code, message=message)
+        )
         writer.write(s.LaunchEndLine(launch=index, status=3, seconds=1.0))
         return 3
 

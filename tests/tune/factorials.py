@@ -21,9 +21,7 @@ def value(name: str) -> Value:
 def space_of(names: Sequence[str], conflicts: Mapping[str, tuple[str, ...]] | None = None) -> Space:
     """A space of settings with one value each."""
     declared = conflicts or {}
-    return Space(
-        tuple(Setting(name, (value(name),), conflicts=declared.get(name, ())) for name in names), "0" * 64
-    )  # fmt: skip
+    return Space(tuple(Setting(name, (value(name),), conflicts=declared.get(name, ())) for name in names), "0" * 64)
 
 
 @dataclass(frozen=True)
@@ -73,6 +71,4 @@ class Truth:
 
     def _all(self) -> list[frozenset[str]]:
         names = list(self.gains)
-        return [
-            frozenset(chosen) for size in range(len(names) + 1) for chosen in itertools.combinations(names, size)
-        ]  # fmt: skip
+        return [frozenset(chosen) for size in range(len(names) + 1) for chosen in itertools.combinations(names, size)]

@@ -42,9 +42,14 @@ class _Recorded(ClusterEvaluator):
 
 
 def replay(
-    campaign: Campaign, folder: Path, space: Space, options: Options, *, strategy: str = "race",
+    campaign: Campaign,
+    folder: Path,
+    space: Space,
+    options: Options,
+    *,
+    strategy: str = "race",
     metric: str = "throughput",
-) -> Replayed:  # fmt: skip
+) -> Replayed:
     """Decide again by the launches of `campaign`, in a copy under `folder`; AssertionError if one is missing."""
     copy = folder / campaign.folder.name
     copy.mkdir(parents=True)
@@ -57,8 +62,15 @@ def replay(
     unused: Any = [None] * len(campaign.head.plans)
     with CampaignWriter.resume(copy) as writer:
         evaluator = _Recorded(
-            writer=writer, baseline=campaign.head.configs[0].name, text="", prepared=unused, load=lambda path: unused,
-            launch=launch, metric=metric, seed=campaign.head.seed or 0, budget=Budget(),
-        )  # fmt: skip
+            writer=writer,
+            baseline=campaign.head.configs[0].name,
+            text="",
+            prepared=unused,
+            load=lambda path: unused,
+            launch=launch,
+            metric=metric,
+            seed=campaign.head.seed or 0,
+            budget=Budget(),
+        )
         confirm_or_repair(strategies()[strategy].tune(space, space.values, evaluator, options), evaluator, options)
     return Replayed(read_campaign(copy), evaluator.asked)

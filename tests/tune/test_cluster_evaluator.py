@@ -32,7 +32,7 @@ from tests.tune.clusters import (
     reopened,
     search,
     steps,
-)  # fmt: skip
+)
 from tests.tune.factorials import value
 from tests.tune.replay_evaluator import recorded_in
 
@@ -118,9 +118,11 @@ def test_no_more_launches_than_the_budget_are_made_for_searching(tmp_path: Path,
         cluster = Cluster(writer)
         with pytest.raises(BudgetSpent):
             strategies()["race"].tune(
-                TRUTH.space, TRUTH.space.values,
-                evaluator_of(writer, cluster.launch, budget=Budget(launches=launches)), Options(least=12, most=20),
-            )  # fmt: skip
+                TRUTH.space,
+                TRUTH.space.values,
+                evaluator_of(writer, cluster.launch, budget=Budget(launches=launches)),
+                Options(least=12, most=20),
+            )
     assert launches - 5 < cluster.made <= launches
 
 

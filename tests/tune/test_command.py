@@ -86,7 +86,7 @@ def test_a_dry_run_says_what_is_tried_and_what_is_not_and_why(ended, tmp_path, c
         (("--most-blocks", "2"), "--most-blocks"),
         (("nowhere.cfg",), "nowhere.cfg"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_tuned_is_refused_before_anything_starts(ended, capsys, words, says) -> None:  # type: ignore[no-untyped-def]
     assert ended("--output", "tuned.cfg", *SMALL, *words) == 2
     errors = capsys.readouterr().err
@@ -172,10 +172,16 @@ def test_the_best_so_far_is_what_the_steps_have_left(tmp_path: Path) -> None:
             for at, (phase, config, against, setting, decision) in enumerate(steps):
                 writer.write(
                     TuneLine(
-                        phase=phase, config=config, against=against, setting=setting, decision=decision, reason="",
-                        ratio=1.1 + at / 10, launches=3,
+                        phase=phase,
+                        config=config,
+                        against=against,
+                        setting=setting,
+                        decision=decision,
+                        reason="",
+                        ratio=1.1 + at / 10,
+                        launches=3,
                     )
-                )  # fmt: skip
+                )
         return tune_campaign.best_so_far(read_campaign(folder), [value("a"), value("b")])
 
     def best(*steps: tuple[str, str, str, str, str]) -> str:

@@ -40,7 +40,7 @@ def contest(*ratios: float, name: str = "a") -> Contest:
         ((1.005, 1.03, 1.03, 1.04, 1.03, 1.03), State.GAIN),  # six: above 1 for certain, and worth it by estimate
         ((1.005, 1.018, 1.018, 1.025, 1.019, 1.018), State.OPEN),  # its estimate is not
     ],
-)  # fmt: skip
+)
 def test_the_state_follows_from_interval_and_estimate(ratios: Sequence[float], state: State) -> None:
     assert contest(*ratios).state(BAR, least=3) is state
 

@@ -30,9 +30,14 @@ def ctrl_c() -> None:
 
 def _script(job: Job, index: int) -> Script:
     return Script(
-        index=index, config=job.config, plan_index=job.plan, plan=plan(), block=job.block, walls=(1.0, 1.0, 1.0),
+        index=index,
+        config=job.config,
+        plan_index=job.plan,
+        plan=plan(),
+        block=job.block,
+        walls=(1.0, 1.0, 1.0),
         measure_link=False,
-    )  # fmt: skip
+    )
 
 
 def _launch(job: Job, writer: CampaignWriter, progress: object, index: int) -> int:
@@ -58,9 +63,13 @@ def within_one(patch: pytest.MonkeyPatch) -> None:
         with signals.ignored():  # as `campaign.launch` does
             ctrl_c()
         line = s.FailureLine(
-            launch=index, config=job.config, plan=job.plan, block=job.block, code="interrupted",
+            launch=index,
+            config=job.config,
+            plan=job.plan,
+            block=job.block,
+            code="interrupted",
             message="interrupted by SIGINT",
-        )  # fmt: skip
+        )
         writer.write(line)
         writer.write(s.LaunchEndLine(launch=index, status=3, seconds=1.0))
         return 3

@@ -10,9 +10,12 @@ from merge_bench.tune.space import Setting, Space, Value
 from merge_bench.tune.tuning_plan import Context, prune_space
 
 HERE = Context(
-    conditions=frozenset({"one-host", "no-gpu"}), ucx="1.18.1", ucx_names=frozenset({"UCX_A", "UCX_B"}),
-    baseline={"UCX_B": "2"}, options={"MERGE_BENCH_MESSAGE_SIZE": 4 << 20},
-)  # fmt: skip
+    conditions=frozenset({"one-host", "no-gpu"}),
+    ucx="1.18.1",
+    ucx_names=frozenset({"UCX_A", "UCX_B"}),
+    baseline={"UCX_B": "2"},
+    options={"MERGE_BENCH_MESSAGE_SIZE": 4 << 20},
+)
 
 
 def reason(context: Context = HERE, *variables: tuple[str, str], **changes: object) -> str | None:

@@ -90,7 +90,7 @@ def test_conflicts_go_both_ways_and_values_of_a_setting_exclude_each_other(tmp_p
         (VALUE.replace("UCX_A", "MERGE_BENCH_MESSAGE_SIZE"), "MERGE_BENCH_MESSAGE_SIZE=y: "),
         (VALUE.replace("UCX_A", "MERGE_BENCH_ENGINE"), "MERGE_BENCH_ENGINE=y: 'y' is not one of auto, native"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_said_in_one_sentence_that_names_the_file(
     tmp_path: Path, text: str | bytes, says: str
 ) -> None:
@@ -126,11 +126,16 @@ def test_only_takes_settings_that_are_there() -> None:
 @pytest.mark.parametrize(
     ("conditions", "version", "so"),
     [
-        ([">=1.16"], "1.16.0", True), ([">=1.16"], "1.9.0", False), (["<1.20"], "1.20.1", False),
-        (["<1.20"], "1.19", True), ([">=1.16", "<1.20"], "1.18.0", True), ([], "1.2", True),
-        ([">=1.16"], "unknown", False), ([">=1.9"], "2.0.0", True),
+        ([">=1.16"], "1.16.0", True),
+        ([">=1.16"], "1.9.0", False),
+        (["<1.20"], "1.20.1", False),
+        (["<1.20"], "1.19", True),
+        ([">=1.16", "<1.20"], "1.18.0", True),
+        ([], "1.2", True),
+        ([">=1.16"], "unknown", False),
+        ([">=1.9"], "2.0.0", True),
     ],
-)  # fmt: skip
+)
 def test_releases_are_numbers_not_texts(conditions: list[str], version: str, so: bool) -> None:
     assert releases_allow(conditions, version) is so
 

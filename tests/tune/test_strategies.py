@@ -99,7 +99,7 @@ def test_a_setting_that_another_makes_superfluous_is_taken_out_again() -> None:
     """a is the strongest alone; b and c together do all that it does, and it then costs something."""
     truth = Truth(
         {"a": 1.3, "b": 1.2, "c": 1.2}, together={frozenset("abc"): 0.7, frozenset("bc"): 1.3}, spread=0.01, outliers=0
-    )  # fmt: skip
+    )
     evaluator = ReplayEvaluator(truth.recorded(1))
     made = strategies()["race"].tune(truth.space, truth.space.values, evaluator, Options())
     last = {line.setting: line for line in evaluator.notes if line.phase == "ablate"}

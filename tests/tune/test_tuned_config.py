@@ -59,7 +59,7 @@ def nothing(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
 def text_of(campaign: Campaign, baseline: str = "") -> str:
     return tuned_config_text(
         campaign, result_of(campaign), TRUTH.space, baseline=baseline, sizes=SIZES, metric="throughput"
-    )  # fmt: skip
+    )
 
 
 def test_the_config_holds_exactly_the_winners_variables(campaign: Campaign, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_what_it_was_measured_on_and_the_confirmation_stand_at_the_top(campaign:
 def test_nothing_in_the_records_can_end_a_comment(campaign: Campaign) -> None:
     text = tuned_config_text(
         campaign, result_of(campaign), TRUTH.space, baseline="", sizes=["x\nexport UCX_EVIL=y", SIZES[1]], metric="m"
-    )  # fmt: skip
+    )
     assert "\nexport UCX_EVIL" not in text
 
 
@@ -132,7 +132,7 @@ def test_that_settings_stayed_undecided_is_said_first(tmp_path: Path) -> None:
         space = space_of("bc")
         strategies()["race"].tune(
             space, space.values, evaluator_of(writer, Cluster(writer, speed=recorded).launch), Options()
-        )  # fmt: skip
+        )
     result, out = result_of(read_campaign(writer.folder)), io.StringIO()
     print_tuning(result, sizes=SIZES, metric="throughput", file=out)
     said = "ot decided: too few blocks to judge 1 of 2 candidates"
