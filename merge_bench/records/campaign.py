@@ -107,16 +107,12 @@ def labels(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
     for config, options in runs:
         alike = [each for name, each in runs if name == config]
         same = [each for each in alike if each.get("exchange") == options.get("exchange")]
-        apart = [way for way in WAYS if _option_differs(way, same if way == "shuffle" else alike)]
-        ways = {way: str(options[way]) for way in apart if options.get(way) is not None}
+        values = {way: {each.get(way) for each in (same if way == "shuffle" else alike)} - {None} for way in WAYS}
+        ways = {way: str(options[way]) for way in WAYS if len(values[way]) > 1 and options.get(way) is not None}
         shuffle = ways.pop("shuffle", "")
         way = " ".join(filter(None, (" over ".join(ways.values()), shuffle)))
         names.append(config if not way else way if alone else f"{config} with {way}")
     return names
-
-
-def _option_differs(way: str, options: Sequence[Mapping[str, Any]]) -> bool:
-    return len({each[way] for each in options if each.get(way) is not None}) > 1
 
 
 def planned_labels(head: s.CampaignLine) -> dict[tuple[str, int], str]:
@@ -235,7 +231,6 @@ class Campaign:
     def standing(self) -> tuple[Launch, ...]:
         """The launches, without those that were interrupted and repeated later."""
         last = {(launch.key, launch.block): launch.index for launch in self.launches}
-
         return tuple(
             launch
             for launch in self.launches

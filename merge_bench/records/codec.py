@@ -80,10 +80,7 @@ def decode_head(line: bytes | str) -> Head:
 def validate(line: bytes | str) -> Record:
     """Decode one line strictly: it must have this schema, a known kind and known fields only.
 
-    Raises
-    ------
-    ValueError
-        Names the wrong or unknown field.
+    Raises ValueError, which names the wrong or unknown field.
     """
     head = decode_head(line)
     if head.schema != SCHEMA:
@@ -95,15 +92,12 @@ def validate(line: bytes | str) -> Record:
     return record
 
 
-def unknown_fields(raw: Any, read: msgspec.Struct) -> list[str]:
+def unknown_fields(raw: Any, read: Any, path: str = "") -> list[str]:
     """Paths of the fields of `raw`, the plain data that `read` was made of, that `read` does not have."""
-    return _unknown_paths(raw, msgspec.to_builtins(read), "")
-
-
-def _unknown_paths(raw: Any, read: Any, path: str) -> list[str]:
+    read = msgspec.to_builtins(read)
     if isinstance(raw, list) and isinstance(read, list):
         raw, read = dict(enumerate(raw)), dict(enumerate(read))
     if not (isinstance(raw, dict) and isinstance(read, dict)):
         return []
     missing = [f"{path}{key}" for key in raw if key not in read]
-    return missing + [p for key in raw if key in read for p in _unknown_paths(raw[key], read[key], f"{path}{key}.")]
+    return missing + [p for key in raw if key in read for p in unknown_fields(raw[key], read[key], f"{path}{key}.")]

@@ -89,9 +89,13 @@ class Rules:
         """The value of an option as the command gets it: of a table or a result its path."""
         if option.key in TABLES:
             return str(self._find_table(option.key, text))
-        if option.key == "against":
-            return text if text == HISTORY else str(self._find_result(text))
-        return _check_value(option, text, option.key)
+        if option.key != "against":
+            return _check_value(option, text, option.key)
+        if text == HISTORY:
+            return text
+        if RESULT_NAME.fullmatch(text) and is_result(self.results / text):
+            return str(self.results / text)
+        raise UsageError(f"against must be {HISTORY}, or the name of a result as /api/results lists them")
 
     def _find_table(self, key: str, text: str) -> Path:
         """The real path of the table `text`, a file or folder in one of the folders of `tables`; raises UsageError."""
@@ -102,11 +106,6 @@ class Rules:
                     return found
         allowed = f" ({', '.join(map(str, self.tables))})" if self.tables else "; this service has none"
         raise UsageError(f"{key} must be in one of the service's folders of tables{allowed}")
-
-    def _find_result(self, text: str) -> Path:
-        if RESULT_NAME.fullmatch(text) and is_result(self.results / text):
-            return self.results / text
-        raise UsageError(f"against must be {HISTORY}, or the name of a result as /api/results lists them")
 
     def _config_words(self, request: JobRequest) -> list[str]:
         own = bool(request.settings) or request.name is not None

@@ -74,7 +74,12 @@ def screen(values: Sequence[Value], evaluator: Evaluator, options: Options) -> t
         try:
             chosen = _race_block(evaluator, early or (promising if evaluator.limited else ()) or alive, twin, keeps)
         except BudgetSpent:
-            _note_undecided(evaluator, alive, twin, options)
+            if any(contest.ratios for contest in alive):
+                bar = bar_from_twin(twin, options.threshold)
+                for contest in alive:
+                    reason = reason_text(State.OPEN, contest, bar, ", when its time was up")
+                    contest.note(evaluator, SCREEN, UNDECIDED, reason)
+                _note_noise(evaluator, twin, options)
             raise
         bar = bar_from_twin(twin, options.threshold)
         for contest in chosen:
@@ -120,16 +125,6 @@ def _note_noise(evaluator: Evaluator, twin: Contest, options: Options) -> Bar:
     reason = f"the baseline differs from itself by {bar.floor:.1%}; a gain must exceed {limit}"
     twin.note(evaluator, SCREEN, NOISE, reason)
     return bar
-
-
-def _note_undecided(evaluator: Evaluator, alive: Sequence[Contest], twin: Contest, options: Options) -> None:
-    """Record as undecided the values that are still screened when the budget ends, if any was measured."""
-    if not any(contest.ratios for contest in alive):
-        return
-    bar = bar_from_twin(twin, options.threshold)
-    for contest in alive:
-        contest.note(evaluator, SCREEN, UNDECIDED, reason_text(State.OPEN, contest, bar, ", when its time was up"))
-    _note_noise(evaluator, twin, options)
 
 
 def combine(

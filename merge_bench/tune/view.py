@@ -126,21 +126,15 @@ def write_steps(page: Page, result: Result, sizes: Sequence[str]) -> None:
 def write_outcome(page: Page, result: Result, sizes: Sequence[str], metric: str, note: str = "") -> None:
     """Write what was found, how sure it is at each size, and what is not known; `note`: of the next step."""
     page.heading(result.outcome)
-    sentences = [*confirmation_sentences(result, sizes, metric), *open_questions(result, sizes), *[note] * bool(note)]
-    if not result.finished:
-        sentences.append("The tuning is not finished: the same command resumes it.")
-    for sentence in sentences:
-        page.line(sentence)
-
-
-def confirmation_sentences(result: Result, sizes: Sequence[str], metric: str) -> list[str]:
-    """A sentence for each candidate and size of the confirmation: what new launches showed."""
     several = len({line.config for line in result.confirmation}) > 1
-    return [
-        f"{f'{line.config}, ' if several else ''}{metric} at {sizes[line.plan]}: {ratio(line.ratio)} ×"
-        f" {result.baseline} {ends(line.low, line.high)}, {line.reason}"
-        for line in result.confirmation
-    ]
+    for line in result.confirmation:
+        page.line(
+            f"{f'{line.config}, ' if several else ''}{metric} at {sizes[line.plan]}: {ratio(line.ratio)} ×"
+            f" {result.baseline} {ends(line.low, line.high)}, {line.reason}"
+        )
+    unfinished = "" if result.finished else "The tuning is not finished: the same command resumes it."
+    for sentence in filter(None, (*open_questions(result, sizes), note, unfinished)):
+        page.line(sentence)
 
 
 def open_questions(result: Result, sizes: Sequence[str]) -> list[str]:

@@ -18,25 +18,21 @@ if TYPE_CHECKING:
     from merge_bench.tune.space import Space, Value
 
 
-def _launches_each_alone(space: Space, values: Sequence[Value]) -> int:
-    """Launches of a block in which each value runs alone."""
-    return len(values) + 2  # with the baseline and its twin
-
-
 @dataclass(frozen=True)
 class Strategy:
     """A way to search a space for the best candidate.
 
     `name`: as ``--strategy`` takes it. `help`: one line of what it does. `place`: its position in lists. `tune`:
     searches; returns the candidate to confirm, the empty one if nothing is better than the baseline. `first_block`: how
-    many launches the first block takes, which is the largest. Raises UsageError if the space is too large.
+    many launches the first block takes, which is the largest; by default each value runs alone, beside the baseline and
+    its twin. Raises UsageError if the space is too large.
     """
 
     name: str
     help: str
     place: int
     tune: Callable[[Space, Sequence[Value], Evaluator, Options], Candidate]
-    first_block: Callable[[Space, Sequence[Value]], int] = _launches_each_alone
+    first_block: Callable[[Space, Sequence[Value]], int] = lambda space, values: len(values) + 2
 
 
 @functools.cache
