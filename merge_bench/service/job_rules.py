@@ -101,9 +101,9 @@ class Rules:
         """The real path of the table `text`, a file or folder in one of the folders of `tables`; raises UsageError."""
         for folder in self.tables:
             with contextlib.suppress(OSError, RuntimeError):
-                found = (folder / text).resolve()
-                if found.is_relative_to(folder.resolve()) and found.exists():
-                    return found
+                table = (folder / text).resolve()
+                if table.is_relative_to(folder.resolve()) and table.exists():
+                    return table
         allowed = f" ({', '.join(map(str, self.tables))})" if self.tables else "; this service has none"
         raise UsageError(f"{key} must be in one of the service's folders of tables{allowed}")
 

@@ -434,6 +434,7 @@ class _StageReader:
         self.tuning = campaign.plans[0].tune or Tuning()
         self.most, self.confirm = self.tuning.blocks or Options.most, self.tuning.confirm or Options.confirm
         self.baseline = campaign.head.configs[0].name
+        self.twin = self.baseline + AGAIN
         self.steps = steps_of(campaign)
         self.launches = [
             _LaunchOfBlock(*launch.key, launch.block, launch)
@@ -445,26 +446,31 @@ class _StageReader:
         self.sizes = [at for at in range(len(campaign.plans)) if at not in missing]
         self.left_out = {line.setting for line in absent} - {one.config for one in self.launches}
         self.settings = {line.config.name: line.settings for line in campaign.added}
+        self.budget_seconds = self.tuning.budget[1] if len(self.tuning.budget) > 1 else None
+        ends = [one.launch.end for one in self.launches if one.launch.end is not None]
+        self.spent_seconds = math.fsum(end.seconds or 0.0 for end in ends)
 
     def stage(self) -> Stage:
         screened = {line.config for line in self.steps if line.phase == SCREEN}
-        twin = self.baseline + AGAIN
-        over = twin in screened if any(one.config == twin for one in self.launches) else bool(screened)
+        over = self.twin in screened if any(one.config == self.twin for one in self.launches) else bool(screened)
         if over or any(line.decision == STOPPED for line in self.campaign.tuning):
             return self._head_to_head_stage()
         return self._screening_stage(screened)
 
+    def _make_stage(self, doing: str, left: str = "", compared: Sequence[TuneLine | None] = ()) -> Stage:
+        share = min(self.spent_seconds / self.budget_seconds, 1.0) if self.budget_seconds else None
+        return Stage(doing, left, share, tuple(line for line in compared if line is not None))
+
     def _screening_stage(self, screened: set[str]) -> Stage:
         """The stage in which each candidate is compared alone with the baseline; `screened`: those decided."""
         exhaustive = self.tuning.strategy == "exhaustive"
-        twin = self.baseline + AGAIN
         named = [*([] if exhaustive else self.tuning.values), *(one.config for one in self.launches)]
-        gone = {self.baseline, twin, *screened, *self.left_out}
+        gone = {self.baseline, self.twin, *screened, *self.left_out}
         alive = [name for name in dict.fromkeys(named) if name not in gone]
         each_block = len(alive) + (1 if exhaustive else 2)
         # With a budget, the first blocks show how long launches of the baseline take.
-        candidates = [one.block for one in self.launches if one.config not in (self.baseline, twin)]
-        timing = 0 if self._budget_seconds is None else max((one.block + 1 for one in self.launches), default=1)
+        candidates = [one.block for one in self.launches if one.config not in (self.baseline, self.twin)]
+        timing = 0 if self.budget_seconds is None else max((one.block + 1 for one in self.launches), default=1)
         first = min(candidates, default=timing)
         block = max(self.launches[-1].block if self.launches else first, first)
         done = sum(one.over for one in self.launches if one.block == block)
@@ -490,8 +496,8 @@ class _StageReader:
             )
         launches = [one for one in self.launches if one.block >= first]
         compared = [self._step_so_far(SCREEN, name, self.baseline, 0, launches) for name in alive]
-        compared.append(self._step_so_far(SCREEN, twin, self.baseline, 0, self.launches))  # and the block that timed it
-        return Stage(doing, left, self._budget_share, tuple(line for line in compared if line is not None))
+        compared.append(self._step_so_far(SCREEN, self.twin, self.baseline, 0, self.launches))  # with its first timing
+        return self._make_stage(doing, left, compared)
 
     def _head_to_head_stage(self) -> Stage:
         """The stage after the screening, in which candidates are compared with each other or confirmed."""
@@ -499,13 +505,12 @@ class _StageReader:
         recent = [one for one in self.launches if one.time > since]
         distinct = dict.fromkeys(one.config for one in recent)
         names = sorted(distinct, key=lambda name: -len(self.settings.get(name, ())))
-        if not names:
-            return Stage("choosing what to compare next", share=self._budget_share)
+        if len(names) < 2:
+            doing = f"comparing {names[0]} with another config" if names else "choosing what to compare next"
+            return self._make_stage(doing)
         at = recent[-1].plan
         blocks = len({one.block for one in recent if one.plan == at})
         confirming = self.baseline in names
-        if len(names) == 1:
-            return Stage(f"comparing {names[0]} with another config", share=self._budget_share)
         against = self.baseline if confirming else names[1]
         tested = [name for name in names if name != against] if confirming else names[:1]
         candidate = tested[0]
@@ -525,7 +530,7 @@ class _StageReader:
         of = recent if confirming else self.launches  # blocks of the search do not count for the confirmation
         plans = dict.fromkeys(one.plan for one in recent)
         compared = [self._step_so_far(phase, name, against, plan, of) for name in tested for plan in plans]
-        return Stage(doing, left, self._budget_share, tuple(line for line in compared if line is not None))
+        return self._make_stage(doing, left, compared)
 
     def _step_so_far(
         self, phase: str, candidate: str, against: str, plan: int, launches: Sequence[_LaunchOfBlock]
@@ -543,22 +548,10 @@ class _StageReader:
         if contest.effect is None:
             return None
         differing = set(self.settings.get(candidate, ())) ^ set(self.settings.get(against, ()))
-        fields: dict[str, Any] = {"decision": OPEN, "reason": f"{plural(len(contest.ratios), 'block')} so far"}
-        fields["setting"] = differing.pop() if len(differing) == 1 and phase != CONFIRM else None
-        fields |= {"time": launches[-1].time, "plan": plan, **contest.step_figures()}
-        return TuneLine(phase=phase, config=candidate, against=against, **fields)
-
-    @property
-    def _budget_seconds(self) -> float | None:
-        return self.tuning.budget[1] if len(self.tuning.budget) > 1 else None
-
-    @property
-    def _spent_seconds(self) -> float:
-        return math.fsum(one.launch.end.seconds or 0.0 for one in self.launches if one.launch.end is not None)
-
-    @property
-    def _budget_share(self) -> float | None:
-        return None if not self._budget_seconds else min(self._spent_seconds / self._budget_seconds, 1.0)
+        values: dict[str, Any] = {"decision": OPEN, "reason": f"{plural(len(contest.ratios), 'block')} so far"}
+        values["setting"] = differing.pop() if len(differing) == 1 and phase != CONFIRM else None
+        values |= {"time": launches[-1].time, "plan": plan, **contest.step_figures()}
+        return TuneLine(phase=phase, config=candidate, against=against, **values)
 
     @property
     def _confirmation_seconds(self) -> float:
@@ -583,11 +576,11 @@ class _StageReader:
         """How long the rest takes, as a sentence: `quick` seconds on the condition `of_quick`, else `slow` seconds."""
         if math.isnan(quick):
             return ""
-        rest = None if self._budget_seconds is None else max(self._budget_seconds - self._spent_seconds, 0.0)
+        rest = None if self.budget_seconds is None else max(self.budget_seconds - self.spent_seconds, 0.0)
         parts = [f"about {format_duration(quick)} left{of_quick}"] if rest is None or quick < rest else []
         if slow is not None and (rest is None or slow < rest):
             parts.append(f"about {format_duration(slow)}{of_slow}")
         if rest is not None:
-            whole = format_duration(self._budget_seconds or 0.0)
+            whole = format_duration(self.budget_seconds or 0.0)
             parts.append(f"at most {format_duration(rest)} until its budget of {whole} is used up")
         return ", ".join(parts).capitalize()
