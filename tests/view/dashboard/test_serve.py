@@ -144,7 +144,7 @@ def test_a_job_of_the_dashboard_is_marked_as_one_whose_output_is_read_on_this_ma
     with contextlib.ExitStack() as stack:
         service = start_service(stack, Settings(tmp_path, 0, "127.0.0.1", person=Person()), hosts=(), scheme="http")
         print_mark = f"import os; print(os.environ[{JOB!r}])"
-        service.runner._command = lambda words, _: [sys.executable, "-c", print_mark]
+        service.runner.command = lambda words, _: [sys.executable, "-c", print_mark]
         queue = Queue(service, lambda: own_token(service))
         number = queue.run("run", [], {"chunk": "1e6"}).id
         end = time.monotonic() + 60.0
