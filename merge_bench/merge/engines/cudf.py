@@ -1,6 +1,8 @@
 """cuDF: the engine for NVIDIA GPUs. Only this module uses pylibcudf; `gpu_memory` has the device memory.
 
-Frames stay in device memory from `load` to `results`; `gpu_parcels` says how they travel.
+Frames stay in device memory from `load` to `results`. The partition of a chunk leaves each worker's rows of a column in
+one run. A column of fixed width without nulls is sent as it lies, and received at its place in the whole column. The
+other columns of a parcel are packed into one run more; a header says what travels.
 
 All work, and all memory, is ordered by one CUDA stream of our own, and UCX works on streams of its own. So the stream
 is drained wherever memory changes hands: in `partition`, before UCX reads the parcels; in `make_inboxes`, because the
@@ -13,7 +15,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,8 +24,7 @@ import pyarrow as pa
 from merge_bench.errors import RunFailed, UsageError, first_line
 from merge_bench.merge.engines import Description
 from merge_bench.merge.engines.base import How, JoinShape, Outgoing, Side, TableEngine
-from merge_bench.merge.engines.gpu_memory import DeviceBytes, copy, load_rapids, own_stream
-from merge_bench.merge.engines.gpu_parcels import NOTHING, GpuLayout, GpuParcel, ParcelHeader, ReceivedSide
+from merge_bench.merge.engines.gpu_memory import DeviceBytes, allocate, copy, load_rapids, own_stream
 from merge_bench.merge.engines.hash_join import rows_without_key
 from merge_bench.merge.frame import Bytes, Field, Frame, arrow_schema, integer_type
 from merge_bench.merge.partition import Runs
@@ -37,10 +39,7 @@ ENGINE = Description(
     place=1,
     device_memory=True,
     dask_backend="cudf",
-    refuses=(
-        ("time", "cuDF has no type for a time of day"),
-        ("large_binary", "cuDF has no type for byte strings"),
-    ),
+    refuses=(("time", "cuDF has no type for a time of day"), ("large_binary", "cuDF has no type for byte strings")),
     result_copies=1.25,
 )
 
@@ -50,23 +49,114 @@ RESULT_PIECE_ROWS = 1 << 22  # rows brought to the host at once
 # libcudf's join hashes with seed 0. With the same seed here, all keys on one worker would agree in the hash's remainder
 # by the number of workers, and crowd together in the join's table.
 PARTITION_SEED = 0x9E3779B9
+NOTHING = DeviceBytes(0, 0)
+
+_COUNTS = 24  # bytes of the numbers at the beginning of a header, int64 each
+# libcudf 26.10 describes a table in 16 bytes and each column in 40; the offsets of strings are a column (its pack.cpp).
+# Other releases may need more, so there is room to grow.
+_TABLE_BYTES, _COLUMN_BYTES = 128, 64
+
+
+@dataclass(frozen=True, eq=False)
+class GpuParcel:
+    """One worker's rows of another's chunk, at the sender or at the receiver.
+
+    `runs`: the values of each column that lies as it is sent. `packed`: the other columns, and their `description`.
+    """
+
+    rows: int
+    runs: tuple[DeviceBytes, ...] = ()
+    packed: DeviceBytes = NOTHING
+    description: bytes = b""
+
+    @property
+    def data(self) -> Runs:
+        return Runs((*self.runs, self.packed))
+
+
+@dataclass(frozen=True, eq=False)
+class ReceivedSide:
+    """One side of what a worker joins: the whole `columns` that are received in place, and all `parcels` by rank."""
+
+    columns: tuple[DeviceBytes, ...]
+    parcels: tuple[GpuParcel, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(parcel.rows for parcel in self.parcels)
+
+
+class ParcelHeader(NamedTuple):
+    """What a header says of its parcel. `packed`: the bytes of its packed columns."""
+
+    rows: int
+    description: bytes
+    packed: int
+
+
+class GpuLayout:
+    """How the columns of one side travel between GPUs.
+
+    `in_place`: positions of the fields that travel as they lie. `packed`: those of the others. `description_room`:
+    bytes of every header for libcudf's description of what is packed. `header_bytes`: all bytes of every header.
+    """
+
+    def __init__(self, fields: Sequence[Field]) -> None:
+        self.packed = [at for at, field in enumerate(fields) if field.variable or field.nullable]
+        self.in_place = [at for at in range(len(fields)) if at not in self.packed]
+        self._widths = [fields[at].width for at in self.in_place]
+        columns = sum(2 if fields[at].variable else 1 for at in self.packed)
+        self.description_room = _TABLE_BYTES + columns * _COLUMN_BYTES if columns else 0
+        self.header_bytes = _COUNTS + self.description_room
+
+    def make_header(self, parcel: GpuParcel) -> Bytes:
+        """The bytes of a parcel's header; the parcel's description has to fit into `description_room`."""
+        size = len(parcel.description)
+        header = np.zeros(self.header_bytes, np.uint8)
+        header[:_COUNTS].view(np.int64)[:] = parcel.rows, size, parcel.packed.size
+        header[_COUNTS : _COUNTS + size] = np.frombuffer(parcel.description, np.uint8)
+        return header
+
+    def read_header(self, header: Bytes) -> ParcelHeader:
+        """What the bytes of a header say of its parcel; `ValueError` if they are no header."""
+        rows, size, packed = (int(n) for n in np.frombuffer(header[:_COUNTS].tobytes(), np.int64))
+        if rows < 0 or not 0 <= size <= self.description_room or packed < 0:
+            raise ValueError(f"{rows} rows described in {size} bytes, {packed} bytes packed")
+        return ParcelHeader(rows, header[_COUNTS : _COUNTS + size].tobytes(), packed)
+
+    def slice_runs(self, columns: Sequence[DeviceBytes], span: tuple[int, int]) -> tuple[DeviceBytes, ...]:
+        """The memory of rows start…stop-1 of `span` in each of the columns that travel as they lie."""
+        start, stop = span
+        return tuple(each[start * width : stop * width] for each, width in zip(columns, self._widths, strict=True))
+
+    def make_room(self, own: GpuParcel, rank: int, others: Mapping[int, ParcelHeader]) -> ReceivedSide:
+        """Allocate device memory, out of the pool, for all parcels of a side; `others`: what others announced, by rank.
+
+        `own`: this worker's rows of its own chunk. What is packed of them stays where it is; the other columns are
+        still to be copied into their runs.
+        """
+        rows = [own.rows if source == rank else others[source].rows for source in range(len(others) + 1)]
+        edges = [0, *itertools.accumulate(rows)]
+        whole = [edges[-1] * width for width in self._widths]
+        memory = allocate([*whole, *(each.packed for each in others.values())])
+        columns = tuple(memory[: len(whole)])
+        packed = dict(zip(others, memory[len(whole) :], strict=True)) | {rank: own.packed}
+        described = {source: each.description for source, each in others.items()} | {rank: own.description}
+        parcels = (
+            GpuParcel(rows[source], self.slice_runs(columns, span), packed[source], described[source])
+            for source, span in enumerate(itertools.pairwise(edges))
+        )
+        return ReceivedSide(columns, tuple(parcels))
 
 
 class CudfEngine:
     """Hash-partitions, and joins once over everything that a worker owns.
 
     With one worker nothing is partitioned: all rows are its own. Make the engine before the process's UCX context,
-    because UCX looks for CUDA when the context is made.
+    because UCX looks for CUDA when the context is made. A CUDA context is bound in the thread that makes the engine;
+    call `cuda_context.bind` in any other thread that uses it.
 
-    A CUDA context is bound in the thread that makes the engine; call `cuda_context.bind` in any other thread that uses
-    it.
-
-    Raises
-    ------
-    UsageError
-        If there is no GPU that CUDA can use here.
-    RunFailed
-        If CUDA refuses a context or a stream.
+    Raises `UsageError` if there is no GPU that CUDA can use here, `RunFailed` if CUDA refuses a context or a stream.
     """
 
     name: ClassVar[str] = ENGINE.name
@@ -89,7 +179,7 @@ class CudfEngine:
         self._without_key: list[Any] = []  # rows of the result for these rows
 
     def load(self, left: Frame, right: Frame) -> None:
-        for side, frame in ((Side.LEFT, left), (Side.RIGHT, right)):
+        for side, frame in zip(Side, (left, right), strict=True):
             if frame.rows > MOST_ROWS:
                 raise UsageError(
                     f"the {side.value} chunk has {frame.rows:,} rows, but engine cudf can hold only {MOST_ROWS:,};"
@@ -156,23 +246,29 @@ class CudfEngine:
         with self._named_errors("joining"):
             left, right = self._table_to_join(Side.LEFT), self._table_to_join(Side.RIGHT)
             self._joined = {Side.LEFT: left.num_rows(), Side.RIGHT: right.num_rows()}
+            left_map, right_map = self._matching_rows(left, right)
+            columns = self._gather(left, left_map, may_lack=self.shape.how.keeps_right)
+            del left, left_map
             if self.shape.how.pairs:
-                left_map, right_map = self._matching_rows(left, right)
-                columns = self._gather(left, left_map, may_lack=self.shape.how.keeps_right)
-                del left, left_map
                 columns = self._add_right_columns(columns, right, right_map)
-            else:
-                columns = self._gather(left, self._left_rows_of_result(left, right), may_lack=False)
             self._stream.synchronize()
         self._result = self._plc.Table(columns)
         return int(sum(table.num_rows() for table in (self._result, *self._without_key)))
 
     def _matching_rows(self, left: Any, right: Any) -> tuple[Any, Any]:
-        """Two columns of row numbers: for each row of the result its left and its right row, or `NO_ROW`."""
+        """Two columns of row numbers: for each row of the result its left and its right row, or `NO_ROW`.
+
+        If the join makes no pairs, there are no right ones.
+        """
         plc, how, stream = self._plc, self.shape.how, self._stream
         ours, theirs = self._select(left, self._keys[Side.LEFT]), self._select(right, self._keys[Side.RIGHT])
         unequal = plc.types.NullEquality.UNEQUAL
-        if how is How.LEFT:
+        right_map = None
+        if how is How.SEMI:
+            left_map = plc.join.left_semi_join(ours, theirs, unequal, stream=stream)
+        elif how is How.ANTI:
+            left_map = plc.join.left_anti_join(ours, theirs, unequal, stream=stream)
+        elif how is How.LEFT:
             left_map, right_map = plc.join.left_join(ours, theirs, unequal, stream=stream)
         elif how is How.RIGHT:
             right_map, left_map = plc.join.left_join(theirs, ours, unequal, stream=stream)
@@ -181,14 +277,6 @@ class CudfEngine:
         else:
             left_map, right_map = plc.join.inner_join(ours, theirs, unequal, stream=stream)
         return left_map, right_map
-
-    def _left_rows_of_result(self, left: Any, right: Any) -> Any:
-        plc, stream = self._plc, self._stream
-        ours, theirs = self._select(left, self._keys[Side.LEFT]), self._select(right, self._keys[Side.RIGHT])
-        unequal = plc.types.NullEquality.UNEQUAL
-        if self.shape.how is How.SEMI:
-            return plc.join.left_semi_join(ours, theirs, unequal, stream=stream)
-        return plc.join.left_anti_join(ours, theirs, unequal, stream=stream)
 
     def _gather(self, table: Any, rows: Any, *, may_lack: bool) -> list[Any]:
         """The columns of the rows of a table with these numbers, null for `NO_ROW`, which occurs only if `may_lack`."""
@@ -217,8 +305,7 @@ class CudfEngine:
         own = self._gather(self._chunks[side], rows, may_lack=False)
         if not self.shape.how.pairs:
             return self._plc.Table(own)
-        other = Side.RIGHT if side is Side.LEFT else Side.LEFT
-        nulls = self._gather(self._chunks[other], no_rows, may_lack=True)
+        nulls = self._gather(self._chunks[side.other], no_rows, may_lack=True)
         left, right = (own, nulls) if side is Side.LEFT else (nulls, own)
         if side is Side.RIGHT:
             for at, key in zip(self._keys[Side.LEFT], self._keys[Side.RIGHT], strict=True):
@@ -238,8 +325,8 @@ class CudfEngine:
         for table in tables:
             rows = int(table.num_rows())
             for start in range(0, rows, RESULT_PIECE_ROWS):
+                bounds = [start, min(start + RESULT_PIECE_ROWS, rows)]
                 with self._named_errors("copying the result to the host"):
-                    bounds = [start, min(start + RESULT_PIECE_ROWS, rows)]
                     piece = self._plc.copying.slice(table, bounds, stream=self._stream)[0]
                     host = piece.to_arrow(schema.names, stream=self._stream)
                 yield _from_storage_types(host, schema)

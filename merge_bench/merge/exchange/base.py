@@ -75,9 +75,7 @@ def share_bytes(workers: int) -> int:
 def longest_message_bytes(workers: int, message_bytes: int) -> int:
     """The length in bytes at which sender and receiver cut a parcel into messages.
 
-    It is half a share, so that one message is posted while another is in flight.
-
-    `message_bytes`: the limit that the user set, 0 for none.
+    It is half a share, so that one message is posted while another is in flight, and at most `message_bytes`; 0: any.
     """
     half = share_bytes(workers) // 2 // PAGE * PAGE
     return min(message_bytes or half, half)
@@ -85,29 +83,29 @@ def longest_message_bytes(workers: int, message_bytes: int) -> int:
 
 @dataclass
 class Flight:
-    """The transfers of one frame on one worker, in seconds of the worker's monotonic clock.
-
-    `seconds`: length of the interval in which transfers were in flight; 0 if there were none. `arrived`: per source
-    rank, bytes and seconds from the first receive posted to the last one completed. `batches`: if they were noted, the
-    time at which each peer's messages were posted and that of the last one's completion, with their bytes; the key is
-    the peer and whether they were received.
-    """
+    """The transfers of one frame on one worker, in seconds of the worker's monotonic clock."""
 
     sent_bytes: int = 0
-    seconds: float = 0.0
+    seconds: float = 0.0  # of the interval in which transfers were in flight
     arrived: dict[int, tuple[int, float]] = field(default_factory=dict)
+    """Per source rank, bytes and seconds from the first receive posted to the last one completed."""
     batches: dict[tuple[int, bool], tuple[float, float, int]] = field(default_factory=dict)
+    """If they were noted: by peer and whether they were received, when the messages were posted, when the last one was
+    complete, and their bytes."""
 
 
 @dataclass
 class Pending:
-    """A posted message: UCXX's request, the rank it goes to or comes from, its bytes, and the memory they are in."""
+    """A posted message: UCXX's request, the rank it goes to or comes from, and the memory that its bytes are in.
+
+    `piece`: the number of the piece that it is a part of, in a pipelined exchange.
+    """
 
     request: Any
     peer: int
     receive: bool
-    size: int
     buffer: Any
+    piece: int | None = None
 
 
 class Meter:

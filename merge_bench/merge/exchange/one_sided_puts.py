@@ -20,9 +20,8 @@ from merge_bench.config.files import loaded_library
 from merge_bench.errors import RunFailed
 from merge_bench.merge.jit import address_of, call, compiled
 
-_FIELD_LENGTH, _FIELD_FLAGS = 1 << 1, 1 << 2
+_FIELD_ADDRESS, _FIELD_LENGTH, _FIELD_FLAGS = 1 << 0, 1 << 1, 1 << 2
 _ALLOCATE = 1 << 1
-_FIELD_ADDRESS = 1 << 0
 _OK, _IN_PROGRESS = 0, 1
 _FIRST_ERROR = 2**64 - 100  # UCS_STATUS_IS_ERR: a status code in place of a pointer
 STOPPED = -1000

@@ -33,7 +33,7 @@ from tests.helpers.fake_device import (
 from tests.host.test_cuda_context import in_a_thread, install
 
 WORKERS = 2
-MODULES = ("gpu_memory", "gpu_parcels", "cudf")  # in the order of their imports
+MODULES = ("gpu_memory", "cudf")  # in the order of their imports
 LATE = "            self._stream.synchronize()\n"
 SENT = "for side, maps in self._maps.items()]\n"
 ROOM = "    stream.synchronize()  # until then kernels in the stream may use the same memory\n"

@@ -130,8 +130,7 @@ def test_many_buckets_and_threads(engine: str, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("engine", "way"),
-    [(engine, way) for engine in ENGINES for way in WAYS if engine == "native" or way == LINES],
+    ("engine", "way"), [(engine, way) for engine in ENGINES for way in WAYS if engine == "native" or way == LINES]
 )
 def test_more_buckets_once_the_way_of_writing_is_chosen(engine: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As `choose_stores` does after the engines were made: the result is the same."""

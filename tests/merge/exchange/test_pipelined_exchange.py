@@ -136,7 +136,7 @@ class Watched(PipelinedExchange):
         super()._post_next(peer)
         self.most = max(self.most, sum(self._bytes_under_way.values()))
         self.most_to_one = max(self.most_to_one, *self._bytes_under_way.values())
-        self.longest = max(self.longest, self._pending[-1].message.size)
+        self.longest = max(self.longest, self._pending[-1].buffer.nbytes)
 
 
 @contextlib.contextmanager
