@@ -25,7 +25,7 @@ from merge_bench.errors import RunFailed, UsageError, first_line
 from merge_bench.merge.engines import Description
 from merge_bench.merge.engines.base import How, JoinShape, Outgoing, Side, TableEngine
 from merge_bench.merge.engines.gpu_memory import DeviceBytes, allocate, copy, load_rapids, own_stream
-from merge_bench.merge.engines.hash_join import rows_without_key
+from merge_bench.merge.engines.join_columns import rows_without_key
 from merge_bench.merge.frame import Bytes, Field, Frame, arrow_schema, integer_type
 from merge_bench.merge.partition import Runs
 

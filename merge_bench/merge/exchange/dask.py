@@ -18,8 +18,13 @@ from distributed import Client, Future, get_client
 from merge_bench.merge.buffer_pool import BufferPool
 from merge_bench.merge.engines import describe
 from merge_bench.merge.engines.base import JoinShape, Side
-from merge_bench.merge.engines.hash_join import rows_without_key, unmatched_result
-from merge_bench.merge.engines.library_columns import LibraryColumns, decimals_as_bytes, library_key_names
+from merge_bench.merge.engines.join_columns import (
+    LibraryColumns,
+    decimals_as_bytes,
+    library_key_names,
+    rows_without_key,
+    unmatched_result,
+)
 from merge_bench.merge.exchange import DataPlane
 from merge_bench.merge.frame import Field, Frame, arrow_schema, integer_type
 from merge_bench.merge.plan import Plan
