@@ -14,17 +14,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from merge_bench.errors import RunFailed, UsageError, first_line
+from merge_bench.errors import RunFailed, UsageError
 from merge_bench.merge.engines import Description
 from merge_bench.merge.engines.base import How, JoinShape, Outgoing, Side, TableEngine
-from merge_bench.merge.engines.gpu_memory import DeviceBytes, allocate, copy, load_rapids, own_stream
+from merge_bench.merge.engines.gpu_memory import DeviceBytes, allocate, copy, load_rapids, named_errors, own_stream
 from merge_bench.merge.engines.join_columns import rows_without_key
 from merge_bench.merge.frame import Bytes, Field, Frame, arrow_schema, integer_type
 from merge_bench.merge.partition import Runs
@@ -135,15 +134,14 @@ class GpuLayout:
         `own`: this worker's rows of its own chunk. What is packed of them stays where it is; the other columns are
         still to be copied into their runs.
         """
-        rows = [own.rows if source == rank else others[source].rows for source in range(len(others) + 1)]
-        edges = [0, *itertools.accumulate(rows)]
+        headers = {**others, rank: ParcelHeader(own.rows, own.description, 0)}
+        edges = [0, *itertools.accumulate(headers[source].rows for source in range(len(headers)))]
         whole = [edges[-1] * width for width in self._widths]
-        memory = allocate([*whole, *(each.packed for each in others.values())])
+        memory = allocate([*whole, *(header.packed for header in others.values())])
         columns = tuple(memory[: len(whole)])
-        packed = dict(zip(others, memory[len(whole) :], strict=True)) | {rank: own.packed}
-        described = {source: each.description for source, each in others.items()} | {rank: own.description}
+        packed = {**dict(zip(others, memory[len(whole) :], strict=True)), rank: own.packed}
         parcels = (
-            GpuParcel(rows[source], self.slice_runs(columns, span), packed[source], described[source])
+            GpuParcel(headers[source].rows, self.slice_runs(columns, span), packed[source], headers[source].description)
             for source, span in enumerate(itertools.pairwise(edges))
         )
         return ReceivedSide(columns, tuple(parcels))
@@ -185,7 +183,7 @@ class CudfEngine:
                     f"the {side.value} chunk has {frame.rows:,} rows, but engine cudf can hold only {MOST_ROWS:,};"
                     " use a smaller --chunk or more workers"
                 )
-            with self._named_errors("copying the chunks to the GPU"):
+            with named_errors(self.shape.rank, "copying the chunks to the GPU"):
                 stored = _to_storage_types(frame.to_arrow(), self.shape.fields(side))
                 self._chunks[side] = self._plc.Table.from_arrow(stored, stream=self._stream)
                 rows = rows_without_key(frame, self.shape.keys) if self.shape.how.keeps(side) else ()
@@ -205,22 +203,22 @@ class CudfEngine:
     def partition(self) -> dict[Side, list[Outgoing]]:
         """Split both chunks by libcudf's hash of their keys, which takes both zeros for one value."""
         outgoing = {side: self._split_chunk(side) for side in Side}
-        with self._named_errors("partitioning the frames"):
+        with named_errors(self.shape.rank, "partitioning the frames"):
             self._without_key = [self._rows_beside_nulls(side, maps) for side, maps in self._maps.items()]
             self._stream.synchronize()
         return outgoing
 
     def tables(self) -> dict[Side, Any]:
-        with self._named_errors("leaving out rows that match nothing"):
+        with named_errors(self.shape.rank, "leaving out rows that match nothing"):
             self._without_key = [self._rows_beside_nulls(side, maps) for side, maps in self._maps.items()]
             return {side: self._rows_with_key(side) for side in Side}
 
     def take_table(self, side: Side, table: Any) -> None:
-        with self._named_errors("receiving rows"):
+        with named_errors(self.shape.rank, "receiving rows"):
             self._whole[side] = self._no_rows(side) if table is None else table
 
     def synchronize(self) -> None:
-        with self._named_errors("waiting for the GPU"):
+        with named_errors(self.shape.rank, "waiting for the GPU"):
             self._stream.synchronize()
 
     def make_inboxes(self, side: Side, headers: Mapping[int, Bytes]) -> dict[int, Runs]:
@@ -234,7 +232,7 @@ class CudfEngine:
                 f"rank {self.shape.rank} received {rows:,} rows of the {side.value} table, but engine cudf can join"
                 f" only {MOST_ROWS:,}; use a smaller --chunk or more workers"
             )
-        with self._named_errors("allocating memory for received rows"):
+        with named_errors(self.shape.rank, "allocating memory for received rows"):
             received = self._received[side] = layout.make_room(own, self.shape.rank, others)
         return {source: received.parcels[source].data for source in headers}
 
@@ -243,7 +241,7 @@ class CudfEngine:
 
     def join(self) -> int:
         """Join all parcels at once: maps of row numbers, then one gather a side."""
-        with self._named_errors("joining"):
+        with named_errors(self.shape.rank, "joining"):
             left, right = self._table_to_join(Side.LEFT), self._table_to_join(Side.RIGHT)
             self._joined = {Side.LEFT: left.num_rows(), Side.RIGHT: right.num_rows()}
             left_map, right_map = self._matching_rows(left, right)
@@ -326,7 +324,7 @@ class CudfEngine:
             rows = int(table.num_rows())
             for start in range(0, rows, RESULT_PIECE_ROWS):
                 bounds = [start, min(start + RESULT_PIECE_ROWS, rows)]
-                with self._named_errors("copying the result to the host"):
+                with named_errors(self.shape.rank, "copying the result to the host"):
                     piece = self._plc.copying.slice(table, bounds, stream=self._stream)[0]
                     host = piece.to_arrow(schema.names, stream=self._stream)
                 yield _from_storage_types(host, schema)
@@ -355,7 +353,7 @@ class CudfEngine:
     def _split_chunk(self, side: Side) -> list[Outgoing]:
         """Put the partition of one side's chunk on the stream; gives a parcel per worker."""
         plc, stream, workers = self._plc, self._stream, self.shape.workers
-        with self._named_errors(f"partitioning the {side.value} frame"):
+        with named_errors(self.shape.rank, f"partitioning the {side.value} frame"):
             table = self._rows_with_key(side)
             if workers == 1 or side is self.shape.staying_side:
                 self._whole[side] = table
@@ -385,7 +383,7 @@ class CudfEngine:
         values, expected = column.data(), int(column.size()) * field.width
         memory = NOTHING if values is None else DeviceBytes(values.ptr, values.size, values)
         if memory.size != expected:
-            raise self._unsupported_libcudf(
+            raise _unsupported_libcudf(
                 f"holds column {field.name!r} in {memory.size} bytes, but engine cudf expects {expected}"
             )
         return memory
@@ -400,14 +398,11 @@ class CudfEngine:
     def _as_outgoing(self, side: Side, parcel: GpuParcel) -> Outgoing:
         layout, needed = self._layouts[side], len(parcel.description)
         if needed > layout.description_room:
-            raise self._unsupported_libcudf(
+            raise _unsupported_libcudf(
                 f"needs {needed} bytes to describe the columns of the {side.value} frame, but engine cudf reserves only"
                 f" {layout.description_room}"
             )
         return Outgoing(layout.make_header(parcel), parcel.data)
-
-    def _unsupported_libcudf(self, what: str) -> RunFailed:
-        return RunFailed(f"the installed libcudf does not work with engine cudf: libcudf {what}; use another --engine")
 
     def _read_header(self, layout: GpuLayout, source: int, header: Bytes) -> ParcelHeader:
         try:
@@ -452,21 +447,12 @@ class CudfEngine:
         columns = table.columns()
         return self._plc.Table([columns[index] for index in indices])
 
-    @contextmanager
-    def _named_errors(self, doing: str) -> Iterator[None]:
-        """Turn exceptions of libcudf and RMM in the block into `RunFailed` with one sentence."""
-        try:
-            yield
-        except MemoryError as error:
-            raise RunFailed(
-                f"rank {self.shape.rank} ran out of GPU memory while {doing}; use a smaller --chunk, more workers or a"
-                " larger --rmm-pool-size"
-            ) from error
-        except (RuntimeError, ValueError, TypeError, ArithmeticError, IndexError) as error:
-            raise RunFailed(f"rank {self.shape.rank} failed while {doing}: {first_line(error)}") from error
-
 
 _COMPLETE: type[TableEngine] = CudfEngine  # for the type checker: it has every method
+
+
+def _unsupported_libcudf(what: str) -> RunFailed:
+    return RunFailed(f"the installed libcudf does not work with engine cudf: libcudf {what}; use another --engine")
 
 
 def _storage_type(arrow_type: pa.DataType) -> pa.DataType:

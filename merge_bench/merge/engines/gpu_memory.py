@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -168,6 +169,21 @@ def _pool_too_large(size: int, count: int, memory: GpuMemory) -> UsageError:
         f" {format_bytes(memory.free)} of {format_bytes(memory.total)} free; use a smaller --rmm-pool-size, or end"
         " other programs on the GPU"
     )
+
+
+@contextmanager
+def named_errors(rank: int, doing: str, library: str = "") -> Iterator[None]:
+    """Turn exceptions of RAPIDS' libraries in the block into `RunFailed` with one sentence."""
+    try:
+        yield
+    except MemoryError as error:
+        raise RunFailed(
+            f"rank {rank} ran out of GPU memory while {doing}{library and f' for {library}'}; use a smaller --chunk,"
+            " more workers or a larger --rmm-pool-size"
+        ) from error
+    except (RuntimeError, ValueError, TypeError, ArithmeticError, LookupError) as error:
+        failed = f"{library} failed on rank {rank}" if library else f"rank {rank} failed"
+        raise RunFailed(f"{failed} while {doing}: {first_line(error)}") from error
 
 
 def load_rapids() -> tuple[Any, Any]:

@@ -25,18 +25,8 @@ import numpy as np
 
 from merge_bench.merge.buffer_pool import ALIGN, BufferPool, aligned_bytes
 from merge_bench.merge.engines import Description
+from merge_bench.merge.engines import hash_join_loops as loops
 from merge_bench.merge.engines.base import How, JoinShape, Side
-from merge_bench.merge.engines.hash_join_loops import (
-    build_chains,
-    find_marked,
-    find_pairs,
-    fold_key,
-    follow_links,
-    keep_equal,
-    keep_unmarked,
-    mark_matches,
-    mark_rows,
-)
 from merge_bench.merge.engines.join_columns import take_rows, unmatched_result
 from merge_bench.merge.engines.polars import PolarsEngine
 from merge_bench.merge.frame import Array, Bytes, Column, Frame, arrow_schema
@@ -115,14 +105,14 @@ class BucketJoin:
         for chunk in left:
             words, chunk_marks = self._key_words(Side.LEFT, chunk), marks[first : first + chunk.rows]
             if not compared:
-                mark_matches(words, *table, chunk_marks)
+                loops.mark_matches(words, *table, chunk_marks)
             at = count = 0
             while compared and (count or at < chunk.rows):
-                pairs, at, count = follow_links(words, at, count, *table, theirs, ours)
+                pairs, at, count = loops.follow_links(words, at, count, *table, theirs, ours)
                 for column, place in compared:
-                    pairs = keep_equal(column, chunk.columns[place], theirs[:pairs], ours[:pairs])
-                mark_rows(ours[:pairs], chunk_marks)
-                count = keep_unmarked(self._candidates, self._entries, count, chunk_marks)
+                    pairs = loops.keep_equal(column, chunk.columns[place], theirs[:pairs], ours[:pairs])
+                loops.mark_rows(ours[:pairs], chunk_marks)
+                count = loops.keep_unmarked(self._candidates, self._entries, count, chunk_marks)
             first += chunk.rows
 
     def _cleared_marks(self, side: Side, chunks: Sequence[Frame]) -> Bytes:
@@ -137,7 +127,7 @@ class BucketJoin:
         parts, first = [], 0
         for chunk in chunks:
             rows = np.empty(chunk.rows + 1, np.int32)  # one more, because it writes before it knows
-            size = find_marked(marks[first : first + chunk.rows], wanted, rows)
+            size = loops.find_marked(marks[first : first + chunk.rows], wanted, rows)
             first += chunk.rows
             if size:
                 parts.append((chunk, rows[:size]))
@@ -168,13 +158,13 @@ class BucketJoin:
                     yield self._make_piece(left, parts, lefts, rights, out)
                     parts, pairs = [], 0
                 ours, theirs = lefts[pairs:], rights[pairs:]
-                size, at, count = find_pairs(words, at, count, *table, ours, theirs)
+                size, at, count = loops.find_pairs(words, at, count, *table, ours, theirs)
                 for column, place in compared:
-                    size = keep_equal(column, chunk.columns[place], ours[:size], theirs[:size])
+                    size = loops.keep_equal(column, chunk.columns[place], ours[:size], theirs[:size])
                 if left_marks is not None:
-                    mark_rows(ours[:size], left_marks)
+                    loops.mark_rows(ours[:size], left_marks)
                 if right_marks is not None:
-                    mark_rows(theirs[:size], right_marks[first:])
+                    loops.mark_rows(theirs[:size], right_marks[first:])
                 if size:
                     parts.append((chunk, slice(pairs, pairs + size)))
                     pairs += size
@@ -192,7 +182,7 @@ class BucketJoin:
         self._heads[: 1 << bits] = 0
         shift, first = np.uint64(64 - bits), 0
         for chunk in chunks:
-            build_chains(self._key_words(side, chunk), first, shift, self._heads, self._links, self._entered)
+            loops.build_chains(self._key_words(side, chunk), first, shift, self._heads, self._links, self._entered)
             first += chunk.rows
         return shift, self._heads, self._links, self._entered, self._candidates, self._entries
 
@@ -211,7 +201,7 @@ class BucketJoin:
         if self._fixed:
             words = chunk.columns[keys[0]].values
             for at in keys[1:]:
-                fold_key(words, chunk.columns[at].values, self._hashes[: chunk.rows])
+                loops.fold_key(words, chunk.columns[at].values, self._hashes[: chunk.rows])
                 words = self._hashes[: chunk.rows]
             return words
         columns = [(self._shape.fields(side)[at], replace(chunk.columns[at], valid=None)) for at in keys]

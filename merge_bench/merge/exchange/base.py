@@ -16,6 +16,7 @@ from merge_bench.records.schema import SizeRange
 
 ORPHANED_SECONDS = 60.0
 """Seconds without a heartbeat of the driver, after which work on a cluster that keeps running ends by itself."""
+STALL_FACTOR = 4  # × timeout without one byte ends a run even while heartbeats arrive
 
 
 class Abort:
@@ -51,6 +52,15 @@ class Abort:
     def is_abandoned(self, seconds: float) -> bool:
         """Whether the run was aborted, or its driver has sent no heartbeat for so many seconds."""
         return self._reason is not None or time.monotonic() - self.last_heartbeat > seconds
+
+    def is_stalled(self, silent: float, timeout: float) -> bool:
+        """Whether a wait has to end that has seen no progress for `silent` seconds.
+
+        After `timeout` seconds it ends if there was no heartbeat either, otherwise after `STALL_FACTOR` times as many.
+        """
+        if silent < timeout:
+            return False
+        return silent >= STALL_FACTOR * timeout or time.monotonic() - self.last_heartbeat >= timeout
 
     def check(self) -> None:
         """Raise `RunFailed` if the run was aborted."""
@@ -134,9 +144,6 @@ class Meter:
         self.last = now
         if self._count == 0:
             self.seconds += now - self._since
-
-
-STALL_FACTOR = 4  # × timeout without one byte ends a run even while heartbeats arrive
 
 
 class Exchange(ABC):

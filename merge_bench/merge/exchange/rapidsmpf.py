@@ -16,10 +16,9 @@ import ctypes
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import Future
-from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -29,17 +28,9 @@ import numpy as np
 from merge_bench.errors import RunFailed, UsageError, first_line
 from merge_bench.host import cuda_context
 from merge_bench.merge.engines.cudf import PARTITION_SEED
-from merge_bench.merge.engines.gpu_memory import memory_resource, own_stream
+from merge_bench.merge.engines.gpu_memory import memory_resource, named_errors, own_stream
 from merge_bench.merge.exchange import DataPlane
-from merge_bench.merge.exchange.base import (
-    STALL_FACTOR,
-    Abort,
-    Exchange,
-    Flight,
-    PackedTable,
-    ShuffledTable,
-    TableExchange,
-)
+from merge_bench.merge.exchange.base import Abort, Exchange, Flight, PackedTable, ShuffledTable, TableExchange
 from merge_bench.merge.plan import Plan
 
 PLANE = DataPlane(
@@ -105,9 +96,8 @@ class LimitedCalls:
                 now, moved = time.monotonic(), progress()
                 if moved != last:
                     last, since = moved, now
-                silent, unheard = now - since, now - self._abort.last_heartbeat
-                if silent >= self._timeout and (unheard >= self._timeout or silent >= STALL_FACTOR * self._timeout):
-                    raise RunFailed(f"rank {self._rank} was {doing} for {silent:.0f} s without progress")
+                if self._abort.is_stalled(now - since, self._timeout):
+                    raise RunFailed(f"rank {self._rank} was {doing} for {now - since:.0f} s without progress")
         except RunFailed:
             self._stuck = doing
             raise
@@ -171,7 +161,7 @@ class RapidsmpfExchange(Exchange):
         self._control.connect([own for own, _ in pairs])
         if self.workers == 1:
             return
-        with _named_errors(self.rank, "connecting"):
+        with named_errors(self.rank, "connecting", "rapidsmpf"):
             passed = self._calls.start(self._pass_barrier) if self.rank == 0 else None
             for rank in range(1, self.workers):
                 if rank == self.rank:
@@ -190,7 +180,7 @@ class RapidsmpfExchange(Exchange):
     def pack(self, table: Any, keys: Sequence[int]) -> PackedTable:
         from cudf_streaming.partition_utils import partition_and_pack, unpack_and_concat_cost
 
-        with _named_errors(self.rank, "packing rows"):
+        with named_errors(self.rank, "packing rows", "rapidsmpf"):
             chunks = partition_and_pack(
                 table, list(keys), self.workers, own_stream(), self._buffers, seed=PARTITION_SEED
             )
@@ -207,7 +197,7 @@ class RapidsmpfExchange(Exchange):
             return self.statistics().get(RECEIVED, 0.0)
 
         try:
-            with _named_errors(self.rank, "exchanging rows"):
+            with named_errors(self.rank, "exchanging rows", "rapidsmpf"):
                 for table in tables:
                     shuffler = Shuffler(self._comm, self._next_operation(), self.workers, self._buffers)
                     shufflers.append(shuffler)
@@ -229,7 +219,7 @@ class RapidsmpfExchange(Exchange):
 
         if not shuffled.chunks:
             return None
-        with _named_errors(self.rank, "unpacking rows"):
+        with named_errors(self.rank, "unpacking rows", "rapidsmpf"):
             return unpack_and_concat(shuffled.chunks, own_stream(), self._buffers)
 
     def statistics(self) -> dict[str, float]:
@@ -270,7 +260,7 @@ class RapidsmpfExchange(Exchange):
             own = bytes(get_root_ucxx_address(comm)) if root is None else b""  # of other ranks it ends the process
             return comm, (comm.rank, comm.nranks), own
 
-        with _named_errors(self.rank, "opening its communicator"):
+        with named_errors(self.rank, "opening its communicator", "rapidsmpf"):
             self._comm, self._numbered, own = self._calls.call(make, "opening rapidsmpf's communicator")
         return own
 
@@ -301,17 +291,3 @@ def _keep(things: Sequence[object]) -> None:
     """
     for thing in things:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
-
-
-@contextmanager
-def _named_errors(rank: int, doing: str) -> Iterator[None]:
-    """Turn exceptions of rapidsmpf and cudf_streaming in the block into `RunFailed` with one sentence."""
-    try:
-        yield
-    except MemoryError as error:
-        raise RunFailed(
-            f"rank {rank} ran out of GPU memory while {doing} for rapidsmpf; use a smaller --chunk, more workers or a"
-            " larger --rmm-pool-size"
-        ) from error
-    except (RuntimeError, ValueError, TypeError, ArithmeticError, IndexError, KeyError) as error:
-        raise RunFailed(f"rapidsmpf failed on rank {rank} while {doing}: {first_line(error)}") from error

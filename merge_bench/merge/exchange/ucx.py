@@ -34,7 +34,7 @@ from merge_bench.config.ucx_choice import CUDA_REMEDY, cuda_module_problem, has_
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.host.memory import shared_memory_problem
 from merge_bench.merge.exchange import DataPlane
-from merge_bench.merge.exchange.base import STALL_FACTOR, Abort, Exchange, Flight, Pending
+from merge_bench.merge.exchange.base import Abort, Exchange, Flight, Pending
 from merge_bench.merge.partition import contiguous_buffers
 from merge_bench.merge.plan import Plan
 from merge_bench.records.schema import SizeRange
@@ -163,7 +163,8 @@ class UcxExchange(Exchange):
                 if peer in sends:
                     if noted:
                         posted[peer, False] = time.perf_counter()
-                    flight.sent_bytes += self._post_parcel(pending, sends[peer], peer, receive=False)
+                    self._post_parcel(pending, sends[peer], peer, receive=False)
+                    flight.sent_bytes += sends[peer].nbytes
             if pending:
                 finished, ended = self._wait_for_all(pending)
                 flight.seconds = ended - began
@@ -267,11 +268,9 @@ class UcxExchange(Exchange):
         _kept.extend(item for item in (*unfinished, *heard.values(), *told) if not item.request.completed)
         self._abandoned = []
 
-    def _post_parcel(self, pending: list[Pending], buffer: Any, peer: int, *, receive: bool) -> int:
+    def _post_parcel(self, pending: list[Pending], buffer: Any, peer: int, *, receive: bool) -> None:
         for number, message in enumerate(self._cut_into_messages(buffer)):
             pending.append(self.post(message, peer, self._stage, number, receive=receive))
-        size: int = buffer.nbytes
-        return size
 
     def _cut_into_messages(self, buffer: Any) -> Iterator[Any]:
         for run in contiguous_buffers(buffer):
@@ -321,11 +320,8 @@ class UcxExchange(Exchange):
             raise RunFailed(f"rank {self.rank} failed to {what} rank {item.peer}: {error}") from error
 
     def check_silence(self, pending: list[Pending], last_byte: float) -> None:
-        now = time.monotonic()
-        silent = now - last_byte
-        if silent < self._timeout:
-            return
-        if now - self.abort.last_heartbeat >= self._timeout or silent >= STALL_FACTOR * self._timeout:
+        silent = time.monotonic() - last_byte
+        if self.abort.is_stalled(silent, self._timeout):
             peers = sorted({item.peer for item in pending})
             ranks = f"{plural_noun(len(peers), 'rank')} {', '.join(map(str, peers))}"
             raise RunFailed(f"rank {self.rank} received nothing from {ranks} for {silent:.0f} s")
@@ -356,24 +352,15 @@ def endpoint_description(handle: int) -> str:
     measured. (`UCX_PROTO_INFO` would have to be set before UCX starts, and writes to the log of every endpoint.) A
     memory type is listed once something was sent from it.
     """
-    libc = ctypes.CDLL(None)
-    open_stream, close_stream = libc.open_memstream, libc.fclose
-    open_stream.restype = ctypes.c_void_p
-    close_stream.argtypes = libc.free.argtypes = (ctypes.c_void_p,)
-    show = loaded_library("libucp").ucp_ep_print_info
+    libc, show = ctypes.CDLL(None), loaded_library("libucp").ucp_ep_print_info
+    libc.fdopen.restype, libc.fclose.argtypes = ctypes.c_void_p, (ctypes.c_void_p,)
     show.argtypes, show.restype = (ctypes.c_void_p, ctypes.c_void_p), None
-    text, size = ctypes.c_void_p(), ctypes.c_size_t()
-    stream = open_stream(ctypes.byref(text), ctypes.byref(size))
-    if not stream:
-        return ""
-    try:
+    with open(os.memfd_create("ucp_ep_print_info"), encoding="utf-8", errors="replace") as file:
+        stream = libc.fdopen(os.dup(file.fileno()), b"w")
         show(handle, stream)
-    finally:
-        close_stream(stream)  # only now the text is complete
-    try:
-        return ctypes.string_at(text, size.value).decode(errors="replace") if text.value else ""
-    finally:
-        libc.free(text)
+        libc.fclose(stream)  # only now the text is complete
+        file.seek(0)
+        return file.read()
 
 
 def parse_size_ranges(text: str) -> list[SizeRange]:

@@ -29,7 +29,7 @@ from tests.helpers.fake_device import (
     is_drained,
     read,
     room_for,
-)  # fmt: skip
+)
 from tests.host.test_cuda_context import in_a_thread, install
 
 WORKERS = 2
@@ -62,10 +62,11 @@ MISTAKES = {
     "own rows are not copied": (OWN, "            pass\n"),
     "own rows are copied where others' lie": ("received.parcels[self.shape.rank]", "received.parcels[-1]"),
     "rows are received in another order than they are put together": (
-        "enumerate(itertools.pairwise(edges))", "reversed(list(enumerate(itertools.pairwise(edges))))"
+        "enumerate(itertools.pairwise(edges))",
+        "reversed(list(enumerate(itertools.pairwise(edges))))",
     ),
     "an iteration keeps the last one's result": (f"        self._result = None\n{BEGIN}", BEGIN),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(autouse=True)

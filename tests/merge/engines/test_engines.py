@@ -58,9 +58,12 @@ KEY_KINDS = ("int64", "uint8", "double", "float", "large_string", "decimal128(38
 
 
 @given(
-    seed=seeds, rows=st.tuples(st.integers(0, 60), st.integers(0, 60)), workers=st.integers(1, 4),
-    key=st.lists(st.sampled_from(KEY_KINDS), min_size=1, max_size=2), engine=st.sampled_from(ENGINES),
-)  # fmt: skip
+    seed=seeds,
+    rows=st.tuples(st.integers(0, 60), st.integers(0, 60)),
+    workers=st.integers(1, 4),
+    key=st.lists(st.sampled_from(KEY_KINDS), min_size=1, max_size=2),
+    engine=st.sampled_from(ENGINES),
+)
 @examples(30)
 def test_random_tables(seed: int, rows: tuple[int, int], workers: int, key: list[str], engine: str) -> None:
     """Against a join in plain Python; payload of several types with nulls, duplicates on both sides."""

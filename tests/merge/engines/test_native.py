@@ -69,10 +69,13 @@ KINDS = (pa.int8(), pa.uint8(), pa.int16(), pa.int32(), pa.uint32(), pa.int64(),
 
 
 @given(
-    kind=st.sampled_from(KINDS), parts=st.integers(1, 3), data=st.data(),
-    step=st.sampled_from([1, 1 << 20, 1 << 40]), size=st.tuples(st.integers(0, 40), st.integers(0, 40)),
+    kind=st.sampled_from(KINDS),
+    parts=st.integers(1, 3),
+    data=st.data(),
+    step=st.sampled_from([1, 1 << 20, 1 << 40]),
+    size=st.tuples(st.integers(0, 40), st.integers(0, 40)),
     at_once=st.sampled_from([1, 3, 7, native.LOOKED_UP]),
-)  # fmt: skip
+)
 @examples(150)
 def test_a_bucket_is_joined_as_duckdb_joins_it(
     kind: pa.DataType, parts: int, data: st.DataObject, step: int, size: tuple[int, int], at_once: int

@@ -67,7 +67,7 @@ def collide(monkeypatch: pytest.MonkeyPatch) -> None:
         out[:] = values
 
     monkeypatch.setattr(native, "RowHasher", Constant)
-    monkeypatch.setattr(native, "fold_key", fold_key)
+    monkeypatch.setattr(native.loops, "fold_key", fold_key)
 
 
 def joined(left: pa.Table, right: pa.Table, keys: Sequence[str], parts: int = 1) -> Counter[tuple[Any, ...]]:
@@ -98,9 +98,11 @@ def test_a_bucket_is_joined_as_nested_loops_join_it(colliding: bool, monkeypatch
         collide(monkeypatch)
 
     @given(
-        kinds=st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=3), parts=st.integers(1, 4),
-        rows=st.tuples(st.integers(0, 30), st.integers(0, 30)), seed=seeds,
-    )  # fmt: skip
+        kinds=st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=3),
+        parts=st.integers(1, 4),
+        rows=st.tuples(st.integers(0, 30), st.integers(0, 30)),
+        seed=seeds,
+    )
     @examples(100)
     def holds(kinds: list[pa.DataType], parts: int, rows: tuple[int, int], seed: int) -> None:
         keys = [f"k{number}" for number in range(len(kinds))]
