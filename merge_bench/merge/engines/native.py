@@ -48,6 +48,8 @@ MOST_ROWS = (1 << 24) - 2
 
 LOOKED_UP = 1 << 11  # rows at a time: their keys and candidates stay in the L1 cache
 
+_Table: TypeAlias = tuple[Any, Array, Array, Array, Array, Array]
+"""What loops look rows up in: the shift of hashes, heads, links and keys; and room for candidates and entries."""
 _MatchedChunk: TypeAlias = tuple[Frame, slice]
 """A chunk of right rows, and which of the pairs of rows found belong to it."""
 
@@ -172,8 +174,8 @@ class BucketJoin:
         if parts:
             yield self._make_piece(left, parts, lefts, rights, out)
 
-    def _enter_rows(self, side: Side, chunks: Sequence[Frame], rows: int) -> tuple[Any, ...]:
-        """Enter the rows of one side into a table; returns what the loops that look rows up in it take."""
+    def _enter_rows(self, side: Side, chunks: Sequence[Frame], rows: int) -> _Table:
+        """Enter the rows of one side into a table."""
         bits = chain_bits(rows)
         if self._heads.size < 1 << bits:
             self._heads = np.zeros(1 << bits, np.uint32)
