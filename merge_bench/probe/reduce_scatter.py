@@ -20,8 +20,7 @@ from merge_bench.probe.ranks.osu_rules import (
     iterations_by_count,
 )
 from merge_bench.probe.shared.base import COLLECTIVE, MpirunProbe, ProbeKind
-from merge_bench.probe.shared.options import IterationOptions, MpirunOptions
-from merge_bench.probe.shared.sizes import parse_counts, parse_names
+from merge_bench.probe.shared.options import IterationOptions, MpirunOptions, parse_counts, parse_names
 from merge_bench.units import format_count
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ class ReduceScatterProbe(MpirunProbe):
     def measure(self, session: RankSession) -> None:
         """Measure every algorithm at every count."""
         from merge_bench.probe.ranks import ucc
-        from merge_bench.probe.ranks.messages import Row
+        from merge_bench.probe.ranks.rank import Row
 
         mpi_algorithms = [name for name in self.algorithms if name in MPI_CALLS]
         work = {"probe": self.name, "counts": self.counts, "algorithms": mpi_algorithms, "iterations": self.iterations}
@@ -147,10 +146,7 @@ class ReduceScatterOptions(MpirunOptions, IterationOptions):
 
 
 def make_probe(options: ReduceScatterOptions, run: RunOptions) -> ReduceScatterProbe:
-    """The probe of these options.
-
-    Raises UsageError if counts or algorithms are wrong.
-    """
+    """The probe of these options; raises UsageError if counts or algorithms are wrong."""
     from merge_bench.probe.ranks.ucc import ENVIRONMENT
 
     algorithms = parse_names("--algorithms", options.algorithms, (*MPI_CALLS, *ENVIRONMENT))
@@ -165,9 +161,9 @@ def make_probe(options: ReduceScatterOptions, run: RunOptions) -> ReduceScatterP
 
 
 def measure_in_rank(rank: Rank) -> None:
-    from merge_bench.probe.ranks import reduce
+    from merge_bench.probe.ranks import measurements
 
-    reduce.measure_reduce_scatter(rank)
+    measurements.measure_reduce_scatter(rank)
 
 
 PROBE = ProbeKind(

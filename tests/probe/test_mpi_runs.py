@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from merge_bench.config.allowed_transports import REGISTER_NO_MEMORY
+from merge_bench.config.ucx_info import find_installed
 from merge_bench.host import network
 from merge_bench.records.schema import LaunchEndLine, LaunchLine, ProbeLine, WarningLine
 from tests.helpers import leftovers
@@ -61,11 +63,17 @@ def ping_pong(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureR
     """One launch of a config with the usual iterations; with the other mpirun one of each of two configs with 20."""
     folder = tmp_path_factory.mktemp("mpi")
     config = folder / "mine.cfg"
-    config.write_text("export UCX_TLS=sysv,self\nexport UCX_RNDV_THRESH=4096\n")
+    config.write_text("export UCX_TLS=sysv,self\nexport UCX_RNDV_THRESH=4096\nexport UCX_MEM_EVENTS=y\n")
     return run(
         folder, MPI, "--config", config, "--sizes", "1,1000,64K", "--mpirun", request.param,
         *(() if request.param == OWN else ("--config", "default", "--iterations", "20")),
     ).check_ended(0)  # fmt: skip
+
+
+def _memory_events() -> str | None:
+    """What ranks on this machine get: nothing where a transport registers memory."""
+    installed = find_installed()
+    return "n" if installed is not None and REGISTER_NO_MEMORY.issuperset(installed.transports) else None
 
 
 def test_every_launch_records_ranks_and_rows(ping_pong: Finished) -> None:
@@ -80,6 +88,7 @@ def test_every_launch_records_ranks_and_rows(ping_pong: Finished) -> None:
         assert len({worker.pid for worker in line.workers}) == 2
         told = line.workers[0].environment
         assert told["UCX_TLS"] == ("sysv,self" if line.config == "mine" else "^tcp")
+        assert told.get("UCX_MEM_EVENTS") == ("y" if line.config == "mine" else _memory_events())
         assert "PATH" not in told
         assert line.workers[0].versions["mpi"] == name_of(mpirun)
         assert {row.method.partition(",")[0] for row in ping_pong.of(ProbeLine)} == {f"{name_of(mpirun)} ({mpirun})"}

@@ -12,17 +12,27 @@ from typing import Any, TypeVar
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.progress import Progress
 from merge_bench.cluster import scratch, signals
-from merge_bench.cluster.dask_commands import forwarded_variables
+from merge_bench.cluster.dask_commands import forwarded_variables, ucx_settings
 from merge_bench.cluster.host_check import rdma_warnings
 from merge_bench.cluster.launchers import launchers
 from merge_bench.cluster.start_on_hosts import main_argv
 from merge_bench.cluster.supervisor import tail
 from merge_bench.config.allowed_transports import transport_settings
 from merge_bench.errors import Caution, LaunchFailed
-from merge_bench.probe.ranks import messages, mpirun
-from merge_bench.probe.ranks.messages import ExchangeRow, Message, RankDescription, Row
+from merge_bench.probe.ranks import mpirun
 from merge_bench.probe.ranks.mpirun import MpirunProcess
-from merge_bench.probe.shared.placements import are_lanes_as_requested, placement_of_workers
+from merge_bench.probe.ranks.rank import (
+    Done,
+    Error,
+    ExchangeRow,
+    Hello,
+    Message,
+    RankDescription,
+    Row,
+    Warn,
+    parse_message,
+)
+from merge_bench.probe.shared.options import are_lanes_as_requested, placement_of_workers
 from merge_bench.records.schema import Cluster, LaunchLine, ProbeLine, WarningLine, Worker
 from merge_bench.records.writer import CampaignWriter
 
@@ -82,20 +92,19 @@ class RankSession:
         `hosts`: their hosts, by default all; `extra_variables`: more variables for their environment; `ucx`: whether
         MPI sends over UCX only.
         """
-        names = [name for name, _ in hosts or self.hosts]
+        hosts = hosts or self.hosts
+        environment = {**self.settings.environment, **(extra_variables or {})}
         spec = {
             **work,
             "limit": self.silence,
             "interface": self.settings.interface,
             "library": self.mpi.library,
-            "peers": names if len(names) > 1 else [],
+            "peers": [name for name, _ in hosts] if len(hosts) > 1 else [],
             "names": sorted(self.settings.environment),
+            "ucx": ucx_settings_of_ranks({**os.environ, **environment}, hosts=len(hosts)),
         }
         argv = main_argv("merge_bench.probe.ranks.rank", json.dumps(spec))
-        words = mpirun.command(
-            self.mpi, hosts or self.hosts, self.settings, argv, str(self._scratch), extra_variables, ucx=ucx
-        )
-        environment = {**self.settings.environment, **(extra_variables or {})}
+        words = mpirun.command(self.mpi, hosts, self.settings, argv, str(self._scratch), extra_variables, ucx=ucx)
         with signals.deferred():
             ranks = MpirunProcess(words, environment, self.writer.logs / f"launch-{self.launch:03d}-mpirun.log")
             self._ranks.append(ranks)
@@ -119,15 +128,15 @@ class RankSession:
         try:
             for message in self.listen(ranks, self.settings.start_timeout, self.silence):
                 match message:
-                    case messages.Hello():
+                    case Hello():
                         self._record_started_ranks(message.ranks, hosts)
                         ranks.pids = {worker.rank: worker.pid for worker in self.workers}
                         yield message
-                    case messages.Row() | messages.ExchangeRow():
+                    case Row() | ExchangeRow():
                         yield message
-                    case messages.Warn():
+                    case Warn():
                         self.warn(message.caution)
-                    case messages.Done():
+                    case Done():
                         done = True
         except LaunchFailed as error:
             if done and error.rank is None:  # every result has arrived
@@ -145,10 +154,10 @@ class RankSession:
         """
         try:
             for line in ranks.lines(first, silence):
-                message = messages.parse_message(line)
-                if message is None or isinstance(message, messages.Error):
+                message = parse_message(line)
+                if message is None or isinstance(message, Error):
                     ranks.log_line(line)
-                if isinstance(message, messages.Error):
+                if isinstance(message, Error):
                     break
                 yield line if message is None else message
             else:
@@ -230,6 +239,15 @@ class RankSession:
                     rank=worker.rank,
                     code=mpirun.NO_UCX,
                 )
+
+
+def ucx_settings_of_ranks(variables: Mapping[str, str], *, hosts: int) -> dict[str, str]:
+    """UCX's settings of ranks on this number of hosts, by the rule of workers; on one host no tcp, in any case.
+
+    `variables`: the environment with the config, which have precedence.
+    """
+    settings = ucx_settings(variables, hosts=hosts, exchange="ucx", protocol="mpi", error_handling=False)
+    return settings if hosts > 1 else {"UCX_TLS": "^tcp", **settings}
 
 
 def unused_rdma_cautions(
