@@ -23,7 +23,7 @@ from merge_bench.config.installation import how_to_set_up
 from merge_bench.config.options import BY_KEY
 from merge_bench.config.ucx_choice import CUDA_REMEDY
 from merge_bench.config.ucx_info import find_installed
-from merge_bench.host import adapters, files, gpu, network, other_load, pinning
+from merge_bench.host import files, gpu, network, other_load
 from merge_bench.host.description import BusyGpu
 from merge_bench.host.machine import memory_bytes, ucx_library, versions
 from merge_bench.host.memory import SEGMENT_BYTES, available_bytes, quota_cores, segment_problem, usable_cores
@@ -358,7 +358,7 @@ def loaded_ucx(machine: Machine) -> Finding:
 def infiniband(machine: Machine) -> Finding:
     if not files.list_names(machine.root / "sys/class/infiniband"):
         return ok("no adapter")
-    states = adapters.port_states(machine.root / "sys")
+    states = network.port_states(machine.root / "sys")
     fact = ", ".join(f"{port} {state}" for port, state in states.items()) or "ports unknown"
     transports = machine.ucx.transports & allowed_transports.RDMA if machine.ucx else frozenset[str]()
     if not transports:
@@ -387,22 +387,18 @@ def peer_memory(machine: Machine) -> Finding:
 def gpu_adapters(machine: Machine) -> Finding:
     """Which RDMA ports are nearest to each GPU."""
     sys = machine.root / "sys"
-    ports = [port for port in adapters.active_ports(sys) if adapters.ucx_can_use(port)]
+    ports = [port for port in network.active_ports(sys) if network.ucx_can_use(port)]
     if not machine.gpus or not ports:
         return ok("not needed without both a GPU and an RDMA adapter")
-    order = network.numa_nodes(sys)
-    nodes = adapters.Nodes(order, {node: pinning.read_distances(node, sys) for node in order})
+    nodes = network.read_nodes(sys)
     alike: dict[tuple[int, str], list[str]] = {}
     for each in machine.gpus:
-        device = adapters.pci_device(each.pci_bus_id or "", sys)
-        place = adapters.Place(adapters.read_node(device), tuple(adapters.bridges(device)))
-        near = adapters.nearest_ports(place, ports, nodes)
-        far = min(adapters.distance(place, port, nodes)[0] for port in ports)
+        place = network.place_of_device(network.pci_device(each.pci_bus_id or "", sys))
+        near = network.nearest_ports(place, ports, nodes)
+        far = min(network.distance(place, port, nodes)[0] for port in ports)
         alike.setdefault((far, ", ".join(near)), []).append(str(each.index))
-    fact = "; ".join(
-        f"GPU {', '.join(gpus)}: {near} ({adapters.DISTANCES[far]})" for (far, near), gpus in alike.items()
-    )
-    if all(far != adapters.OTHER_NODE for far, _ in alike):
+    fact = "; ".join(f"GPU {', '.join(gpus)}: {near} ({network.DISTANCES[far]})" for (far, near), gpus in alike.items())
+    if all(far != network.OTHER_NODE for far, _ in alike):
         return ok(fact)
     return warn(
         fact,
