@@ -25,8 +25,16 @@ from merge_bench.config.ucx_choice import CUDA_REMEDY
 from merge_bench.config.ucx_info import find_installed
 from merge_bench.host import files, gpu, network, other_load
 from merge_bench.host.description import BusyGpu
-from merge_bench.host.machine import memory_bytes, ucx_library, versions
-from merge_bench.host.memory import SEGMENT_BYTES, available_bytes, quota_cores, segment_problem, usable_cores
+from merge_bench.host.machine import (
+    SEGMENT_BYTES,
+    available_bytes,
+    memory_bytes,
+    quota_cores,
+    segment_problem,
+    ucx_library,
+    usable_cores,
+    versions,
+)
 from merge_bench.host.other_load import OVERRUN, OtherLoad
 from merge_bench.units import format_bytes
 

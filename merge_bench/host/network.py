@@ -20,7 +20,7 @@ import psutil
 from merge_bench.errors import UsageError
 from merge_bench.host import files
 from merge_bench.host.description import Network, Port
-from merge_bench.host.memory import parse_cores
+from merge_bench.host.files import parse_cores
 
 SYS = Path("/sys")
 INFINIBAND, ROCE = "InfiniBand", "Ethernet"

@@ -15,13 +15,7 @@ from merge_bench.config.old_names import UCXX_OVERRIDES
 from merge_bench.config.option import choice, option
 from merge_bench.config.options import RunOptions
 from merge_bench.probe.shared.base import Probe, ProbeKind
-from merge_bench.probe.shared.options import (
-    PairOptions,
-    Placements,
-    are_lanes_as_requested,
-    parse_names,
-    parse_sizes,
-)
+from merge_bench.probe.shared.options import PairOptions, Placements, are_lanes_as_requested, parse_names, parse_sizes
 from merge_bench.records.placements import ONE_HOST
 
 if TYPE_CHECKING:
@@ -173,7 +167,7 @@ def cores_to_bind(client: str, server: str, *, placement: str) -> tuple[int, int
     Both sides poll. Otherwise the kernel of a busy host might run them on one core, in turns of milliseconds. `client`,
     `server`: the cores of their workers, as ``0-3``.
     """
-    from merge_bench.host.memory import parse_cores
+    from merge_bench.host.files import parse_cores
 
     shared = sorted(parse_cores(client) & parse_cores(server))
     return (shared[0], shared[1]) if placement == ONE_HOST and len(shared) > 1 else (None, None)

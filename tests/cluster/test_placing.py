@@ -17,7 +17,7 @@ from merge_bench.config.options import ClusterOptions
 from merge_bench.errors import UsageError
 from merge_bench.host import network
 from merge_bench.host.description import Node, Project
-from merge_bench.host.memory import format_cores, parse_cores
+from merge_bench.host.files import format_cores, parse_cores
 
 
 def test_workers_by_slots_then_gpus_then_one() -> None:

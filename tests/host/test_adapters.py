@@ -11,7 +11,7 @@ import pytest
 
 from merge_bench.host import network, pinning
 from merge_bench.host.description import Host
-from merge_bench.host.memory import format_cores
+from merge_bench.host.files import format_cores
 from merge_bench.host.network import Place
 from tests.helpers import sysfs
 from tests.helpers.fake_nvml import library

@@ -117,10 +117,16 @@ def replace_host(binding: Binding, host: str) -> Binding:
 @pytest.mark.parametrize(
     ("value", "ports"),
     [
-        ("all", "ab"), ("a:1", "a"), ("a", "a"), ("^a:1", "b"), ("*:1", "ab"), ("eth0", ""), ("^all", ""),
+        ("all", "ab"),
+        ("a:1", "a"),
+        ("a", "a"),
+        ("^a:1", "b"),
+        ("*:1", "ab"),
+        ("eth0", ""),
+        ("^all", ""),
         ("b:1,eth0", "b"),
     ],
-)  # fmt: skip
+)
 def test_devices_of_ucx_name_ports(value: str, ports: str) -> None:
     known = [Port(name="a:1"), Port(name="b:1"), Port(name="efa_0:1", layer="Unknown")]
     assert selected_ports(value, known) == [f"{each}:1" for each in ports]

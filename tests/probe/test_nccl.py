@@ -116,7 +116,7 @@ def test_a_failed_communicator_is_one_sentence(alone: NcclRank, monkeypatch: pyt
         (lambda c, one, two: fake_nccl.UniqueId.from_bytes(b"short"), ValueError),
         (lambda c, one, two: c.init(2, 0, fake_nccl.get_unique_id()), NCCLError),  # the other rank never comes
     ],
-)  # fmt: skip
+)
 def test_the_fake_refuses_what_the_real_one_refuses(alone: NcclRank, wrong: Any, error: type[Exception]) -> None:
     one, two = buffers(b"abcd", b"abcdefgh")
     with pytest.raises(error):
@@ -161,10 +161,8 @@ def test_without_nccl4py_and_without_nccl(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.cluster
 def test_both_backends_send_device_memory_between_pretended_gpus(tmp_path: Path) -> None:
     pytest.importorskip("dask_cuda")
-    words = (
-        "--backend", "ucx,nccl", "--sizes", "8,1000", "--chunk", "5000", "--iterations", "3", "--repetitions", "1",
-        "--workers", "2",
-    )  # fmt: skip
+    sizes = ("--sizes", "8,1000", "--chunk", "5000", "--iterations", "3")
+    words = ("--backend", "ucx,nccl", *sizes, "--repetitions", "1", "--workers", "2")
     running = start(tmp_path, *words, verb=VERB, environ={"PYTHONPATH": PRETENCE, **WITHOUT_DRIVER})
     try:
         found = running.finish().check_ended(0)

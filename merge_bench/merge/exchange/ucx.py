@@ -30,7 +30,7 @@ from ucxx.exceptions import UCXError, UCXShmemSegmentError
 
 from merge_bench.config.files import loaded_library
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.host.memory import shared_memory_problem
+from merge_bench.host.machine import shared_memory_problem
 from merge_bench.merge.exchange import DataPlane
 from merge_bench.merge.exchange.base import STALL_FACTOR, Abort, Exchange, Flight, Pending
 from merge_bench.merge.exchange.ucx_library import Flush, cancel_receive, knows_cuda_memory, why_no_cuda_memory

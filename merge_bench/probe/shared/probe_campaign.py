@@ -65,11 +65,7 @@ def plan_campaign(probe: Probe, configs: Sequence[str | None], options: RunOptio
 
 
 def _recorded_plan(probe: Probe, part: Probe, prepared: PlannedRun) -> dict[str, Any]:
-    return {
-        "probe": probe.name,
-        **part.describe(),
-        **({"workers": prepared.plan.workers} if probe.sweeps else {}),
-    }
+    return {"probe": probe.name, **part.describe(), **({"workers": prepared.plan.workers} if probe.sweeps else {})}
 
 
 def _part_of_job(probe: Probe, head: Head, job: Job) -> Probe:
