@@ -20,18 +20,9 @@ from merge_bench.cluster.supervisor import tail
 from merge_bench.config.allowed_transports import transport_settings
 from merge_bench.errors import Caution, LaunchFailed
 from merge_bench.probe.ranks import mpirun
+from merge_bench.probe.ranks import rank as messages
 from merge_bench.probe.ranks.mpirun import MpirunProcess
-from merge_bench.probe.ranks.rank import (
-    Done,
-    Error,
-    ExchangeRow,
-    Hello,
-    Message,
-    RankDescription,
-    Row,
-    Warn,
-    parse_message,
-)
+from merge_bench.probe.ranks.rank import ExchangeRow, Message, RankDescription, Row
 from merge_bench.probe.shared.options import are_lanes_as_requested, placement_of_workers
 from merge_bench.records.schema import Cluster, LaunchLine, ProbeLine, WarningLine, Worker
 from merge_bench.records.writer import CampaignWriter
@@ -69,7 +60,7 @@ class RankSession:
             self._scratch = scratch.make_folder()
 
     def cause(self, problem: Exception) -> None:
-        """Nothing: the end of a rank is always a `LaunchFailed`, which needs no other cause."""
+        """None: the end of a rank is always a `LaunchFailed`, which needs no other cause."""
 
     def end(self, *, well: bool) -> None:
         """End all ranks, and remove the scratch folder."""
@@ -118,25 +109,25 @@ class RankSession:
         Their warnings are recorded, and so is the launch when its first ranks are up. Raises LaunchFailed, also while
         the rows are read, if ranks fail, fall silent, or end before they are done.
         """
-        reported = self._reported_rows(self.execute(work, hosts), hosts or self.hosts)
+        reported = self._reported_messages(self.execute(work, hosts), hosts or self.hosts)
         next(reported, None)
-        return (each for each in reported if isinstance(each, row_type))
+        return (row for row in reported if isinstance(row, row_type))
 
-    def _reported_rows(self, ranks: MpirunProcess, hosts: mpirun.Hosts) -> Iterator[Message]:
+    def _reported_messages(self, ranks: MpirunProcess, hosts: mpirun.Hosts) -> Iterator[Message]:
         """The message that the ranks have started, then the rows that they report."""
         done = False
         try:
             for message in self.listen(ranks, self.settings.start_timeout, self.silence):
                 match message:
-                    case Hello():
+                    case messages.Hello():
                         self._record_started_ranks(message.ranks, hosts)
                         ranks.pids = {worker.rank: worker.pid for worker in self.workers}
                         yield message
                     case Row() | ExchangeRow():
                         yield message
-                    case Warn():
+                    case messages.Warn():
                         self.warn(message.caution)
-                    case Done():
+                    case messages.Done():
                         done = True
         except LaunchFailed as error:
             if done and error.rank is None:  # every result has arrived
@@ -154,10 +145,10 @@ class RankSession:
         """
         try:
             for line in ranks.lines(first, silence):
-                message = parse_message(line)
-                if message is None or isinstance(message, Error):
+                message = messages.parse_message(line)
+                if message is None or isinstance(message, messages.Error):
                     ranks.log_line(line)
-                if isinstance(message, Error):
+                if isinstance(message, messages.Error):
                     break
                 yield line if message is None else message
             else:
@@ -165,14 +156,9 @@ class RankSession:
         except LaunchFailed as error:
             error.args = (f"{error}, {self.doing}{self._transport_settings() if error.code == mpirun.NO_UCX else ''}",)
             raise
-        who = message.host if message.rank is None else f"rank {message.rank} on {message.host}"
-        raise LaunchFailed(
-            f"{who}: {message.message}",
-            host=message.host,
-            rank=message.rank,
-            log_tail=tail(ranks.log),
-            code=message.code or "run-failed",
-        )
+        host, rank = message.host, message.rank
+        text = f"{host if rank is None else f'rank {rank} on {host}'}: {message.message}"
+        raise LaunchFailed(text, host=host, rank=rank, log_tail=tail(ranks.log), code=message.code or "run-failed")
 
     def warn(self, caution: Caution) -> None:
         """Record a warning about this launch."""
@@ -226,19 +212,16 @@ class RankSession:
                     startup_seconds=time.monotonic() - self._began,
                 )
             )
-            for report in unused_rdma_cautions(
-                reports, hosts, {**forwarded_variables(os.environ), **self.settings.environment}
-            ):
-                self.warn(report)
+            variables = {**forwarded_variables(os.environ), **self.settings.environment}
+            for caution in unused_rdma_cautions(reports, hosts, variables):
+                self.warn(caution)
         for worker in self.workers if self.mpi.kind == mpirun.OPEN_MPI else ():
             if not worker.ucx.lanes:
-                raise LaunchFailed(
+                message = (
                     f"on rank {worker.rank} ({worker.host}), MPI does not use UCX: OMPI_MCA_pml is {worker.ucx.pml};"
-                    " set OMPI_MCA_pml=ucx, and check UCX_TLS",
-                    host=worker.host,
-                    rank=worker.rank,
-                    code=mpirun.NO_UCX,
+                    " set OMPI_MCA_pml=ucx, and check UCX_TLS"
                 )
+                raise LaunchFailed(message, host=worker.host, rank=worker.rank, code=mpirun.NO_UCX)
 
 
 def ucx_settings_of_ranks(variables: Mapping[str, str], *, hosts: int) -> dict[str, str]:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from merge_bench.cluster import ucx_log
 from merge_bench.errors import Caution, MergeBenchError
@@ -86,15 +87,13 @@ class ExchangeRow(_Message, frozen=True):
     `frames`: bytes from each rank to each, for each frame; `rounds`: seconds by rank and round; others as of `Row`.
     """
 
-    frames: list[list[list[int]]]
-    rounds: list[list[float]]
+    frames: Sequence[Sequence[Sequence[int]]]
+    rounds: Sequence[Sequence[float]]
     selected: tuple[str, ...]
     wrong: int
 
 
 class Warn(_Message, frozen=True):
-    """A warning about the launch."""
-
     caution: Caution
 
 
@@ -132,12 +131,10 @@ def parse_message(line: str) -> Message | None:
     """
     if not line.startswith(f'{{"{KEY}"'):
         return None
-    try:
-        content = json.loads(line)
-    except ValueError:  # cut off
-        return None
-    message: Message = msgspec.convert(content, Message)
-    return message
+    with contextlib.suppress(json.JSONDecodeError):  # it may be cut off
+        message: Message = msgspec.convert(json.loads(line), Message)
+        return message
+    return None
 
 
 class ProgressWatch:
@@ -163,9 +160,8 @@ class ProgressWatch:
         seen = 0
         while time.monotonic() - self._moved < self._limit:
             time.sleep(WATCH_SECONDS)
-            now = int(self._done[0])
-            if now != seen:
-                seen = now
+            if self._done[0] != seen:
+                seen = int(self._done[0])
                 self.touch()
                 if self.reports:
                     send_to_driver(Progress())
@@ -188,8 +184,7 @@ class Rank:
     """This rank among the others.
 
     `comm`: the communicator of all ranks. `done`: operations that this rank has done; the loops count them.
-    `host_number`: the lowest rank on this host: ranks with equal numbers share memory. `local_ranks`: ranks on this
-    host.
+    `host_number`: the lowest rank on this host, whose ranks share memory. `local_ranks`: ranks on this host.
     """
 
     def __init__(self, spec: Mapping[str, Any], log: int, interface: str | None) -> None:
@@ -231,16 +226,12 @@ class Rank:
 
     def report_ranks(self) -> None:
         """Report from rank 0 that all ranks have started, and what each is; all ranks call this."""
-        ranks = self.comm.gather(self._describe())
-        if ranks is not None:  # as on rank 0 alone
-            send_to_driver(Hello(ranks))
-
-    def _describe(self) -> RankDescription:
         import mpi4py
         from mpi4py import MPI
 
         from merge_bench.config.files import library_path
         from merge_bench.host import machine, network
+        from merge_bench.probe.ranks.mpirun import mpi_release
 
         path, own = library_path("libucp"), library_path("libmpi")
         ucx = Ucx(
@@ -251,20 +242,17 @@ class Rank:
             pml=os.environ.get(_PML),
         )
         host_facts = machine.describe_process(self.spec.get("names", ()), ucx=ucx)
-        versions = {**host_facts.versions, "mpi4py": mpi4py.__version__, "mpi": _mpi_version(MPI)}
-        return RankDescription(
-            worker=Worker.of(self.rank, f"rank-{self.rank}", msgspec.structs.replace(host_facts, versions=versions)),
+        text = str(MPI.Get_library_version()).replace("\0", "")
+        mpi = " ".join(mpi_release(text) or (text.partition("\n")[0],))
+        host_facts = replace(host_facts, versions={**host_facts.versions, "mpi4py": mpi4py.__version__, "mpi": mpi})
+        description = RankDescription(
+            worker=Worker.of(self.rank, f"rank-{self.rank}", host_facts),
             host_number=self.host_number,
             network=network.describe_network(self._interface) if self._interface else None,
         )
-
-
-def _mpi_version(mpi: Any) -> str:
-    """Kind and version of the loaded MPI; the first line of what it calls itself if they are unknown."""
-    from merge_bench.probe.ranks.mpirun import mpi_release
-
-    text = str(mpi.Get_library_version()).replace("\0", "")
-    return " ".join(mpi_release(text) or (text.partition("\n")[0],))
+        ranks = self.comm.gather(description)
+        if ranks is not None:  # as on rank 0 alone
+            send_to_driver(Hello(ranks))
 
 
 def prepare_environment(spec: Mapping[str, Any]) -> tuple[int, str | None]:
@@ -273,9 +261,9 @@ def prepare_environment(spec: Mapping[str, Any]) -> tuple[int, str | None]:
     Returns the descriptor of the file for UCX's log, and the interface to the other hosts that UCX gets here; None if
     there are no other hosts, or the environment names devices.
 
-    The process ends with its parent, and after twice the limit without progress. As under the launchers, UCX may use
-    the interface to the other hosts and its RDMA devices, unless the environment names others; nor do the driver's
-    settings ``ucx`` replace those of the environment.
+    The process ends with its parent, and after twice the limit without progress. UCX gets the driver's settings
+    ``ucx``, and as under the launchers the interface to the other hosts with its RDMA devices; what the environment
+    has stays.
     """
     from merge_bench.cluster.supervisor import die_with_parent
 
@@ -310,9 +298,8 @@ def net_devices(interface: str | None, peers: Sequence[str], environ: Mapping[st
         ways = [network.interface_towards(peer) for peer in peers]
         names = [way for way in ways if way not in (None, LOOPBACK)][:1]
         if not names:
-            raise LookupError(
-                f"this host has no route to {' or '.join(peers)}; name a network interface with --interface"
-            )
+            away = " or ".join(peers)
+            raise LookupError(f"this host has no route to {away}; name a network interface with --interface")
     else:
         far = not allowed(environ.get("UCX_TLS", "all")) & SHARED_MEMORY
         names = [LOOPBACK, *(name for name in network.ip_addresses() if far and name != LOOPBACK)]
