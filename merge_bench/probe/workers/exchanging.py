@@ -22,7 +22,7 @@ from merge_bench.host import cuda_context
 from merge_bench.merge.buffer_pool import BufferPool, aligned_size
 from merge_bench.merge.engines import gpu_memory
 from merge_bench.merge.engines.gpu_memory import DeviceBytes
-from merge_bench.merge.exchange.base import ORPHANED_SECONDS, Abort
+from merge_bench.merge.exchange.base import ORPHANED_SECONDS, Abort, Flight
 from merge_bench.merge.frame import Bytes
 from merge_bench.merge.worker import current_plugin
 from merge_bench.merge.workload.synthetic import SyntheticSpec, parcel_bytes
@@ -43,7 +43,6 @@ class Measured:
 
 
 def parcel_sizes(spec: SyntheticSpec, workers: int, rank: int) -> tuple[list[int], list[int]]:
-    """Bytes that this rank sends to each rank in a merge, of the left and of the right frame."""
     return parcel_bytes(spec, rank, workers)
 
 
@@ -86,13 +85,6 @@ def free_messages() -> None:
     current_plugin().children.pop(HELD, None)
 
 
-@dataclass(frozen=True)
-class Timed:
-    """How long an exchange took."""
-
-    seconds: float
-
-
 class MessageExchange(Protocol):
     """What carries messages: the data plane of a merge, or NCCL."""
 
@@ -104,21 +96,18 @@ class MessageExchange(Protocol):
 
 
 class HostMemory:
-    """Memory for messages: host memory, which has been written to."""
+    """Memory for messages: host memory, which has been written to. Messages of one call follow each other."""
 
     def allocate_messages(self, sizes: Sequence[int]) -> list[Any]:
-        """A buffer of each size; those of one call follow each other in memory."""
         pool = BufferPool()
         pool.reserve(sum(aligned_size(size) for size in sizes))
         return [pool.take(size) for size in sizes]
 
     def write(self, message: Any, fill_in: Callable[[Bytes], None]) -> None:
-        """Have `fill_in` write the contents of a message."""
         fill_in(message)
 
-    def read(self, message: Any) -> Bytes:
-        contents: Bytes = message
-        return contents
+    def read(self, message: Any) -> Any:
+        return message
 
 
 class DeviceMemory(HostMemory):
@@ -134,7 +123,7 @@ class DeviceMemory(HostMemory):
         fill_in(content)
         gpu_memory.upload(content, message)
 
-    def read(self, message: Any) -> Bytes:
+    def read(self, message: Any) -> Any:
         content = np.empty(message.size, np.uint8)
         gpu_memory.download(message, content)
         return content
@@ -178,7 +167,6 @@ class HeldMessages:
                 self._store.write(message, lambda room: room.fill(BLANK))
 
     def count_wrong_bytes(self) -> int:
-        """How many bytes that arrived are wrong."""
         return sum(
             count_wrong_bytes(self._store.read(message), peer, self._rank, number)
             for number, (_, receives) in enumerate(self._frames)
@@ -190,10 +178,7 @@ class HeldMessages:
 
 
 def nccl_version() -> str:
-    """Versions of NCCL and nccl4py.
-
-    Raises UsageError if one of them is missing here.
-    """
+    """Versions of NCCL and nccl4py; raises UsageError if one of them is missing here."""
     versions = _load_nccl().get_version()
     if versions.libnccl is None:
         raise UsageError(
@@ -258,7 +243,7 @@ class NcclRank:
             self._communicator.allreduce(self._token, self._token, self._nccl.SUM, stream=self._stream)
             self._wait_for_stream()
 
-    def transfer(self, sends: Mapping[int, DeviceBytes], receives: Mapping[int, DeviceBytes]) -> Timed:
+    def transfer(self, sends: Mapping[int, DeviceBytes], receives: Mapping[int, DeviceBytes]) -> Flight:
         """Exchange messages by peer: with ncclAlltoAll if a rank sends to itself, too, else with single sends.
 
         Those of ncclAlltoAll have one size and follow each other in memory.
@@ -277,25 +262,22 @@ class NcclRank:
                 finally:
                     self._nccl.group_end()
             self._wait_for_stream()
-        return Timed(time.perf_counter() - began)
+        return Flight(seconds=time.perf_counter() - began)
 
     def _wait_for_stream(self) -> None:
         gpu_memory.synchronize()
-        status = self._status()
+        status = int(self._communicator.get_async_error())
         if status not in _GOOD_STATUSES:
             raise RunFailed(f"NCCL failed with status {status}: {self._communicator.get_last_error()}")
-
-    def _status(self) -> int:
-        return int(self._communicator.get_async_error())
 
     def _abort_if_left_alone(self) -> None:
         """Abort NCCL's calls if a peer failed, the run was aborted, or its driver does not answer: a thread."""
         cuda_context.bind()
         while not self._over.wait(WATCH_SECONDS):
             with contextlib.suppress(Exception):  # the communicator may be ending
-                if self._abort.is_abandoned(ORPHANED_SECONDS) or self._status() not in _GOOD_STATUSES:
-                    self._over.set()
-                    self._communicator.abort()
+                failed = self._abort.is_abandoned(ORPHANED_SECONDS)
+                if failed or int(self._communicator.get_async_error()) not in _GOOD_STATUSES:
+                    self.end()
 
     def close(self) -> None:
         """Leave the communicator, together with all ranks."""
@@ -312,9 +294,8 @@ class NcclRank:
 
 
 def _as_one_message(messages: Mapping[int, DeviceBytes]) -> DeviceBytes:
-    """The messages, which follow each other in memory, as one message."""
-    first = messages[0]
-    return DeviceBytes(first.ptr, sum(each.size for each in messages.values()), first.owner)
+    """The messages, which follow each other in memory."""
+    return DeviceBytes(messages[0].ptr, sum(each.size for each in messages.values()), messages[0].owner)
 
 
 def _load_nccl() -> Any:
