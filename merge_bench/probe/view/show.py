@@ -276,12 +276,7 @@ def _write_pairs(page: Page, table: Table) -> None:
     page.table(
         Column("Pair", [line.label for line in table.lines], text=True),
         Column("Placement", [placement_text(line.rows[0].placement) for line in table.lines], text=True),
-        *(
-            _median_column(
-                f"{binary(size)}\n({measure.unit})", measure, [line.by_size.get(size) for line in table.lines]
-            )
-            for size in shown_sizes
-        ),
+        *(_median_column(f"{binary(size)}\n({measure.unit})", measure, at_size) for size, at_size in rows_by_size),
         Column("", [max((_mark_of_row(row) for row in line.rows), key=len) for line in table.lines], text=True),
     )
     page.line("Medians at a few sizes; use --csv or --json to get all sizes with their ranges.", "dim")
