@@ -79,23 +79,18 @@ def recorded_environment(extra_names: Collection[str] = ()) -> dict[str, str]:
 
 
 def describe_process(extra_names: Collection[str] = (), *, ucx: Ucx | None = None) -> ProcessFacts:
-    """This process and its machine.
-
-    `extra_names`: names of other environment variables to record. `ucx`: the UCX that it has loaded; by default what
-    UCXX reports.
-    """
+    """This process and its machine, with `extra_names` of variables; `ucx`: the UCX that it loaded, if not UCXX's."""
     return ProcessFacts(
         host=socket.gethostname(),
         pid=os.getpid(),
         environment=recorded_environment(extra_names),
         versions=dict(versions()),
-        ucx=ucx_library() if ucx is None else ucx,
+        ucx=ucx or ucx_library(),
         hardware=hardware(),
     )
 
 
 def hardware() -> Hardware:
-    """The machine: processor, cores, memory, kernel, network interfaces, NUMA nodes, InfiniBand devices, GPUs."""
     processor, caches = files.read_fields(Path("/proc/cpuinfo")), cache_sizes()
     return Hardware(
         cpu_model=processor.get("model name") or platform.processor() or platform.machine(),
@@ -361,7 +356,7 @@ def counter_difference(before: Mapping[str, tuple[int, int]], after: Mapping[str
 
 @dataclass(frozen=True)
 class Package:
-    """The counter of one processor package. It goes from 0 to `range_microjoules`, and begins again."""
+    """The counter of a processor package, which goes from 0 to `range_microjoules`, and begins again."""
 
     microjoules: int | None
     range_microjoules: int | None

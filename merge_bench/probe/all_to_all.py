@@ -139,9 +139,8 @@ def record_exchanges(
             session.writer.write(line)
             session.progress.phase(f"{backend}: {format_bytes(size)} to each rank")
         if exchange.wrong:
-            raise WrongResult(
-                f"all-to-all over {backend}: {exchange.wrong:,} bytes that arrived are wrong, with {where}"
-            )
+            wrong = f"{exchange.wrong:,} bytes that arrived are wrong, with {where}"
+            raise WrongResult(f"all-to-all over {backend}: {wrong}")
 
 
 @dataclass(frozen=True)
@@ -328,7 +327,7 @@ class AllToAll(Probe):
 
     @property
     def device_memory(self) -> bool:
-        """Whether messages are in GPU memory: NCCL has no other, and what it is compared with has the same."""
+        """NCCL has GPU memory only, and what it is compared with has the same."""
         return any(backend.device_memory for backend in self.backends)
 
     @property
@@ -376,12 +375,8 @@ def make_probe(options: AllToAllOptions, run: RunOptions) -> AllToAll:
     sizes = parse_sizes(options.sizes) if options.sizes else () if chunks else parse_sizes(SIZES)
     if sizes and sizes[-1] > LARGEST_MESSAGE:
         raise UsageError(f"--sizes {options.sizes}: MPI allows messages of at most {LARGEST_MESSAGE} bytes")
-    pattern = Pattern(
-        sizes=sizes,
-        chunks=(chunks,) if isinstance(chunks, int) else tuple(chunks),
-        iterations=options.iterations,
-        limit=options.link_limit,
-    )
+    chunks = (chunks,) if isinstance(chunks, int) else tuple(chunks)
+    pattern = Pattern(sizes=sizes, chunks=chunks, iterations=options.iterations, limit=options.link_limit)
     backend_names = options.backend
     names = parse_names("--backend", backend_names, (UCX, MPI, NCCL)) if backend_names else (UCX, MPI)
     over_mpi = AllToAllOverMpi(pattern=pattern, iterations=pattern.iterations, mpirun_asked=options.mpirun)

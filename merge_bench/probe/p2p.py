@@ -114,12 +114,11 @@ class P2P(Probe):
         affinity = [session.descriptions[rank].hardware.affinity or "" for rank in ranks]
         cores = cores_to_bind(*affinity, placement=placement)
         opened = session.workers.on_one(server, worker_programs.start_server, text, cores[1])
-        output, _ = session.workers.on_some(
-            {
-                client: (worker_programs.run_client, opened, text, limits, cores[0]),
-                server: (worker_programs.wait_for_server, opened),
-            }
-        )
+        calls = {
+            client: (worker_programs.run_client, opened, text, limits, cores[0]),
+            server: (worker_programs.wait_for_server, opened),
+        }
+        output, _ = session.workers.on_some(calls)
         log = ucx_perftest.parse_log(output.log, test)
         environment = {**UCXX_OVERRIDES, **session.descriptions[client].environment}
         transports_fit = are_lanes_as_requested(environment.get("UCX_TLS"), log.lanes)
@@ -164,7 +163,7 @@ class P2P(Probe):
 def cores_to_bind(client: str, server: str, *, placement: str) -> tuple[int, int] | tuple[None, None]:
     """The cores that both ends of a test are bound to: one each if their workers share cores of a host, else none.
 
-    Both sides poll. Otherwise the kernel of a busy host might run them on one core, in turns of milliseconds. `client`,
+    Both poll. Otherwise the kernel of a busy host might run them on one core, in turns of milliseconds. `client`,
     `server`: the cores of their workers, as ``0-3``.
     """
     from merge_bench.host.files import parse_cores

@@ -46,12 +46,8 @@ class ReduceScatterProbe(MpirunProbe):
     name = REDUCE_SCATTER
 
     def describe(self) -> dict[str, Any]:
-        return {
-            "counts": list(self.counts),
-            "algorithms": list(self.algorithms),
-            "iterations": self.iterations,
-            "mpirun": self.mpi().mpirun,
-        }
+        work = {"counts": list(self.counts), "algorithms": list(self.algorithms)}
+        return {**work, "iterations": self.iterations, "mpirun": self.mpi().mpirun}
 
     def expected_launch_seconds(self, prepared: PlannedRun) -> float | None:
         """Seconds of a launch: 7 ns for an element and operation (107 s for two algorithms, 16Ki to 128Mi elements)."""
@@ -115,9 +111,8 @@ class ReduceScatterProbe(MpirunProbe):
             session.doing = f"after {row.test} of {elements}"
             session.progress.phase(f"{row.test}: {elements}")
             if row.wrong:
-                raise WrongResult(
-                    f"algorithm {row.test}: {format_count(row.wrong)} of {elements} in the result are wrong"
-                )
+                wrong = f"{format_count(row.wrong)} of {elements} in the result are wrong"
+                raise WrongResult(f"algorithm {row.test}: {wrong}")
         problems = []
         for name in self.ucc_algorithms:
             problems += ucc.measure_with_ucc(session, name, self.counts, self.iterations)

@@ -86,15 +86,10 @@ class Rma(Probe):
         )
         workers.on_one(target, putting.free_memory, putting.TARGET)
         lanes = workers.on_one(source, worker.endpoints)[target][0]
-        version = fact.ucx.version
+        hosts, version = [session.members[rank].host for rank in ranks], fact.ucx.version
         if version is None:
-            host = session.members[source].host
-            raise LaunchFailed(
-                f"rank {source} on {host} did not report its UCX version, which the record needs; run merge-bench"
-                f" doctor on {host}",
-                host=host,
-                rank=source,
-            )
+            missing = f"rank {source} on {hosts[0]} did not report its UCX version, which the record needs"
+            raise LaunchFailed(f"{missing}; run merge-bench doctor on {hosts[0]}", host=hosts[0], rank=source)
         lines = [
             ProbeLine(
                 launch=session.launch,
@@ -103,7 +98,7 @@ class Rma(Probe):
                 method=f"ucp_put_nbx and ucp_ep_flush_nbx of UCX {version} in a compiled loop",
                 placement=placement,
                 ranks=list(ranks),
-                hosts=[session.members[rank].host for rank in ranks],
+                hosts=hosts,
                 size=each.size,
                 iterations=each.count,
                 seconds=each.seconds / each.count,

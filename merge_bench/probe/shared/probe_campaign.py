@@ -108,10 +108,7 @@ def run_campaign(
     caller: Caller = UNTOUCHED,
     wait_for_quiet: float | None = None,
 ) -> tuple[Path, int]:
-    """Make the campaign, or resume it unless `fresh`; returns its folder and the exit status.
-
-    `wait_for_quiet`: most seconds to wait for a quiet host, as of `make_campaign`.
-    """
+    """Make the campaign, or resume it unless `fresh`; returns its folder and the exit status."""
 
     def launch(job: Job, writer: CampaignWriter, index: int) -> int:
         shown = Labelled(progress, f"{jobs.index(job) + 1}/{len(jobs)} {_launch_label(head, job)}")
