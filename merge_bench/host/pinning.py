@@ -129,7 +129,7 @@ def describe_host(interface: str, sys: Path = SYS) -> Host:
         gpu_instances=[gpu.instance(name) for name in names],
         gpus_without_memory=[name for name in names if not gpu.has_own_memory(name)],
         node_cores=_cores_by_node(sys),
-        node_distances={str(node): row for node, row in network.read_nodes(sys).rows.items()},
+        node_distances={str(node): list(row) for node, row in network.read_nodes(sys).rows.items()},
     )
 
 

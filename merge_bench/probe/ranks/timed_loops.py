@@ -85,7 +85,7 @@ def bandwidth_loop() -> Callable[..., int]:
     second receives into it; `incoming` is for the short one.
     """
     functions = _function_addresses("MPI_Isend", "MPI_Irecv", "MPI_Waitall", "MPI_Send", "MPI_Recv")
-    return partial(_bandwidth_loop, functions, MPI._sizeof(MPI.Request))  # type: ignore[call-arg]
+    return partial(_bandwidth_loop, functions, MPI._sizeof(MPI.Request))
 
 
 @compiled
@@ -141,7 +141,7 @@ def _reduce_scatter(  # type: ignore[no-untyped-def]
 def rooted_reduces_loop() -> Callable[..., float]:
     """The loop over one MPI_Ireduce to each rank, then MPI_Waitall; with the signature of `reduce_scatter_loop`'s."""
     functions = _function_addresses("MPI_Ireduce", "MPI_Barrier", "MPI_Wtime", "MPI_Waitall")
-    return partial(_rooted_reduces, functions, MPI._sizeof(MPI.Request), MPI.FLOAT.Get_size())  # type: ignore[call-arg]
+    return partial(_rooted_reduces, functions, MPI._sizeof(MPI.Request), MPI.FLOAT.Get_size())
 
 
 @compiled
