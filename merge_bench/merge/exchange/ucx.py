@@ -32,7 +32,7 @@ from ucxx.exceptions import UCXError, UCXShmemSegmentError
 from merge_bench.config.files import library_path, loaded_library
 from merge_bench.config.ucx_choice import CUDA_REMEDY, cuda_module_problem, has_cuda
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.host.memory import shared_memory_problem
+from merge_bench.host.machine import shared_memory_problem
 from merge_bench.merge.exchange import DataPlane
 from merge_bench.merge.exchange.base import Abort, Exchange, Flight, Pending
 from merge_bench.merge.partition import contiguous_buffers
