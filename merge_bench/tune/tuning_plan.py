@@ -27,7 +27,7 @@ from merge_bench.config.options import BY_KEY, BY_VARIABLE, RunOptions
 from merge_bench.config.shipped import SPACE
 from merge_bench.config.ucx_info import find_installed
 from merge_bench.errors import UsageError, say
-from merge_bench.host.memory import usable_cores
+from merge_bench.host.machine import usable_cores
 from merge_bench.merge.exchange import recorded_plane
 from merge_bench.merge.workload.synthetic import SyntheticSpec
 from merge_bench.records.campaign import Campaign
