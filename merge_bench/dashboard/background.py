@@ -8,14 +8,15 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar, TypeVarTuple
 
 import panel as pn
 from bokeh.models import LayoutDOM, Plot, Selection
 from bokeh.models.widgets import NumericInput
 from panel.io.resources import LOCAL_DIST
 
-from merge_bench.dashboard.content_security import set_policy
+from merge_bench.dashboard.style_sheets import set_policy
+from merge_bench.errors import MergeBenchError
 
 _READERS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="results")
 DRAWN_SECONDS = 0.5
@@ -57,9 +58,12 @@ class Session:
             self._document.on_change(self._note_change)
 
     def every(
-        self, seconds: float, work: Callable[[], Data], show: Callable[[Data], object],
+        self,
+        seconds: float,
+        work: Callable[[], Data],
+        show: Callable[[Data], object],
         when: Callable[[], bool] = lambda: True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Do `work` in a thread and `show` its result, repeatedly, with a pause of `seconds`.
 
         After a `show` that returned True the pause is at least `DRAWN_SECONDS`, and lasts until the page answers and
@@ -114,7 +118,6 @@ class Session:
             pn.io.push_notebook(*shown)
 
     def close(self) -> None:
-        """End all tasks."""
         for task in self._tasks:
             task.cancel()
 
@@ -203,7 +206,6 @@ class PageReady:
 
     @property
     def hidden(self) -> bool:
-        """Whether the page is in a tab or window that nobody sees."""
         return bool(self._model.disabled)
 
     def ask(self) -> asyncio.Future[None]:
@@ -223,3 +225,31 @@ class PageReady:
 def _finish_future(waiting: asyncio.Future[None]) -> None:
     if not waiting.done():
         waiting.set_result(None)
+
+
+_LOG = logging.getLogger(__name__)
+Arguments = TypeVarTuple("Arguments")
+Result = TypeVar("Result")
+
+
+class LastResult(Generic[*Arguments, Result]):
+    """Keeps what `make` returns for the last arguments; if it raises, what `make_failed` returns for the reason."""
+
+    def __init__(self, make: Callable[[*Arguments], Result], make_failed: Callable[[str], Result]) -> None:
+        self._make, self._make_failed = make, make_failed
+        self._last: tuple[tuple[*Arguments], Result] | None = None
+
+    def __call__(self, *arguments: *Arguments) -> Result:
+        """The result for `arguments`: the same object as before if they are equal to the last ones."""
+        if self._last is None or self._last[0] != arguments:
+            self._last = arguments, self._result(arguments)
+        return self._last[1]
+
+    def _result(self, arguments: tuple[*Arguments]) -> Result:
+        try:
+            return self._make(*arguments)
+        except MergeBenchError as reason:
+            return self._make_failed(str(reason))
+        except Exception as error:
+            _LOG.warning("a result cannot be shown", exc_info=True)
+            return self._make_failed(f"Cannot show this result: {type(error).__name__}: {error}")

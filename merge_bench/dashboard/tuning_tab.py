@@ -16,10 +16,10 @@ import panel as pn
 from merge_bench.analysis import aggregate
 from merge_bench.config.shell_syntax import NAME, parse
 from merge_bench.dashboard import components as ui
-from merge_bench.dashboard.last_result import LastResult
+from merge_bench.dashboard.background import LastResult
 from merge_bench.dashboard.live_data import failure_sentences
 from merge_bench.dashboard.progress import Progress, finished, progress_of
-from merge_bench.records.campaign import Campaign, Run
+from merge_bench.records.campaign import Campaign
 from merge_bench.records.recorded_plan import Tuning
 from merge_bench.records.results_folder import RUNNING, TUNE, Entry
 from merge_bench.records.schema import ConfigLine, TuneLine
@@ -32,13 +32,21 @@ from merge_bench.tune.result import LEFT_OUT, PHASE_NAMES, Result, decision_of, 
 from merge_bench.tune.stage import stage_of, steps_of
 from merge_bench.tune.text import open_questions
 from merge_bench.units import plural
-from merge_bench.view.content import Column
+from merge_bench.view.content import Column, by_row
 from merge_bench.view.next_command import NextStep
-from merge_bench.view.numbers import NULL, ends, gib, with_interval
 from merge_bench.view.plot.marks import Chart
-from merge_bench.view.plot.source import source_of, with_source
-from merge_bench.view.text import as_html, capitalized, short, unbroken, uncapitalized, visible
-from merge_bench.view.titles import entry_choices, listed, size_of
+from merge_bench.view.text import (
+    as_html,
+    capitalized,
+    ends,
+    gib,
+    short,
+    unbroken,
+    uncapitalized,
+    visible,
+    with_interval,
+)
+from merge_bench.view.titles import entry_choices, listed, size_of, source_of, with_source
 
 MOST_STEPS = 2000
 _MOST_NAMED = 8
@@ -46,8 +54,8 @@ _MOST_NAMED = 8
 NOTHING = ui.nothing_yet("tuning", "tune --budget 10m")
 _MOST_LISTED = 100
 _NO_CHOICE, _READING_CHOICE = {"none yet": ""}, {"reading results …": ""}
-_WIDTHS = {"Step": 75, "Phase": 120, "Setting": 190, "Decision": 105, "Speed-up": 105, "Interval": 120, "Blocks": 90,
-           "Why": 210, "Against": 105, "Problem": 125}  # fmt: skip
+_WIDTHS = dict.fromkeys(("Decision", "Speed-up", "Against"), 105) | dict.fromkeys(("Phase", "Interval"), 120)
+_WIDTHS |= {"Step": 75, "Setting": 190, "Blocks": 90, "Why": 210, "Problem": 125}
 """Together less than a window of 1400 pixels has; a cell that is cut shows its text under the pointer."""
 
 
@@ -139,7 +147,6 @@ def _config_text(campaign: Campaign, result: Result, winner: ConfigLine) -> str 
 
 
 def _step_table(campaign: Campaign, steps: Sequence[TuneLine]) -> pd.DataFrame:
-    """A row for each step, in the order in which they were made."""
     columns: dict[str, list[Any]] = {
         "Step": list(range(1, len(steps) + 1)),
         "Phase": [PHASE_NAMES.get(step.phase, step.phase) for step in steps],
@@ -183,27 +190,15 @@ def _speedup_text(line: TuneLine | None) -> str:
 
 def describe_unfinished(campaign: Campaign) -> Unfinished:
     """What there is of a tuning whose records have no end, and which no process writes."""
-    return Unfinished(measured_columns(campaign), _missing_sentences(campaign), after_recorded_tuning(campaign).command)
-
-
-def measured_columns(campaign: Campaign) -> tuple[Column, ...]:
-    """A row for each config and problem with a complete launch: its median throughput in GiB/s."""
-    runs = [run for run in campaign.runs if aggregate.complete_launches(run)]
-    if not runs:
-        return ()
-    sizes = {run.plan_index for run in runs}
-    size = Column("Problem", [size_of(campaign, run.plan_index) for run in runs], text=True)
-    return (
-        Column("Config", [run.config.name for run in runs], text=True),
-        *([size] if len(sizes) > 1 else []),
-        Column("Launches", [str(len(aggregate.complete_launches(run))) for run in runs]),
-        Column("Throughput (GiB/s)", list(map(_throughput_text, runs))),
-    )
-
-
-def _throughput_text(run: Run) -> str:
-    rate = aggregate.run_median(aggregate.complete_launches(run), aggregate.throughput)
-    return NULL if rate is None else gib(rate)
+    rows = []
+    for run in campaign.runs:
+        if launches := aggregate.complete_launches(run):
+            rate = gib(aggregate.run_median(launches, aggregate.throughput))
+            rows.append((run.config.name, size_of(campaign, run.plan_index), str(len(launches)), rate))
+    columns = by_row(("Config", "Problem", "Launches", "Throughput (GiB/s)"), rows, (0, 1))
+    columns = columns if len({size for _, size, _, _ in rows}) > 1 else [columns[0], *columns[2:]]
+    measured = tuple(columns) if rows else ()
+    return Unfinished(measured, _missing_sentences(campaign), after_recorded_tuning(campaign).command)
 
 
 def _missing_sentences(campaign: Campaign) -> tuple[str, ...]:
@@ -243,9 +238,14 @@ class TuningView:
         self._shown: Content | None = None
         self.choice = ui.select("Tuning (times in UTC)", _READING_CHOICE, width=640)
         self.download = pn.widgets.FileDownload(
-            callback=lambda: io.StringIO((self._shown and self._shown.config) or ""), filename="tuned.cfg",
-            label="Download the config", color="primary", width=220, disabled=True, embed=False,
-        )  # fmt: skip
+            callback=lambda: io.StringIO((self._shown and self._shown.config) or ""),
+            filename="tuned.cfg",
+            label="Download the config",
+            color="primary",
+            width=220,
+            disabled=True,
+            embed=False,
+        )
         self._outcome = ui.html(min_height=70)
         self._newer = ui.html()
         self.parts = pn.Column(sizing_mode=ui.WIDE, min_height=300, margin=0)
@@ -262,13 +262,10 @@ class TuningView:
         chosen = next((entry for entry in entries if entry.id == self.choice.value), first)
         labels = entry_choices(entries, self._choice_label)
         newer = itertools.takewhile(lambda each: chosen is not None and each[1] != chosen.id, labels.items())
-        return Update(
-            labels, chosen.id if chosen else "", self._contents(chosen),
-            tuple(label for label, name in newer if name in empty),
-        )  # fmt: skip
+        unmeasured = tuple(label for label, name in newer if name in empty)
+        return Update(labels, chosen.id if chosen else "", self._contents(chosen), unmeasured)
 
     def _measured_nothing(self, entry: Entry) -> bool:
-        """Whether the campaign `entry` ended without a measurement."""
         figures = self._cache.figures(entry)
         return not entry.written and figures is not None and not figures.launches
 
@@ -280,7 +277,6 @@ class TuningView:
         return f"{listed(entry.configs[:1])} · {short(uncapitalized(outcome)) or entry.status}{nothing}"
 
     def show(self, update: Update) -> None:
-        """Show what `refresh` returned; under the document's lock."""
         content = update.content
         ui.change_options(self.choice, update.options or _NO_CHOICE, update.chosen)
         without = f"Newer, without measurements: {'; '.join(update.newer)}." if update.newer else ""

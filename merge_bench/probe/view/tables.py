@@ -11,7 +11,7 @@ from merge_bench.probe.ranks.ucc import SHARP_ASKED
 from merge_bench.probe.shared.base import ALL_TO_ALL, COLLECTIVE, PING_PONG, kind_of_test, placement_text
 from merge_bench.records.probe_rows import Row
 from merge_bench.view.content import Page, grouped
-from merge_bench.view.numbers import binary
+from merge_bench.view.text import binary
 
 TOGETHER = (COLLECTIVE, ALL_TO_ALL)
 """Kinds of tests that all ranks take part in."""

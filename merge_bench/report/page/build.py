@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePath
+
+import msgspec
 
 from merge_bench.analysis import aggregate
+from merge_bench.analysis.compare import properties
 from merge_bench.analysis.compare.document import compare
 from merge_bench.analysis.compare.select import letter_of
 from merge_bench.analysis.documents.compare import CompareDocument
@@ -18,10 +23,9 @@ from merge_bench.probe.view.charts import panels_of_results
 from merge_bench.probe.view.show import write_rows
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.probe_rows import Row
-from merge_bench.records.schema import FailureLine
-from merge_bench.report import run_sections
+from merge_bench.records.schema import Worker
+from merge_bench.report import run_sections as sections
 from merge_bench.report.next_step import after_recorded_tuning
-from merge_bench.report.page.environment import write_command, write_environment
 from merge_bench.report.page.results import (
     SourceRun,
     group_by_problem,
@@ -35,13 +39,22 @@ from merge_bench.tune.result import recorded_result_of
 from merge_bench.units import plural
 from merge_bench.view import comparison
 from merge_bench.view.content import Column, Page, Report, by_row, grouped
-from merge_bench.view.messages import logs_of_failure, place_of_failure
-from merge_bench.view.numbers import binary, gib
-from merge_bench.view.numbers import number as rounded
 from merge_bench.view.plot import merge
 from merge_bench.view.plot.marks import Chart
-from merge_bench.view.plot.source import source_of
-from merge_bench.view.titles import date_text, host_label, is_tuning_campaign, listed, title_of, ucx_label
+from merge_bench.view.text import NULL, binary, cell, gib
+from merge_bench.view.text import number as rounded
+from merge_bench.view.titles import (
+    date_text,
+    host_label,
+    is_tuning_campaign,
+    listed,
+    logs_of_failure,
+    place_of_failure,
+    source_of,
+    title_of,
+    ucx_label,
+    workers_of,
+)
 
 MOST_RUNS = 24
 """Runs that get a section of their own, at most."""
@@ -52,8 +65,6 @@ _MOST_UNFOLDED = 3
 
 @dataclass(frozen=True)
 class References:
-    """Published results to show beside the measured ones."""
-
     merges: tuple[MergeResult, ...] = ()
     settings: tuple[SettingEffect, ...] = ()
     rows: tuple[Row, ...] = ()
@@ -70,8 +81,8 @@ def build(campaigns: Sequence[Campaign], references: References, defaults: Mappi
     campaigns = [*merges, *probes]  # the merges first, so that each result has one letter everywhere
     page.source = source_of(merges, campaigns)
     sources = source_runs(merges)
-    letters = [letter_of(at, len(campaigns)) or "" for at in range(len(merges), len(campaigns))]
-    rows = label_rows(probes, letters if len(campaigns) > 1 else ()) if probes else []
+    letters = _letters(campaigns)
+    rows = label_rows(probes, letters[len(merges) :] if len(campaigns) > 1 else ()) if probes else []
     state, alarm = _verification_sentence(sources, probes)
     panels = panels_of_results(rows, references.rows, campaigns) if rows else ()
     both = [*(row for _, row in rows), *references.rows]
@@ -99,18 +110,18 @@ def build(campaigns: Sequence[Campaign], references: References, defaults: Mappi
     _write_runs(page, sources, campaigns)
     _write_commands(page, campaigns)
     _write_environments(page, campaigns, defaults)
-    sections = tuple(section for section in page.sections if section.blocks)
-    report = Report(_report_title(campaigns), _when_and_where(campaigns), state, alarm, sections)
-    results = {
-        at: recorded_result_of(campaign) for at, campaign in enumerate(campaigns) if is_tuning_campaign(campaign)
-    }
+    more = len(campaigns) - 1
+    title = titles_of(campaigns)[0] + (f", and {plural(more, 'more result')}" if more else "")
+    shown = tuple(section for section in page.sections if section.blocks)
+    report = Report(title, _when_and_where(campaigns), state, alarm, shown)
     if alarm:
         return report
+    results = [(at, recorded_result_of(each)) for at, each in enumerate(campaigns) if is_tuning_campaign(each)]
     if not results:
         sentence, decided = headline([source.document for source in sources], merges)
         return replace(report, state=sentence, verified=state, decided=decided) if sentence else report
-    outcomes = (": ".join(filter(None, (letter_of(at, len(campaigns)), each.outcome))) for at, each in results.items())
-    decided = all(each.winner is not None for each in results.values())
+    outcomes = (": ".join(filter(None, (letters[at], result.outcome))) for at, result in results)
+    decided = all(result.winner is not None for _, result in results)
     return replace(report, state=". ".join(outcomes), verified=state, decided=decided)
 
 
@@ -118,10 +129,9 @@ def _is_probe(campaign: Campaign) -> bool:
     return campaign.probe is not None or any(launch.probes and not launch.timed for launch in campaign.launches)
 
 
-def _report_title(campaigns: Sequence[Campaign]) -> str:
-    titles = list(dict.fromkeys(titles_of(campaigns)))
-    more = len(campaigns) - 1
-    return titles[0] + (f", and {plural(more, 'more result')}" if more else "")
+def _letters(campaigns: Sequence[Campaign]) -> list[str]:
+    """The letter of each result of a report; empty if it is the only one."""
+    return [letter_of(at, len(campaigns)) or "" for at in range(len(campaigns))]
 
 
 def titles_of(campaigns: Sequence[Campaign]) -> list[str]:
@@ -174,11 +184,9 @@ def _write_conclusion(
     """Put the section "Conclusion" on a page: what `run` printed, or the verdicts on several campaigns."""
     page.section("Conclusion")
     if len(campaigns) > 1:
-        titled = zip(campaigns, titles_of(campaigns), strict=True)
-        parts = [(title, date_text(each.head.time), host_label(each)) for each, title in titled]
-        page.pairs(
-            *((letter_of(at, len(campaigns)) or "", " · ".join(filter(None, each))) for at, each in enumerate(parts))
-        )
+        titled = zip(_letters(campaigns), campaigns, titles_of(campaigns), strict=True)
+        parts = [(letter, (title, date_text(each.head.time), host_label(each))) for letter, each, title in titled]
+        page.pairs(*((letter, " · ".join(filter(None, texts))) for letter, texts in parts))
     documents = [source.document for source in sources]
     probed = [caution for campaign in campaigns if _is_probe(campaign) for caution in campaign.cautions]
     tunings = [campaign for campaign in merges if is_tuning_campaign(campaign)]
@@ -193,13 +201,13 @@ def _write_conclusion(
             write_verdicts(page, merges, {source.name: source.look for source in sources})
         if len(campaigns) > 1:
             write_overview(page, documents, [each.name for each in sources], apart=True)
-        run_sections.write_findings(page, documents, probed)
+        sections.write_findings(page, documents, probed)
     if tunings and len(campaigns) == 1 and not (step := after_recorded_tuning(tunings[0])).reports:
         page.next_step(step.command, step.does)
     if not merges:
         _write_best_values(page, rows)
         _write_charts(page, panels[:1])
-        run_sections.write_warnings_by_kind(page, list(dict.fromkeys(probed)))
+        sections.write_warnings_by_kind(page, list(dict.fromkeys(probed)))
 
 
 def _write_best_values(page: Page, rows: Sequence[Row]) -> None:
@@ -211,10 +219,8 @@ def _write_best_values(page: Page, rows: Sequence[Row]) -> None:
             values = [(found.median, row.size) for row in mine if (found := measure.value_in(row)) is not None]
             if values:
                 value, size = min(values) if measure.less_is_better else max(values)
-                best = f"{measure.title} ({measure.unit})"
-                cells.append(
-                    (test, config, placement_text(placement), best, rounded(value), binary(size), source or "measured")
-                )
+                what = (test, config, placement_text(placement), f"{measure.title} ({measure.unit})")
+                cells.append((*what, rounded(value), binary(size), source or "measured"))
     if cells:
         headings = ("Test", "Config", "Placement", "What", "Best median", "At message size", "From")
         columns = by_row(headings, cells, (0, 1, 2, 3, 6))
@@ -248,18 +254,16 @@ def _write_comparisons(page: Page, merges: Sequence[Campaign], sources: Sequence
 def _write_comparison(page: Page, document: CompareDocument, looks: Mapping[str, int]) -> None:
     mark = None if document.verified else UNVERIFIED
     page.chart(merge.speedups(document, "throughput", looks))
-    chosen = [comparison.comparison_in_metric(each, "throughput") for each in comparison.group_by_pair(document)]
+    chosen = [pair for pair, _ in comparison.group_by_pair(document, "throughput")]
     pairs = Column("Throughput", [comparison.title_of_comparison(each) for each in chosen], text=True)
     page.table(pairs, *comparison.judged_columns(chosen), mark=mark)
     for note in document.notes:
         page.line(note, "dim")
     page.section("Comparison in detail", folded=len(chosen) > _MOST_UNFOLDED, inner=True)
-    for comparisons in comparison.group_by_pair(document):
-        comparison.write_pair(page, document, comparisons, "throughput")
+    comparison.write_pairs(page, document, "throughput")
 
 
 def _write_network(page: Page, rows: Sequence[Row], panels: Sequence[Chart], *, measured: bool) -> None:
-    """Put the section "Network" on a page; `rows`: measured ones before published ones."""
     page.section("Network")
     if not measured:
         page.line("Nothing was measured.", "bold red")
@@ -280,7 +284,7 @@ def _write_runs(page: Page, sources: Sequence[SourceRun], campaigns: Sequence[Ca
     confirmed = {step.config for source in sources for step in source.campaign.tuning if step.phase == "confirm"}
     first = [source for source in sources if source.run.config.name in confirmed]
     chosen = [*first, *(source for source in sources if source not in first)][:MOST_RUNS]
-    problems = {id(source): name for name, alike in group_by_problem(sources).items() for source in alike}
+    problems = {source: name for name, alike in group_by_problem(sources).items() for source in alike}
     if not sources:
         return
     page.section("Every run")
@@ -294,7 +298,7 @@ def _write_runs(page: Page, sources: Sequence[SourceRun], campaigns: Sequence[Ca
             rate = document.throughput_bytes_per_second.median
             notes = [f"{gib(rate)} GiB/s"] if rate is not None else []
             notes += [f"limited by {document.bottleneck.what}"] if document.bottleneck else []
-            title = source.label + (f": {problems[id(source)]}" if len(set(problems.values())) > 1 else "")
+            title = source.label + (f": {problems[source]}" if len(set(problems.values())) > 1 else "")
             page.section(title, folded=True, note=", ".join(notes), inner=True)
             page.source = source_of([source.campaign], campaigns)
             write_run(page, source.campaign, source.run, source.document)
@@ -302,10 +306,10 @@ def _write_runs(page: Page, sources: Sequence[SourceRun], campaigns: Sequence[Ca
 
 def _write_commands(page: Page, campaigns: Sequence[Campaign]) -> None:
     page.section("How to repeat the measurement")
-    for number, campaign in enumerate(campaigns):
-        if short := letter_of(number, len(campaigns)):
-            page.line(f"{short}: {campaign.head.campaign_id}")
-        write_command(page, campaign)
+    for letter, campaign in zip(_letters(campaigns), campaigns, strict=True):
+        if letter:
+            page.line(f"{letter}: {campaign.head.campaign_id}")
+        _write_command(page, campaign)
 
 
 def _write_failures(page: Page, campaigns: Sequence[Campaign]) -> None:
@@ -313,7 +317,12 @@ def _write_failures(page: Page, campaigns: Sequence[Campaign]) -> None:
     for campaign in campaigns:
         name = campaign.head.campaign_id if len(campaigns) > 1 else None
         for failure in [*campaign.failures, *(each for launch in campaign.standing for each in launch.failures)]:
-            _write_failure(page, failure, campaign, name)
+            where = ", ".join(filter(None, (name, place_of_failure(failure, campaign))))
+            page.line(f"{failure.code}: {failure.message}" + (f" ({where})" if where else ""), "bold red")
+            if failure.log_tail:
+                page.code(failure.log_tail)
+            if logs := logs_of_failure(failure, campaign):
+                page.line(f"Logs: {logs}")
 
 
 def _write_all_warnings(page: Page, campaigns: Sequence[Campaign], sources: Sequence[SourceRun]) -> None:
@@ -321,26 +330,131 @@ def _write_all_warnings(page: Page, campaigns: Sequence[Campaign], sources: Sequ
     cautions = [caution for source in sources for caution in source.document.warnings]
     cautions += [caution for campaign in campaigns if _is_probe(campaign) for caution in campaign.cautions]
     distinct = dict.fromkeys(cautions)
-    if run_sections.leaves_warnings_out(list(distinct)):
-        page.section(run_sections.ALL_WARNINGS, folded=True, note=plural(len(distinct), "warning"))
+    if sections.leaves_warnings_out(list(distinct)):
+        page.section(sections.ALL_WARNINGS, folded=True, note=plural(len(distinct), "warning"))
         page.warnings(distinct, heading="")
 
 
-def _write_failure(page: Page, failure: FailureLine, campaign: Campaign, name: str | None) -> None:
-    where = ", ".join(filter(None, (name, place_of_failure(failure, campaign))))
-    page.line(f"{failure.code}: {failure.message}" + (f" ({where})" if where else ""), "bold red")
-    if failure.log_tail:
-        page.code(failure.log_tail)
-    if logs := logs_of_failure(failure, campaign):
-        page.line(f"Logs: {logs}")
-
-
 def _write_environments(page: Page, campaigns: Sequence[Campaign], defaults: Mapping[str, str] | None) -> None:
-    for number, campaign in enumerate(campaigns):
-        short = letter_of(number, len(campaigns))
-        page.section(f"Environment of {short}" if short else "Environment", folded=True)
-        write_environment(page, campaign, defaults)
+    for letter, campaign in zip(_letters(campaigns), campaigns, strict=True):
+        page.section(f"Environment of {letter}" if letter else "Environment", folded=True)
+        _write_environment(page, campaign, defaults)
         page.heading("Records")
         page.line(str(campaign.records))
         if campaign.truncated:
             page.line("The last line of the records is incomplete and was ignored.", "yellow")
+
+
+def command_of(argv: Sequence[str]) -> str:
+    """A command line with which a shell repeats `argv`; merge_bench is called as ``python -m merge_bench``."""
+    program, *words = argv or ("",)
+    if PurePath(program).name in ("__main__.py", "merge-bench"):
+        return shlex.join(["python", "-m", "merge_bench", *words])
+    return shlex.join([PurePath(program).name, *words])
+
+
+def _write_command(page: Page, campaign: Campaign) -> None:
+    """Put the command that repeats a campaign, and the version of merge_bench that it ran with, on a page."""
+    imported = campaign.head.imported_from
+    if imported is not None:
+        page.line(f"Imported from {imported.file}, which {imported.program} printed.")
+        page.code(imported.command or "the imported text does not contain the command line")
+        return
+    words = list(campaign.head.argv)
+    if campaign.extensions and "--extend" in words:  # what adds launches does not measure it again
+        del words[(at := words.index("--extend")) : at + 2]
+    words = [word for word in words if not word.startswith("--extend=")]
+    page.code(command_of(words))
+    git = campaign.head.git
+    commit = (git and git.commit) or "not known"
+    changed = ", with local changes" if git and git.dirty else ""
+    page.line(f"merge_bench {campaign.head.version}, commit {commit}{changed}.", "dim")
+
+
+def _write_environment(page: Page, campaign: Campaign, defaults: Mapping[str, str] | None) -> None:
+    """Put hosts, packages, UCX settings and configs on a page; `defaults`: settings of the same UCX if none are set."""
+    # Every worker of every launch. Launches on the same hosts record the same values, so sets of values stay small.
+    workers = workers_of(campaign.launches)
+    if workers:
+        _write_hosts(page, workers)
+        _write_devices(page, workers)
+        page.heading("Packages")
+        page.pairs(*sorted(properties.joined_values(worker.versions for worker in workers).items()))
+        _write_ucx(page, workers, defaults)
+    else:
+        page.line("The records do not describe the machine: no launch started, or the result was imported.", "dim")
+    _write_configs(page, campaign)
+
+
+def _write_hosts(page: Page, workers: Sequence[Worker]) -> None:
+    hosts = grouped(workers, lambda worker: worker.host)
+    page.heading("Hosts")
+    rows = []
+    for host, workers_here in hosts.items():
+        ranks, hardware = sorted({worker.rank for worker in workers_here}), workers_here[0].hardware
+        complete = len(ranks) > 2 and ranks[-1] - ranks[0] + 1 == len(ranks)
+        listed_ranks = f"{ranks[0]} to {ranks[-1]}" if complete else ", ".join(map(str, ranks))
+        counts = map(cell, (hardware.cpu_model, hardware.cores_online, hardware.numa_nodes))
+        settings = map(cell, (hardware.kernel, hardware.huge_pages, hardware.tcp_congestion_control))
+        rows.append((host, listed_ranks, *counts, gib(hardware.memory_bytes), *settings))
+    headings = ("Host", "Ranks", "Processor", "Cores", "NUMA nodes", "Memory\n(GiB)", "Kernel", "Huge pages", "TCP")
+    page.table(*by_row(headings, rows, (0, 1, 2, 6, 7, 8)))
+
+
+def _write_devices(page: Page, workers: Sequence[Worker]) -> None:
+    rows: dict[tuple[str, str, str], None] = {}
+    for worker in workers:
+        hardware = worker.hardware
+        for name, about in (hardware.interfaces or {}).items():
+            if about.up:
+                speed = about.megabits_per_second
+                rate = f"{speed:,} Mbit/s" if speed is not None else "speed not known"
+                rows[worker.host, f"network {name}", f"{rate}, MTU {about.mtu}"] = None
+        for name in hardware.infiniband or ():
+            rows[worker.host, "InfiniBand", name] = None
+        for gpu in hardware.gpus or ():
+            rows[worker.host, "GPU", _known_values(msgspec.to_builtins(gpu))] = None
+    if rows:
+        page.heading("Devices")
+        page.table(*by_row(("Host", "Device", "Description"), rows, range(3)))
+
+
+def _write_ucx(page: Page, workers: Sequence[Worker], defaults: Mapping[str, str] | None) -> None:
+    ucx = [worker.ucx for worker in workers]
+    about = properties.joined_values(
+        {"version": each.version, "origin": each.origin, "path": each.path} for each in ucx
+    )
+    settings = properties.joined_values(each.config for each in ucx)
+    if about:
+        page.heading("UCX")
+        page.pairs(*about.items())
+    if not settings:
+        return
+    environment = properties.joined_values(worker.environment for worker in workers)
+    if defaults is not None:
+        shown = {name for name in settings if settings[name] != defaults.get(name)} - set(properties.OF_A_PROCESS)
+        page.heading("UCX settings that differ from the defaults")
+    else:
+        shown = {name for name, value in settings.items() if name in environment or " / " in value}
+        page.heading("UCX settings that the environment sets or that differ between workers")
+        page.line("The defaults are unknown: this machine has no UCX of that version.", "dim")
+    absent = NULL if defaults else ""
+    rows = [(name, value, (defaults or {}).get(name, absent)) for name, value in settings.items() if name in shown]
+    page.table(*by_row(("Setting", "Value", "Default"), rows, range(3)))
+    if not shown:
+        page.line("None.")
+    page.line(f"The records contain all {len(settings)} settings; a / separates values of different workers.", "dim")
+
+
+def _write_configs(page: Page, campaign: Campaign) -> None:
+    page.heading("Configs")
+    for config in (*campaign.head.configs, *(line.config for line in campaign.added)):
+        page.line(f"{config.name}" + (f" ({config.path})" if config.path else ""))
+        if config.variables:
+            page.code("\n".join(f"{name}={shlex.quote(value)}" for name, value in config.variables.items()))
+
+
+def _known_values(values: Mapping[str, object]) -> str:
+    """``index 0, name H200, nvlink bus 2 4``: names and values, without the unknown ones."""
+    texts = {name: _known_values(value) if isinstance(value, Mapping) else value for name, value in values.items()}
+    return ", ".join(f"{name} {value}" for name, value in texts.items() if value is not None)

@@ -46,7 +46,6 @@ def _encode(campaigns: Sequence[Campaign]) -> bytes:
 
 
 def _bencher_measure(figure: Figure) -> dict[str, float]:
-    """A figure, and the ends of its interval, as a measure of Bencher."""
     ends = zip(("lower_value", "upper_value"), figure.interval or (), strict=False)
     return {"value": float(figure.value), **dict(ends)}
 

@@ -27,6 +27,7 @@ def _encode(campaigns: Sequence[Campaign]) -> bytes:
     import json
 
     from merge_bench.analysis.timelines import read_aligned
+    from merge_bench.view.titles import source_of
 
     if len(campaigns) > 1:
         raise UsageError("a trace shows one RESULT, because hosts and launches of several would share its tracks")
@@ -37,23 +38,12 @@ def _encode(campaigns: Sequence[Campaign]) -> bytes:
             f"{campaign.folder} contains no timeline; measure with --timeline on, and keep the files timeline-*.jsonl"
             " beside the records"
         )
-    document = {
-        "traceEvents": Trace(campaign, launches).events(),
-        "displayTimeUnit": "ms",
-        "otherData": _describe_trace(campaign, launches),
-    }
-    return json.dumps(document, separators=(",", ":")).encode()
-
-
-def _describe_trace(campaign: Campaign, launches: Sequence[AlignedTimeline]) -> dict[str, str]:
-    """The source of the trace, and how far times of different hosts may be off (`alignment`)."""
-    from merge_bench.view.plot.source import source_of
-
     largest = f"{1e6 * max(aligned.error for aligned in launches):.1f} us"
-    return {
-        "result": source_of([campaign]),
-        "alignment": f"hosts are aligned at the barriers, for drawing only; error at most {largest}",
-    }
+    alignment = f"hosts are aligned at the barriers, for drawing only; error at most {largest}"
+    about = {"result": source_of([campaign]), "alignment": alignment}
+    events = Trace(campaign, launches).events()
+    document = {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}
+    return json.dumps(document, separators=(",", ":")).encode()
 
 
 class Trace:
@@ -98,7 +88,6 @@ class Trace:
         return ((batches[id(sent)], batches[id(received)]) for _, sent, _, received in matched_batches(iteration))
 
     def _add_phases(self, number: int, worker: WorkerTimeline, name: str) -> None:
-        """Add a slice called `name` for a worker's iteration, and slices for the phases and barriers in it."""
         spans = worker.spans
         begin, end = min(span.begin for span in spans), max(span.end for span in spans)
         launch = self._launches[number].launch
@@ -177,7 +166,6 @@ def _flow_events(messages: Sequence[tuple[Event, Event]]) -> Iterator[Event]:
 
 
 def _begin_times(aligned: AlignedTimeline) -> Iterator[tuple[int, float]]:
-    """The rank and the begin, in seconds, of every span and batch of a launch."""
     for line in (*aligned.timeline.iterations, *aligned.timeline.rounds):
         for worker in line.workers:
             yield from ((worker.rank, span.begin) for span in worker.spans)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 
 from merge_bench.view.plot.marks import (
     Axis,
@@ -14,9 +15,10 @@ from merge_bench.view.plot.marks import (
     Points,
     Ticks,
     Whiskers,
+    bar_height_pixels,
     columns,
+    thinning_step,
 )
-from merge_bench.view.plot.style import bar_height_pixels, thinning_step
 from merge_bench.view.text import capitalized
 
 
@@ -123,14 +125,16 @@ def stacked_bars(
 ) -> tuple[Sequence[float], tuple[Group, ...]]:
     """Stacked bars: the end of each bar in milliseconds, and a group of marks for each part.
 
-    `rows`: milliseconds of each of `parts`, by the row's name; `at`: the places of rows, by default 0, 1, ….
+    `rows`: milliseconds of each of `parts`, by the row's name; `at`: the places of rows, by default 0, 1, …; `upright`:
+    along y, and without boxes of no height, whose edges would be seen.
     """
     ends, groups = [0.0] * len(rows), []
     for number, part in enumerate(parts):
         values = [row[number] for row in rows.values()]
         starts, ends = ends, [end + value for end, value in zip(ends, values, strict=True)]
         details = {"row": list(rows), "part": [part] * len(rows), "value": [with_unit(ms, "ms") for ms in values]}
-        boxes = Boxes(at or range(len(rows)), starts, ends, upright, fill=0.7, details=details)
+        seen = [end if end > start else nan for start, end in zip(starts, ends, strict=True)] if upright else ends
+        boxes = Boxes(at or range(len(rows)), starts, seen, upright, fill=0.7, details=details)
         groups.append(Group(number, (boxes,), part))
     return ends, tuple(groups)
 

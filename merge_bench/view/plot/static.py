@@ -15,7 +15,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
 from merge_bench.view.plot import marks
-from merge_bench.view.plot.style import GRID, HEAT_STATIC, LEGEND, NEUTRAL, look, thinning_step, value_ticks
+from merge_bench.view.plot.marks import GRID, HEAT_STATIC, LEGEND, NEUTRAL, look, thinning_step, value_ticks
 from merge_bench.view.text import short, visible
 
 _SETTINGS: Any = {
@@ -47,7 +47,6 @@ def draw(charts: Sequence[marks.Chart], stream: IO[bytes], form: str) -> None:
 
 
 def figure_of(chart: marks.Chart) -> Figure:
-    """`chart` as a figure of Matplotlib."""
     with _matplotlib_settings():
         return _side_by_side([chart])
 

@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 from tornado.websocket import WebSocketClosedError
 
-from merge_bench.dashboard.web import log_exception, make_pages
+from merge_bench.dashboard.app import log_exception, make_pages
 from merge_bench.errors import MergeBenchError, UsageError
 from merge_bench.host.network import is_loopback, page_origins
 from merge_bench.records.campaign import JOB, read_elsewhere

@@ -41,7 +41,7 @@ def one(folder: Path, *scripts: Script) -> Run:
 
 def test_bars_of_rates_have_a_point_a_launch_and_the_interval_of_the_median(tmp_path: Path) -> None:
     found = runs(tmp_path, *interleaved({"default": BASE, "tcp": SLOW}))
-    chart = merge.rates_chart(merge.THROUGHPUT, [("1e6", found)], {})
+    chart = merge.rates_chart(merge.THROUGHPUT, {"1e6": found}, {})
     default, tcp = chart.groups
     _, interval, points = default.marks
     assert isinstance(interval, Whiskers)
@@ -56,13 +56,13 @@ def test_bars_of_rates_have_a_point_a_launch_and_the_interval_of_the_median(tmp_
 def test_several_problems_are_rows_with_a_legend(tmp_path: Path) -> None:
     found = runs(tmp_path, *interleaved({"default": BASE, "tcp": SLOW}))
     theirs = Bar("default (published)", 0, 3.95, published=True)
-    chart = merge.rates_chart(merge.THROUGHPUT, [("1e6", found)], {"25e6": [theirs]})
+    chart = merge.rates_chart(merge.THROUGHPUT, {"1e6": found}, {"25e6": [theirs]})
     assert rows_of(chart) == ["1e6", "25e6"]
     assert [group.label for group in chart.groups] == ["default", "tcp", "default (published)"]
 
 
 def test_one_launch_has_a_bar_and_neither_points_nor_interval(tmp_path: Path) -> None:
-    chart = merge.rates_chart(merge.BANDWIDTH, [("1e6", runs(tmp_path))], {})
+    chart = merge.rates_chart(merge.BANDWIDTH, {"1e6": runs(tmp_path)}, {})
     ((_, bar),) = chart.marks
     assert isinstance(bar, Boxes)
     assert bar.end == pytest.approx([300e6 / GIB])
@@ -70,7 +70,7 @@ def test_one_launch_has_a_bar_and_neither_points_nor_interval(tmp_path: Path) ->
 
 def test_a_run_that_measured_nothing_has_no_bar(tmp_path: Path) -> None:
     dask = Script(plan=plan(exchange="dask"))
-    chart = merge.rates_chart(merge.BANDWIDTH, [("1e6", runs(tmp_path, dask))], {})
+    chart = merge.rates_chart(merge.BANDWIDTH, {"1e6": runs(tmp_path, dask)}, {})
     assert rows_of(chart) == ["optimized"]
     assert bars_of(chart) == {}
     assert chart.empty
@@ -231,7 +231,7 @@ def test_a_large_map_has_no_room_for_values() -> None:
 
 def test_a_note_speaks_of_what_is_drawn(tmp_path: Path) -> None:
     def note(*scripts: Script) -> str:
-        return merge.rates_chart(merge.THROUGHPUT, [("1e6", runs(tmp_path / str(len(scripts)), *scripts))], {}).note
+        return merge.rates_chart(merge.THROUGHPUT, {"1e6": runs(tmp_path / str(len(scripts)), *scripts)}, {}).note
 
     assert note() == "Bars: median over launches."
     assert note(*launches(2)) == "Bars: median over launches; points: single launches."

@@ -9,7 +9,7 @@ import pytest
 
 from merge_bench.host.description import Gpu, Hardware, Interface, Ucx
 from merge_bench.records import schema as s
-from merge_bench.report.page.environment import command_of
+from merge_bench.report.page.build import command_of
 from merge_bench.view.content import Code, NamedValues
 from merge_bench.view.plot.marks import Boxes, Cells, Points, Whiskers
 from tests.helpers.charts import bars_of, rows_of

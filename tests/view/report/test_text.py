@@ -13,7 +13,7 @@ from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.report.run import print_report
-from merge_bench.view.numbers import number
+from merge_bench.view.text import number
 from tests.helpers.synthetic_campaigns import Script, launches, plan, write_campaign, write_head
 
 
