@@ -198,9 +198,13 @@ def test_the_map_of_pairs_has_lanes_and_bytes(tmp_path: Path) -> None:
     assert (texts.x, texts.y) == (cells.x, cells.y)
     assert cells.values[0] == pytest.approx(12e6 / 0.03 / GIB)
     assert {name: texts[0] for name, texts in cells.details.items()} == {
-        "from": "0 node0", "to": "1 node0", "value": "0.3725 GiB/s", "lanes selected": "sysv/memory, tcp/lo",
-        "placement": "same host", "sent in an iteration": "11.4 MiB",
-    }  # fmt: skip
+        "from": "0 node0",
+        "to": "1 node0",
+        "value": "0.3725 GiB/s",
+        "lanes selected": "sysv/memory, tcp/lo",
+        "placement": "same host",
+        "sent in an iteration": "11.4 MiB",
+    }
 
 
 @pytest.mark.parametrize("workers", [2, 3])
@@ -289,19 +293,30 @@ FOREST = forest_chart(
     noise=step("noise", 1.0, 0.99, 1.01),
 )
 CHARTS: list[Chart] = [
-    bars([
-        (EVIL, [Bar(EVIL, 0, 1.0, (0.5, 1.5), (("launch 0", 0.9), ("launch 1", 1.1))), Bar("b", 1, None)]),
-        ("second", [Bar("their", 8, 2.0, published=True)]),
-    ], title="Bars $$", axis="GiB/s", unit="GiB/s", line=1.0, note=EVIL),
+    bars(
+        [
+            (EVIL, [Bar(EVIL, 0, 1.0, (0.5, 1.5), (("launch 0", 0.9), ("launch 1", 1.1))), Bar("b", 1, None)]),
+            ("second", [Bar("their", 8, 2.0, published=True)]),
+        ],
+        title="Bars $$",
+        axis="GiB/s",
+        unit="GiB/s",
+        line=1.0,
+        note=EVIL,
+    ),
     STRIP,
     map_of({(0, 1): 1.0, (1, 0): 1.0, (2, 3): 1.0}, EVIL),
     map_of({(0, 1): 1.0, (1, 2): None, (2, 3): 1.0}),
     FOREST,
     chart_by_step([step("kept", 1.2, 1.1, 1.3), step("failed"), step("dropped", 0.9)]),
-    *panels_of([
-        latency(EVIL, 1), latency(EVIL, 2, as_requested=False), *(latency("b", size) for size in range(1, 100)),
-    ]),
-]  # fmt: skip
+    *panels_of(
+        [
+            latency(EVIL, 1),
+            latency(EVIL, 2, as_requested=False),
+            *(latency("b", size) for size in range(1, 100)),
+        ]
+    ),
+]
 
 
 @pytest.mark.slow
