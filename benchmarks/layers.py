@@ -30,7 +30,7 @@ from benchmarks.processes import Document, options, run_limited, run_merge_bench
 from merge_bench.analysis.statistics import median, median_interval
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.merge.exchange.base import longest_message_bytes
-from merge_bench.view.plot.charts import Bar, bars
+from merge_bench.view.plot import Bar, bars
 from merge_bench.view.plot.draw import check_plots, draw
 
 SCHEMA = 1

@@ -17,9 +17,8 @@ from panel.io.application import build_applications
 from tornado.websocket import WebSocketClosedError
 
 from merge_bench.analysis.published import published_beside
-from merge_bench.dashboard import style_sheets
 from merge_bench.dashboard.background import Session
-from merge_bench.dashboard.components import html, problem_lines
+from merge_bench.dashboard.components import html, problem_lines, sheet
 from merge_bench.dashboard.history_tab import HistoryView
 from merge_bench.dashboard.live_tab import LiveView
 from merge_bench.dashboard.network_tab import NetworkView
@@ -81,11 +80,11 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         self._problem = html(height=24, visible=False)
         # Buttons, because Bokeh's tabs cannot be used with the keyboard.
         self.tabs = pn.widgets.RadioButtonGroup(
-            options=self._tabs, value=_TABS[0], stylesheets=[style_sheets.TABS], margin=0, sizing_mode="stretch_width"
+            options=self._tabs, value=_TABS[0], stylesheets=[sheet("tabs")], margin=0, sizing_mode="stretch_width"
         )
         self._body = pn.Column(sizing_mode="stretch_width", min_height=600, margin=0)
         self.tabs.param.watch(lambda event: self._open_tab(event.new), "value")
-        sheets = [style_sheets.ROOT] if self._session.served else [style_sheets.PALETTE, style_sheets.ROOT]
+        sheets = [sheet("root")] if self._session.served else [sheet("palette"), sheet("root")]
         parts = (self._problem, self.tabs, self._body, self._session.page_ready.pane)
         self._layout = _Page(*parts, session=self._session, sizing_mode="stretch_width", stylesheets=sheets, margin=0)
         self._open_tab(_TABS[0])

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from importlib import resources
 from typing import Any, Generic, TypeVar, TypeVarTuple
 
 import panel as pn
@@ -15,9 +17,10 @@ from bokeh.models import LayoutDOM, Plot, Selection
 from bokeh.models.widgets import NumericInput
 from panel.io.resources import LOCAL_DIST
 
-from merge_bench.dashboard.style_sheets import set_policy
+from merge_bench.dashboard.components import sheet
 from merge_bench.errors import MergeBenchError
 
+_TEMPLATE = (resources.files("merge_bench.dashboard") / "templates" / "page.html.j2").read_text(encoding="utf-8")
 _READERS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="results")
 DRAWN_SECONDS = 0.5
 """The shortest pause after something was drawn."""
@@ -26,6 +29,8 @@ LOOK_SECONDS = 0.25
 ANSWER_SECONDS = 10.0
 """The longest time to wait for an answer of the page."""
 _LOG = logging.getLogger(__name__)
+Arguments = TypeVarTuple("Arguments")
+Result = TypeVar("Result")
 Data = TypeVar("Data")
 
 
@@ -53,7 +58,13 @@ class Session:
         if self._document is not None:
             # Panel sets this when it makes the page; parts made before that would load styles from a public server.
             self._document.template_variables.setdefault("dist_url", LOCAL_DIST)
-            set_policy(self._document)
+            # The page's policy, a second defence behind the escaping of every text: scripts run if they come from this
+            # server or carry the page's nonce; handlers in markup do not run, and nothing is sent elsewhere. So no part
+            # of a page may use CustomJS, `ReactiveHTML` or Panel's `FlexBox`, which need `eval`. In a notebook,
+            # JupyterLab owns the page and sets the policy.
+            css = sheet("palette") + sheet("page")
+            self._document.template_variables.update(nonce=secrets.token_urlsafe(18), css=css)
+            self._document.template = _TEMPLATE  # type: ignore[assignment]  # Text extends the usual page.
             self._document.on_session_destroyed(lambda _: self.close())
             self._document.on_change(self._note_change)
 
@@ -225,11 +236,6 @@ class PageReady:
 def _finish_future(waiting: asyncio.Future[None]) -> None:
     if not waiting.done():
         waiting.set_result(None)
-
-
-_LOG = logging.getLogger(__name__)
-Arguments = TypeVarTuple("Arguments")
-Result = TypeVar("Result")
 
 
 class LastResult(Generic[*Arguments, Result]):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from html import escape
+from importlib import resources
 from typing import Any
 
 import pandas as pd
@@ -12,7 +14,6 @@ import panel as pn
 from bokeh.models.widgets import NumberFormatter
 
 from merge_bench.analysis import published
-from merge_bench.dashboard import style_sheets
 from merge_bench.dashboard.progress import Progress
 from merge_bench.errors import Caution
 from merge_bench.view.content import Column
@@ -21,6 +22,17 @@ from merge_bench.view.plot.marks import Chart
 from merge_bench.view.text import as_html, definitions, find_definition, for_canvas, short, unbroken, visible
 
 WIDE = "stretch_width"
+
+
+@cache
+def sheet(name: str) -> str:
+    """A style sheet of `styles/`; how the dashboard looks, in light and dark, in a browser and in JupyterLab.
+
+    One set of CSS variables at the root (``palette``, ``root``) reaches every component, shadow roots and canvases
+    included (Bokeh reads ``--bk-…`` when it paints). They follow JupyterLab's theme or VS Code's where there is one,
+    else the browser's wish. In a browser the whole page has the palette, in a notebook the dashboard in it.
+    """
+    return (resources.files("merge_bench.dashboard") / "styles" / f"{name}.css").read_text(encoding="utf-8")
 
 
 def definition_of(word: str) -> str:
@@ -46,7 +58,7 @@ def html(content: str = "", **options: Any) -> pn.widgets.StaticText:
     Not `pn.pane.HTML`, which with each new content sends its style sheets again, in a notebook as addresses elsewhere.
     """
     return pn.widgets.StaticText(
-        value=content, stylesheets=[style_sheets.TEXT], **{"sizing_mode": WIDE, "margin": (4, 6)} | options
+        value=content, stylesheets=[sheet("text")], **{"sizing_mode": WIDE, "margin": (4, 6)} | options
     )
 
 
@@ -69,7 +81,7 @@ def card(title: str, terms: Sequence[str], *body: Any, width: int | None = 560) 
     # Styles, because a row adds up its parts' widths.
     styles = {"flex": "none" if width is None else f"1 1 {width}px", "min-width": "300px"}
     head = html(heading(title, terms), min_height=24, margin=(0, 0, 4, 0), styles={"z-index": "5"})
-    return pn.Column(head, *body, sizing_mode=WIDE, margin=5, styles=styles, stylesheets=[style_sheets.CARD])
+    return pn.Column(head, *body, sizing_mode=WIDE, margin=5, styles=styles, stylesheets=[sheet("card")])
 
 
 def cards(*parts: Any) -> pn.Row:
@@ -94,15 +106,15 @@ def caution_line(caution: Caution, *, config: str = "") -> str:
 
 
 def select_several(label: str, options: Any, **settings: Any) -> pn.widgets.MultiSelect:
-    return pn.widgets.MultiSelect(label=label, options=options, stylesheets=[style_sheets.CONTROLS], **settings)
+    return pn.widgets.MultiSelect(label=label, options=options, stylesheets=[sheet("controls")], **settings)
 
 
 def select(label: str, options: Any, **settings: Any) -> pn.widgets.Select:
-    return pn.widgets.Select(label=label, options=options, stylesheets=[style_sheets.CONTROLS], **settings)
+    return pn.widgets.Select(label=label, options=options, stylesheets=[sheet("controls")], **settings)
 
 
 def radio_buttons(options: Sequence[str]) -> pn.widgets.RadioButtonGroup:
-    return pn.widgets.RadioButtonGroup(options=list(options), value=options[0], stylesheets=[style_sheets.CONTROLS])
+    return pn.widgets.RadioButtonGroup(options=list(options), value=options[0], stylesheets=[sheet("controls")])
 
 
 def select_published(label: str, kind: str, width: int) -> pn.widgets.MultiSelect:
@@ -148,7 +160,7 @@ def table(
         if pd.api.types.is_numeric_dtype(kind)
     }
     formats |= {column: {"type": "plaintext"} for column in texts}
-    looks = {"theme": "simple", "layout": "fit_data_stretch", "stylesheets": [style_sheets.TABLE], "margin": 0}
+    looks = {"theme": "simple", "layout": "fit_data_stretch", "stylesheets": [sheet("table")], "margin": 0}
     settings = {
         **looks | {"show_index": False, "disabled": True, "selectable": False, "sizing_mode": WIDE, "height": height},
         "header_tooltips": {column: definition_of(term) for column, term in defined.items()},

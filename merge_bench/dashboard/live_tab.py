@@ -26,13 +26,25 @@ from merge_bench.records.schema import WorkerMemory
 from merge_bench.report.run_sections import NOT_MEASURED, slowest_rank
 from merge_bench.units import GIB, format_bytes, plural_noun
 from merge_bench.view.content import grouped
-from merge_bench.view.plot.charts import stacked_bars, thin_ticks, with_unit
+from merge_bench.view.plot import GREY, look, stacked_bars, thin_ticks, with_unit
 from merge_bench.view.plot.interactive import BokehChart, hover
-from merge_bench.view.plot.marks import GREY, Axis, Boxes, Chart, Group, Whiskers, look
+from merge_bench.view.plot.marks import Axis, Boxes, Chart, Group, Whiskers
 from merge_bench.view.plot.merge import PARTS, phase_milliseconds
 from merge_bench.view.text import as_html, gib, ms, short, unbroken, visible
 from merge_bench.view.titles import entry_choices, listed
 
+_NEWEST = ""
+"""The value of the entry "the newest" of the list."""
+
+_MOST_LISTED = 100
+_READ_SECONDS = 0.6  # of reading, before what was read so far is shown
+_PAIR_CHART = 2
+"""The place of the map of pairs of workers in what `_charts_of` returns."""
+
+NOTHING_YET = LiveState(Progress())
+NOTHING = ui.nothing_yet("run", "run --chunk 1e6")
+OTHER_TABS = {TUNE: "The <b>Tuning</b> tab shows its steps.", PROBE: "The <b>Network</b> tab shows what it measured."}
+NO_DASK_PAGES = "Dask's own dashboard is off because it slows the measurement down; use --dask-dashboard to turn it on."
 HEIGHT = 270
 _MOST_EXPLAINED = 4
 """Up to so many workers have room for more than their rank below their bars."""
@@ -180,20 +192,6 @@ def _axis_from_zero(unit: str, values: Iterable[float]) -> Axis:
     return Axis(unit, low=0.0, high=1.08 * high if high > 0 else 1.0)
 
 
-_NEWEST = ""
-"""The value of the entry "the newest" of the list."""
-
-_MOST_LISTED = 100
-_READ_SECONDS = 0.6  # of reading, before what was read so far is shown
-_PAIR_CHART = 2
-"""The place of the map of pairs of workers in what `_charts_of` returns."""
-
-NOTHING_YET = LiveState(Progress())
-NOTHING = ui.nothing_yet("run", "run --chunk 1e6")
-OTHER_TABS = {TUNE: "The <b>Tuning</b> tab shows its steps.", PROBE: "The <b>Network</b> tab shows what it measured."}
-NO_DASK_PAGES = "Dask's own dashboard is off because it slows the measurement down; use --dask-dashboard to turn it on."
-
-
 @dataclass(frozen=True)
 class Update:
     """What was read of a campaign so far; `points` is another object if the campaign changed or is read anew."""
@@ -273,7 +271,8 @@ class LiveView:
     def refresh(self) -> Update:
         """Read what is new in the records of the chosen campaign; in a thread."""
         entries = self._entries()
-        entry = self._chosen_entry(entries)
+        newest, value = newest_running(entries), self.choice.value
+        entry = newest if value == _NEWEST else next((entry for entry in entries if entry.id == value), None)
         if (entry.id if entry else None) != self._followed:
             self._followed = entry.id if entry else None
             self._follower = Follower(entry.folder, lean=True) if entry else None
@@ -297,11 +296,6 @@ class LiveView:
         return Update(
             self._points, entries, entry, self._bandwidth, self._now, follower.problem, follower.offset, follower.size
         )
-
-    def _chosen_entry(self, entries: Sequence[Entry]) -> Entry | None:
-        if self.choice.value == _NEWEST:
-            return newest_running(entries)
-        return next((entry for entry in entries if entry.id == self.choice.value), None)
 
     def show(self, update: Update) -> bool:
         self._offer_campaigns(update.entries)

@@ -61,15 +61,14 @@ def progress_of(campaign: Campaign, *, running: bool = True) -> Progress:
         launches=sum(min(sum(map(_completed, run.launches)), run.planned_launches) for run in runs),
         planned_launches=planned,
         iterations=sum(len(launch.timed) for run in runs for launch in run.launches),
-        planned_iterations=sum(run.planned_launches * _iterations_per_launch(run.plan) for run in runs),
+        planned_iterations=sum(
+            run.planned_launches * (run.plan.iterations or 0)
+            for run in runs
+            if run.plan.probe is None  # which records rows instead
+        ),
         share=1.0 if done else min(sum(shares) / max(planned, 1), 0.99),
         left="" if seconds is None else f"{format_duration(seconds)} left",
     )
-
-
-def _iterations_per_launch(plan: RecordedPlan) -> int:
-    """Planned iterations of a launch that are recorded one by one: none of a network measurement."""
-    return plan.iterations or 0 if plan.probe is None else 0
 
 
 def seconds_left(campaign: Campaign) -> float | None:

@@ -15,7 +15,6 @@ from merge_bench.analysis import aggregate, diagnostics, published
 from merge_bench.analysis.compare.document import compare
 from merge_bench.analysis.compare.select import NotComparable
 from merge_bench.dashboard import components as ui
-from merge_bench.dashboard import style_sheets
 from merge_bench.dashboard.background import LastResult
 from merge_bench.dashboard.components import frame_of
 from merge_bench.errors import Caution, MergeBenchError
@@ -34,6 +33,15 @@ from merge_bench.view.titles import measured_problem, utc_time, with_source
 ABSOLUTE, OF_LINK = "GiB/s", "% of the link limit"
 METRICS = {metric.title: metric for metric in (merge.THROUGHPUT, merge.BANDWIDTH)}
 MOST_CHOSEN = 12
+_PAGE_ROWS = 10
+MOST_LISTED = 3000
+PATIENCE_SECONDS = 5.0
+"""After this, a table that has not reported that it is built is replaced by one with the new rows."""
+_TABLE_HEIGHT = 480
+_WIDTHS = dict.fromkeys(("Kind", "Status"), 105) | dict.fromkeys(("Configs", "Fastest config"), 115)
+_WIDTHS |= {"Started (UTC)": 155, "Throughput (GiB/s)": 125, "Bandwidth (GiB/s)": 120, "Folder": 130}
+NOTHING = ui.nothing_yet("result", "run --chunk 1e6")
+HINT = "Click a row to see the figures of its configs, or several rows to compare them; the oldest is the baseline."
 _MOST_PROBLEMS = 4
 
 
@@ -169,17 +177,6 @@ def _problem_text(entry: Entry, figures: Figures) -> str:
     return ", ".join([measured_problem(merges, figures.measured), *engines]) if merges else ""
 
 
-_PAGE_ROWS = 10
-MOST_LISTED = 3000
-PATIENCE_SECONDS = 5.0
-"""After this, a table that has not reported that it is built is replaced by one with the new rows."""
-_TABLE_HEIGHT = 480
-_WIDTHS = dict.fromkeys(("Kind", "Status"), 105) | dict.fromkeys(("Configs", "Fastest config"), 115)
-_WIDTHS |= {"Started (UTC)": 155, "Throughput (GiB/s)": 125, "Bandwidth (GiB/s)": 120, "Folder": 130}
-NOTHING = ui.nothing_yet("result", "run --chunk 1e6")
-HINT = "Click a row to see the figures of its configs, or several rows to compare them; the oldest is the baseline."
-
-
 @dataclass(frozen=True)
 class Update:
     """The table's rows, what to show of the chosen campaigns, and how many campaigns there are.
@@ -262,7 +259,7 @@ class ResultsView:
             selection=list(selection),
             header_filters=filters,
             layout="fit_columns",
-            stylesheets=[style_sheets.TABLE, style_sheets.WHOLE_TABLE],
+            stylesheets=[ui.sheet("table"), ui.sheet("whole_table")],
             widths=_WIDTHS,
             configuration={"columnDefaults": columns, "rowHeader": boxes},
             sorters=[{"field": "Started (UTC)", "dir": "desc"}],

@@ -15,7 +15,6 @@ import panel as pn
 from merge_bench.analysis.statistics import median
 from merge_bench.config.shipped import config_names, shipped_files
 from merge_bench.dashboard import components as ui
-from merge_bench.dashboard import style_sheets
 from merge_bench.dashboard.background import Session
 from merge_bench.dashboard.progress import progress_of, seconds_left
 from merge_bench.errors import MergeBenchError
@@ -124,7 +123,7 @@ def _field_text(field: Any) -> str:
 
 def _box(name: str, description: str, placeholder: str = "default") -> Any:
     return pn.widgets.TextInput(
-        label=name, description=description, placeholder=placeholder, width=140, stylesheets=[style_sheets.CONTROLS]
+        label=name, description=description, placeholder=placeholder, width=140, stylesheets=[ui.sheet("controls")]
     )
 
 
@@ -235,7 +234,7 @@ class RunView:
         buttons = [pn.widgets.Button(label=f"{name} {number}", width=90) for name in acts]
         for button, act in zip(buttons, acts.values(), strict=True):
             button.on_click(lambda _, act=act: self._try_action(act))
-        return pn.Row(ui.html(min_width=300), *buttons, sizing_mode=ui.WIDE, stylesheets=[style_sheets.JOB])
+        return pn.Row(ui.html(min_width=300), *buttons, sizing_mode=ui.WIDE, stylesheets=[ui.sheet("job")])
 
     def _try_action(self, act: Callable[[], object]) -> None:
         problems = []

@@ -197,23 +197,18 @@ def describe_unfinished(campaign: Campaign) -> Unfinished:
             rows.append((run.config.name, size_of(campaign, run.plan_index), str(len(launches)), rate))
     columns = by_row(("Config", "Problem", "Launches", "Throughput (GiB/s)"), rows, (0, 1))
     columns = columns if len({size for _, size, _, _ in rows}) > 1 else [columns[0], *columns[2:]]
-    measured = tuple(columns) if rows else ()
-    return Unfinished(measured, _missing_sentences(campaign), after_recorded_tuning(campaign).command)
-
-
-def _missing_sentences(campaign: Campaign) -> tuple[str, ...]:
     tuning = campaign.plans[0].tune or Tuning()
     left_out = {line.setting for line in campaign.tuning if line.decision == LEFT_OUT}
     candidates = [name for name in tuning.values if name not in left_out]
-    measured = {run.config.name for run in campaign.runs if aggregate.complete_launches(run)}
-    absent = [name for name in candidates if name not in measured]
+    absent = [name for name in candidates if name not in {config for config, *_ in rows}]
     named = ", ".join(absent[:_MOST_NAMED]) + f" and {len(absent) - _MOST_NAMED} more" * (len(absent) > _MOST_NAMED)
     sentences = [f"{capitalized(stage_of(campaign).doing)}: this step is not finished."]
     if absent:
         sentences.append(f"Not measured: {len(absent)} of {plural(len(candidates), 'candidate')}: {short(named, 600)}.")
     if not any(line.phase == CONFIRM for line in campaign.tuning):
         sentences.append("Nothing is confirmed yet.")
-    return tuple(sentences)
+    command = after_recorded_tuning(campaign).command
+    return Unfinished(tuple(columns) if rows else (), tuple(sentences), command)
 
 
 @dataclass(frozen=True)
@@ -303,18 +298,16 @@ def _outcome_html(content: Content) -> str:
     return outcome + ui.stage_line(progress) + ui.progress_line(progress.share, as_html(progress.left))
 
 
-def _unfinished_html(tuning: Unfinished) -> str:
-    measured = ui.heading("Measured so far", ["Throughput", "Launch"]) + ui.column_table(tuning.measured)
-    measured = measured if tuning.measured else ""
-    missing = "".join(f"<p>{as_html(sentence)}</p>" for sentence in tuning.missing)
-    command = f"<p>This command continues it, and keeps what was measured: <code>{as_html(tuning.command)}</code></p>"
-    return f"{measured}<h2>What is missing</h2>{missing}{command}"
-
-
 def _make_parts(content: Content) -> list[Any]:
     drawn = content.race is not None and not content.race.empty
     charts = [ui.chart_card(content.race, ["Speed-up", "Interval", "Phase"])] if content.race and drawn else []
-    parts: list[Any] = [ui.html(_unfinished_html(content.unfinished))] if content.unfinished else []
+    parts: list[Any] = []
+    if (tuning := content.unfinished) is not None:
+        measured = ui.heading("Measured so far", ["Throughput", "Launch"]) + ui.column_table(tuning.measured)
+        missing = "".join(f"<p>{as_html(sentence)}</p>" for sentence in tuning.missing)
+        command = f"This command continues it, and keeps what was measured: <code>{as_html(tuning.command)}</code>"
+        head = measured if tuning.measured else ""
+        parts.append(ui.html(f"{head}<h2>What is missing</h2>{missing}<p>{command}</p>"))
     charts += map(ui.chart_card, content.charts)
     parts += [ui.cards(*charts)] if charts else []
     if content.frame is not None:

@@ -7,7 +7,8 @@ from itertools import pairwise
 from merge_bench.regressions.documents import HistoryDocument, HistorySeries
 from merge_bench.regressions.text import series_label, shorter_path
 from merge_bench.view.comparison import UNITS
-from merge_bench.view.plot.marks import GREY, Axis, Chart, Group, Line, Points
+from merge_bench.view.plot import GREY
+from merge_bench.view.plot.marks import Axis, Chart, Group, Line, Points
 from merge_bench.view.text import capitalized, thin
 from merge_bench.view.titles import date_text, short_times
 

@@ -26,6 +26,7 @@ MOST_KEPT = 2 * LIMIT_BYTES
 SMALL_BYTES = 4 << 20
 """Campaigns up to this size are read for the table of results without being chosen."""
 
+_NO_RESULTS = "No results yet. This command makes one: python -m merge_bench --chunk 1e6"
 _BATCH_BYTES = 16 << 20
 
 
@@ -147,9 +148,6 @@ def _read_to_end(follower: Follower) -> Campaign | None:
     while follower.behind:
         follower.read()
     return follower.campaign
-
-
-_NO_RESULTS = "No results yet. This command makes one: python -m merge_bench --chunk 1e6"
 
 
 def print_results(folder: Path, file: TextIO | None = None) -> None:

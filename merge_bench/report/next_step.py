@@ -138,7 +138,9 @@ def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, en
     limited = result.stopped is not None or bool(result.left_out_values)
     unjudged = [line.config for line in result.open_in_confirmation]
     inconclusive = bool(unjudged)
-    busy, waits = _host_was_busy(campaign), can_wait_for_quiet(campaign) and "wait_for_quiet" not in old_options
+    warned = any(line.code == BUSY_HOST for line in campaign.warnings)  # noise may be why there is no result
+    busy = warned or len(busy_launch_indexes(campaign.launches)) >= _BUSY_SHARE * len(campaign.launches)
+    waits = can_wait_for_quiet(campaign) and "wait_for_quiet" not in old_options
     changed, does = {}, "searches anew, with time for what was not tried or not decided"
     open_one = result.unconfirmed or next(iter(unjudged), None)
     alone = next((line.settings for line in campaign.added if line.config.name == open_one), [])
@@ -202,12 +204,6 @@ def after_recorded_tuning(campaign: Campaign) -> NextStep:
     written = Path(str(output)) if result.winner is not None and output is not None else None
     enough_seconds = time_to_decide_all(campaign, Path(str(space)) if space else None)
     return after_tuning(campaign, result, written=written, enough_seconds=enough_seconds)
-
-
-def _host_was_busy(campaign: Campaign) -> bool:
-    """Whether other processes kept the host busy, so that noise may be why a tuning has no result."""
-    warned = any(line.code == BUSY_HOST for line in campaign.warnings)
-    return warned or len(busy_launch_indexes(campaign.launches)) >= _BUSY_SHARE * len(campaign.launches)
 
 
 def _error_severity(code: str) -> int:

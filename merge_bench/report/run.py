@@ -28,7 +28,6 @@ from merge_bench.view import comparison as comparing
 from merge_bench.view.content import Block, Column, Line, Page
 from merge_bench.view.next_command import NextStep, service_machine_note, step_as_typed
 from merge_bench.view.plot import merge
-from merge_bench.view.plot.marks import Chart
 from merge_bench.view.terminal import height_in_lines, page_on
 from merge_bench.view.text import cell, gib, ms, number, ratio, rows
 
@@ -191,13 +190,9 @@ def _write_run_conclusion(page: Page, run: Run, document: RunDocument) -> None:
         mark = None if document.imported is not None else State(proof.state).mark
         sections.write_figures(page, document, mark)
         page.pairs(*_conclusion_values(document), mark=mark)
-        page.drawing(lambda: _main_chart(run, document))
-
-
-def _main_chart(run: Run, document: RunDocument) -> Chart:
-    """The chart of a run's phases, or of its iterations if phases were not measured."""
-    phases = merge.phases(run)
-    return merge.iterations([merge.LabelledRun(document.config.name, 0, run)]) if phases.empty else phases
+        if page.whole:
+            measured_phases, runs = merge.phases(run), [merge.LabelledRun(document.config.name, 0, run)]
+            page.chart(merge.iterations(runs) if measured_phases.empty else measured_phases)
 
 
 def _conclusion_values(document: RunDocument) -> Iterable[tuple[str, str]]:

@@ -28,6 +28,7 @@ _PERIOD_HEADINGS = {"iterations": "Timed\niterations (MiB)", "link": "Link\nmeas
 _SHOWN_OF_A_KIND = 3
 """Warnings of one kind that are shown at most."""
 
+NOT_MEASURED = "not measured"
 ALL_WARNINGS = "All warnings"
 
 PIPELINED = ", overlapped with partition and join (--pipeline on)"
@@ -290,9 +291,6 @@ def error_lines(documents: Sequence[RunDocument]) -> list[str]:
         text = error.message if has_code else f"{error.code}: {error.message}"
         lines.append(text + (f" ({where})" if where else ""))
     return lines
-
-
-NOT_MEASURED = "not measured"
 
 
 def write_workers(page: Page, document: RunDocument, workers: Sequence[WorkerFigures], mark: str | None) -> None:

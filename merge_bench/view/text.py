@@ -14,6 +14,10 @@ import msgspec
 from merge_bench.errors import visible as visible
 from merge_bench.units import GIB, MIB
 
+NULL = "-"
+_FORMS = ((1000, ",.0f"), (1, ".2f"), (0.1, ".3f"), (0.001, ".4f"))
+"""Formats of numbers: each for numbers from its first entry on."""
+_BINARY = ("", "Ki", "Mi", "Gi", "Ti")
 LETTERS = 600
 """The number of characters of the longest text in a cell."""
 
@@ -53,12 +57,6 @@ def capitalized(text: str) -> str:
 
 def uncapitalized(text: str) -> str:
     return text[:1].lower() + text[1:]
-
-
-NULL = "-"
-_FORMS = ((1000, ",.0f"), (1, ".2f"), (0.1, ".3f"), (0.001, ".4f"))
-"""Formats of numbers: each for numbers from its first entry on."""
-_BINARY = ("", "Ki", "Mi", "Gi", "Ti")
 
 
 def number(value: float | None) -> str:

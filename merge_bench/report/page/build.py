@@ -37,24 +37,12 @@ from merge_bench.report.run import headline, write_conclusion, write_overview, w
 from merge_bench.tune import text as tuning
 from merge_bench.tune.result import recorded_result_of
 from merge_bench.units import plural
-from merge_bench.view import comparison
+from merge_bench.view import comparison, titles
 from merge_bench.view.content import Column, Page, Report, by_row, grouped
 from merge_bench.view.plot import merge
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.text import NULL, binary, cell, gib
 from merge_bench.view.text import number as rounded
-from merge_bench.view.titles import (
-    date_text,
-    host_label,
-    is_tuning_campaign,
-    listed,
-    logs_of_failure,
-    place_of_failure,
-    source_of,
-    title_of,
-    ucx_label,
-    workers_of,
-)
 
 MOST_RUNS = 24
 """Runs that get a section of their own, at most."""
@@ -79,7 +67,7 @@ def build(campaigns: Sequence[Campaign], references: References, defaults: Mappi
     merges = [campaign for campaign in campaigns if not _is_probe(campaign)]
     probes = [campaign for campaign in campaigns if _is_probe(campaign)]
     campaigns = [*merges, *probes]  # the merges first, so that each result has one letter everywhere
-    page.source = source_of(merges, campaigns)
+    page.source = titles.source_of(merges, campaigns)
     sources = source_runs(merges)
     letters = _letters(campaigns)
     rows = label_rows(probes, letters[len(merges) :] if len(campaigns) > 1 else ()) if probes else []
@@ -88,13 +76,13 @@ def build(campaigns: Sequence[Campaign], references: References, defaults: Mappi
     both = [*(row for _, row in rows), *references.rows]
     _write_conclusion(page, campaigns, merges, sources, both, panels)
     for campaign in merges:
-        if is_tuning_campaign(campaign):
-            page.source = source_of([campaign], campaigns)
+        if titles.is_tuning_campaign(campaign):
+            page.source = titles.source_of([campaign], campaigns)
             tuning.write_tuning(page, campaign)
-    page.source = source_of(merges, campaigns)
+    page.source = titles.source_of(merges, campaigns)
     if sources:
         page.section("Results")
-        if len(campaigns) == 1 and is_tuning_campaign(merges[0]):  # of several results the conclusion has it
+        if len(campaigns) == 1 and titles.is_tuning_campaign(merges[0]):  # of several results the conclusion has it
             write_overview(page, [each.document for each in sources], [each.name for each in sources])
         if references.merges or any(source.samples(merge.THROUGHPUT) for source in sources):
             write_results(page, sources, references.merges, campaigns)
@@ -116,7 +104,7 @@ def build(campaigns: Sequence[Campaign], references: References, defaults: Mappi
     report = Report(title, _when_and_where(campaigns), state, alarm, shown)
     if alarm:
         return report
-    results = [(at, recorded_result_of(each)) for at, each in enumerate(campaigns) if is_tuning_campaign(each)]
+    results = [(at, recorded_result_of(each)) for at, each in enumerate(campaigns) if titles.is_tuning_campaign(each)]
     if not results:
         sentence, decided = headline([source.document for source in sources], merges)
         return replace(report, state=sentence, verified=state, decided=decided) if sentence else report
@@ -137,18 +125,18 @@ def _letters(campaigns: Sequence[Campaign]) -> list[str]:
 def titles_of(campaigns: Sequence[Campaign]) -> list[str]:
     """A title for each campaign: its configs, what it merged, and by how many workers."""
     measured = [{run.plan_index for run in campaign.runs if aggregate.complete_launches(run)} for campaign in campaigns]
-    return [title_of(one.head, one.plans, sizes) for one, sizes in zip(campaigns, measured, strict=True)]
+    return [titles.title_of(one.head, one.plans, sizes) for one, sizes in zip(campaigns, measured, strict=True)]
 
 
 def _when_and_where(campaigns: Sequence[Campaign]) -> str:
     """One line that says when and where campaigns were measured, and with which versions, each of them once."""
-    dates = [date_text(time) for time in sorted(campaign.head.time for campaign in campaigns)]
-    hosts = listed(dict.fromkeys(host for campaign in campaigns if (host := host_label(campaign))))
+    dates = [titles.date_text(time) for time in sorted(campaign.head.time for campaign in campaigns)]
+    hosts = titles.listed(dict.fromkeys(host for campaign in campaigns if (host := titles.host_label(campaign))))
     parts = [
         " to ".join(dict.fromkeys((dates[0], dates[-1]))) if len(dates) < 3 else f"{len(dates)} results",
         f"on {hosts}" if hosts else "",
-        listed(dict.fromkeys(ucx for campaign in campaigns if (ucx := ucx_label(campaign)))),
-        f"merge_bench {listed(dict.fromkeys(campaign.head.version for campaign in campaigns))}",
+        titles.listed(dict.fromkeys(ucx for campaign in campaigns if (ucx := titles.ucx_label(campaign)))),
+        f"merge_bench {titles.listed(dict.fromkeys(campaign.head.version for campaign in campaigns))}",
         campaigns[0].head.campaign_id if len(campaigns) == 1 else "",
     ]
     return " · ".join(filter(None, parts))
@@ -184,16 +172,18 @@ def _write_conclusion(
     """Put the section "Conclusion" on a page: what `run` printed, or the verdicts on several campaigns."""
     page.section("Conclusion")
     if len(campaigns) > 1:
-        titled = zip(_letters(campaigns), campaigns, titles_of(campaigns), strict=True)
-        parts = [(letter, (title, date_text(each.head.time), host_label(each))) for letter, each, title in titled]
-        page.pairs(*((letter, " · ".join(filter(None, texts))) for letter, texts in parts))
+        rows_of = []
+        for letter, campaign, title in zip(_letters(campaigns), campaigns, titles_of(campaigns), strict=True):
+            parts = (title, titles.date_text(campaign.head.time), titles.host_label(campaign))
+            rows_of.append((letter, " · ".join(filter(None, parts))))
+        page.pairs(*rows_of)
     documents = [source.document for source in sources]
     probed = [caution for campaign in campaigns if _is_probe(campaign) for caution in campaign.cautions]
-    tunings = [campaign for campaign in merges if is_tuning_campaign(campaign)]
+    tunings = [campaign for campaign in merges if titles.is_tuning_campaign(campaign)]
     for campaign in tunings:
-        page.source = source_of([campaign], campaigns)
+        page.source = titles.source_of([campaign], campaigns)
         tuning.write_recorded_outcome(page, campaign, after_recorded_tuning(campaign).note)
-    page.source = source_of(merges, campaigns)
+    page.source = titles.source_of(merges, campaigns)
     if len(campaigns) == 1 and merges and not tunings:
         write_conclusion(page, merges[0], documents, str(merges[0].records), whole=True)
     elif merges:
@@ -229,7 +219,7 @@ def _write_best_values(page: Page, rows: Sequence[Row]) -> None:
 
 def _write_comparisons(page: Page, merges: Sequence[Campaign], sources: Sequence[SourceRun]) -> None:
     """Put comparisons of configs, within each campaign and between campaigns, on a page, or why there are none."""
-    alone = [[campaign] for campaign in merges if len(campaign.runs) > 1 and not is_tuning_campaign(campaign)]
+    alone = [[campaign] for campaign in merges if len(campaign.runs) > 1 and not titles.is_tuning_campaign(campaign)]
     together = len(merges) > 1
     for group in [list(merges)] if together else alone:
         page.section("Comparison")
@@ -300,7 +290,7 @@ def _write_runs(page: Page, sources: Sequence[SourceRun], campaigns: Sequence[Ca
             notes += [f"limited by {document.bottleneck.what}"] if document.bottleneck else []
             title = source.label + (f": {problems[source]}" if len(set(problems.values())) > 1 else "")
             page.section(title, folded=True, note=", ".join(notes), inner=True)
-            page.source = source_of([source.campaign], campaigns)
+            page.source = titles.source_of([source.campaign], campaigns)
             write_run(page, source.campaign, source.run, source.document)
 
 
@@ -317,11 +307,11 @@ def _write_failures(page: Page, campaigns: Sequence[Campaign]) -> None:
     for campaign in campaigns:
         name = campaign.head.campaign_id if len(campaigns) > 1 else None
         for failure in [*campaign.failures, *(each for launch in campaign.standing for each in launch.failures)]:
-            where = ", ".join(filter(None, (name, place_of_failure(failure, campaign))))
+            where = ", ".join(filter(None, (name, titles.place_of_failure(failure, campaign))))
             page.line(f"{failure.code}: {failure.message}" + (f" ({where})" if where else ""), "bold red")
             if failure.log_tail:
                 page.code(failure.log_tail)
-            if logs := logs_of_failure(failure, campaign):
+            if logs := titles.logs_of_failure(failure, campaign):
                 page.line(f"Logs: {logs}")
 
 
@@ -374,7 +364,7 @@ def _write_command(page: Page, campaign: Campaign) -> None:
 def _write_environment(page: Page, campaign: Campaign, defaults: Mapping[str, str] | None) -> None:
     """Put hosts, packages, UCX settings and configs on a page; `defaults`: settings of the same UCX if none are set."""
     # Every worker of every launch. Launches on the same hosts record the same values, so sets of values stay small.
-    workers = workers_of(campaign.launches)
+    workers = titles.workers_of(campaign.launches)
     if workers:
         _write_hosts(page, workers)
         _write_devices(page, workers)

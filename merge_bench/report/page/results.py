@@ -25,8 +25,7 @@ from merge_bench.tune.charts import phase_charts
 from merge_bench.tune.stage import steps_of
 from merge_bench.units import GIB
 from merge_bench.view.content import Column, Page, by_row, grouped
-from merge_bench.view.plot import merge
-from merge_bench.view.plot.charts import Bar
+from merge_bench.view.plot import Bar, merge
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.plot.merge import BANDWIDTH, THROUGHPUT, LabelledRun, Metric
 from merge_bench.view.text import NULL, binary, gib, ms, number

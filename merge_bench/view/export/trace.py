@@ -54,7 +54,15 @@ class Trace:
         self._hosts = list(dict.fromkeys(host for aligned in launches for host in aligned.hosts))
         # Launches are apart by the wall-clock time, and precise to a nanosecond within.
         self._unix = [aligned.timeline.head.clocks[0].unix_seconds for aligned in launches]
-        self._bases = [min(aligned.time(rank, begin) for rank, begin in _begin_times(aligned)) for aligned in launches]
+        self._bases = [
+            min(
+                aligned.time(worker.rank, event.begin)
+                for line in (*aligned.timeline.iterations, *aligned.timeline.rounds)
+                for worker in line.workers
+                for event in (*worker.spans, *worker.batches)
+            )
+            for aligned in launches
+        ]
         self._first = self._bases[0] + self._unix[0]
         self._slices: list[Event] = []
 
@@ -163,13 +171,6 @@ def _flow_events(messages: Sequence[tuple[Event, Event]]) -> Iterator[Event]:
         yield {"ph": "s", "ts": sent["ts"], "pid": sent["pid"], **same, "tid": sent["tid"]}
         at = received["ts"] + max(received["dur"] - 1, 0)
         yield {"ph": "f", "bp": "e", "ts": at, "pid": received["pid"], **same, "tid": received["tid"]}
-
-
-def _begin_times(aligned: AlignedTimeline) -> Iterator[tuple[int, float]]:
-    for line in (*aligned.timeline.iterations, *aligned.timeline.rounds):
-        for worker in line.workers:
-            yield from ((worker.rank, span.begin) for span in worker.spans)
-            yield from ((worker.rank, batch.begin) for batch in worker.batches)
 
 
 def _lane_number(lanes: list[list[int]], begin: int, end: int, *, inside: bool) -> int:

@@ -20,8 +20,7 @@ from bokeh.models.annotations import ColorBar, Legend, LegendItem, Span, Title
 from bokeh.plotting import figure
 from bokeh.resources import INLINE
 
-from merge_bench.view.plot import marks
-from merge_bench.view.plot.marks import GRID, HEAT, LEGEND, NEUTRAL, look, value_ticks
+from merge_bench.view.plot import GRID, HEAT, LEGEND, NEUTRAL, look, marks, value_ticks
 from merge_bench.view.text import for_canvas, short
 
 _LINE_LETTERS = 100

@@ -17,23 +17,18 @@ from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign, Launch, Run
 from merge_bench.records.timeline import TimelineIteration
 from merge_bench.units import GIB, MIB
-from merge_bench.view.plot.charts import Bar, bars, rows_axis, stacked_bars, thin_ticks, with_unit
-from merge_bench.view.plot.marks import (
+from merge_bench.view.plot import (
     GREY,
-    Axis,
-    Boxes,
-    Cells,
-    Chart,
-    Group,
-    Line,
-    Mark,
-    Points,
-    Texts,
-    Whiskers,
+    Bar,
     bar_height_pixels,
-    columns,
+    bars,
+    rows_axis,
+    stacked_bars,
+    thin_ticks,
     thinning_step,
+    with_unit,
 )
+from merge_bench.view.plot.marks import Axis, Boxes, Cells, Chart, Group, Line, Mark, Points, Texts, Whiskers, columns
 from merge_bench.view.titles import option_text, workers_of
 
 LEAST_MAPPED = 4
@@ -42,6 +37,10 @@ MOST_PRINTED = 16
 """The values of a map are printed in it for at most so many workers."""
 MOST_POINTS = 20_000
 """Iterations in one chart at most; of more, some of each launch are left out, but never the slowest or fastest."""
+MOST_ROWS = 32
+"""Workers in a chart, at most."""
+MOST_FLOWS = 200
+"""Messages at most; of more, no lines from sender to receiver are drawn."""
 
 PARTS = ("partition alone", "partition and exchange at once", "exchange alone", "join", "other")
 
@@ -321,12 +320,6 @@ def _chart_rows(groups: Mapping[str, Sequence[Bar]]) -> list[tuple[str, Sequence
     if len(groups) == 1:
         return [(bar.series, (bar,)) for group in groups.values() for bar in group]
     return list(groups.items())
-
-
-MOST_ROWS = 32
-"""Workers in a chart, at most."""
-MOST_FLOWS = 200
-"""Messages at most; of more, no lines from sender to receiver are drawn."""
 
 
 @dataclass(frozen=True)

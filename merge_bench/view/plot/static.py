@@ -14,8 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
-from merge_bench.view.plot import marks
-from merge_bench.view.plot.marks import GRID, HEAT_STATIC, LEGEND, NEUTRAL, look, thinning_step, value_ticks
+from merge_bench.view.plot import GRID, HEAT_STATIC, LEGEND, NEUTRAL, look, marks, thinning_step, value_ticks
 from merge_bench.view.text import short, visible
 
 _SETTINGS: Any = {

@@ -19,8 +19,7 @@ from merge_bench.records import schema as s
 from merge_bench.records.campaign import Run
 from merge_bench.records.reader import read_campaign
 from merge_bench.tune.charts import Estimate, chart_by_step, forest_chart, interval_levels_text
-from merge_bench.view.plot import interactive, merge, static
-from merge_bench.view.plot.charts import Bar, bars
+from merge_bench.view.plot import Bar, bars, interactive, merge, static
 from merge_bench.view.plot.marks import Axis, Boxes, Cells, Chart, Group, Points, Texts, Whiskers
 from merge_bench.view.plot.merge import LabelledRun
 from merge_bench.view.text import for_canvas, short, visible

@@ -26,7 +26,7 @@ from merge_bench.tune.result import Result, decision_of, result_of
 from merge_bench.tune.search_steps import confirm_or_repair
 from merge_bench.tune.strategies import strategies
 from merge_bench.tune.text import BEST_ESTIMATE, print_tuning
-from merge_bench.view.plot.marks import GREY
+from merge_bench.view.plot import GREY
 from tests.tune.clusters import SPEED, Cluster, begin, evaluator_of
 from tests.tune.factorials import space_of, value
 from tests.tune.replay_evaluator import Recorded
