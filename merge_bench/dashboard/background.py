@@ -228,8 +228,8 @@ class PageReady:
 
     def _receive(self, number: int) -> None:
         self.answered = True
-        for asked in [asked for asked in self._waiting if asked <= number]:
-            waiting = self._waiting.pop(asked)
+        for question in [asked for asked in self._waiting if asked <= number]:
+            waiting = self._waiting.pop(question)
             waiting.get_loop().call_soon_threadsafe(_finish_future, waiting)
 
 

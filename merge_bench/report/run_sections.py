@@ -51,24 +51,24 @@ def hosts_of(document: RunDocument) -> list[str]:
 def write_header(page: Page, document: RunDocument) -> None:
     """Put a heading, and names and values of what a run merged and how, on a page."""
     plan, config = RecordedPlan.of(document.plan), document.config
-    rows_of = [("Workers", cell(plan.workers) + _on_hosts(hosts_of(document))), ("Rows per chunk", _chunk_size(plan))]
-    rows_of += [("Question", plan.question)] if plan.question else []
+    facts = [("Workers", cell(plan.workers) + _on_hosts(hosts_of(document))), ("Rows per chunk", _chunk_size(plan))]
+    facts += [("Question", plan.question)] if plan.question else []
     work = plan.workload
     for name, table in (("Left table", work.left), ("Right table", work.right)) if work is not None else ():
-        rows_of += [(name, f"{table.path}, {rows(table.rows)} rows")] if table is not None and table.path else []
-    rows_of += [("Keys", keys_of(work))] if work is not None and work.keys else []
-    rows_of += [("Engine", plan.engine or NULL)]
-    rows_of += [("Exchange", (plan.exchange or NULL) + (PIPELINED if plan.pipeline else ""))]
+        facts += [(name, f"{table.path}, {rows(table.rows)} rows")] if table is not None and table.path else []
+    facts += [("Keys", keys_of(work))] if work is not None and work.keys else []
+    facts += [("Engine", plan.engine or NULL)]
+    facts += [("Exchange", (plan.exchange or NULL) + (PIPELINED if plan.pipeline else ""))]
     broadcast = plan.distribution == "broadcast"
     if broadcast or plan.distribution_reason:  # why a table is broadcast or not; nothing for the default, a shuffle
         what = f"broadcast: the {plan.broadcast_side} table goes whole to every worker" if broadcast else "shuffle"
         reason = f" (auto: {plan.distribution_reason})" if plan.distribution_reason else ""
-        rows_of += [("Distribution", what + reason)]
+        facts += [("Distribution", what + reason)]
     if plan.runtime_filter:
-        rows_of += [("Runtime filter", "on: rows that cannot have a match were dropped first")]
+        facts += [("Runtime filter", "on: rows that cannot have a match were dropped first")]
     page.heading(f"merge_bench · {document.run_id}")
     page.pairs(
-        *rows_of,
+        *facts,
         ("Protocol", document.measured.protocol or NULL),
         ("Data processed per iteration (GiB)", gib(document.measured.data_bytes)),
         ("Iterations", f"{document.measured.iterations:,} {_launch_counts(document)}"),

@@ -119,15 +119,27 @@ def write_bindings(page: Page, bindings: Sequence[Binding]) -> None:
         return
     page.heading("Workers, their GPUs and RDMA ports")
     rows, problems = [], []
-    for each in bindings:
-        rank, gpu, gpu_node = ("" if number is None else str(number) for number in (each.rank, each.gpu, each.gpu_node))
-        nodes, ports = ", ".join(map(str, each.core_nodes)), ", ".join(each.ports) or "none"
-        fits = "no" if each.problems else "yes" if each.near and each.ports else ""
-        rows.append(
-            (rank, "" if rank else each.worker, each.host, gpu, gpu_node, nodes, ports, each.distance or "", fits)
+    for binding in bindings:
+        rank, gpu, gpu_node = (
+            "" if number is None else str(number) for number in (binding.rank, binding.gpu, binding.gpu_node)
         )
-        who = f"rank {rank}" if rank else each.worker
-        problems += [f"{who} on {each.host}: {problem}" for problem in each.problems]
+        nodes, ports = ", ".join(map(str, binding.core_nodes)), ", ".join(binding.ports) or "none"
+        fits = "no" if binding.problems else "yes" if binding.near and binding.ports else ""
+        rows.append(
+            (
+                rank,
+                "" if rank else binding.worker,
+                binding.host,
+                gpu,
+                gpu_node,
+                nodes,
+                ports,
+                binding.distance or "",
+                fits,
+            )
+        )
+        who = f"rank {rank}" if rank else binding.worker
+        problems += [f"{who} on {binding.host}: {problem}" for problem in binding.problems]
     page.table(*by_row((*HEADINGS, "Fits"), rows, range(len(HEADINGS) + 1)))
     for problem in problems:
         page.line(problem, "yellow")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
@@ -51,7 +50,7 @@ def render(report: Report) -> str:
         "name_and_unit": _name_and_unit,
     }
     environment.tests |= {"of_kind": lambda block, kind: type(block).__name__ == kind}
-    environment.globals.update(view=view_of_table, plot=lambda chart: _add_plot(chart, items))
+    environment.globals.update(view=_view_of_table, plot=lambda chart: _add_plot(chart, items))
     nonce = secrets.token_urlsafe(16)
     core = Resources(mode="inline", components=["bokeh"], log_level="warn")  # no widgets, tables, WebGL or mathematics
     body = environment.get_template("body.html.j2").render(report=report, definitions=definitions())
@@ -66,27 +65,17 @@ def render(report: Report) -> str:
     )
 
 
-@dataclass(frozen=True)
-class TableView:
+def _view_of_table(table: Table) -> dict[str, Any]:
     """How a table is shown: its rows, whether they scroll, the title if they are folded, and what was left out."""
-
-    rows: tuple[tuple[str, ...], ...]
-    scrolls: bool
-    folded: str | None
-    note: str | None
-
-
-def view_of_table(table: Table) -> TableView:
-    """Choose how a table is shown, by its number of rows: in view, scrolling, folded, or with some rows left out."""
     rows = table.rows
     kept = thin(len(rows), MOST_ROWS)
     note = f"{len(kept)} of {len(rows)} rows, evenly chosen; all are in the records."
-    return TableView(
-        rows=tuple(tuple(cut(cell) for cell in rows[at]) for at in kept),
-        scrolls=ROWS_IN_VIEW < len(kept) <= FOLDED,
-        folded=f"{len(kept):,} rows" if len(kept) > FOLDED else None,
-        note=note if len(kept) < len(rows) else None,
-    )
+    return {
+        "rows": [[cut(cell) for cell in rows[at]] for at in kept],
+        "scrolls": ROWS_IN_VIEW < len(kept) <= FOLDED,
+        "folded": f"{len(kept):,} rows" if len(kept) > FOLDED else None,
+        "note": note if len(kept) < len(rows) else None,
+    }
 
 
 def _name_and_unit(heading: str) -> tuple[str, str]:

@@ -204,13 +204,15 @@ def published_bars(
     """Bars of published values of `metric`, by the titles that `group_by_problem` gives to these numbers of rows."""
     looks = {source.name: source.look for source in sources}
     bars: dict[str, list[Bar]] = {}
-    for name, found in _published_by_problem(published).items():
-        colours, bars[name] = dict(looks), []  # each in the colour of the measured config with the same name
-        for each in found:
-            if each.metric == metric.title.lower() and each.value is not None:
-                colour = colours.setdefault(each.config, len(colours))
+    for name, results in _published_by_problem(published).items():
+        colours, bars[name] = dict(looks), []  # result in the colour of the measured config with the same name
+        for result in results:
+            if result.metric == metric.title.lower() and result.value is not None:
+                colour = colours.setdefault(result.config, len(colours))
                 bars[name].append(
-                    Bar(f"{each.config} (published)", colour, each.value / GIB, remark=each.source, published=True)
+                    Bar(
+                        f"{result.config} (published)", colour, result.value / GIB, remark=result.source, published=True
+                    )
                 )
     return bars
 
