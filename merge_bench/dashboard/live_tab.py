@@ -432,12 +432,8 @@ def _listed_ranks(ranks: Sequence[int]) -> str:
 
 def _notes_table(state: LiveState) -> str:
     kinds = {FAILED: f'<b class="bad">{FAILED}</b>', WARNING: WARNING}
-    rows = [
-        (
-            kinds[each.kind],
-            as_html(each.message) + (f'<br><span class="soft">{as_html(each.where)}</span>' if each.where else ""),
-            unbroken(as_html(each.remedy or "")),
-        )
-        for each in state.notes
-    ]
+    rows = []
+    for note in state.notes:
+        where = f'<br><span class="soft">{as_html(note.where)}</span>' if note.where else ""
+        rows.append((kinds[note.kind], as_html(note.message) + where, unbroken(as_html(note.remedy or ""))))
     return f'<div class="list" tabindex="0" aria-label="Warnings">{ui.row_table(rows, ("", "Message", "Remedy"))}</div>'

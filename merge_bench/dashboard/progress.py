@@ -49,6 +49,7 @@ def progress_of(campaign: Campaign, *, running: bool = True) -> Progress:
         stage = stage_of(campaign) if goes_on else None
         return replace(count, share=stage.share, left=stage.left, stage=stage) if stage is not None else count
     planned = sum(run.planned_launches for run in runs)
+    merges = [run for run in runs if run.plan.probe is None]  # network measurements record rows, not iterations
     shares = (
         1.0 if _completed(launch) else len(launch.timed) / max(run.plan.iterations or 0, 1)
         for run in runs
@@ -61,11 +62,7 @@ def progress_of(campaign: Campaign, *, running: bool = True) -> Progress:
         launches=sum(min(sum(map(_completed, run.launches)), run.planned_launches) for run in runs),
         planned_launches=planned,
         iterations=sum(len(launch.timed) for run in runs for launch in run.launches),
-        planned_iterations=sum(
-            run.planned_launches * (run.plan.iterations or 0)
-            for run in runs
-            if run.plan.probe is None  # which records rows instead
-        ),
+        planned_iterations=sum(run.planned_launches * (run.plan.iterations or 0) for run in merges),
         share=1.0 if done else min(sum(shares) / max(planned, 1), 0.99),
         left="" if seconds is None else f"{format_duration(seconds)} left",
     )

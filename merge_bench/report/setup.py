@@ -95,14 +95,11 @@ def print_survey(document: TransportsDocument, *, show_available: bool, file: Te
         if columns := by_pair(cells, text=True):
             page.heading("Transports from a worker (row) to another (column)")
             page.table(*columns)
-        alike = grouped(document.pairs, lambda pair: tuple(pair.protocols))  # as write_protocols takes them
-        write_protocols(
-            page,
-            [
-                Protocols(pairs=[(pair.from_rank, pair.to_rank) for pair in pairs], ranges=list(ranges))
-                for ranges, pairs in alike.items()
-            ],
-        )
+        groups_of_pairs = []
+        for ranges, alike in grouped(document.pairs, lambda pair: tuple(pair.protocols)).items():
+            pairs = [(pair.from_rank, pair.to_rank) for pair in alike]
+            groups_of_pairs.append(Protocols(pairs=pairs, ranges=list(ranges)))
+        write_protocols(page, groups_of_pairs)
         write_bindings(page, document.bindings)
         if show_available:
             hosts = document.available
@@ -120,24 +117,12 @@ def write_bindings(page: Page, bindings: Sequence[Binding]) -> None:
     page.heading("Workers, their GPUs and RDMA ports")
     rows, problems = [], []
     for binding in bindings:
-        rank, gpu, gpu_node = (
-            "" if number is None else str(number) for number in (binding.rank, binding.gpu, binding.gpu_node)
-        )
+        numbers = (binding.rank, binding.gpu, binding.gpu_node)
+        rank, gpu, gpu_node = ("" if number is None else str(number) for number in numbers)
         nodes, ports = ", ".join(map(str, binding.core_nodes)), ", ".join(binding.ports) or "none"
         fits = "no" if binding.problems else "yes" if binding.near and binding.ports else ""
-        rows.append(
-            (
-                rank,
-                "" if rank else binding.worker,
-                binding.host,
-                gpu,
-                gpu_node,
-                nodes,
-                ports,
-                binding.distance or "",
-                fits,
-            )
-        )
+        worker, places = "" if rank else binding.worker, (nodes, ports, binding.distance or "")
+        rows.append((rank, worker, binding.host, gpu, gpu_node, *places, fits))
         who = f"rank {rank}" if rank else binding.worker
         problems += [f"{who} on {binding.host}: {problem}" for problem in binding.problems]
     page.table(*by_row((*HEADINGS, "Fits"), rows, range(len(HEADINGS) + 1)))

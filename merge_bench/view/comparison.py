@@ -177,17 +177,11 @@ def judged_columns(comparisons: Sequence[Comparison]) -> list[Column]:
     levels = {each.confidence for each in comparisons if each.confidence is not None}
     interval = f"{percent(levels.pop())} interval" if len(levels) == 1 else "Interval"
     corrected = any(each.p_holm not in (None, each.p) for each in comparisons)
-    rows = [
-        (
-            each.verdict,
-            ratio(each.ratio),
-            _interval_text(each.interval),
-            f"{_launch_count(each.baseline_value)} / {_launch_count(each.candidate_value)}",
-            _p_value_text(each.p),
-            _p_value_text(each.p_holm) if corrected else "",
-        )
-        for each in comparisons
-    ]
+    rows = []
+    for judged in comparisons:
+        launches = f"{_launch_count(judged.baseline_value)} / {_launch_count(judged.candidate_value)}"
+        chances = (_p_value_text(judged.p), _p_value_text(judged.p_holm) if corrected else "")
+        rows.append((judged.verdict, ratio(judged.ratio), _interval_text(judged.interval), launches, *chances))
     return by_row(("Verdict", "Speed-up", interval, "Launches", "p", "p (Holm)"), rows, (0,))
 
 

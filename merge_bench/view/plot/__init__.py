@@ -158,9 +158,7 @@ def _bar_marks(placed: Sequence[tuple[float, str, Bar]], unit: str, thick: int) 
         "row": rows,
         "series": [bar.series for bar in drawn],
         "value": [with_unit(value, unit) for value in values],
-        "interval": [
-            f"{bar.interval[0]:,.4g} to {with_unit(bar.interval[1], unit)}" if bar.interval else "-" for bar in drawn
-        ],
+        "interval": [f"{e[0]:,.4g} to {with_unit(e[1], unit)}" if (e := bar.interval) else "-" for bar in drawn],
         "remark": [bar.remark or "-" for bar in drawn],
     }
     hatched = placed[0][2].published

@@ -296,14 +296,9 @@ def speedups(document: CompareDocument, metric: str, looks: Mapping[str, int]) -
         plan = ", ".join(option_text(name, value) for name, value in comparison.plan.items() if value is not None)
         first = Bar(comparison.baseline, looks.get(comparison.baseline, 0), 1.0, remark="the baseline")
         points = tuple((point.label, point.ratio) for point in comparison.points)
-        bar = Bar(
-            comparison.candidate,
-            looks.get(comparison.candidate, len(looks)),
-            ratio,
-            (interval.low, interval.high) if interval else None,
-            points if len(points) > 1 else (),
-            remark=comparison.verdict,
-        )
+        number, name = looks.get(comparison.candidate, len(looks)), comparison.candidate
+        ends, points = (interval.low, interval.high) if interval else None, points if len(points) > 1 else ()
+        bar = Bar(name, number, ratio, ends, points, remark=comparison.verdict)
         groups.setdefault((comparison.baseline, plan), [first]).append(bar)
     return bars(
         _chart_rows({plan: row for (_, plan), row in groups.items()}),
@@ -391,18 +386,11 @@ def _timeline_groups(
         boxes = [(rank, at(rank, span.begin), at(rank, span.end), name) for rank, span in spans]
         yield from _box_group(look, [box for box in boxes if box[2] > least])
     for received, look in _BATCHES.items():
-        way = "from" if received else "to"
-        boxes = [
-            (
-                worker.rank,
-                at(worker.rank, batch.begin),
-                at(worker.rank, batch.end),
-                f"{batch.side} {batch.piece} {way} {batch.peer}: {batch.bytes / MIB:,.3g} MiB",
-            )
-            for worker in workers
-            for batch in worker.batches
-            if batch.received == received
-        ]
+        way, boxes = "from" if received else "to", []
+        for worker in workers:
+            for batch in (batch for batch in worker.batches if batch.received == received):
+                what = f"{batch.side} {batch.piece} {way} {batch.peer}: {batch.bytes / MIB:,.3g} MiB"
+                boxes.append((worker.rank, at(worker.rank, batch.begin), at(worker.rank, batch.end), what))
         yield from _box_group(look, boxes)
     rows = {worker.rank for worker in workers}
     flows = [flow for flow in matched_batches(iteration) if flow[0] in rows and flow[2] in rows]
