@@ -202,18 +202,14 @@ def published_bars(
     published: Sequence[MergeResult], metric: Metric, sources: Sequence[SourceRun]
 ) -> dict[str, list[Bar]]:
     """Bars of published values of `metric`, by the titles that `group_by_problem` gives to these numbers of rows."""
-    looks = {source.name: source.look for source in sources}
+    key = metric.title.lower()
     bars: dict[str, list[Bar]] = {}
     for name, results in _published_by_problem(published).items():
-        colours, bars[name] = dict(looks), []  # result in the colour of the measured config with the same name
+        looks, bars[name] = {source.name: source.look for source in sources}, []  # of measured configs of the same name
         for result in results:
-            if result.metric == metric.title.lower() and result.value is not None:
-                colour = colours.setdefault(result.config, len(colours))
-                bars[name].append(
-                    Bar(
-                        f"{result.config} (published)", colour, result.value / GIB, remark=result.source, published=True
-                    )
-                )
+            if result.metric == key and result.value is not None:
+                label, look = f"{result.config} (published)", looks.setdefault(result.config, len(looks))
+                bars[name].append(Bar(label, look, result.value / GIB, remark=result.source, published=True))
     return bars
 
 
