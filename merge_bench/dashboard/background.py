@@ -64,7 +64,7 @@ class Session:
             # JupyterLab owns the page and sets the policy.
             css = sheet("palette") + sheet("page")
             self._document.template_variables.update(nonce=secrets.token_urlsafe(18), css=css)
-            self._document.template = _TEMPLATE  # type: ignore[assignment]  # Text extends the usual page.
+            self._document.template = _TEMPLATE  # text, which extends the usual page
             self._document.on_session_destroyed(lambda _: self.close())
             self._document.on_change(self._note_change)
 

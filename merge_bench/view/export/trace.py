@@ -56,10 +56,10 @@ class Trace:
         self._unix = [aligned.timeline.head.clocks[0].unix_seconds for aligned in launches]
         self._bases = [
             min(
-                aligned.time(worker.rank, event.begin)
+                aligned.time(worker.rank, begin)
                 for line in (*aligned.timeline.iterations, *aligned.timeline.rounds)
                 for worker in line.workers
-                for event in (*worker.spans, *worker.batches)
+                for begin in (*(span.begin for span in worker.spans), *(batch.begin for batch in worker.batches))
             )
             for aligned in launches
         ]

@@ -84,9 +84,9 @@ def _side_by_side(charts: Sequence[marks.Chart]) -> Figure:
         axes.set_axisbelow(True)
         _set_up_axis(axes, chart.x, "x")
         _set_up_axis(axes, chart.y, "y")
-    drawn, place = [entries[label] for label in labels], "outside lower center"
-    sizes = {"title_fontsize": 9, "fontsize": 9}
-    part.legend(drawn, labels.values(), loc=place, title=note, ncols=columns, frameon=False, **sizes)
+    drawn = [entries[label] for label in labels]
+    style: Any = {"ncols": columns, "frameon": False, "title_fontsize": 9, "fontsize": 9}
+    part.legend(drawn, labels.values(), loc="outside lower center", title=note, **style)
     return figure
 
 
