@@ -7,9 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from html import escape
-from importlib import resources
-
-import msgspec
 
 from merge_bench.errors import visible as visible
 from merge_bench.units import GIB, MIB
@@ -141,6 +138,10 @@ class Definition:
 
 @cache
 def all_definitions() -> tuple[Definition, ...]:
+    from importlib import resources
+
+    import msgspec
+
     text = (resources.files("merge_bench.view") / "definitions.toml").read_text(encoding="utf-8")
     return msgspec.toml.decode(text, type=dict[str, tuple[Definition, ...]])["definition"]
 
