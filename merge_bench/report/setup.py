@@ -8,8 +8,8 @@ from typing import TextIO
 from merge_bench.analysis.documents.run import Protocols
 from merge_bench.analysis.documents.setup import CheckDocument, CheckedConfig, TransportsDocument
 from merge_bench.config.check import BRINGS_CODE, CheckResult
-from merge_bench.host.binding import Binding
 from merge_bench.host.doctor import BAD, OK, WARN, Finding
+from merge_bench.host.pinning import Binding
 from merge_bench.report.run_sections import write_protocols, write_selected
 from merge_bench.units import plural
 from merge_bench.view.content import Page, by_pair, by_row, grouped
