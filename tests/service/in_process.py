@@ -19,12 +19,12 @@ from tornado.httpserver import HTTPServer
 from tornado.ioloop import IOLoop
 from tornado.testing import bind_unused_port
 
-from merge_bench.dashboard.web import make_pages
+from merge_bench.dashboard.app import make_pages
 from merge_bench.host.network import page_origins
 from merge_bench.service.api import LOCAL, Limits, Service
 from merge_bench.service.job_rules import Rules
-from merge_bench.service.pages import Gate, QuietResults
 from merge_bench.service.runner import Runner
+from merge_bench.service.serve import Gate, QuietResults
 from merge_bench.service.store import Store
 
 

@@ -25,7 +25,7 @@ from merge_bench.errors import MergeBenchError
 from merge_bench.records.results_folder import YOURS
 from merge_bench.records.writer import RECORDS
 from merge_bench.service.api import ROUTES, Limits
-from merge_bench.service.pages import Queue, QuietResults
+from merge_bench.service.serve import Queue, QuietResults
 from merge_bench.service.store import SESSION_SECONDS, Sessions
 from tests.helpers.synthetic_campaigns import write_campaign
 from tests.service.in_process import Running, running
@@ -240,7 +240,7 @@ def test_while_a_job_runs_no_result_but_that_of_the_job_and_of_the_one_before_is
     moved = [folder.rename(tmp_path / f"later-{folder.name}") for folder in (first, second, foreign)]
     runner = FakeRunner()
     index = QuietResults(tmp_path, runner)
-    monkeypatch.setattr("merge_bench.service.pages.HOLD_SECONDS", 0.0)
+    monkeypatch.setattr("merge_bench.service.serve.HOLD_SECONDS", 0.0)
     assert len(listed()) == 4
     for folder in moved:
         folder.rename(tmp_path / folder.name.removeprefix("later-"))
