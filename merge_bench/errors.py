@@ -20,19 +20,16 @@ _UNBREAKABLE = re.compile(r"`[^`]*`|(?:python -m|pip install) [^,()]*[^,()\s]|--
 PLAIN = "merge_bench.plain"
 """Error handler of codecs, by name: it writes a plain form, or an escape, of characters that an encoding lacks."""
 
-_PLAIN_FORMS = dict(zip("─│┌┐└┘├┤┬┴┼━·•–—‘’“”×÷µ→←…≤≥≈≠−", "-|+++++++++=-*--''\"\"x/u", strict=False)) | {
-    "→": "->", "←": "<-", "…": "...", "≤": "<=", "≥": ">=", "≈": "~", "≠": "!=", "−": "-", "⋈": "|x|",
-}  # fmt: skip
+_PLAIN_FORMS = dict(zip("─│┌┐└┘├┤┬┴┼━·•–—‘’“”×÷µ≈−", "-|+++++++++=-*--''\"\"x/u~-", strict=True))
+_PLAIN_FORMS |= dict(zip("→←…≤≥≠⋈", ("->", "<-", "...", "<=", ">=", "!=", "|x|"), strict=True))
 
 
 def _replace_unencodable(error: UnicodeError) -> tuple[str, int]:
     """Plain forms or escapes of the characters that could not be encoded, and the position after them."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    letters = error.object[error.start : error.end]
-    return "".join(
-        _PLAIN_FORMS.get(each) or each.encode("ascii", "backslashreplace").decode() for each in letters
-    ), error.end
+    letters = error.object[error.start : error.end].translate(str.maketrans(_PLAIN_FORMS))
+    return letters.encode("ascii", "backslashreplace").decode(), error.end
 
 
 codecs.register_error(PLAIN, _replace_unencodable)
@@ -83,9 +80,14 @@ class LaunchFailed(RunFailed):
     """A launch failed; `host`, `rank`, `log_tail`: where the failed process ran, and the end of its log, if known."""
 
     def __init__(
-        self, message: str, *, host: str | None = None, rank: int | None = None, log_tail: str | None = None,
+        self,
+        message: str,
+        *,
+        host: str | None = None,
+        rank: int | None = None,
+        log_tail: str | None = None,
         code: str = "run-failed",
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(message)
         self.host, self.rank, self.log_tail, self.code = host, rank, log_tail, code
 
@@ -140,9 +142,9 @@ def visible(text: str, kept: str = "") -> str:
     """`text` with a visible mark in place of every unprintable character, such as a terminal's control characters and
     marks that change the direction of writing; `kept`: characters that stay as they are.
     """
-    return text if text.isprintable() else "".join(
-        letter if letter.isprintable() or letter in kept else "\ufffd" for letter in text
-    )  # fmt: skip
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() or letter in kept else "\ufffd" for letter in text)
 
 
 _printed_warnings: dict[Caution, None] = {}

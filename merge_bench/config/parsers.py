@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
-from merge_bench.config.files import path_name
 from merge_bench.units import parse_bytes, parse_count, parse_duration, parse_rate
 
 Parser = Callable[[str], object]
@@ -107,11 +108,11 @@ def word(text: str) -> str:
     return text.strip().lower()
 
 
-def choice(*allowed: str) -> Parser:
-    """Make a parser of one of the words `allowed`, in any case."""
+def choice(*allowed: str, **old_words: str) -> Parser:
+    """Make a parser of one of the words `allowed`, in any case; `old_words`: other words, each with what it means."""
 
     def parse(text: str) -> str:
-        value = word(text)
+        value = old_words.get(word(text), word(text))
         if value not in allowed:
             raise ValueError(f"{text!r} is not one of {', '.join(allowed)}")
         return value
@@ -159,9 +160,6 @@ def quoted(name: str) -> str:
     return name if plain else '"{}"'.format(name.replace('"', '""'))
 
 
-names, columns, paths = Names(), ColumnNames(), Names(path_name)
-
-
 def _refuse_repeats(text: str, values: Iterable[_T]) -> tuple[_T, ...]:
     parsed = tuple(values)
     if len(set(parsed)) != len(parsed):
@@ -181,7 +179,29 @@ def text(value: str) -> str:
     return value
 
 
-path = path_name
+def path(text: str) -> str:
+    """Parse a path: replaces ``~`` and ``~user`` by the home folder, and leaves the rest as it was typed.
+
+    Raises ValueError, with one sentence, if the text is empty, no file can have this name, or there is no such user.
+    """
+    if not text.strip():
+        raise ValueError("the value is empty")
+    try:
+        name = str(Path(text).expanduser()) if text.startswith("~") else text
+        os.stat(name)
+    except RuntimeError:
+        user = text[1:].partition("/")[0]
+        who = f"there is no user {user!r}" if user else "you have no home folder"
+        raise ValueError(f"{text!r}: {who}; write the whole path") from None
+    except OSError as error:
+        if not isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError):  # it may be elsewhere
+            raise ValueError(f"{text!r}: {error.strerror}") from None
+    except ValueError:
+        raise ValueError(f"{text!r} contains a NUL character, which no file name can") from None
+    return name
+
+
+names, columns, paths = Names(), ColumnNames(), Names(path)
 
 
 def interface(value: str) -> str:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from merge_bench.config import parsers
 from merge_bench.config.allowed_transports import transport_settings
-from merge_bench.config.old_names import UCXX_OVERRIDES
 from merge_bench.config.option import choice, option
 from merge_bench.config.options import RunOptions
+from merge_bench.config.variables import UCXX_OVERRIDES
 from merge_bench.probe.shared.base import Probe, ProbeKind
 from merge_bench.probe.shared.options import PairOptions
 from merge_bench.probe.shared.placements import (

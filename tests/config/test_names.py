@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from merge_bench.cli.parameters import add_options
+from merge_bench.cli.common import add_options
 from merge_bench.config import parsers
 from merge_bench.config.option import as_command_line, as_text, from_python
 from merge_bench.config.options import BY_KEY, OPTIONS, RunOptions
