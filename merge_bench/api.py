@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 Frame = Literal["pandas", "polars"]
 Backend = Literal["bokeh", "matplotlib"]
-_Run = Literal["iterations", "workers", "phases", "timeline", "pairs"]
-Kind = Literal["throughput", "bandwidth", "speed-up", "tuning", "network"] | _Run
+_OfRuns = Literal["iterations", "workers", "phases", "timeline", "pairs"]
+Kind = Literal["throughput", "bandwidth", "speed-up", _OfRuns, "tuning", "network"]
 _COMMAND_LINE_ONLY = ("json", "dry_run", "details", "service")
 _RUNS_SHOWN = 3  # in the text of a result
 _ERRORS = {GateNotMet.exit_status: GateNotMet, WrongResult.exit_status: WrongResult}

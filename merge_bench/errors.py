@@ -28,7 +28,7 @@ def _replace_unencodable(error: UnicodeError) -> tuple[str, int]:
     """Plain forms or escapes of the characters that could not be encoded, and the position after them."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    letters = error.object[error.start : error.end].translate(str.maketrans(_PLAIN_FORMS))
+    letters = "".join(_PLAIN_FORMS.get(letter, letter) for letter in error.object[error.start : error.end])
     return letters.encode("ascii", "backslashreplace").decode(), error.end
 
 

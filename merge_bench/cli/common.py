@@ -53,8 +53,8 @@ def combine_decorators(*decorators: Decorator) -> Decorator:
     """Make one decorator of several, the first outermost."""
 
     def decorate(command: Any) -> Any:
-        for each in reversed(decorators):
-            command = each(command)
+        for decorator in reversed(decorators):
+            command = decorator(command)
         return command
 
     return decorate

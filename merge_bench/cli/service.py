@@ -263,7 +263,8 @@ def _request_and_configs(command: str) -> tuple[JobRequest, list[str]]:
     options = {
         option.key: option.parse(text) if option.flag else text
         for option in OPTIONS
-        if option.in_config and option.key in own_keys and (text := os.environ.get(option.variable))
+        if option.in_config and option.key in own_keys
+        for text in filter(None, map(os.environ.get, option.variables))
     } | typed.options
     paths, settings, name = [find_config(name) for name in typed.configs], dict[str, str](), None
     if not all(path.resolve().parent == FOLDER for path in paths):
@@ -310,37 +311,25 @@ _DURATION = common.ParsedValue("DURATION", parsers.duration)
 @common.text_option("--job-time", "DURATION", "Longest time of a job.", type=_DURATION, default="4h", show_default=True)
 @common.count_option("--request-limit", "N", "Number of requests a minute of each token.", default=600)
 @common.flag_option("--check", "Check the settings and the folder without starting the service.")
-@click.pass_context
 def serve(
-    ctx: click.Context,
-    /,
-    check: bool,
-    results: str,
-    tables: Sequence[str],
-    tls_cert: str | None,
-    tls_key: str | None,
-    queue_limit: int,
-    job_time: float,
-    request_limit: int,
-    **more: Any,
+    check: bool, results: str, tables: Sequence[str], queue_limit: int, job_time: float, request_limit: int, **more: Any
 ) -> int:
     """Run jobs of several clients one after the other, with a queue, tokens and an HTTP interface.
 
     Clients send jobs to /api/jobs; /api/openapi.json describes all requests. Your own token is in the file
     RESULTS/.service/token.
     """
-    folders = tuple(map(Path, tables))
-    if ctx.invoked_subcommand is not None:
-        ctx.obj = ServiceOptions(Path(results), folders)
+    context, folders = click.get_current_context(), tuple(map(Path, tables))
+    if context.invoked_subcommand is not None:
+        context.obj = ServiceOptions(Path(results), folders)
         return 0
     from merge_bench.service import serve as service
     from merge_bench.service.api import Limits
 
-    if bool(tls_cert) != bool(tls_key):
-        raise UsageError("--tls-cert and --tls-key belong together; give both")
     limits = Limits(queue_limit, job_time, request_limit)
-    more |= {"tls_cert": tls_cert, "tls_key": tls_key}
     settings = service.Settings(Path(results), tables=folders, limits=limits, **more)
+    if bool(settings.tls_cert) != bool(settings.tls_key):
+        raise UsageError("--tls-cert and --tls-key belong together; give both")
     if not check:
         from merge_bench.dashboard.web import make_pages
 
@@ -447,10 +436,10 @@ def add_schedule(options: ServiceOptions, /, words: tuple[str, ...], anyway: boo
 def list_schedules(options: ServiceOptions) -> None:
     """List all schedules, with their next times and why no job was queued the last time."""
     lines: list[str] = []
-    for each in _open_store(options).schedules():
-        times = f"{each.at} {each.days} {each.zone}, next {_utc_time(each.next)}"
-        lines.append(f"{each.name}  {times}  {each.who}  {each.command}")
-        lines += [f"  no job the last time: {each.message}"] if each.message is not None else []
+    for entry in _open_store(options).schedules():
+        times = f"{entry.at} {entry.days} {entry.zone}, next {_utc_time(entry.next)}"
+        lines.append(f"{entry.name}  {times}  {entry.who}  {entry.command}")
+        lines += [f"  no job the last time: {entry.message}"] if entry.message is not None else []
     _print_list("schedule", lines)
 
 

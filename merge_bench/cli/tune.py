@@ -88,10 +88,9 @@ def tune(baseline: str | None, options: TuneOptions, plots: Sequence[str], run: 
         print(*map(visible, remarks), sep="\n")
     else:
         enough_seconds = time_to_decide_all(campaign, Path(options.space or SPACE))
-        step = after_tuning(campaign, result, written=written, enough_seconds=enough_seconds)
-        details, step = run.details, step_as_typed(step)
+        step = step_as_typed(after_tuning(campaign, result, written=written, enough_seconds=enough_seconds))
         print_tuning(
-            result, sizes=sizes, metric=options.metric, pruned=pruned, details=details, step=step, remarks=remarks
+            result, sizes=sizes, metric=options.metric, pruned=pruned, details=run.details, step=step, remarks=remarks
         )
     return status
 
@@ -125,8 +124,8 @@ def _print_tuning_space(task: Task) -> None:
     fitting = timing.fit()
     for value in fitting.values:
         print(f"{value.id}: " + " ".join(f"{name}={text}" for name, text in value.variables))
-    for each in task.pruned:
-        print(f"# {each.value}: {each.reason}")
+    for pruned in task.pruned:
+        print(f"# {pruned.value}: {pruned.reason}")
     for sentence in timing.describe_forecast(fitting):
         print(f"## {sentence}")
 

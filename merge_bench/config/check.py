@@ -211,8 +211,10 @@ def _mark_invalid_values(states: list[VariableState], catalogue: Catalogue) -> l
         is_list = (match or name in NAME_LISTS) and (value.strip() or not match or match[1] == "string")
         if is_list and (problem := allowed_transports.list_problem(name, value)):
             refused[name] = problem
-    invalid = {name: {"state": "invalid", "message": message} for name, message in refused.items()}
-    return [replace(state, **invalid.get(state.name, {})) for state in states]
+    return [
+        replace(setting, state="invalid", message=refused[setting.name]) if setting.name in refused else setting
+        for setting in states
+    ]
 
 
 @dataclass(frozen=True)

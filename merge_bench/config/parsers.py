@@ -19,9 +19,9 @@ from merge_bench.units import parse_bytes, parse_count, parse_duration, parse_ra
 
 Parser = Callable[[str], object]
 _T = TypeVar("_T")
+_Number = TypeVar("_Number", int, float)
 
-_TRUE = frozenset({"1", "true", "yes", "on", "y"})
-_FALSE = frozenset({"0", "false", "no", "off", "n"})
+_SWITCH = dict.fromkeys(("1", "true", "yes", "on", "y"), True) | dict.fromkeys(("0", "false", "no", "off", "n"), False)
 # The kernel's rule (dev_valid_name) without the characters that would need quoting somewhere.
 _INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,14}")
 
@@ -55,28 +55,22 @@ def counts(minimum: int) -> Parser:
     return several(count(minimum))
 
 
-def size(text: str) -> int:
-    """Parse a number of bytes above 0, such as ``30GB`` or ``28GiB``."""
-    value = parse_bytes(text)
-    if value <= 0:
-        raise ValueError(f"must be above 0, not {text}")
-    return value
+def _above_zero(parser: Callable[[str], _Number]) -> Callable[[str], _Number]:
+    def parse(text: str) -> _Number:
+        value = parser(text)
+        if not 0 < value < math.inf:
+            raise ValueError(f"must be above 0, not {text}")
+        return value
+
+    return parse
 
 
-def rate(text: str) -> float:
-    """Parse a rate above 0, such as ``12.5GB/s`` or ``100Gbit/s``, to bytes per second."""
-    value = parse_rate(text)
-    if value <= 0:
-        raise ValueError(f"must be above 0, not {text}")
-    return value
-
-
-def duration(text: str) -> float:
-    """Parse a duration above 0, such as ``15`` or ``500ms``, to seconds."""
-    value = parse_duration(text)
-    if not 0 < value < math.inf:
-        raise ValueError(f"must be above 0, not {text}")
-    return value
+size = _above_zero(parse_bytes)
+"""Parses a number of bytes above 0, such as ``30GB`` or ``28GiB``."""
+rate = _above_zero(parse_rate)
+"""Parses a rate above 0, such as ``12.5GB/s`` or ``100Gbit/s``, to bytes per second."""
+duration = _above_zero(parse_duration)
+"""Parses a duration above 0, such as ``15`` or ``500ms``, to seconds."""
 
 
 def number(low: float, high: float, *, above: bool = False) -> Callable[[str], float]:
@@ -213,12 +207,10 @@ def interface(value: str) -> str:
 
 def switch(text: str) -> bool:
     """Parse ``y``/``n``, ``1``/``0``, ``true``/``false``, ``yes``/``no`` or ``on``/``off`` to True or False."""
-    value = word(text)
-    if value in _TRUE:
-        return True
-    if value in _FALSE:
-        return False
-    raise ValueError(f"{text!r} is not yes or no")
+    value = _SWITCH.get(word(text))
+    if value is None:
+        raise ValueError(f"{text!r} is not yes or no")
+    return value
 
 
 def skew(text: str) -> float:

@@ -205,7 +205,7 @@ def cuda_module_problem(libucp: Path) -> str | None:
 
 def _modules(libucp: Path, name: str) -> list[Path]:
     """The files of a module: UCX looks in `UCX_MODULE_DIR` first, then beside its libraries."""
-    folders = filter(None, [os.environ.get("UCX_MODULE_DIR"), libucp.parent / "ucx"])
+    folders = filter(None, [os.environ.get("UCX_MODULE_DIR"), str(libucp.parent / "ucx")])
     return [module for folder in folders for module in sorted(Path(folder).glob(f"{name}.so*"))]
 
 

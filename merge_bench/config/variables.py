@@ -46,6 +46,7 @@ class TranslatedConfig:
     shadowed: dict[str, str]
 
 
+_POLLS = "UCX-Py polls if this variable has any value; UCXX does not read it"
 _PROBLEM = "name in the 2022 cluster.cfg"
 _BENCHMARK = "option of ucxx.benchmarks.cudf_merge"
 TRANSLATED: dict[str, tuple[str, str]] = {
@@ -65,10 +66,7 @@ TRANSLATED: dict[str, tuple[str, str]] = {
     # UCXX reads it too, but only in a helper that this stack does not call.
     "UCXPY_IFNAME": (PREFIX + "INTERFACE", "name in UCX-Py"),
     # UCX-Py only checks whether the variable is in the environment, and ignores its value (ucp/core.py).
-    "UCXPY_NON_BLOCKING_MODE": (
-        "UCXPY_PROGRESS_MODE",
-        "UCX-Py polls if this variable has any value; UCXX does not read it",
-    ),
+    "UCXPY_NON_BLOCKING_MODE": ("UCXPY_PROGRESS_MODE", _POLLS),
 }
 
 # The translations of values; other values stay as they are.
@@ -80,20 +78,16 @@ _VALUES: dict[str, Callable[[str], str]] = {
 _RETIRED = ("DASK_UCX__", "DASK_DISTRIBUTED__UCX__")
 # distributed-ucxx still reads the other names with this prefix.
 _HALF_RETIRED = "DASK_DISTRIBUTED__COMM__UCX__"
+_ENDPOINTS = [prefix + "REUSE_ENDPOINTS" for prefix in (*_RETIRED, _HALF_RETIRED)]
+_DEVICES = [prefix + "NET_DEVICES" for prefix in (*_RETIRED, _HALF_RETIRED)]
 NO_EFFECT: dict[str, str] = {
     **{
         prefix + name: f"retired, nothing reads it; write DASK_DISTRIBUTED_UCXX__{name}, which --protocol ucx reads"
         for prefix in _RETIRED
         for name in ("CUDA_COPY", "TCP", "NVLINK", "INFINIBAND", "RDMACM")
     },
-    **{
-        prefix + "NET_DEVICES": "retired, nothing reads it; set UCX_NET_DEVICES"
-        for prefix in (*_RETIRED, _HALF_RETIRED)
-    },
-    **{
-        prefix + "REUSE_ENDPOINTS": "retired, nothing reads it; delete the line"
-        for prefix in (*_RETIRED, _HALF_RETIRED)
-    },
+    **dict.fromkeys(_DEVICES, "retired, nothing reads it; set UCX_NET_DEVICES"),
+    **dict.fromkeys(_ENDPOINTS, "retired, nothing reads it; delete the line"),
     **dict.fromkeys(
         ("JOB_DIR", "TEST_DIR", "WORK_DIR", "APAC_DIR"),
         "only the 2022 scripts used this folder; results are written to --results",
