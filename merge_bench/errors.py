@@ -7,10 +7,12 @@ there is one, the remedy.
 from __future__ import annotations
 
 import codecs
+import functools
 import importlib.util
 import os
 import re
 import sys
+import textwrap
 from dataclasses import dataclass
 
 _UNBREAKABLE = re.compile(r"`[^`]*`|(?:python -m|pip install) [^,()]*[^,()\s]|--[a-z-]+ [^\s-]\S*")
@@ -181,15 +183,9 @@ def wrapped(text: str, columns: int | None, indent: str = "") -> str:
     """`text` broken into lines of at most `columns`, all but the first indented; commands to copy stay on one line."""
     if not columns:
         return text
-    lines: list[str] = []
-    for line in text.splitlines():
-        joined = _UNBREAKABLE.sub(lambda found: found.group().replace(" ", "\0"), line)
-        first, *words = re.split(r"(?<=\S) +", joined)
-        lines.append(first)
-        for word in words:
-            longer = f"{lines[-1]} {word}"
-            lines[-1:] = [longer] if len(longer) <= columns else [lines[-1], indent + word]
-    return "\n".join(lines).replace("\0", " ")
+    joined = _UNBREAKABLE.sub(lambda copied: copied.group().replace(" ", "\0"), text)
+    wrap = functools.partial(textwrap.wrap, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(line for part in joined.splitlines() for line in wrap(part, columns)).replace("\0", " ")
 
 
 def first_line(error: BaseException) -> str:
