@@ -175,8 +175,7 @@ def _show_rows(
     The document is printed last, as it names the files that could not be written.
     """
     from merge_bench.analysis.documents.error import Failure
-    from merge_bench.probe.view.documents import ProbeDocument
-    from merge_bench.probe.view.output import write_files
+    from merge_bench.probe.view.output import ProbeDocument, write_files
     from merge_bench.view.document import print_document
 
     rows = [*measured, *output.references]

@@ -9,8 +9,8 @@ import msgspec
 from merge_bench.analysis.documents.run import Lane
 from merge_bench.config.check import Conflict, VariableState
 from merge_bench.errors import Caution
-from merge_bench.host.binding import Binding
 from merge_bench.host.doctor import Finding
+from merge_bench.host.pinning import Binding
 from merge_bench.records.schema import SizeRange
 
 
