@@ -83,24 +83,19 @@ class Option:
 
 
 def value(parse: Parser, default: object, placeholder: str = "TEXT", **more: Any) -> Any:
-    """A dataclass field for an option that takes a value; `more`: other attributes of `Option`."""
+    """A dataclass field for an option that takes a value; `more`: other attributes of `Option`, `help` if computed."""
     return field(default=default, metadata={"option": Option(parse, default, placeholder=placeholder, **more)})
 
 
-def option(parse: Parser, default: object, help: str, placeholder: str = "TEXT", **more: Any) -> Any:
-    """As `value`, but with a help that is computed."""
-    return value(parse, default, placeholder, help=help, **more)
-
-
-def choice(allowed: str, default: str, help: str = "", *, swept: bool = False) -> Any:
+def choice(allowed: str, default: str, *, swept: bool = False) -> Any:
     """A dataclass field for an option that takes one of the words `allowed`, which are written as ``on|off``."""
-    declared = Option(parsers.word, default, swept=swept)
-    return field(default=default, metadata={"option": declared.with_values(allowed.split("|"), help)})
+    declared = Option(parsers.word, default, swept=swept).with_values(allowed.split("|"), "")
+    return field(default=default, metadata={"option": declared})
 
 
-def flag(help: str = "", *, in_config: bool = True) -> Any:
+def flag(*, in_config: bool = True) -> Any:
     """A dataclass field for an option without a value, which is given or not."""
-    return value(parsers.switch, False, "", help=help, flag=True, in_config=in_config)
+    return value(parsers.switch, False, "", flag=True, in_config=in_config)
 
 
 @dataclass(frozen=True, kw_only=True)
