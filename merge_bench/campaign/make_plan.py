@@ -23,13 +23,10 @@ from merge_bench.config.reader import ConfigFile
 from merge_bench.config.trust import REMEDY, process_environment
 from merge_bench.errors import Caution, UsageError
 from merge_bench.host import network
-from merge_bench.merge import shuffle_or_broadcast as distribution
 from merge_bench.merge.engines.base import How
 from merge_bench.merge.exchange import data_plane
-from merge_bench.merge.plan import Plan, check_fits, side_bytes
-from merge_bench.merge.shuffle_or_broadcast import Distribution
-from merge_bench.merge.workload import BENCHMARKS
-from merge_bench.merge.workload.benchmark import Benchmark
+from merge_bench.merge.plan import SHUFFLE, Distribution, Plan, check_fits, choose_distribution, side_bytes
+from merge_bench.merge.workload.benchmarks import BENCHMARKS, Benchmark
 from merge_bench.merge.workload.synthetic import SyntheticSpec
 from merge_bench.merge.workload.tables import TableSpec, plan_tables
 
@@ -277,12 +274,12 @@ def _question_tables(benchmark: Benchmark, options: RunOptions, workers: int, en
 
 
 def _choose_distribution(options: RunOptions, workload: SyntheticSpec | TableSpec, workers: int) -> Distribution:
-    if options.distribution == distribution.SHUFFLE:
+    if options.distribution == SHUFFLE:
         return Distribution()
     how, shuffle_option = How(options.how), option_needing_shuffle(options)
     if not data_plane(options.exchange).broadcast:
         shuffle_option = f"--exchange {options.exchange}"
-    return distribution.choose(options.distribution, how, workers, side_bytes(workload, how), without=shuffle_option)
+    return choose_distribution(options.distribution, how, workers, side_bytes(workload, how), without=shuffle_option)
 
 
 def _new_result_folder(options: RunOptions) -> str | None:

@@ -31,7 +31,7 @@ from merge_bench.cluster import worker_programs
 from merge_bench.errors import RunFailed
 from merge_bench.host.memory import parse_cores
 from merge_bench.merge import worker
-from merge_bench.merge.verification.verify import Check
+from merge_bench.merge.result import Check
 from merge_bench.records.schema import LinkLine, MemoryLine, Worker
 
 LINK_SECONDS, MOST_LINK_ROUNDS = 0.1, 50

@@ -13,11 +13,11 @@ from merge_bench.config.option import DEFAULT
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import UsageError
 from merge_bench.merge import engines
-from merge_bench.merge import shuffle_or_broadcast as distribution
 from merge_bench.merge.engines import Description
 from merge_bench.merge.engines.base import How
 from merge_bench.merge.exchange import data_plane, planes_with
-from merge_bench.merge.workload import BENCHMARKS
+from merge_bench.merge.plan import BROADCAST, check_broadcast
+from merge_bench.merge.workload.benchmarks import BENCHMARKS
 from merge_bench.merge.workload.synthetic import KEY
 
 AUTO = "auto"
@@ -86,8 +86,8 @@ def _refuse_impossible(options: RunOptions, environ: Mapping[str, str]) -> None:
             f"--runtime-filter on drops rows that have no match, and --how {how.value} keeps those of both tables; use"
             " --runtime-filter off"
         )
-    if options.distribution == distribution.BROADCAST:
-        distribution.check_broadcast(how)
+    if options.distribution == BROADCAST:
+        check_broadcast(how)
         if without := option_needing_shuffle(options):
             raise UsageError(f"{without} cannot be used with --distribution broadcast; omit it, or use a shuffle")
     for word, hint in allowed_transports.unknown_words(",".join(options.require_transport)).items():
@@ -129,7 +129,7 @@ def _refuse_for_data_plane(options: RunOptions) -> None:
         raise UsageError(
             f"--timeline on needs --exchange {planes_with(lambda other: other.timeline)}; use --timeline auto"
         )
-    if options.distribution == distribution.BROADCAST and not plane.broadcast:
+    if options.distribution == BROADCAST and not plane.broadcast:
         raise UsageError(f"--exchange {plane.name} sends no table whole; use --distribution shuffle")
     if options.require_transport and not plane.endpoints:
         raise UsageError(

@@ -24,7 +24,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from merge_bench.merge.buffer_pool import BufferPool, aligned_bytes
 from merge_bench.merge.engines.base import How, JoinShape, Side
 from merge_bench.merge.engines.hash_join_loops import (
     build_chains,
@@ -40,8 +39,9 @@ from merge_bench.merge.engines.hash_join_loops import (
     mark_matches,
     mark_rows,
 )
-from merge_bench.merge.frame import Array, Bytes, Column, Field, Frame, storage_dtype
-from merge_bench.merge.hashing import BLOCK, RowHasher, is_plain_key
+from merge_bench.merge.frame import BLOCK, Array, Bytes, Column, Field, Frame, storage_dtype
+from merge_bench.merge.memory import BufferPool, aligned_bytes
+from merge_bench.merge.partition_loops import RowHasher, is_plain_key
 
 Rows = Sequence[tuple[Frame, Array]]
 """Chunks of one side, each with the numbers of some of its rows."""

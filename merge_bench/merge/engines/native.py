@@ -6,12 +6,12 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from merge_bench.merge.buffer_pool import ALIGN, BufferPool
 from merge_bench.merge.engines import Description
 from merge_bench.merge.engines.base import JoinShape, Side
 from merge_bench.merge.engines.hash_join import EXCHANGED, MOST_ROWS, BucketJoin, FewRightRowsJoin
 from merge_bench.merge.engines.polars import PolarsEngine
 from merge_bench.merge.frame import Bytes, Frame, arrow_schema
+from merge_bench.merge.memory import ALIGN, BufferPool
 from merge_bench.merge.partition import RowReader
 
 ENGINE = Description(

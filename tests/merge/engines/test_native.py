@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merge_bench.merge.buffer_pool import BufferPool
 from merge_bench.merge.engines import engine_class, hash_join
 from merge_bench.merge.engines.base import JoinShape, Side
 from merge_bench.merge.engines.hash_join import BucketJoin
@@ -24,6 +23,7 @@ from merge_bench.merge.engines.hash_join_loops import find_pairs
 from merge_bench.merge.engines.native import NativeEngine, needs_no_library
 from merge_bench.merge.engines.polars import PolarsEngine
 from merge_bench.merge.frame import Frame
+from merge_bench.merge.memory import BufferPool
 from tests.helpers.examples import examples
 from tests.helpers.merge_cases import chunks
 from tests.merge.in_process import run_once, simulate

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merge_bench.merge.buffer_pool import BufferPool
 from merge_bench.merge.engines import hash_join
 from merge_bench.merge.engines.base import JoinShape
 from merge_bench.merge.engines.hash_join import BucketJoin
@@ -21,6 +20,7 @@ from merge_bench.merge.engines.hash_join_loops import FOLD
 from merge_bench.merge.engines.native import NativeEngine
 from merge_bench.merge.engines.polars import PolarsEngine
 from merge_bench.merge.frame import Frame
+from merge_bench.merge.memory import BufferPool
 from merge_bench.merge.partition import BucketReader, Layout, Parcel
 from tests.helpers.examples import examples
 from tests.helpers.frames import seeds

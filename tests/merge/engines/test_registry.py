@@ -30,7 +30,7 @@ from merge_bench.merge.engines import (
     names,
 )
 from merge_bench.merge.engines.cpu_base import HostEngine
-from merge_bench.merge.workload.schema import refuse_for_engine
+from merge_bench.merge.workload.tables import refuse_for_engine
 from tests.helpers import merge_cases
 from tests.helpers.runs import ROOT, environment, run
 

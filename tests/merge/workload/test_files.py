@@ -12,7 +12,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.merge.workload.files import HIDDEN, NO_DATA, LeftOut, find_files
+from merge_bench.merge.workload.parquet import HIDDEN, NO_DATA, LeftOut, find_files
 from tests.merge.workload.parquet_samples import write
 
 
@@ -195,10 +195,11 @@ def test_a_file_that_ends_like_parquet_and_does_not_begin_so_is_damaged(tmp_path
 @pytest.mark.parametrize(
     ("log", "name"),
     [
-        ("_delta_log/0.json", "Delta"), (".hoodie/hoodie.properties", "Hudi"),
+        ("_delta_log/0.json", "Delta"),
+        (".hoodie/hoodie.properties", "Hudi"),
         ("metadata/v1.metadata.json", "Iceberg"),
     ],
-)  # fmt: skip
+)
 def test_tables_with_a_log_are_refused_by_name(tmp_path: Path, log: str, name: str) -> None:
     table = tmp_path / "orders"
     file = part(table / "data" / "region=eu" / "p.parquet")
