@@ -155,10 +155,7 @@ def canonical_type(arrow_type: pa.DataType, column: str) -> pa.DataType:
     width, as UUIDs) with 64-bit offsets, dates as days, timestamps with a zone as instants in UTC, half floats as
     floats, decimals in 128 bits.
 
-    Raises
-    ------
-    UsageError
-        Naming the column, if no engine can merge the type.
+    Raises `UsageError`, naming the column, if no engine can merge the type.
     """
     types = pa.types
     if types.is_dictionary(arrow_type):

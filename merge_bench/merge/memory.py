@@ -117,12 +117,8 @@ def measure_copy(
 ) -> CopyRounds | None:
     """Copy `frames` into `target`, as far as it and `MOST_BYTES` reach; its contents are lost.
 
-    Parameters
-    ----------
-    pool, threads
-        The threads that share the copy; without a pool the calling thread copies.
-    barrier
-        Waits for all other workers; called before each round, and as often where there is nothing to copy.
+    `pool`, `threads`: the threads that share the copy; without a pool the calling thread copies. `barrier`: waits for
+    all other workers; called before each round, and as often where there is nothing to copy.
 
     Returns
     -------

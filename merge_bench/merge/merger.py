@@ -369,11 +369,8 @@ class TableMerger(Merger):
 def make_merger(engine: Engine, rank: int, plan: Plan, abort: Abort) -> Merger:
     """The merger for a plan: with overlapping phases or without.
 
-    Raises
-    ------
-    UsageError
-        If the phases are to overlap and the engine cannot join a part of its rows, or if it has no runtime filter and
-        is to use one.
+    Raises `UsageError` if the phases are to overlap and the engine cannot join a part of its rows, or if it has no
+    runtime filter and is to use one.
     """
     if plan.runtime_filter and not isinstance(engine, FilteringEngine):
         raise UsageError(f"--engine {engine.name} has no runtime filter; use --runtime-filter off")

@@ -183,20 +183,11 @@ SLACK = 64  # 1/64 more memory for a parcel, so that one of nearly the same size
 class Partitioner:
     """Splits one side's chunk into a parcel for each worker.
 
-    Attributes
-    ----------
-    fields
-        The chunk's fields, the same on every worker.
-    keys
-        Names of the key columns. Rows with a null or NaN among them match nothing and are left out.
-    workers, buckets
-        Destinations, and buckets of each destination.
-    threads
-        Threads of this worker. Rows are divided evenly among them.
-    scratch
-        Memory that maps rows to buckets. It is used during a split only, so partitioners may share it.
-    stores
-        How rows are written into parcels: ``plain`` or ``lines``; the parcels are the same.
+    `fields`: the chunk's fields, the same on every worker. `keys`: names of the key columns. Rows with a null or NaN
+    among them match nothing and are left out. `workers`, `buckets`: destinations, and buckets of each destination.
+    `threads`: threads of this worker. Rows are divided evenly among them. `scratch`: memory that maps rows to buckets.
+    It is used during a split only, so partitioners may share it. `stores`: how rows are written into parcels: ``plain``
+    or ``lines``; the parcels are the same.
     """
 
     fields: tuple[Field, ...]

@@ -26,7 +26,7 @@ from merge_bench.units import format_bytes, format_count, plural
 PROCESS_BYTES = 400 << 20  # a Python worker with its libraries, before any data
 BUCKET_MAP_BYTES = 2  # per row: its bucket; one side after the other uses the same memory
 FILTER_BYTES = 3  # per row, in the same memory: a mark, and for at most half of the rows their numbers of 4 bytes
-SHUFFLE, BROADCAST, AUTO = "shuffle", "broadcast", "auto"
+SHUFFLE, BROADCAST = "shuffle", "broadcast"
 
 GAIN = 2.0
 """``auto`` broadcasts if a shuffle sends at least so many times as much. Nearer to it, a broadcast saves little of the
@@ -273,10 +273,7 @@ def check_fits(plan: Plan, available: int, workers_here: int, where: str) -> Non
 
     Of tables only the processes count here; `count_tables` counts the rows.
 
-    Raises
-    ------
-    UsageError
-        With the largest chunk that would fit, or if none would, with the largest number of workers.
+    Raises `UsageError`, with the largest chunk that would fit, or if none would, with the largest number of workers.
     """
 
     def bytes_of(thousands: int, here: int) -> int:

@@ -102,10 +102,7 @@ def judge(checks: Sequence[Check], expected_rows: int, expected_checksum: int) -
 def make_folder(folder: str) -> None:
     """Make this folder for written parts on this host, or accept an empty one.
 
-    Raises
-    ------
-    UsageError
-        If it holds something, or cannot be made.
+    Raises `UsageError` if it holds something, or cannot be made.
     """
     path, on_host = Path(folder), f"on {socket.gethostname()}"
     try:
@@ -125,10 +122,7 @@ def as_stored(plan: Plan, piece: pa.Table) -> pa.Table:
 def write_part(plan: Plan, number: int, pieces: Iterable[pa.Table], fields: Sequence[Field]) -> Path:
     """Write a part of the result, whose columns have these fields, to a file of its own, which is new.
 
-    Raises
-    ------
-    RunFailed
-        With what the operating system says; the file is not there then.
+    Raises `RunFailed`, with what the operating system says; the file is not there then.
     """
     assert plan.write_result is not None
     path, names = Path(plan.write_result) / f"part-{number:05}.parquet", [field.name for field in fields]

@@ -31,16 +31,9 @@ from merge_bench.merge.workload.tables import TableColumn, TableSide
 
 types = pa.types
 
-_INTEGERS = {
-    pa.int8(): "TINYINT",
-    pa.int16(): "SMALLINT",
-    pa.int32(): "INTEGER",
-    pa.int64(): "BIGINT",
-    pa.uint8(): "UTINYINT",
-    pa.uint16(): "USMALLINT",
-    pa.uint32(): "UINTEGER",
-    pa.uint64(): "UBIGINT",
-}
+_SIGNED = {pa.int8(): "TINYINT", pa.int16(): "SMALLINT", pa.int32(): "INTEGER", pa.int64(): "BIGINT"}
+_UNSIGNED = {pa.uint8(): "UTINYINT", pa.uint16(): "USMALLINT", pa.uint32(): "UINTEGER", pa.uint64(): "UBIGINT"}
+_INTEGERS = _SIGNED | _UNSIGNED
 _FLOATS = {pa.float32(): "FLOAT", pa.float64(): "DOUBLE"}
 _TEXTS = ("VARCHAR", "JSON")
 _RAW = {"INT32": "INTEGER", "INT64": "BIGINT", "BYTE_ARRAY": "BLOB", "FIXED_LEN_BYTE_ARRAY": "BLOB"}
@@ -87,10 +80,7 @@ def sql_type(target: pa.DataType) -> str:
 def sql_value(column: str, stored: Stored | None, target: pa.DataType) -> str:
     """SQL for the values of a column under its canonical type; None: these files do not have it, so it is null.
 
-    Raises
-    ------
-    NotExact
-        If the types do not go together.
+    Raises `NotExact` if the types do not go together.
     """
     wanted = sql_type(target)
     if stored is None or stored.kind.strip('"') == "NULL":
@@ -162,10 +152,15 @@ def duration_units(arrow_schema: bytes) -> dict[str, str]:
 
 def top_columns(elements: Sequence[Mapping[str, Any]]) -> list[Stored]:
     """The columns among the elements of a Parquet schema, of which the first is the root; nested ones as a whole."""
+    pattern = re.compile(r"(MILLIS|MICROS|NANOS)=(?!<null>)|TIME(?:STAMP)?_(MILLIS|MICROS)")
     columns, position = [], 1
     while position < len(elements):
         element = elements[position]
-        columns.append(_stored_column(element))
+        match = pattern.search(f"{element['logical']} {element['converted']}")
+        unit = {"MILLIS": "ms", "MICROS": "us", "NANOS": "ns"}[match[1] or match[2]] if match else None
+        physical = element["type"] or ""
+        kind = "INT96" if physical == "INT96" else element["kind"] or ""
+        columns.append(Stored(element["name"], kind, unit, physical))
         position = _position_after(elements, position)
     return columns
 
@@ -178,14 +173,6 @@ def _position_after(elements: Sequence[Mapping[str, Any]], start: int) -> int:
     return position
 
 
-def _stored_column(element: Mapping[str, Any]) -> Stored:
-    pattern = r"(MILLIS|MICROS|NANOS)=(?!<null>)|TIME(?:STAMP)?_(MILLIS|MICROS)"
-    match = re.search(pattern, f"{element['logical']} {element['converted']}")
-    unit = {"MILLIS": "ms", "MICROS": "us", "NANOS": "ns"}[match[1] or match[2]] if match else None
-    physical = element["type"] or ""
-    return Stored(element["name"], "INT96" if physical == "INT96" else element["kind"] or "", unit, physical)
-
-
 MOST_NAMES = 3  # of files, in a message
 _INTEGER_TEXT = re.compile(r"-?[0-9]+|0[xX][0-9a-fA-F]{1,8}")  # what Arrow reads as an integer
 _SCHEMAS = """
@@ -194,12 +181,9 @@ SELECT list(file_name ORDER BY file_name), elements FROM (
         logical: logical_type, kind: duckdb_type} ORDER BY column_id) AS elements
     FROM parquet_schema(?) GROUP BY file_name)
 GROUP BY elements ORDER BY min(file_name)"""
-
-
 _REFUSED = ("Invalid string encoding", "Invalid TIME value", "Could not convert Timestamp", "beyond microseconds")
-
 Raw = Mapping[str, frozenset[str]]
-"""Columns by file that are read without their logical types; see `raw_copy`."""
+"""Columns by file that are read without their logical types; see `copy_without_types`."""
 
 
 class ReadRaw(Exception):
@@ -226,10 +210,7 @@ class Group:
 class SideFiles:
     """The files of one side of a merge, linked into a new folder, as DuckDB reads them.
 
-    Raises
-    ------
-    UsageError
-        If a file cannot be read, or if the plan does not have the same files and rows.
+    Raises `UsageError` if a file cannot be read, or if the plan does not have the same files and rows.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, side: TableSide, folder: str, raw: Raw) -> None:
@@ -337,15 +318,20 @@ class SideFiles:
         }
         if self.rows == side.rows and not any(names.values()):
             return
-        parts = [f"; {what} {_first_names(sorted(files))}" for what, files in names.items() if files]
+        parts = []
+        for what, files in names.items():
+            more = f" and {len(files) - MOST_NAMES} more" if len(files) > MOST_NAMES else ""
+            parts += [f"; {what} {', '.join(sorted(files)[:MOST_NAMES])}{more}"] if files else []
         raise UsageError(
             f"{side.path} cannot be read whole: the plan has {side.rows:,} rows in {len(side.files):,} file(s), DuckDB"
             f" finds {self.rows:,} rows in {len(self._paths):,} file(s){''.join(parts)}"
         )
 
     def _group_files(self, raw: Raw) -> list[Group]:
-        durations = [column.source for column in self._side.columns if pa.types.is_duration(column.field.type)]
-        units = self._duration_units() if durations else {}
+        units: dict[int, dict[str, str]] = {}
+        if any(types.is_duration(column.field.type) for column in self._side.columns):  # Arrow keeps these units
+            query = "SELECT file_name, value FROM parquet_kv_metadata(?) WHERE key = 'ARROW:schema'"
+            units = {_file_number(link): duration_units(value) for link, value in self._query_footers(query)}
         groups: dict[tuple[Stored, ...], list[int]] = {}
         for links, elements in self._query_footers(_SCHEMAS):
             columns = top_columns(elements)
@@ -367,11 +353,6 @@ class SideFiles:
             else:
                 os.rename(self._link_path(number), link)
         return Group(folder, tuple(numbers), columns)
-
-    def _duration_units(self) -> dict[int, dict[str, str]]:
-        """Units of durations by file and column: Parquet has none, so Arrow keeps them beside its schema."""
-        query = "SELECT file_name, value FROM parquet_kv_metadata(?) WHERE key = 'ARROW:schema'"
-        return {_file_number(link): duration_units(value) for link, value in self._query_footers(query)}
 
     def _partition_columns(self) -> dict[str, tuple[Stored, pa.Array]]:
         """The values of each Hive partition for every file: 32-bit integers if all are, else text."""
@@ -419,11 +400,6 @@ def _file_number(link: str) -> int:
 def _escaped_path(path: str) -> str:
     """The path with its special characters escaped, so that DuckDB does not take it for a pattern."""
     return re.sub(r"[\[*?]", r"[\g<0>]", path)
-
-
-def _first_names(names: Sequence[str]) -> str:
-    more = len(names) - MOST_NAMES
-    return ", ".join(names[:MOST_NAMES]) + f" and {more} more" * (more > 0)
 
 
 def _query_failure(query: str, parameters: Sequence[Any] = ()) -> str | None:

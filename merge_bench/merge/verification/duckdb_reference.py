@@ -55,12 +55,8 @@ class Counts:
 def count_rows(spec: TableSpec, how: How = How.INNER) -> Counts:
     """Count the result without making it: for every key its left rows times its right rows, and what `how` adds.
 
-    Raises
-    ------
-    UsageError
-        If a file cannot be read, or a key value does not fit the type in which both sides' keys are compared.
-    RunFailed
-        If DuckDB cannot finish.
+    Raises `UsageError` if a file cannot be read, or a key value does not fit the type in which both sides' keys are
+    compared, and `RunFailed` if DuckDB cannot finish.
     """
     keys = ", ".join(_key_names(spec))
     sides = ", ".join(
@@ -150,10 +146,7 @@ def result_table(spec: TableSpec, table: pa.Table, how: How = How.INNER) -> pa.T
     Engines return columns in their own order and with their own types for the same values: string views, finer units,
     wider decimals, UTC timestamps without a zone.
 
-    Raises
-    ------
-    WrongResult
-        If a column is missing or has values that its type cannot hold.
+    Raises `WrongResult` if a column is missing or has values that its type cannot hold.
     """
     columns, output = [], _output_fields(spec, how)
     for field in output:

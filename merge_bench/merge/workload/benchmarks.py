@@ -85,10 +85,7 @@ class Benchmark:
     def choose(self, names: Sequence[str]) -> tuple[str, ...]:
         """The names of the questions that `names` asks for, or of the default ones; ``3`` stands for ``q3``.
 
-        Raises
-        ------
-        UsageError
-            If there is no such question, or one is named twice.
+        Raises `UsageError` if there is no such question, or one is named twice.
         """
         all_names = [question.name for question in self.questions]
         chosen = [f"q{name}" if name.isdigit() else name.lower() for name in names]
@@ -112,19 +109,10 @@ def make_once(
     A file is there only when it is complete: `make` writes it to a folder beside `target`, from where it is moved. An
     interrupted generation is repeated, and of several processes at once one makes the files and the others wait.
 
-    Parameters
-    ----------
-    what
-        The benchmark and its size, for messages.
-    disk_bytes
-        Estimated bytes of all files of the benchmark.
-    smaller
-        The option that makes them smaller.
+    `what`: the benchmark and its size, for messages. `disk_bytes`: estimated bytes of all files of the benchmark.
+    `smaller`: the option that makes them smaller.
 
-    Raises
-    ------
-    UsageError
-        If the disk is too small, or cannot be written to.
+    Raises `UsageError` if the disk is too small, or cannot be written to.
     """
     paths = {name: target / f"{name}.parquet" for name in names}
     folder = target.parent
@@ -171,12 +159,8 @@ def tpch_tables(
 
     They are made if they do not exist: see `make_once`.
 
-    Raises
-    ------
-    UsageError
-        If the generator does not support the scale or is not installed, or if the disk is too small.
-    RunFailed
-        If the generator fails.
+    Raises `UsageError` if the generator does not support the scale or is not installed, or if the disk is too small,
+    and `RunFailed` if the generator fails.
     """
     if not math.isfinite(scale) or scale < SMALLEST_SCALE:
         raise UsageError(f"--scale must be finite and at least {SMALLEST_SCALE}, not {scale:g}")
@@ -192,10 +176,7 @@ def tpch_tables(
 def find_tpch_generator() -> str:
     """The path of `tpchgen-cli` in this environment, else in the search path.
 
-    Raises
-    ------
-    UsageError
-        If it is not installed.
+    Raises `UsageError` if it is not installed.
     """
     for beside in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))):
         if (beside / "tpchgen-cli").is_file():
@@ -211,10 +192,7 @@ def find_tpch_generator() -> str:
 def tpch_generator_version(program: str) -> str:
     """The version that the generator prints.
 
-    Raises
-    ------
-    UsageError
-        If it prints none.
+    Raises `UsageError` if it prints none.
     """
     answer = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60)
     words = answer.stdout.split()

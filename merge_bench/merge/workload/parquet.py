@@ -76,13 +76,8 @@ class TableFiles:
 def find_files(table: str) -> TableFiles:
     """The files of a table that is given as a path, a pattern (``*``, ``?``, ``[…]``, ``**``) or a ``file://`` address.
 
-    Raises
-    ------
-    UsageError
-        If there is none, if one of them cannot be read or is not a Parquet file, or if they belong to a table format
-        with a log of its own.
-    RunFailed
-        If a file is damaged.
+    Raises `UsageError` if there is none, if one of them cannot be read or is not a Parquet file, or if they belong to a
+    table format with a log of its own, and `RunFailed` if a file is damaged.
     """
     base, pattern = _split_at_pattern(table)
     search = _Search(table, base)
@@ -313,13 +308,8 @@ def read_footers(path: str, wanted: Collection[str] | None = None) -> Footers:
 
     `wanted`: the only columns to be read, where they exist; None: all.
 
-    Raises
-    ------
-    UsageError
-        For a missing or unreadable file, for columns whose types in several files cannot be unified, for an unsupported
-        column type.
-    RunFailed
-        For a damaged file.
+    Raises `UsageError` for a missing or unreadable file, for columns whose types in several files cannot be unified,
+    for an unsupported column type, and `RunFailed` for a damaged file.
     """
     table = find_files(path)
     parts = [_read_footer(file) for file in table.files]
@@ -364,10 +354,7 @@ def read_footers(path: str, wanted: Collection[str] | None = None) -> Footers:
 def read_rows(file: str, row_groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
     """These columns, as far as the file has them, of the rows in these row groups of a file.
 
-    Raises
-    ------
-    RunFailed
-        Naming the file, if it cannot be read.
+    Raises `RunFailed`, naming the file, if it cannot be read.
     """
     try:
         with pq.ParquetFile(file, **_OPTIONS) as opened:

@@ -42,10 +42,7 @@ _FAMILIES = (types.is_integer, types.is_floating, types.is_decimal128, types.is_
 def key_columns(path: str, footers: parquet.Footers, on: Sequence[str], option: str) -> list[parquet.FooterColumn]:
     """The columns `on` of a table, which `option` names.
 
-    Raises
-    ------
-    UsageError
-        If there is no such column, or one is named twice.
+    Raises `UsageError` if there is no such column, or one is named twice.
     """
     columns = {column.name: column for column in footers.columns}
     for key in on:
@@ -101,13 +98,11 @@ def check_columns(columns: Sequence[str], *tables: tuple[str, parquet.Footers]) 
 def key_type(left: parquet.FooterColumn, right: parquet.FooterColumn) -> pa.DataType:
     """The type in which two keys are compared.
 
-    Raises
-    ------
-    UsageError
-        If there is none that holds the values of both.
+    Raises `UsageError` if there is none that holds the values of both.
     """
     common = common_type(left.type, right.type)
-    if left.type != right.type and any(map(_is_fixed_binary, (left.stored, right.stored))):
+    stored = [getattr(column.stored, "storage_type", column.stored) for column in (left, right)]
+    if left.type != right.type and any(map(types.is_fixed_size_binary, stored)):
         common = None  # text of a UUID never equals its bytes
     if common is None:
         raise UsageError(
@@ -124,11 +119,6 @@ def key_type(left: parquet.FooterColumn, right: parquet.FooterColumn) -> pa.Data
                 f"key {column.name!r} (uint64) cannot be compared with {other.name!r} ({other.type}): {why}"
             )
     return common
-
-
-def _is_fixed_binary(arrow_type: pa.DataType) -> bool:
-    stored = arrow_type.storage_type if isinstance(arrow_type, pa.BaseExtensionType) else arrow_type
-    return bool(types.is_fixed_size_binary(stored))
 
 
 def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
@@ -194,10 +184,8 @@ def output_names(
 def refuse_for_engine(engine: str, columns: Iterable[tuple[str, pa.DataType]]) -> None:
     """Refuse the first of the columns (name, canonical type; see `frame.canonical_type`) that `engine` cannot merge.
 
-    Raises
-    ------
-    UsageError
-        Naming the column, its type and the engines that support it; or if there is no engine of that name.
+    Raises `UsageError`, naming the column, its type and the engines that support it; or if there is no engine of that
+    name.
     """
     description = describe(engine)
     for name, arrow_type in columns:
@@ -309,13 +297,8 @@ def plan_tables(
 
     `columns`: names of the columns of both tables that are merged beside the keys; None: all.
 
-    Raises
-    ------
-    UsageError
-        For files that cannot be read, columns that do not exist, keys that cannot be compared, and types that no engine
-        or that `engine` does not support.
-    RunFailed
-        For a damaged file.
+    Raises `UsageError` for files that cannot be read, columns that do not exist, keys that cannot be compared, and
+    types that no engine or that `engine` does not support, and `RunFailed` for a damaged file.
     """
     if not left_on or len(left_on) != len(right_on):
         raise UsageError(
@@ -386,13 +369,8 @@ def assign_row_groups(row_groups: Sequence[parquet.RowGroup], workers: int) -> l
 def load_chunk(spec: TableSpec, rank: int) -> tuple[Frame, Frame]:
     """Read one worker's rows of the left and the right table: its own row groups and no others.
 
-    Raises
-    ------
-    UsageError
-        If a file differs from the plan, or if a value does not fit the type in which both sides' keys are compared, or
-        that of all files of its table.
-    RunFailed
-        If a file cannot be read.
+    Raises `UsageError` if a file differs from the plan, or if a value does not fit the type in which both sides' keys
+    are compared, or that of all files of its table, and `RunFailed` if a file cannot be read.
     """
     return _load_side(spec.left, rank), _load_side(spec.right, rank)
 

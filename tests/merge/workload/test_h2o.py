@@ -178,10 +178,7 @@ def test_a_disk_too_small(tmp_path: Path) -> None:
         h2o_tables(10**15, ["x"], tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("asked", "found"),
-    [((), ("q1", "q2", "q3", "q4", "q5")), (("3", "Q1"), ("q3", "q1"))],
-)
+@pytest.mark.parametrize(("asked", "found"), [((), ("q1", "q2", "q3", "q4", "q5")), (("3", "Q1"), ("q3", "q1"))])
 def test_questions_by_number_or_name(asked: tuple[str, ...], found: tuple[str, ...]) -> None:
     assert H2O.choose(asked) == found
 
