@@ -22,7 +22,7 @@ from benchmarks.peer.protocol import Job, Kind
 from merge_bench.errors import UsageError
 from merge_bench.host import machine
 from merge_bench.host.gpu import gpu_count, gpu_facts
-from merge_bench.host.memory import available_bytes, usable_cores
+from merge_bench.host.machine import available_bytes, usable_cores
 
 _KINDS = ("duckdb", "polars")
 """Programs that have every kind of join."""
@@ -50,10 +50,20 @@ _KINDS = ("duckdb", "polars")
 @command.SEED
 @command.option("--results", command.FOLDER, command.ROOT / "results", "Folder for the results.")
 def peers(
-    chunk: int, workers: int, blocks: int, iterations: int, warmup: int, frac_match: float, how: Kind,
+    chunk: int,
+    workers: int,
+    blocks: int,
+    iterations: int,
+    warmup: int,
+    frac_match: float,
+    how: Kind,
     cores: int | None,
-    only: list[str] | None, time_limit: float, settle: float, seed: int, results: Path,
-) -> None:  # fmt: skip
+    only: list[str] | None,
+    time_limit: float,
+    settle: float,
+    seed: int,
+    results: Path,
+) -> None:
     """Compare merge_bench with other merge programs, in randomised blocks."""
     _keep_to(cores)
     if usable_cores() < workers:
@@ -66,9 +76,15 @@ def peers(
     refuse_unfit(contenders, job, available_bytes())
     store = Store(results)
     head = command.head(
-        SCHEMA, job=job, data_bytes=job.data_bytes, blocks=blocks, seed=seed, gpus=gpu_facts(),
-        contenders=[contender.name for contender in contenders], environment=machine.recorded_environment(),
-    )  # fmt: skip
+        SCHEMA,
+        job=job,
+        data_bytes=job.data_bytes,
+        blocks=blocks,
+        seed=seed,
+        gpus=gpu_facts(),
+        contenders=[contender.name for contender in contenders],
+        environment=machine.recorded_environment(),
+    )
     store.write("comparison", **head)
     comparison = Comparison(job, contenders, store, time_limit, settle, indent="")
     interrupted = command.until_interrupted(lambda: comparison.run(blocks, seed))

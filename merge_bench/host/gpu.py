@@ -65,10 +65,9 @@ class GpuReading:
 def visible_gpus() -> tuple[str, ...]:
     """The GPUs that a process started here would see, as `CUDA_VISIBLE_DEVICES` names them: numbers or UUIDs.
 
-    Numbers are those of `gpu_facts`; CUDA takes them so with `IN_ORDER` in its environment.
-
-    Those of the machine, or those that the variable leaves: a job that was given two of eight has "2" and "3", and its
-    workers must be given these names and not "0" and "1". In a job without GPUs, SLURM sets it to "NoDevFiles".
+    Numbers are those of `gpu_facts`; CUDA takes them so with `IN_ORDER` in its environment. A job that was given two of
+    eight has "2" and "3", and its workers must be given these names and not "0" and "1". In a job without GPUs, SLURM
+    sets the variable to "NoDevFiles".
     """
     with _nvml() as nvml:
         count = _count_gpus(nvml)
@@ -96,8 +95,7 @@ def gpu_index(name: str) -> int | None:
         if name.isdigit():
             return int(name) if int(name) < _count_gpus(nvml) else None
         for index, handle in enumerate(_handles(nvml)):
-            uuid = None if handle is None else _as_text(_try(nvml.nvmlDeviceGetUUID, handle))
-            if name and (uuid or "").startswith(name):
+            if name and (_as_text(_try(nvml.nvmlDeviceGetUUID, handle)) or "").startswith(name):
                 return index
     return None
 
@@ -107,9 +105,8 @@ def whole_gpu(name: str) -> int | None:
     if not name.startswith(_PART):
         return gpu_index(name)
     with _nvml() as nvml:
-        part = _try(nvml.nvmlDeviceGetHandleByUUID, name.encode()) if nvml else None
-        gpu = None if part is None else _try(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, part)
-        index = None if gpu is None else _try(nvml.nvmlDeviceGetIndex, gpu)
+        part = _try(nvml.nvmlDeviceGetHandleByUUID, name.encode())
+        index = _try(nvml.nvmlDeviceGetIndex, _try(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, part))
     return None if index is None else int(index)
 
 
@@ -121,11 +118,9 @@ def instance(name: str) -> str | None:
     index = whole_gpu(name)
     with _nvml() as nvml:
         if not name.startswith(_PART):
-            gpu = None if index is None else _try(nvml.nvmlDeviceGetHandleByIndex, index)
-            mode = None if gpu is None else _try(nvml.nvmlDeviceGetMigMode, gpu)
+            mode = _try(nvml.nvmlDeviceGetMigMode, _try(nvml.nvmlDeviceGetHandleByIndex, index))
             return f"{index}/first" if mode and mode[0] else None
-        part = _try(nvml.nvmlDeviceGetHandleByUUID, name.encode()) if nvml else None
-        number = None if part is None else _try(nvml.nvmlDeviceGetGpuInstanceId, part)
+        number = _try(nvml.nvmlDeviceGetGpuInstanceId, _try(nvml.nvmlDeviceGetHandleByUUID, name.encode()))
     return name if index is None or number is None else f"{index}/{number}"
 
 
@@ -133,7 +128,7 @@ def has_own_memory(name: str) -> bool:
     """Whether the GPU of this name has memory of its own; False only where the driver says so, as of GB10."""
     index = gpu_index(name)
     with _nvml() as nvml:
-        handle = None if index is None else _try(nvml.nvmlDeviceGetHandleByIndex, index)
+        handle = _try(nvml.nvmlDeviceGetHandleByIndex, index)
         if handle is None:
             return True
         try:
@@ -160,9 +155,9 @@ def fixed_facts() -> list[Gpu]:
 
 
 def free_bytes() -> list[int]:
-    """Device memory that is free now, of each GPU in the order of `gpu_facts`; 0 where the driver does not tell."""
+    """Free device memory of each GPU, in the order of `gpu_facts`; 0 where the driver does not tell."""
     with _nvml() as nvml:
-        memories = [None if each is None else _try(nvml.nvmlDeviceGetMemoryInfo, each) for each in _handles(nvml)]
+        memories = [_try(nvml.nvmlDeviceGetMemoryInfo, handle) for handle in _handles(nvml)]
     return [0 if memory is None else int(memory.free) for memory in memories]
 
 
@@ -171,7 +166,7 @@ def nvlink_bytes() -> dict[str, tuple[int, int]]:
     counts = {}
     with _nvml() as nvml:
         for handle in _handles(nvml):
-            pci = None if handle is None else _try(nvml.nvmlDeviceGetPciInfo, handle)
+            pci = _try(nvml.nvmlDeviceGetPciInfo, handle)
             if pci is None:
                 continue
             fields = nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX
@@ -188,8 +183,8 @@ def read_own_gpu() -> GpuReading | None:
     None without one, and for a part of a GPU (MIG), whose energy and clocks are not its own.
     """
     with _nvml() as nvml:
-        index = gpu_index(next(iter(visible_gpus()), "")) if nvml else None
-        handle = None if index is None else _try(nvml.nvmlDeviceGetHandleByIndex, index)
+        index = gpu_index(next(iter(visible_gpus()), ""))
+        handle = _try(nvml.nvmlDeviceGetHandleByIndex, index)
         return None if index is None or handle is None else _read_power(nvml, handle, index)
 
 
@@ -227,19 +222,16 @@ def _throttled_nanoseconds(nvml: Any, handle: Any) -> dict[str, int]:
         POWER_CAP: _try(lambda: nvml.nvmlDeviceGetViolationStatus(handle, nvml.NVML_PERF_POLICY_POWER)),
         THERMAL: _try(lambda: nvml.nvmlDeviceGetViolationStatus(handle, nvml.NVML_PERF_POLICY_THERMAL)),
     }
-    found = {cause: int(each.violationTime) for cause, each in status.items() if each is not None}
-    if found:
-        return found
+    counts = {cause: int(each.violationTime) for cause, each in status.items() if each is not None}
+    if counts:
+        return counts
     fields = _try(
         lambda: nvml.nvmlDeviceGetFieldValues(
             handle, [nvml.NVML_FI_DEV_PERF_POLICY_POWER, nvml.NVML_FI_DEV_PERF_POLICY_THERMAL]
         )
     )
-    return {
-        cause: int(field.value.ullVal)
-        for cause, field in zip(status, fields or (), strict=False)
-        if field.nvmlReturn == 0
-    }
+    pairs = zip(status, fields or (), strict=False)
+    return {cause: int(field.value.ullVal) for cause, field in pairs if field.nvmlReturn == 0}
 
 
 def _clock_reasons(nvml: Any, handle: Any) -> list[str] | None:
@@ -250,8 +242,7 @@ def _clock_reasons(nvml: Any, handle: Any) -> list[str] | None:
 
 
 def _count_gpus(nvml: Any) -> int:
-    """How many GPUs the machine has; 0 without the library."""
-    return _try(nvml.nvmlDeviceGetCount) or 0 if nvml else 0
+    return _try(nvml.nvmlDeviceGetCount) or 0
 
 
 def _handles(nvml: Any) -> Iterator[Any]:
@@ -275,9 +266,9 @@ def _read_gpu(nvml: Any, handle: Any, index: int) -> BusyGpu:
         pci_bus_id=None if pci is None else _as_text(pci.busId),
         nvlink=_count_nvlinks(nvml, handle),
         processes=[
-            GpuProcess(pid=int(process.pid), memory_bytes=process.usedGpuMemory)
-            for process in processes
-            if process.pid != os.getpid()
+            GpuProcess(pid=int(other.pid), memory_bytes=other.usedGpuMemory)
+            for other in processes
+            if other.pid != os.getpid()
         ],
     )
 
@@ -303,15 +294,21 @@ def _count_nvlinks(nvml: Any, handle: Any) -> dict[str, int]:
     return dict(ends)
 
 
+class _NoLibrary:
+    """In place of the library: each of its functions tells nothing."""
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_: None
+
+
 @contextmanager
 def _nvml() -> Iterator[Any]:
-    """The library, ready to be asked, or None."""
     try:
         import pynvml
 
         pynvml.nvmlInit()
     except Exception:  # not installed, no driver, or a driver that does not answer
-        yield None
+        yield _NoLibrary()
         return
     try:
         yield pynvml
@@ -320,8 +317,9 @@ def _nvml() -> Iterator[Any]:
 
 
 def _try(question: Callable[..., Any], *about: Any) -> Any:
+    """The answer to a question; None if there is none, or it is about something unknown."""
     try:
-        return question(*about)
+        return None if any(argument is None for argument in about) else question(*about)
     except Exception:  # NVMLError has a subclass for every status, and old drivers lack some functions
         return None
 

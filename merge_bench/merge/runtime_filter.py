@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from merge_bench.merge.engines.base import JoinShape, Share, Side
-from merge_bench.merge.engines.hash_join import take_rows
+from merge_bench.merge.engines.join_columns import take_rows
 from merge_bench.merge.frame import BLOCK, Array, Bytes, Field, Frame
 from merge_bench.merge.jit import compiled, inlined, load_word
 from merge_bench.merge.memory import BufferPool, aligned_size
