@@ -1,39 +1,52 @@
-"""Measures one launch of a run: the merge, the link limit, and the memory."""
+"""Measures one launch: the merge, the link limit and the memory, or only the transports (command `transports`)."""
 
 from __future__ import annotations
 
 import math
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import asdict, replace
 
+from merge_bench.analysis.documents.setup import Pair, TransportsDocument
 from merge_bench.analysis.metrics import link_limit
+from merge_bench.analysis.staged_memory import staged_memory_warnings
+from merge_bench.campaign.calling_program import Caller, Progress
 from merge_bench.campaign.choose_stores import choose_stores
-from merge_bench.campaign.cluster_session import Session
+from merge_bench.campaign.cluster_session import Session, host_cautions
+from merge_bench.campaign.launch import stop_on_exit
 from merge_bench.campaign.link_check import check_link
-from merge_bench.campaign.record_power import record_power
+from merge_bench.campaign.make_plan import PlannedRun
+from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.recording import (
     IterationAssembler,
     MergeRecord,
     Tables,
+    compare_environment,
     decide_timeline,
     make_tables,
     most_note_share,
     record_connections,
     record_lanes,
+    record_power,
     record_timeline,
     record_traffic,
 )
 from merge_bench.cluster import worker_programs
-from merge_bench.errors import RunFailed
+from merge_bench.errors import RunFailed, UsageError
+from merge_bench.host.binding import describe_binding
 from merge_bench.host.memory import parse_cores
 from merge_bench.merge import worker
 from merge_bench.merge.verification.verify import Check
 from merge_bench.records.schema import LinkLine, MemoryLine, Worker
+from merge_bench.records.writer import CampaignWriter
 
+DEVICE_MESSAGE_BYTES = 1 << 20
 LINK_SECONDS, MOST_LINK_ROUNDS = 0.1, 50
 """Short rounds of the link measurement are repeated for about this many seconds, at most this often: Dask, which has
 just started them, disturbs the first rounds."""
@@ -60,8 +73,13 @@ def measure(session: Session) -> None:
         session.progress.phase("checking the link limit")
         check_link(session, link)
     record_timeline(session, merge.timeline, merge.skew)
-    _measure_copy(session)
-    _record_memory(session)
+    if plan.link_rounds and not plan.device_memory:
+        session.progress.phase("measuring the copy rate of memory")
+        session.workers.on_all(worker.measure_copy)
+    ends = session.workers.on_all(worker.finish)
+    record_lanes(session)  # also of lanes that UCX opened during the merge
+    session.writer.write(MemoryLine(launch=session.launch, workers=ends))
+    session.workers.on_all(worker.close)
 
 
 class Merge:
@@ -188,16 +206,47 @@ def rounds_to_measure(least: int, seconds: float) -> int:
     return max(least, min(enough, MOST_LINK_ROUNDS))
 
 
-def _measure_copy(session: Session) -> None:
-    """Have the workers measure how fast memory is copied; `_record_memory` records the rate."""
-    if session.plan.link_rounds and not session.plan.device_memory:
-        session.progress.phase("measuring the copy rate of memory")
-        session.workers.on_all(worker.measure_copy)
+def survey_transports(planned: PlannedRun, name: str, progress: Progress, caller: Caller) -> TransportsDocument:
+    """Start and connect a cluster as `run` does, ask its workers for their transports, and stop it.
+
+    `name`: of the config. Raises UsageError if there would be only one worker; LaunchFailed if the cluster does not
+    start or its workers do not connect.
+    """
+    if planned.plan.workers < 2:
+        raise UsageError("`transports` checks pairs of workers; use --workers 2 or more")
+    with (
+        tempfile.TemporaryDirectory(prefix="merge-bench-transports-") as scratch,
+        CampaignWriter.create(Path(scratch), name) as writer,
+        caller.surround(writer.logs / "driver.log"),
+    ):
+        session = Session(Job(planned, name), writer, progress)
+        with stop_on_exit(session, writer):
+            session.start()
+            return _ask_workers(session)
 
 
-def _record_memory(session: Session) -> None:
-    """Record each worker's memory and lanes that UCX opened during the merge, and free the workers' data."""
-    ends = session.workers.on_all(worker.finish)
+def _ask_workers(session: Session) -> TransportsDocument:
+    plan, workers = session.plan, session.workers
+    session.progress.phase("connecting")
+    session.connect(workers.on_all(worker.open_ucx, plan, ranked=True, after=(session.topic,)))
+    if plan.device_memory:
+        workers.on_all(worker.swap_device_memory, DEVICE_MESSAGE_BYTES)
+    warnings = [*host_cautions(session.launcher, plan, session.settings), *compare_environment(session)]
     record_lanes(session)
-    session.writer.write(MemoryLine(launch=session.launch, workers=ends))
-    session.workers.on_all(worker.close)
+    answers = workers.on_all(worker.available_transports)
+    bindings = workers.on_all(describe_binding)
+    workers.on_all(worker.close)
+    lanes = session.lanes
+    assert lanes is not None
+    available, bound = {}, []
+    for member, answer, binding in zip(session.members, answers, bindings, strict=True):
+        available[member.host] = {name: list(devices) for name, devices in answer.items()}
+        bound.append(replace(binding, rank=member.rank, worker=member.name, host=member.host))
+    pairs = [
+        Pair(**{**asdict(pair), "protocols": [] if pair.protocols is None else lanes.protocols[pair.protocols]})
+        for pair in lanes.pairs
+    ]
+    warnings += staged_memory_warnings(lanes.pairs, lanes.protocols)
+    return TransportsDocument(
+        requested=lanes.requested, available=available, pairs=pairs, bindings=bound, warnings=warnings
+    )

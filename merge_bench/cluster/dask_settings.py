@@ -34,10 +34,7 @@ def requires_encryption() -> bool:
 
 
 def check_allowed(*, protocol: str, dask_frames: bool) -> None:
-    """Refuse a run whose Dask connections (`protocol`) or dataframes Dask's configuration does not allow.
-
-    Raises UsageError (one sentence with the file or the variable).
-    """
+    """Raise UsageError if Dask's configuration does not allow the run's connections (`protocol`) or dataframes."""
     import dask.config
 
     if protocol != "tls" and requires_encryption():

@@ -23,9 +23,12 @@ _BUILD = "import sys; from setuptools import build_meta; print(getattr(build_met
 def copy_sources(target: Path) -> Path:
     """What git knows of this checkout, as it is now, in a folder of its own: building leaves files where it is done."""
     listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True,
-        check=True, timeout=SECONDS,
-    )  # fmt: skip
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+        timeout=SECONDS,
+    )
     for name in filter(None, listed.stdout.decode().split("\0")):
         path = ROOT / name
         if path.is_symlink() or path.exists():  # not what was deleted and is not committed yet

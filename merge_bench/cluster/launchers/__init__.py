@@ -28,10 +28,7 @@ def launchers() -> Mapping[str, LauncherKind]:
 
 
 def choose_launcher(options: ClusterOptions, environ: Mapping[str, str]) -> tuple[LauncherKind, tuple[HostSpec, ...]]:
-    """The launcher that runs a command, and its hosts (none for this machine and for a running cluster).
-
-    Raises UsageError if the options contradict each other, or the environment lacks what the launcher needs.
-    """
+    """The launcher that runs a command, and its hosts, none for this machine or a running cluster; or UsageError."""
     chosen = choose_kind(options, environ)
     try:
         return chosen, chosen.hosts(options, environ)
