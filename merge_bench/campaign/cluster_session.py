@@ -191,7 +191,13 @@ class Session:
         )
         # Workers that we start are numbered host by host; those of a running cluster are grouped by host.
         owned = self.launcher.owns_processes
-        chosen = sorted(places, key=lambda at: ("" if owned else places[at][0], _natural_order(places[at][1])))
+
+        def order(address: str) -> tuple[str, int, str]:
+            host, name = places[address]
+            digits = "".join(character for character in name if character.isdigit())
+            return "" if owned else host, int(digits or 0), name
+
+        chosen = sorted(places, key=order)
         placed = self.launcher.hosts_by_role()
         for rank, address in enumerate(chosen[: self.plan.workers]):
             host, name = places[address]
@@ -251,8 +257,3 @@ def set_up_devices(workers: WorkerCalls, descriptions: Sequence[Worker], pool_by
         on_gpu.setdefault(place, []).extend([memory] if memory else [])
     sizes = {place: pool_size(pool_bytes, each) for place, each in on_gpu.items() if each}
     workers.results(workers.submit(gpu_memory.set_up_pool, [(sizes.get(place),) for place in places]))
-
-
-def _natural_order(name: Any) -> tuple[int, str]:
-    digits = "".join(c for c in str(name) if c.isdigit())
-    return (int(digits) if digits else 0, str(name))

@@ -74,25 +74,20 @@ def check_engine(engine: Description, environment: Mapping[str, str], gpus: int,
     if here and not gpus:
         raise UsageError(f"{names} need an NVIDIA GPU, but none is visible on this host")
     if here and engine.missing is not None:
-        raise UsageError(
-            f"{names} each need the package {engine.missing}; run: {how_to_set_up('cu13')}, or with a CUDA 12 driver:"
-            f" {how_to_set_up('cu12')}"
-        )
+        setup = f"{how_to_set_up('cu13')}, or with a CUDA 12 driver: {how_to_set_up('cu12')}"
+        raise UsageError(f"{names} each need the package {engine.missing}; run: {setup}")
     for name, order in gpu.IN_ORDER.items():
         if environment.get(name, order) != order:
-            raise UsageError(
-                f"with {name}={environment[name]}, GPU numbers differ from those of nvidia-smi; unset it, or set it to"
-                f" {order}"
-            )
+            differ = f"with {name}={environment[name]}, GPU numbers differ from those of nvidia-smi"
+            raise UsageError(f"{differ}; unset it, or set it to {order}")
 
 
 def check_gpus(workers: int, gpus: int, per_gpu: int) -> None:
     """Refuse more workers than this machine's GPUs take, `per_gpu` each; without GPUs there is no limit."""
     if gpus and workers > gpus * per_gpu:
-        raise UsageError(
-            f"--workers {workers} with --workers-per-gpu {per_gpu} needs {-(-workers // per_gpu)} GPUs, but only"
-            f" {gpus} can be used; use --workers-per-gpu {-(-workers // gpus)} to share GPUs"
-        )
+        needs = f"--workers {workers} with --workers-per-gpu {per_gpu} needs {-(-workers // per_gpu)} GPUs"
+        share = f"use --workers-per-gpu {-(-workers // gpus)} to share GPUs"
+        raise UsageError(f"{needs}, but only {gpus} can be used; {share}")
 
 
 def check_parts(workers: int, per_gpu: int) -> None:
@@ -105,10 +100,8 @@ def check_parts(workers: int, per_gpu: int) -> None:
 def check_installed(plan: Plan) -> None:
     """Refuse a plan whose data plane, or whose ``ucx_perftest`` for --check-link, is not installed here."""
     if plan.data_plane.missing is not None:
-        raise UsageError(
-            f"--exchange {plan.exchange} needs the package {plan.data_plane.missing}, which is not installed in this"
-            f" environment; run: {how_to_set_up()}"
-        )
+        needs = f"--exchange {plan.exchange} needs the package {plan.data_plane.missing}"
+        raise UsageError(f"{needs}, which is not installed in this environment; run: {how_to_set_up()}")
     if plan.check_link:
         from merge_bench.cluster import ucx_perftest
 
@@ -141,15 +134,11 @@ def check_transports(required: Sequence[str], environment: Mapping[str, str], wo
             for name, devices in sorted(installed.transports.items())
             if name not in allowed_transports.WITHIN_A_PROCESS
         )
-        raise UsageError(
-            f"{lists or 'UCX'} leaves no transport for two workers to communicate; add one that {ucx} offers on this"
-            f" host: {'; '.join(offered)}"
-        )
+        leaves = f"{lists or 'UCX'} leaves no transport for two workers to communicate"
+        raise UsageError(f"{leaves}; add one that {ucx} offers on this host: {'; '.join(offered)}")
     if required and not allowed_transports.resolve_aliases(required) & set(installed.transports):
-        raise GateNotMet(
-            f"--require-transport {','.join(required)} cannot be met: {ucx} on this host offers only"
-            f" {', '.join(sorted(installed.transports))}"
-        )
+        only = f"{ucx} on this host offers only {', '.join(sorted(installed.transports))}"
+        raise GateNotMet(f"--require-transport {','.join(required)} cannot be met: {only}")
 
 
 def _connects_processes(transports: frozenset[str]) -> bool:
@@ -173,10 +162,8 @@ def count_tables(
         remedy = "use smaller tables, or keys that repeat less often"
         if sent is not None and workers * sizes[sent] > TABLE_COPIES * tables:
             remedy = f"use --distribution shuffle, which does not copy the {sent.value} table to all {workers} workers"
-        raise UsageError(
-            f"a merge with {format_count(counts.rows)} result rows needs about {format_bytes(needed)} of memory, but"
-            f" {socket.gethostname()} has {format_bytes(available)}; {remedy}"
-        )
+        needs = f"a merge with {format_count(counts.rows)} result rows needs about {format_bytes(needed)} of memory"
+        raise UsageError(f"{needs}, but {socket.gethostname()} has {format_bytes(available)}; {remedy}")
     return null_key_warning(spec, counts.keyless)
 
 

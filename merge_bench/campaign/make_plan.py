@@ -72,9 +72,8 @@ def runs_of(options: RunOptions, environ: Mapping[str, str]) -> list[RunOptions]
             continue
         if benchmark is not None and (how := benchmark.question(run.question or "").how) is not None:
             if options.source("how") != DEFAULT:
-                raise UsageError(
-                    f"--how cannot be used with --workload {benchmark.name}, whose questions define it; omit --how"
-                )
+                cannot = f"--how cannot be used with --workload {benchmark.name}"
+                raise UsageError(f"{cannot}, whose questions define it; omit --how")
             run = replace(run, how=how)
         runs.append(run)
     for run in runs:
@@ -86,9 +85,8 @@ def _refuse_impossible(options: RunOptions, environ: Mapping[str, str]) -> None:
     """Raise `UsageError` if the options of one run work together on no machine."""
     launcher = choose_kind(options, environ)
     if not launcher.owns_processes and options.interface and not options.source("interface").startswith("environment"):
-        raise UsageError(
-            "--interface cannot be used with a running cluster, whose interface is fixed; omit --interface"
-        )
+        cannot = "--interface cannot be used with a running cluster"
+        raise UsageError(f"{cannot}, whose interface is fixed; omit --interface")
     refuse_more_launches(launcher.name, options.launches)
     if launcher.owns_processes and not launcher.starts_here:
         protocol_of(options, others_connect=True)
@@ -99,10 +97,8 @@ def _refuse_impossible(options: RunOptions, environ: Mapping[str, str]) -> None:
     _refuse_for_data_plane(options)
     how = How(options.how)
     if options.runtime_filter == "on" and how.keeps_left and how.keeps_right:
-        raise UsageError(
-            f"--runtime-filter on drops rows that have no match, and --how {how.value} keeps those of both tables; use"
-            " --runtime-filter off"
-        )
+        keeps = f"--how {how.value} keeps those of both tables; use --runtime-filter off"
+        raise UsageError(f"--runtime-filter on drops rows that have no match, and {keeps}")
     if options.distribution == distribution.BROADCAST:
         distribution.check_broadcast(how)
         if without := option_needing_shuffle(options):
@@ -121,20 +117,16 @@ def _refuse_synthetic_keys(options: RunOptions) -> None:
     keys = options.on or options.left_on
     if keys and tuple(keys) != (KEY,):
         names = ("--on", "--on") if options.on else ("--left-on", "--left-on and --right-on")
-        raise UsageError(
-            f"{names[0]} {','.join(keys)} cannot be used with synthetic tables, whose key column is always {KEY!r};"
-            f" omit {names[1]}"
-        )
+        cannot = f"{names[0]} {','.join(keys)} cannot be used with synthetic tables"
+        raise UsageError(f"{cannot}, whose key column is always {KEY!r}; omit {names[1]}")
 
 
 def _refuse_for_data_plane(options: RunOptions) -> None:
     plane = data_plane(options.exchange)
     if not plane.supports_join(options.how):
-        others = planes_with(lambda other: other.supports_join(options.how))
-        raise UsageError(
-            f"--exchange {plane.name} does not support --how {options.how}; use --how {', '.join(dict(plane.joins))}"
-            f" or --exchange {others}"
-        )
+        others, joins = planes_with(lambda other: other.supports_join(options.how)), ", ".join(dict(plane.joins))
+        use = f"use --how {joins} or --exchange {others}"
+        raise UsageError(f"--exchange {plane.name} does not support --how {options.how}; {use}")
     if options.pipeline == "on" and not plane.pipeline:
         others = planes_with(lambda other: other.pipeline)
         raise UsageError(f"--pipeline on needs --exchange {others}, not {plane.name}; use --pipeline off")
@@ -176,10 +168,8 @@ def protocol_of(options: RunOptions, *, others_connect: bool) -> str:
         open_anyway = options.insecure if others_connect else not data_plane(options.exchange).by_workers
         return "tcp" if open_anyway else "tls"
     if others_connect and options.protocol != "tls" and not options.insecure:
-        raise UsageError(
-            f"--protocol {options.protocol} is not encrypted: anyone able to connect can run code here; use --protocol"
-            " tls, or add --insecure on a trusted network"
-        )
+        what = f"--protocol {options.protocol} is not encrypted: anyone able to connect can run code here"
+        raise UsageError(f"{what}; use --protocol tls, or add --insecure on a trusted network")
     return options.protocol
 
 
@@ -188,10 +178,9 @@ def engine_of(options: RunOptions, *, gpus: bool) -> Description:
     dask = not data_plane(options.exchange).by_workers
     engine = engines.auto_engine(gpus=gpus, dask=dask) if options.engine == AUTO else engines.describe(options.engine)
     if dask and engine.dask_backend is None:
-        others = (other.name for other in engines.descriptions() if other.dask_backend is not None)
-        raise UsageError(
-            f"--exchange {options.exchange} does not support --engine {engine.name}; use --engine {' or '.join(others)}"
-        )
+        others = " or ".join(other.name for other in engines.descriptions() if other.dask_backend is not None)
+        what = f"--exchange {options.exchange} does not support --engine {engine.name}"
+        raise UsageError(f"{what}; use --engine {others}")
     if options.pipeline == "on" and not engine.in_parts:
         raise UsageError(f"--engine {engine.name} cannot overlap phases; use --pipeline off")
     if (only := data_plane(options.exchange).engines) and engine.name not in only:
@@ -243,7 +232,11 @@ def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine) -
     transport can be used on this machine.
     """
     launcher, hosts = choose_launcher(options, machine.environ)
-    _refuse_other_users(options, hosts)
+    user = next((host.name for host in hosts if "@" in host.name), None)
+    if user and options.source("hosts").startswith("config") and not options.trust_config:
+        # This machine unpickles what the processes of that user send.
+        where = options.source("hosts").removeprefix("config ")
+        raise UsageError(f"{where}: MERGE_BENCH_HOSTS has a host with a user name, {user}@...; {REMEDY}")
     existing = not launcher.owns_processes
     environment = {} if config is None else process_environment(config, trusted=options.trust_config)
     variables = {**machine.environ, **environment}
@@ -367,14 +360,6 @@ def launcher_ucx_settings(options: RunOptions, variables: Mapping[str, str], *, 
     """The UCX settings that the launcher adds to `variables` for these options, on this number of hosts."""
     handling, protocol = options.error_handling == "peer", options.protocol
     return ucx_settings(variables, hosts=hosts, exchange=options.exchange, protocol=protocol, error_handling=handling)
-
-
-def _refuse_other_users(options: RunOptions, hosts: Sequence[HostSpec]) -> None:
-    """Refuse a config that names hosts with another user, because this machine unpickles what their processes send."""
-    user = next((host.name for host in hosts if "@" in host.name), None)
-    if user and options.source("hosts").startswith("config") and not options.trust_config:
-        where = options.source("hosts").removeprefix("config ")
-        raise UsageError(f"{where}: MERGE_BENCH_HOSTS has a host with a user name, {user}@...; {REMEDY}")
 
 
 def _reachable_from_others(interface: str | None) -> bool:

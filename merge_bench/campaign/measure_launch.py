@@ -162,10 +162,8 @@ class Merge:
 
         self._session.workers.until(lambda: arrived() or time.monotonic() > deadline)
         if not arrived():
-            raise RunFailed(
-                f"the merge ended, but its measurements did not arrive within {plan.timeout:g} s: the connection to"
-                " the scheduler was interrupted"
-            )
+            late = f"the merge ended, but its measurements did not arrive within {plan.timeout:g} s"
+            raise RunFailed(f"{late}: the connection to the scheduler was interrupted")
 
     def _verify(self, after: int | None) -> None:
         self._session.progress.phase("verifying")

@@ -96,9 +96,8 @@ def add_config(configs: list[Config], config: Config) -> None:
     for other in configs:
         if other.name == config.name:
             where = f"{other.path} and {config.path}" if other.path != config.path else f"{config.path}, twice"
-            raise UsageError(
-                f"two configs have the name {config.name} ({where}); give every config of a campaign a different name"
-            )
+            same = f"two configs have the name {config.name} ({where})"
+            raise UsageError(f"{same}; give every config of a campaign a different name")
     configs.append(config)
 
 
@@ -123,9 +122,8 @@ class Sweep:
                 self.plans.append(plan)
             self.prepared[config.name, self.plans.index(plan)] = run
         if len({each.plan.launches for each in self.prepared.values()}) > 1:
-            raise UsageError(
-                "the configs set different numbers of launches; use --launches N to launch each config N times"
-            )
+            use = "use --launches N to launch each config N times"
+            raise UsageError(f"the configs set different numbers of launches; {use}")
         if len({each.settings.results for each in self.prepared.values()}) > 1:
             raise UsageError("the configs set different folders for results; choose one folder with --results")
         for run in self.prepared.values():
@@ -204,10 +202,8 @@ def load_sweep(command_line: RunOptions) -> Sweep:
         planned = plan_runs(name, command_line)
         sweep.add(planned, config_line(planned[0]))
         if planned[0].plan.write_result and len(sweep.jobs()) > 1:
-            raise UsageError(
-                "--write-result writes the merged table of one launch; use one config, one value of each option, and"
-                " omit --launches"
-            )
+            use = "use one config, one value of each option, and omit --launches"
+            raise UsageError(f"--write-result writes the merged table of one launch; {use}")
     return sweep
 
 
@@ -262,9 +258,8 @@ def _refuse_equal_plans(planned: Sequence[PlannedRun]) -> None:
         if run.plan == other.plan:
             values = {key: (getattr(run.options, key), getattr(other.options, key)) for key in SWEPT}
             key, (first, second) = next(item for item in values.items() if item[1][0] != item[1][1])
-            raise UsageError(
-                f"--{key} {first} and {second} mean the same here ({getattr(run.plan, key)}); name only one of them"
-            )
+            same = f"--{key} {first} and {second} mean the same here ({getattr(run.plan, key)})"
+            raise UsageError(f"{same}; name only one of them")
 
 
 def _table_warnings(planned: PlannedRun, machine: Machine) -> tuple[Caution, ...]:

@@ -73,10 +73,9 @@ def check_required_transports(required: Sequence[str], pairs: Sequence[LanePair]
         first = failing[0]
         uses = ", ".join(first.transports) or "no transport that UCX reports"
         others = f" ({len(failing)} of {len(pairs)} pairs fail)" if len(pairs) > 1 else ""
-        raise GateNotMet(
-            f"--require-transport {','.join(required)} is not met: the connection from rank {first.from_rank} to rank"
-            f" {first.to_rank} ({first.placement or 'placement unknown'}) uses {uses}{others}"
-        )
+        pair = f"rank {first.from_rank} to rank {first.to_rank} ({first.placement or 'placement unknown'})"
+        unmet = f"--require-transport {','.join(required)} is not met"
+        raise GateNotMet(f"{unmet}: the connection from {pair} uses {uses}{others}")
 
 
 def compare_environment(session: Session) -> list[Caution]:
@@ -259,10 +258,8 @@ def make_tables(session: Session) -> Tables:
         session.workers.on_all(worker.make_result_folder)  # finds one that cannot be used before the merge
     other = next((p.rank for p in prepared if p.fields != prepared[0].fields), None)
     if other is not None:
-        raise RunFailed(
-            f"rank {prepared[0].rank} and rank {other} read tables with different columns; give every host the same"
-            " files"
-        )
+        different = f"rank {prepared[0].rank} and rank {other} read tables with different columns"
+        raise RunFailed(f"{different}; give every host the same files")
     return Tables(
         rows=sum(p.rows for p in prepared),
         data_bytes=sum(p.input_bytes for p in prepared),

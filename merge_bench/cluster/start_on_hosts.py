@@ -90,7 +90,9 @@ class RemoteLauncher(Launcher):
             if plan.device_memory and (plan.data_plane.endpoints or plan.protocol == "ucx"):
                 host_check.check_parts(hosts, self._pins)
             if self.checks_host_load:
-                self.busy_hosts = self._find_busy_hosts(deadline)
+                answers = {name: agent.send("load") for name, agent in self._agents.items()}
+                loads = {name: answer(deadline - time.monotonic())["busy"] for name, answer in answers.items()}
+                self.busy_hosts = {name: load for name, load in loads.items() if load}
             self._start_processes(plan, settings, placements, access, deadline)
         except LaunchFailed as error:
             for placement in placements:
@@ -157,12 +159,6 @@ class RemoteLauncher(Launcher):
         for name, answer in answers.items():
             hosts[name] = host_check.parse_node(name, answer(deadline - time.monotonic()))
         return hosts
-
-    def _find_busy_hosts(self, deadline: float) -> dict[str, str]:
-        """How busy other processes keep the cores of each busy host; all agents measure that at the same time."""
-        answers = {name: agent.send("load") for name, agent in self._agents.items()}
-        loads = {name: answer(deadline - time.monotonic())["busy"] for name, answer in answers.items()}
-        return {name: load for name, load in loads.items() if load}
 
     def _start_processes(
         self, plan: Plan, settings: ClusterSettings, placements: Sequence[Placement], access: Access, deadline: float

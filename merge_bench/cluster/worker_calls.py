@@ -192,7 +192,10 @@ class Watch:
 
     def check(self) -> None:
         """Raise `LaunchFailed` for what ended first, or else for the worker or scheduler that is silent or idle."""
-        self._allow_for_suspension()
+        now, before = time.monotonic(), self._checked
+        self._checked = now
+        if now - before > self._limit / 2:  # this process was stopped, and meanwhile nothing was asked
+            self._answered = now
         answer = self._states
         left = [member for address, member in self._members.items() if answer is not None and address not in answer]
         lost = find_losses(self._launcher.exited(), left, list(self._members.values()), self._launcher.tail)
@@ -253,13 +256,6 @@ class Watch:
         while time.monotonic() < deadline or self._noticed is not None:
             self.check()
             time.sleep(0.05)
-
-    def _allow_for_suspension(self) -> None:
-        """Start the scheduler's limit anew after this process was stopped: meanwhile nothing was asked."""
-        now, before = time.monotonic(), self._checked
-        self._checked = now
-        if now - before > self._limit / 2:
-            self._answered = now
 
     def _ask_repeatedly(self) -> None:
         while not self._stop.wait(POLL_SECONDS):

@@ -47,9 +47,8 @@ def choose_kind(options: ClusterOptions, environ: Mapping[str, str]) -> Launcher
     running = next((kind for kind in with_options if not kind.owns_processes), None)
     if running is not None:
         if name not in (AUTO, running.name) or with_options != [running]:
-            raise UsageError(
-                "--scheduler-address and --scheduler-file use a running cluster; leave out --launcher and --hosts"
-            )
+            what = "--scheduler-address and --scheduler-file use a running cluster"
+            raise UsageError(f"{what}; leave out --launcher and --hosts")
         return running
     if name == AUTO:
         return with_options[0] if with_options else _automatic_kind(options, environ)[0]
@@ -78,11 +77,9 @@ def _automatic_kind(options: ClusterOptions, environ: Mapping[str, str]) -> tupl
             kind.hosts(options, environ)
         except UsageError as error:
             names = [name for name in kind.variables if name in environ]
-            passed_over = passed_over or Caution(
-                "no-job",
-                f"{names[0]} is set, but no job can be reached: {error}; everything runs on this machine",
-                f"unset {' '.join(names)}, or add --launcher {_local_kind().name}",
-            )
+            what = f"{names[0]} is set, but no job can be reached: {error}; everything runs on this machine"
+            remedy = f"unset {' '.join(names)}, or add --launcher {_local_kind().name}"
+            passed_over = passed_over or Caution("no-job", what, remedy)
         else:
             return kind, None
     return _local_kind(), passed_over
