@@ -13,17 +13,10 @@ from msgspec.structs import replace
 from merge_bench.analysis.busy_host import BUSY, BUSY_HOST
 from merge_bench.campaign.calling_program import Progress
 from merge_bench.campaign.planned_launches import Job
-from merge_bench.cluster import dask_scheduler_functions
+from merge_bench.cluster import dask_scheduler_functions, scheduler_client
 from merge_bench.cluster.base import ClusterSettings, Launcher
 from merge_bench.cluster.host_check import check_environment, check_ucx
 from merge_bench.cluster.launchers import launchers, make_launcher
-from merge_bench.cluster.scheduler_client import (
-    close_client,
-    connect,
-    dashboard_link,
-    raise_for_exited,
-    wait_for_workers,
-)
 from merge_bench.cluster.worker_calls import Member, WorkerCalls
 from merge_bench.errors import Caution, LaunchFailed, MergeBenchError, warn
 from merge_bench.host import other_load
@@ -82,7 +75,7 @@ class Session:
             warn(caution)
             self.warn(caution)
         up_by = time.monotonic() + self.settings.start_timeout
-        self._client = connect(access, self.launcher, self.settings, up_by)
+        self._client = scheduler_client.connect(access, self.launcher, self.settings, up_by)
         self._workers = WorkerCalls(self._client, self.launcher, self.plan.timeout)
         self.progress.phase("waiting for workers")
         self._gather_workers(up_by)
@@ -100,9 +93,9 @@ class Session:
             set_up_devices(self.workers, self.descriptions, self.settings.rmm_pool_bytes)
         self._client.subscribe_topic(self.topic, self._handle_event)
         if look is not None:
-            load = look()
-            processes = [f"pid {process.pid} {process.name}" for process in load.processes]
-            self._other_load = HostLoad(busy=load.busy, cores=load.cores, processes=processes)
+            other = look()
+            processes = [f"pid {process.pid} {process.name}" for process in other.processes]
+            self._other_load = HostLoad(busy=other.busy, cores=other.cores, processes=processes)
 
     def cause(self, problem: Exception) -> MergeBenchError | None:
         """The error that names the process whose end caused a `problem` that Dask raised; None if no process ended."""
@@ -110,7 +103,7 @@ class Session:
             if self._workers is not None:
                 # An OSError, as Dask's CommClosedError is, means that the connection to the scheduler closed.
                 self._workers.watch.settle(lost_scheduler=isinstance(problem, OSError))
-            raise_for_exited(self.launcher)
+            scheduler_client.raise_for_exited(self.launcher)
         except LaunchFailed as reason:
             return reason
         return None
@@ -123,10 +116,10 @@ class Session:
             if not well and not self.launcher.owns_processes:
                 self._workers.abort("the run is ending")
         if well and self._client is not None:
-            close_client(self._client)
+            scheduler_client.close_client(self._client)
         self.launcher.stop()
         if not well and self._client is not None:
-            close_client(self._client)
+            scheduler_client.close_client(self._client)
 
     # -- between start and end
 
@@ -173,7 +166,7 @@ class Session:
         client = self.workers.client
         port = self.workers.call(client._run_on_scheduler(dask_scheduler_functions.dashboard_port))
         address = client.scheduler.address if client.scheduler else None
-        link = dashboard_link(address, port)
+        link = scheduler_client.dashboard_link(address, port)
         return Cluster(launcher=self.launcher.name, protocol=self.plan.protocol, scheduler=address, dashboard=link)
 
     # -- the steps of a start
@@ -182,7 +175,7 @@ class Session:
         """Wait for the workers, give them ranks, and install the plugin that merges on them."""
         calls = self.workers
         calls.watch.start([])
-        places = wait_for_workers(
+        places = scheduler_client.wait_for_workers(
             lambda: calls.call(calls.client._run_on_scheduler(dask_scheduler_functions.worker_names)),
             self.launcher,
             self.settings,

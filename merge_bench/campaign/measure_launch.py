@@ -16,6 +16,7 @@ from msgspec.structs import asdict, replace
 from merge_bench.analysis.documents.setup import Pair, TransportsDocument
 from merge_bench.analysis.metrics import link_limit
 from merge_bench.analysis.staged_memory import staged_memory_warnings
+from merge_bench.campaign import recording
 from merge_bench.campaign.calling_program import Caller, Progress
 from merge_bench.campaign.choose_stores import choose_stores
 from merge_bench.campaign.cluster_session import Session, host_cautions
@@ -23,20 +24,6 @@ from merge_bench.campaign.launch import stop_on_exit
 from merge_bench.campaign.link_check import check_link
 from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import Job
-from merge_bench.campaign.recording import (
-    IterationAssembler,
-    MergeRecord,
-    Tables,
-    compare_environment,
-    decide_timeline,
-    make_tables,
-    most_note_share,
-    record_connections,
-    record_lanes,
-    record_power,
-    record_timeline,
-    record_traffic,
-)
 from merge_bench.cluster import worker_programs
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.host.binding import describe_binding
@@ -62,22 +49,22 @@ def measure(session: Session) -> None:
         return
     if plan.check_link:
         session.workers.on_all(worker_programs.prepare_worker)  # finds a missing tool before the merge
-    tables = make_tables(session)
+    tables = recording.make_tables(session)
     merge = Merge(session, tables)
     merge.connect()
     session.record_launch(data_bytes=tables.data_bytes, rows=tables.rows)
-    record_connections(session)
+    recording.record_connections(session)
     merge.run()
     link = _measure_link(session)
     if plan.check_link and link is not None:
         session.progress.phase("checking the link limit")
         check_link(session, link)
-    record_timeline(session, merge.timeline, merge.skew)
+    recording.record_timeline(session, merge.timeline, merge.skew)
     if plan.link_rounds and not plan.device_memory:
         session.progress.phase("measuring the copy rate of memory")
         session.workers.on_all(worker.measure_copy)
     ends = session.workers.on_all(worker.finish)
-    record_lanes(session)  # also of lanes that UCX opened during the merge
+    recording.record_lanes(session)  # also of lanes that UCX opened during the merge
     session.writer.write(MemoryLine(launch=session.launch, workers=ends))
     session.workers.on_all(worker.close)
 
@@ -85,12 +72,12 @@ def measure(session: Session) -> None:
 class Merge:
     """The merge over the data plane: connected, warmed up, timed, verified."""
 
-    def __init__(self, session: Session, tables: Tables) -> None:
+    def __init__(self, session: Session, tables: recording.Tables) -> None:
         self._session, self._tables = session, tables
-        self._record = MergeRecord(session, tables)
-        self._assembler = IterationAssembler(session.launch, session.plan.workers)
+        self._record = recording.MergeRecord(session, tables)
+        self._assembler = recording.IterationAssembler(session.launch, session.plan.workers)
         self._checks: dict[int | None, dict[int, Check]] = {}  # of one iteration, by rank
-        self.timeline = decide_timeline(session.plan, [], session.launch)
+        self.timeline = recording.decide_timeline(session.plan, [], session.launch)
         session.on_event("iteration", self._collect_iteration)
         session.on_event("verification", self._collect_check)
 
@@ -118,7 +105,7 @@ class Merge:
             if plan.verify != "off" and not every:
                 self._verify(None)
         session.progress.phase("merging")
-        with record_traffic(session, "iterations"), record_power(session):
+        with recording.record_traffic(session, "iterations"), recording.record_power(session):
             self._iterate(plan.iterations, warmup=False)
         self._wait_for_events(plan.warmup + plan.iterations)
         if plan.verify != "off" and not every:
@@ -131,11 +118,11 @@ class Merge:
     def _iterate(self, count: int, *, warmup: bool) -> None:
         """Merge `count` times, then decide by the cost of its notes whether the timeline goes on."""
         plan = self._session.plan
-        share, every = most_note_share(plan, self.timeline), plan.verify == "every"
+        share, every = recording.most_note_share(plan, self.timeline), plan.verify == "every"
         costs = self._session.workers.on_all(worker.iterate, 0, count, warmup=warmup, verify=every, timeline=share)
         if share:
             notes = [cost for cost in costs if cost is not None]
-            self.timeline = decide_timeline(plan, notes, self._session.launch)
+            self.timeline = recording.decide_timeline(plan, notes, self._session.launch)
 
     def _collect_iteration(self, event: Mapping[str, Any]) -> None:
         line = self._assembler.add(event)
@@ -188,7 +175,7 @@ def _measure_link(session: Session) -> LinkLine | None:
     session.progress.phase("measuring the link limit")
     (first, *_) = zip(*session.workers.on_all(worker.measure_link, 1), strict=True)
     count = rounds_to_measure(plan.link_rounds, max(each.seconds.union for each in first))
-    with record_traffic(session, "link"):
+    with recording.record_traffic(session, "link"):
         measured = session.workers.on_all(worker.measure_link, count)
     sent = [rounds[0].sent_bytes.left + rounds[0].sent_bytes.right for rounds in measured]
     seconds = [[each.seconds.union for each in of_round] for of_round in zip(*measured, strict=True)]
@@ -229,8 +216,8 @@ def _ask_workers(session: Session) -> TransportsDocument:
     session.connect(workers.on_all(worker.open_ucx, plan, ranked=True, after=(session.topic,)))
     if plan.device_memory:
         workers.on_all(worker.swap_device_memory, DEVICE_MESSAGE_BYTES)
-    warnings = [*host_cautions(session.launcher, plan, session.settings), *compare_environment(session)]
-    record_lanes(session)
+    warnings = [*host_cautions(session.launcher, plan, session.settings), *recording.compare_environment(session)]
+    recording.record_lanes(session)
     answers = workers.on_all(worker.available_transports)
     bindings = workers.on_all(describe_binding)
     workers.on_all(worker.close)

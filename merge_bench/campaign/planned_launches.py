@@ -10,17 +10,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from merge_bench.campaign import registry_options
+from merge_bench.campaign import make_plan, registry_options
 from merge_bench.campaign.machine_checks import Machine, check_installed, count_tables
-from merge_bench.campaign.make_plan import (
-    SWEPT,
-    PlannedRun,
-    launcher_ucx_settings,
-    plan_run,
-    refuse_more_launches,
-    runs_of,
-    sends_gpu_memory,
-)
+from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.cluster.dask_commands import LOOPBACK, open_port_warning
 from merge_bench.cluster.launchers import choose_kind, choose_launcher, leftover_job_warning
 from merge_bench.config.check import BRINGS_CODE, CheckResult, check_config, options_for_ucx
@@ -127,7 +119,7 @@ class Sweep:
         if len({each.settings.results for each in self.prepared.values()}) > 1:
             raise UsageError("the configs set different folders for results; choose one folder with --results")
         for run in self.prepared.values():
-            refuse_more_launches(run.settings.launcher, len(self.prepared))
+            make_plan.refuse_more_launches(run.settings.launcher, len(self.prepared))
 
     @property
     def first(self) -> PlannedRun:
@@ -180,14 +172,14 @@ def plan_runs(
     options = resolve(command_line, config, os.environ, registry_options.options())
     if replace_options is not None:
         options = replace_options(options)
-    runs = runs_of(options, os.environ)
+    runs = make_plan.runs_of(options, os.environ)
     if len(runs) > 1 and not several:
-        keys = ", ".join(f"--{key}" for key in SWEPT)
+        keys = ", ".join(f"--{key}" for key in make_plan.SWEPT)
         raise UsageError(f"only `run` accepts several values of {keys}; use one value of each")
     machine = Machine()
-    device_memory = any(sends_gpu_memory(run, machine) for run in runs)
+    device_memory = any(make_plan.sends_gpu_memory(run, machine) for run in runs)
     warnings = [*_choose_ucx(options, device_memory=device_memory), *_check_settings(config, options)]
-    planned = [plan_run(run, config, machine) for run in runs]
+    planned = [make_plan.plan_run(run, config, machine) for run in runs]
     _refuse_equal_plans(planned)
     for run in planned:
         if replace_options is None and run.launcher.starts_here:
@@ -220,7 +212,7 @@ def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False, other_
     ucx_options = options_for_ucx(config, os.environ, table)
     interface = ucx_options.interface or LOOPBACK
     variables = {**os.environ, **config.environment}
-    own = launcher_ucx_settings(ucx_options, variables, hosts=2 if other_hosts else 1)
+    own = make_plan.launcher_ucx_settings(ucx_options, variables, hosts=2 if other_hosts else 1)
     launcher = {"UCX_NET_DEVICES": network.net_devices(interface), **own}
     result = check_config(config, os.environ, ucx=ucx, launcher=launcher, table=table, trusted=trusted)
     if not other_hosts and (port := open_port_warning({**own, **variables}, interface)):
@@ -231,7 +223,7 @@ def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False, other_
     trusting = RunOptions().given(trust_config=True)  # code is among the errors already
     try:
         options = replace(resolve(trusting, config, os.environ, table), trust_config=trusted)
-        runs = runs_of(options, os.environ)
+        runs = make_plan.runs_of(options, os.environ)
     except UsageError as error:
         return replace(result, ok=False, refusals=(str(error),))
     if left := leftover_job_warning(options, os.environ):
@@ -239,7 +231,7 @@ def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False, other_
     machine = Machine(looks=False)
     try:
         for run in runs:
-            planned = plan_run(run, config, machine)
+            planned = make_plan.plan_run(run, config, machine)
             if planned.launcher.starts_here:
                 check_installed(planned.plan)
             if planned.plan.device_memory and planned.plan.data_plane.endpoints and ucx == SYSTEM:
@@ -256,7 +248,7 @@ def _refuse_equal_plans(planned: Sequence[PlannedRun]) -> None:
     """Refuse a sweep in which two values of an option mean the same, such as `auto` and the engine it chooses."""
     for run, other in itertools.combinations(planned, 2):
         if run.plan == other.plan:
-            values = {key: (getattr(run.options, key), getattr(other.options, key)) for key in SWEPT}
+            values = {key: (getattr(run.options, key), getattr(other.options, key)) for key in make_plan.SWEPT}
             key, (first, second) = next(item for item in values.items() if item[1][0] != item[1][1])
             same = f"--{key} {first} and {second} mean the same here ({getattr(run.plan, key)})"
             raise UsageError(f"{same}; name only one of them")
@@ -311,5 +303,5 @@ def _launcher_settings(options: RunOptions, variables: Mapping[str, str]) -> dic
         devices = {"UCX_NET_DEVICES": network.net_devices(options.interface or LOOPBACK)}
     elif hosts and options.interface:
         devices = {"UCX_NET_DEVICES": options.interface}
-    own = launcher_ucx_settings(options, variables, hosts=len(hosts)) if launcher.owns_processes else {}
+    own = make_plan.launcher_ucx_settings(options, variables, hosts=len(hosts)) if launcher.owns_processes else {}
     return {**devices, **own}

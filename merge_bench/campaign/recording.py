@@ -29,6 +29,7 @@ from merge_bench.merge.merger import Measured
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.verification.verify import MODULUS, Check, deserialize_tables, judge
 from merge_bench.merge.workload.tables import TableSpec
+from merge_bench.records import timeline as timelines
 from merge_bench.records.schema import (
     DeviceTraffic,
     GpuPower,
@@ -42,15 +43,6 @@ from merge_bench.records.schema import (
     TimelineLine,
     TrafficLine,
     VerificationLine,
-)
-from merge_bench.records.timeline import (
-    Timeline,
-    TimelineHead,
-    TimelineIteration,
-    TimelineRound,
-    WorkerClock,
-    encode_timeline,
-    timeline_file_name,
 )
 from merge_bench.units import format_bytes, plural_noun
 
@@ -419,9 +411,9 @@ def record_timeline(session: Session, decision: TimelineLine, skew: float | None
     if session.plan.timeline == "off":
         return
     if decision.recorded:
-        name, timeline = timeline_file_name(session.launch), gather_timeline(session, skew)
+        name, timeline = timelines.timeline_file_name(session.launch), gather_timeline(session, skew)
         if timeline.iterations:
-            session.writer.write_beside(name, encode_timeline(timeline))
+            session.writer.write_beside(name, timelines.encode_timeline(timeline))
             lines = [*timeline.iterations, *timeline.rounds]
             events = sum(worker.events for line in lines for worker in line.workers)
             kept = [iteration.index for iteration in timeline.iterations]
@@ -431,20 +423,22 @@ def record_timeline(session: Session, decision: TimelineLine, skew: float | None
     session.writer.write(decision)
 
 
-def gather_timeline(session: Session, skew: float | None) -> Timeline:
+def gather_timeline(session: Session, skew: float | None) -> timelines.Timeline:
     """The timeline of the iterations that all workers noted and of the rounds of the link measurement."""
     by_rank = session.workers.on_all(worker.timelines)
     kept = sorted(set.intersection(*(set(each.iterations) for each in by_rank)))
     rounds = zip(*(each.rounds for each in by_rank), strict=True)
     clocks = [
-        WorkerClock(rank=described.rank, host=described.host, unix_seconds=each.unix_seconds)
+        timelines.WorkerClock(rank=described.rank, host=described.host, unix_seconds=each.unix_seconds)
         for described, each in zip(session.descriptions, by_rank, strict=True)
     ]
-    iterations = [TimelineIteration(index=at, workers=[each.iterations[at] for each in by_rank]) for at in kept]
-    return Timeline(
-        head=TimelineHead(launch=session.launch, clocks=clocks, skew_seconds=skew),
+    iterations = [
+        timelines.TimelineIteration(index=at, workers=[each.iterations[at] for each in by_rank]) for at in kept
+    ]
+    return timelines.Timeline(
+        head=timelines.TimelineHead(launch=session.launch, clocks=clocks, skew_seconds=skew),
         iterations=iterations,
-        rounds=[TimelineRound(index=index, workers=list(workers)) for index, workers in enumerate(rounds)],
+        rounds=[timelines.TimelineRound(index=index, workers=list(workers)) for index, workers in enumerate(rounds)],
     )
 
 
