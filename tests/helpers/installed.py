@@ -97,7 +97,17 @@ def install(folder: Path) -> Installed:
     made = Installed(folder / "env", sources, build_wheel(sources, folder / "wheel"), folder / "home")
     venv.create(made.folder, symlinks=True, with_pip=False)
     made.home.mkdir()
-    pip = [sys.executable, "-m", "pip", "--python", made.python, "install", "--no-deps", "--no-index", "--quiet"]
+    pip: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        made.python,
+        "install",
+        "--no-deps",
+        "--no-index",
+        "--quiet",
+    ]
     _run([*pip, made.wheel])
     site = made.folder / Path(sysconfig.get_path("purelib")).relative_to(sys.prefix)
     # A folder that a .pth file names is searched after the environment's own, and its own .pth files do not count: so
