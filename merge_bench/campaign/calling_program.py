@@ -61,13 +61,10 @@ class Labelled(Progress):
         progress.rest = rest
 
     def phase(self, text: str) -> None:
-        """Show the label and the current phase."""
         self._progress.phase(f"{self._label}: {text}")
 
     def iteration(self, index: int, total: int, wall_seconds: float, throughput: float | None) -> None:
-        """Show that a timed iteration has ended, without the label."""
         self._progress.iteration(index, total, wall_seconds, throughput)
 
     def close(self) -> None:
-        """Clear the display."""
         self._progress.close()

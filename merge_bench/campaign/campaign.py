@@ -222,7 +222,6 @@ def run(
 
 
 def expected_time(sweep: Sweep) -> ExpectedTime:
-    """The estimator of how long the launches of a sweep take."""
     return ExpectedTime(sweep.results, sweep.plans, launch_seconds_by_rule)
 
 
@@ -290,7 +289,6 @@ def check_host(
 
 
 def _wait_for_quiet(load: OtherLoad, wait: float, look: Look, clock: Callable[[], float]) -> OtherLoad:
-    """Measure until the host is quiet, or `wait` seconds have passed; returns the last measurement."""
     began, quiet = clock(), 0
     say(f"waiting for at most {format_duration(wait)} until this host is quiet: other processes keep {load}")
     while quiet < IN_A_ROW and clock() - began < wait:

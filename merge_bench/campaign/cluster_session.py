@@ -56,7 +56,6 @@ class Session:
 
     @property
     def members(self) -> list[Member]:
-        """The workers in the order of their ranks."""
         return self.workers.members
 
     # -- starting and ending the cluster
@@ -140,7 +139,6 @@ class Session:
         return float(max(connection.round_trip_seconds for connection in connected))
 
     def warn(self, caution: Caution) -> None:
-        """Record a warning about this launch."""
         self.writer.write(WarningLine.of(caution, self.launch))
 
     def record_launch(self, *, data_bytes: int = 0, rows: int = 0) -> None:

@@ -99,7 +99,6 @@ class _DaskMerge:
         return futures
 
     def _submit_merge(self) -> list[Future]:
-        """Submit the merge to Dask from this process; returns the futures of the result's partitions."""
         plan, client = self._session.plan, self._session.workers.client
         empty = dask_steps.empty_pandas_frames(self._tables.fields, plan)
         merge = dask_steps.dask_join(self._parts, empty, plan, self._without_key)

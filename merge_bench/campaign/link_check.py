@@ -86,7 +86,6 @@ def check_link(session: Session, link: LinkLine) -> None:
 
 
 def _message_bytes(session: Session, link: LinkLine) -> int:
-    """The bytes of most messages of the merge."""
     parcel = max(link.bytes) // (2 * max(1, len(session.members) - 1))
     longest = session.plan.message_bytes
     if session.plan.pipeline:

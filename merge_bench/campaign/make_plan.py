@@ -82,7 +82,6 @@ def runs_of(options: RunOptions, environ: Mapping[str, str]) -> list[RunOptions]
 
 
 def _refuse_impossible(options: RunOptions, environ: Mapping[str, str]) -> None:
-    """Raise `UsageError` if the options of one run work together on no machine."""
     launcher = choose_kind(options, environ)
     if not launcher.owns_processes and options.interface and not options.source("interface").startswith("environment"):
         cannot = "--interface cannot be used with a running cluster"
@@ -149,7 +148,6 @@ def refuse_more_launches(launcher: str, launches: int) -> None:
 
 
 def _refuse_no_pairs(options: RunOptions, workers: int) -> None:
-    """Raise `UsageError` if transports between workers are required, but there is only one worker."""
     if options.require_transport and workers < 2:
         what = "needs at least two workers, because it checks pairs of workers"
         raise UsageError(f"--require-transport {what}; use --workers 2 or more")
@@ -221,7 +219,6 @@ class PlannedRun:
 
     @property
     def launcher(self) -> LauncherKind:
-        """The kind of launcher that starts the cluster."""
         return launchers()[self.settings.launcher]
 
 
@@ -375,7 +372,6 @@ def _reachable_from_others(interface: str | None) -> bool:
 def _default_workers(
     options: RunOptions, launcher: LauncherKind, hosts: Sequence[HostSpec], gpus: int, machine: Machine
 ) -> int:
-    """The number of workers if the option --workers is not given."""
     if not launcher.owns_processes:
         if not machine.looks:
             return 2

@@ -139,7 +139,6 @@ class Merge:
             self._record.write_verdict(after, [checks[rank] for rank in range(workers)])
 
     def _wait_for_events(self, count: int) -> None:
-        """Wait until the workers' events of `count` iterations have arrived."""
         plan = self._session.plan
         checks = count if plan.verify == "every" else 0
         deadline = time.monotonic() + plan.timeout

@@ -133,7 +133,6 @@ class Sweep:
 
     @property
     def results(self) -> Path:
-        """The folder that campaigns are written to."""
         return self.first.settings.results
 
     def run_labels(self) -> dict[tuple[str, int], str]:
@@ -147,7 +146,6 @@ class Sweep:
         return list(dict.fromkeys(self.run_labels().values()))
 
     def head(self) -> Head:
-        """The configs, plans, runs and seed for the first record."""
         keys = [RunKey(config=config, plan=plan) for config, plan in self.prepared]
         return Head(self.configs, self.plans, keys, self.first.plan.seed)
 

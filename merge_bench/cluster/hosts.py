@@ -43,8 +43,6 @@ class HostSpec:
 
 
 class Placement(NamedTuple):
-    """A host and the numbers of its workers."""
-
     host: HostSpec
     workers: tuple[int, ...]
 

@@ -136,7 +136,6 @@ def _call_within(call: Callable[[], T], seconds: float, look: Callable[[], None]
 
 
 def raise_for_exited(launcher: Launcher) -> None:
-    """Raise LaunchFailed if a process of the launcher has ended on its own."""
     for ended in launcher.exited():
         raise _start_failed(launcher, ended.role, f"{ended.how} before it was ready", ended.log_tail)
 

@@ -223,7 +223,6 @@ def _host_commands(plan: Plan, settings: ClusterSettings, placement: Placement, 
 
 
 def _pins(plan: Plan, settings: ClusterSettings, placement: Placement, host: Node) -> list[Pin]:
-    """The part of the host that each of its workers gets."""
     count = len(placement.workers)
     return pinning.worker_pins(host, count, gpus=plan.device_memory, workers_per_gpu=settings.workers_per_gpu)
 

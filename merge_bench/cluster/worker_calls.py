@@ -56,7 +56,6 @@ class Member:
 
     @property
     def shown(self) -> str:
-        """The worker as messages name it."""
         process = f", process {self.pid}" if self.pid else ""
         return f"rank {self.rank} (worker {self.name}{process} on {self.host})"
 
