@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from merge_bench.analysis import statistics
-from merge_bench.host.memory import parse_cores
+from merge_bench.host.files import parse_cores
 from merge_bench.records.schema import IterationLine, Worker, WorkerIteration, WorkerMemory
 
 OVERLOAD = 1.05

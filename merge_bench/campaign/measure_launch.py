@@ -26,8 +26,8 @@ from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.cluster import worker_programs
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.host.binding import describe_binding
-from merge_bench.host.memory import parse_cores
+from merge_bench.host.files import parse_cores
+from merge_bench.host.pinning import describe_binding
 from merge_bench.merge import worker
 from merge_bench.merge.verification.verify import Check
 from merge_bench.records.schema import LinkLine, MemoryLine, Worker

@@ -21,8 +21,8 @@ from merge_bench.cluster.worker_calls import Member
 from merge_bench.config import allowed_transports
 from merge_bench.config.ucx_info import Installed, effective_settings, find_installed
 from merge_bench.errors import Caution, GateNotMet, RunFailed, WrongResult, warn
-from merge_bench.host import machine, power
-from merge_bench.host.power import PowerReading
+from merge_bench.host import machine
+from merge_bench.host.machine import PowerReading
 from merge_bench.merge import worker
 from merge_bench.merge.frame import Field
 from merge_bench.merge.merger import Measured
@@ -449,9 +449,9 @@ def record_power(session: Session) -> Iterator[None]:
     Counters are read before the first timed iteration and after the last one, so reading them takes no time of either.
     """
     with_gpu, members = session.plan.device_memory, session.members
-    before = session.workers.on_all(power.read_power, with_gpu=with_gpu)
+    before = session.workers.on_all(machine.read_power, with_gpu=with_gpu)
     yield
-    after = session.workers.on_all(power.read_power, with_gpu=with_gpu)
+    after = session.workers.on_all(machine.read_power, with_gpu=with_gpu)
     gpus, hosts = gpus_between(members, before, after) if with_gpu else None, hosts_between(members, before, after)
     session.writer.write(PowerLine(launch=session.launch, gpus=gpus, hosts=hosts))
 
@@ -474,8 +474,8 @@ def gpus_between(
             name=first.name,
             ranks=[member.rank],
             seconds=last.at - first.at,
-            joules=power.gpu_joules(first, last),
-            throttled_seconds=power.throttled_seconds(first, last),
+            joules=machine.gpu_joules(first, last),
+            throttled_seconds=machine.throttled_seconds(first, last),
             before=first.state,
             after=last.state,
             limit_watts=last.limit_watts,
@@ -492,6 +492,6 @@ def hosts_between(
     hosts = []
     for host, rank in _first_ranks(members).items():
         seconds, packages = after[rank].at - before[rank].at, len(before[rank].packages)
-        joules, unknown = power.package_joules(before[rank], after[rank])
+        joules, unknown = machine.package_joules(before[rank], after[rank])
         hosts.append(HostPower(host=host, packages=packages, seconds=seconds, joules=joules, unknown=unknown))
     return hosts

@@ -26,7 +26,7 @@ from distributed import Client, Future
 from merge_bench.cluster import dask_scheduler_functions, signals
 from merge_bench.cluster.base import Exited, Launcher, how_ended
 from merge_bench.errors import LaunchFailed, MergeBenchError, UsageError
-from merge_bench.host.memory import shared_memory_problem
+from merge_bench.host.machine import shared_memory_problem
 from merge_bench.merge import worker
 from merge_bench.units import format_bytes
 

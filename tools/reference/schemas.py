@@ -19,7 +19,7 @@ from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.analysis.documents.run import RunDocument, SweepDocument
 from merge_bench.analysis.documents.setup import CheckDocument, ConfigsDocument, DoctorDocument, TransportsDocument
 from merge_bench.forecast.documents import PredictDocument
-from merge_bench.probe.view.documents import ProbeDocument, ReferencesDocument
+from merge_bench.probe.view.output import ProbeDocument, ReferencesDocument
 from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import Record
 from merge_bench.records.timeline import TimelineHead, TimelineIteration, TimelineRound
