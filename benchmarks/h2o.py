@@ -85,9 +85,17 @@ def chosen_contenders(only: Sequence[str] | None) -> list[str]:
 @command.SEED
 @command.option("--results", command.FOLDER, command.ROOT / "results", "Folder for the results of each question.")
 def h2o(
-    rows: int, question: list[str] | None, workers: int, blocks: int, iterations: int, only: list[str] | None,
-    output: Path | None, time_limit: float, seed: int, results: Path,
-) -> None:  # fmt: skip
+    rows: int,
+    question: list[str] | None,
+    workers: int,
+    blocks: int,
+    iterations: int,
+    only: list[str] | None,
+    output: Path | None,
+    time_limit: float,
+    seed: int,
+    results: Path,
+) -> None:
     """Compare merge_bench with other programs on the join task of the db-benchmark."""
     if usable_cores() < workers:
         raise UsageError(f"--workers {workers} needs {workers} cores, but only {usable_cores()} may be used here")
@@ -109,10 +117,13 @@ def h2o(
             comparison.finish()
             statuses.append(comparison.status)
             document["questions"][asked.name] = {
-                "rows": made.rows, "columns": len(made.columns), "data_bytes": made.data_bytes,
-                "standings": [asdict(line) for line in lines], "results": comparison.store.folder.name,
+                "rows": made.rows,
+                "columns": len(made.columns),
+                "data_bytes": made.data_bytes,
+                "standings": [asdict(line) for line in lines],
+                "results": comparison.store.folder.name,
                 "versions": comparison.versions,
-            }  # fmt: skip
+            }
             command.write(output, document)
 
     statuses.append(command.until_interrupted(measure_all))

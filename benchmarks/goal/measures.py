@@ -44,9 +44,14 @@ class Measure:
 def shared_memory(bench: Bench) -> Values:
     """The data plane on one host, its limit checked, and peak memory."""
     ran = bench.merge(
-        chunk=LARGE, workers=WORKERS, iterations=5, check_link=True, config="optimized.cfg", pipeline="off",
+        chunk=LARGE,
+        workers=WORKERS,
+        iterations=5,
+        check_link=True,
+        config="optimized.cfg",
+        pipeline="off",
         require_transport="sysv,posix,cma",
-    )  # fmt: skip
+    )
     return {
         **link_values(bench, ran, targets.SHARED_MEMORY, targets.CHECK_SHARED_MEMORY),
         targets.MEMORY.name: memory_ratio(ran),
@@ -195,8 +200,12 @@ def show_help(bench: Bench) -> Values:
     for _ in range(5):
         start = time.monotonic()
         subprocess.run(
-            [sys.executable, "-P", "-m", "merge_bench", "--help"], env=surroundings(*SETTINGS), cwd=ROOT, check=True,
-            stdout=subprocess.DEVNULL, timeout=60,
-        )  # fmt: skip
+            [sys.executable, "-P", "-m", "merge_bench", "--help"],
+            env=surroundings(*SETTINGS),
+            cwd=ROOT,
+            check=True,
+            stdout=subprocess.DEVNULL,
+            timeout=60,
+        )
         seconds.append(time.monotonic() - start)
     return {targets.HELP.name: median(seconds)}

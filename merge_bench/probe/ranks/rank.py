@@ -12,6 +12,7 @@ import ctypes
 import json
 import math
 import os
+import pkgutil
 import shutil
 import signal
 import sys
@@ -322,9 +323,7 @@ def main() -> None:
         rank = Rank(spec, log, interface)
         rank.report_ranks()
         if "probe" in spec:
-            work = probes()[spec["probe"]].in_rank
-            assert work is not None
-            work(rank)
+            pkgutil.resolve_name(str(probes()[spec["probe"]].in_rank))(rank)
         rank.comm.Barrier()
     except Exception as error:
         ours = isinstance(error, MergeBenchError)
