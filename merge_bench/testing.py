@@ -26,8 +26,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from merge_bench.campaign import campaign, cluster_session
-from merge_bench.cluster.watch import Member
-from merge_bench.cluster.worker_calls import WorkerCalls
+from merge_bench.cluster.worker_calls import Member, WorkerCalls
 from merge_bench.errors import LaunchFailed, MergeBenchError, RunFailed, UsageError
 from merge_bench.host import machine
 from merge_bench.host.description import ProcessFacts, Ucx

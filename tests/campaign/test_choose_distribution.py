@@ -57,10 +57,14 @@ def test_without_the_option_both_tables_are_shuffled(tables: dict[str, Any]) -> 
 @pytest.mark.parametrize(
     ("how", "sides"),
     [
-        ("inner", (Side.LEFT, Side.RIGHT)), ("left", (Side.RIGHT,)), ("right", (Side.LEFT,)), ("outer", ()),
-        ("semi", (Side.RIGHT,)), ("anti", (Side.RIGHT,)),
+        ("inner", (Side.LEFT, Side.RIGHT)),
+        ("left", (Side.RIGHT,)),
+        ("right", (Side.LEFT,)),
+        ("outer", ()),
+        ("semi", (Side.RIGHT,)),
+        ("anti", (Side.RIGHT,)),
     ],
-)  # fmt: skip
+)
 def test_a_side_whose_rows_without_a_match_are_kept_is_not_sent(
     how: str, sides: tuple[Side, ...], tables: dict[str, Any]
 ) -> None:
