@@ -255,7 +255,7 @@ def say_failures(failures: Sequence[FailureLine], *, printed: Collection[str] = 
 
     `printed`: messages on standard output; they are not printed again if both streams go to the same place.
     """
-    from merge_bench.view.messages import say_log
+    from merge_bench.view.streams import say_log
 
     messages_seen = printed if stdout_is_stderr() else ()
     for failure in failures:

@@ -87,7 +87,7 @@ def _print_jobs(
     """Print the answer to a request: a table of jobs, and of one job also the end of its output."""
     from merge_bench.service.client import Client
     from merge_bench.service.documents import Jobs
-    from merge_bench.view.document import print_document
+    from merge_bench.view.streams import print_document
 
     answer = request(Client(url, results=Path(results), insecure=insecure))
     if as_json:
@@ -331,7 +331,7 @@ def serve(
     if bool(settings.tls_cert) != bool(settings.tls_key):
         raise UsageError("--tls-cert and --tls-key belong together; give both")
     if not check:
-        from merge_bench.dashboard.web import make_pages
+        from merge_bench.dashboard.app import make_pages
 
         return service.serve(settings, make_pages)
     print(f"The service can start; its newest job: {service.check_service(settings)}.")
