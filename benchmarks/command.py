@@ -137,10 +137,15 @@ def shuffled(items: Sequence[T], seed: int, block: int) -> list[T]:
 def head(schema: int, **more: Any) -> dict[str, Any]:
     """The first fields of a document: what was run, when, from which sources, and on which machine."""
     return {
-        "schema": schema, "argv": sys.argv[1:], "time": time.time(), "git": to_builtins(git_state()),
-        "versions": machine.versions(), "hardware": to_builtins(machine.hardware()), "load_average": os.getloadavg(),
+        "schema": schema,
+        "argv": sys.argv[1:],
+        "time": time.time(),
+        "git": to_builtins(git_state()),
+        "versions": machine.versions(),
+        "hardware": to_builtins(machine.hardware()),
+        "load_average": os.getloadavg(),
         **more,
-    }  # fmt: skip
+    }
 
 
 def write(path: Path | None, document: Mapping[str, Any] | str) -> None:

@@ -63,9 +63,13 @@ def _typed(transport: str, kind: ucx_perftest.Perftest, size: int) -> float:
         for _ in range(50):
             time.sleep(0.1)
             client = subprocess.run(
-                [str(program), "127.0.0.1", "-p", port, "-c", client_core, *line, "-f", "-v"], stdout=subprocess.PIPE,
-                text=True, timeout=120, check=False, **quiet,
-            )  # type: ignore[call-overload]  # fmt: skip
+                [str(program), "127.0.0.1", "-p", port, "-c", client_core, *line, "-f", "-v"],
+                stdout=subprocess.PIPE,
+                text=True,
+                timeout=120,
+                check=False,
+                **quiet,
+            )  # type: ignore[call-overload]
             if client.returncode == 0:
                 break
     finally:

@@ -133,7 +133,7 @@ class Result:
         UsageError
             If there is no such plot, or nothing to plot.
         """
-        from merge_bench.report.page.charts import charts_of_kind
+        from merge_bench.report.page.results import charts_of_kind
 
         drawings = charts_of_kind(self.campaign, kind)
         if not 0 <= which < len(drawings):
@@ -187,11 +187,11 @@ def run(*, check: bool = True, **options: object) -> Result:
         If `check`, and a launch failed, the merge was wrong, or a gate was not met.
     """
     from merge_bench.campaign import registry_options
-    from merge_bench.campaign.load_runs import load_sweep
+    from merge_bench.campaign.planned_launches import load_sweep
     from merge_bench.config import ucx_choice
     from merge_bench.config.option import from_python
     from merge_bench.config.options import RunOptions
-    from merge_bench.view.messages import say_warnings
+    from merge_bench.view.streams import say_warnings
 
     refused = [key for key in _COMMAND_LINE_ONLY if key in options]
     if refused:
@@ -218,7 +218,7 @@ def launch(
     `quiet`: show no progress; `say_time`: print how long several launches take. Returns the result, the comparison if
     there is a gate, and the exit status.
     """
-    from merge_bench.campaign import run as running
+    from merge_bench.campaign import campaign as running
     from merge_bench.regressions.gates import Gate
     from merge_bench.view.progress import progress_for
 
@@ -355,7 +355,7 @@ def _figure_maker(backend: Backend) -> Callable[[Chart], Any]:
 
 def _as_plain_data(document: Struct) -> Document:
     """The document that ``--json`` prints, as Python's dicts and lists."""
-    from merge_bench.view.document import encode_document
+    from merge_bench.view.streams import encode_document
 
     plain: Document = json.loads(encode_document(document))
     return plain

@@ -14,7 +14,7 @@ from merge_bench.errors import say, stdout_is_stderr
 from merge_bench.host import other_load
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import FailureLine, GivenOptions
-from merge_bench.view.messages import say_log
+from merge_bench.view.streams import say_log
 
 
 @contextlib.contextmanager

@@ -44,12 +44,11 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
     from merge_bench import api
     from merge_bench.analysis.documents.run import runs_of
     from merge_bench.analysis.summary import summarize
-    from merge_bench.campaign.load_runs import load_sweep
-    from merge_bench.campaign.run import dry_run
+    from merge_bench.campaign.campaign import dry_run
+    from merge_bench.campaign.planned_launches import load_sweep
     from merge_bench.records.reader import read_campaign
     from merge_bench.regressions.gates import Gate
-    from merge_bench.view.document import print_document
-    from merge_bench.view.messages import say_warnings
+    from merge_bench.view.streams import print_document, say_warnings
 
     _refuse_second_config(named, options)
     if url := service_address(options):
@@ -128,11 +127,11 @@ def check(config: str, as_json: bool, ucx: str | None, trust_config: bool, other
 
     CONFIG is a file or the name of a shipped config.
     """
-    from merge_bench.campaign.load_runs import check_for_run
+    from merge_bench.campaign.planned_launches import check_for_run
     from merge_bench.config.reader import read_config
     from merge_bench.config.shipped import find_config
     from merge_bench.config.ucx_choice import Choice, choose_ucx, ucx_choice_undone
-    from merge_bench.report.check import print_check
+    from merge_bench.report.setup import print_check
 
     settings = read_config(find_config(config), os.environ)
     choice = Choice(ucx) if ucx in ("wheel", "system") else choose_ucx(ucx, os.environ)
@@ -201,14 +200,13 @@ def transports(show_available: bool, options: RunOptions) -> None:
 
     The command launches the same cluster as `run`, but does not merge.
     """
-    from merge_bench.campaign.load_runs import plan_runs
     from merge_bench.campaign.machine_checks import check_installed
-    from merge_bench.campaign.transports import survey_transports
+    from merge_bench.campaign.measure_launch import survey_transports
+    from merge_bench.campaign.planned_launches import plan_runs
     from merge_bench.cli.campaigns import this_command
-    from merge_bench.report.transports import print_survey
-    from merge_bench.view.document import print_document
-    from merge_bench.view.messages import say_log, say_warnings
+    from merge_bench.report.setup import print_survey
     from merge_bench.view.progress import progress_for
+    from merge_bench.view.streams import print_document, say_log, say_warnings
 
     strip_merge_options = functools.partial(without_merge, kept=CLUSTER_OPTIONS)
     (prepared,) = plan_runs(options.config, options, strip_merge_options, several=False)
@@ -247,7 +245,7 @@ def doctor(as_json: bool, strict: bool, scheduler_address: str | None, scheduler
     from merge_bench.config.ucx_choice import use_ucx
     from merge_bench.host.doctor import BAD, compare_hosts, examine_here, worst_state
     from merge_bench.host.pinning import describe_binding, expected_bindings
-    from merge_bench.view.document import print_document
+    from merge_bench.view.streams import print_document
 
     if scheduler_address or scheduler_file:
         from merge_bench.cluster.scheduler_client import ask_each_host, ask_each_worker
@@ -264,7 +262,7 @@ def doctor(as_json: bool, strict: bool, scheduler_address: str | None, scheduler
     if as_json:
         print_document(DoctorDocument(worst=worst_state(findings), findings=findings, bindings=bindings))
     else:
-        from merge_bench.report.doctor import print_findings
+        from merge_bench.report.setup import print_findings
 
         print_findings(findings, bindings=bindings)
     return GateNotMet.exit_status if strict and worst_state(findings) == BAD else 0

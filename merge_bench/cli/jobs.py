@@ -90,7 +90,7 @@ def _print_jobs(
 ) -> None:
     from merge_bench.service.client import Client
     from merge_bench.service.documents import Jobs
-    from merge_bench.view.document import print_document
+    from merge_bench.view.streams import print_document
 
     answer = request(Client(url, results=Path(results), insecure=insecure))
     if as_json:

@@ -101,8 +101,8 @@ def measure(
     from merge_bench.probe.shared.stored_rows import rows_in_order
     from merge_bench.probe.view.output import LIST, check_outputs, print_references
     from merge_bench.records.reader import read_campaign
-    from merge_bench.view.messages import say_warnings
     from merge_bench.view.progress import progress_for
+    from merge_bench.view.streams import say_warnings
 
     as_json = options.json
     if LIST in references:
@@ -183,7 +183,7 @@ def _show_rows(
     from merge_bench.analysis.documents.error import Failure
     from merge_bench.cli.campaigns import failures_of, say_failures
     from merge_bench.probe.view.output import ProbeDocument, write_files
-    from merge_bench.view.document import print_document
+    from merge_bench.view.streams import print_document
 
     rows = [*measured, *output.references]
     warnings = list(dict.fromkeys(caution for one in campaigns for caution in one.cautions))

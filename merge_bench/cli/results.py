@@ -62,7 +62,7 @@ def compare(
     from merge_bench.analysis.compare.select import NotComparable
     from merge_bench.records.reader import read_campaign
     from merge_bench.regressions.gates import compare_for_gates, gate_summary, with_gate_error
-    from merge_bench.view.document import print_document
+    from merge_bench.view.streams import print_document
 
     if markdown and as_json:
         raise UsageError("--markdown and --json cannot be combined")
@@ -144,8 +144,8 @@ def _show_document(
     from msgspec.structs import replace
 
     from merge_bench.analysis.documents.error import Failure
-    from merge_bench.view.document import print_document
     from merge_bench.view.plot.draw import check_plots, draw, write_each
+    from merge_bench.view.streams import print_document
 
     files = check_plots(list(dict.fromkeys(plots)))
     document = make()
@@ -201,10 +201,10 @@ def import_(file: str, results: str, as_json: bool) -> None:
     The result is marked as unverified.
     """
     from merge_bench.analysis.summary import summarize
-    from merge_bench.campaign.import_report import import_text
+    from merge_bench.campaign.cudf_merge_report import import_text
     from merge_bench.records.reader import read_campaign
     from merge_bench.report.run import print_report
-    from merge_bench.view.document import print_document
+    from merge_bench.view.streams import print_document
 
     campaign = read_campaign(import_text(Path(file), Path(results), sys.argv))
     if as_json:
@@ -321,7 +321,7 @@ def list_results(ctx: click.Context, /, result: str | None, results: str) -> int
 
     With a RESULT, show that one, as `show` does.
     """
-    from merge_bench.report.results_list import print_results
+    from merge_bench.report.campaign_figures import print_results
 
     if result is not None:
         return int(ctx.invoke(show, result=result, details=False, as_json=False))
@@ -359,7 +359,7 @@ def _show_merges(campaign: Campaign, *, as_json: bool, details: bool) -> Sequenc
     from merge_bench.analysis.documents.run import runs_of
     from merge_bench.analysis.summary import summarize
     from merge_bench.report.run import print_report
-    from merge_bench.view.document import print_document
+    from merge_bench.view.streams import print_document
 
     document = summarize(campaign)
     if as_json:
@@ -386,7 +386,7 @@ def dashboard(results: str, port: int, address: str, no_open: bool, allow_run: b
     require("panel", "dashboard", "the dashboard")
     with contextlib.suppress(FileNotFoundError):  # the first run makes it
         os.scandir(results).close()
-    from merge_bench.dashboard.web import make_pages
+    from merge_bench.dashboard.app import make_pages
     from merge_bench.service.serve import Person, Settings, serve
 
     person = Person(allow_run=allow_run, open_browser=not no_open)

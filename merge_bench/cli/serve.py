@@ -85,7 +85,7 @@ def serve(
     limits = Limits(queue_limit, job_time, request_limit)
     settings = service.Settings(Path(results), tables=tables, tls_cert=tls_cert, tls_key=tls_key, limits=limits, **more)
     if not check:
-        from merge_bench.dashboard.web import make_pages
+        from merge_bench.dashboard.app import make_pages
 
         return service.serve(settings, make_pages)
     print(f"The service can start; its newest job: {service.check_service(settings)}.")

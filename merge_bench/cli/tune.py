@@ -45,11 +45,10 @@ def tune(baseline: str | None, options: TuneOptions, plots: Sequence[str], run: 
     from merge_bench.tune.space import read_space
     from merge_bench.tune.text import print_tuning
     from merge_bench.tune.tuning_plan import make_task
-    from merge_bench.view.document import print_document
-    from merge_bench.view.messages import say_warnings
     from merge_bench.view.next_command import service_machine_note, step_as_typed
     from merge_bench.view.plot.draw import check_plots
     from merge_bench.view.progress import progress_for
+    from merge_bench.view.streams import print_document, say_warnings
     from merge_bench.view.text import visible
     from merge_bench.view.titles import size_of
 
@@ -104,7 +103,7 @@ def show_tuning(campaign: Campaign, *, as_json: bool, details: bool) -> Sequence
     from merge_bench.report.next_step import after_recorded_tuning
     from merge_bench.tune.result import recorded_result_of
     from merge_bench.tune.text import print_tuning
-    from merge_bench.view.document import print_document
+    from merge_bench.view.streams import print_document
     from merge_bench.view.titles import size_of
 
     result, tuning = recorded_result_of(campaign), campaign.plans[0].tune

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from merge_bench.campaign.make_plan import PlannedRun
     from merge_bench.merge.workload.synthetic import SyntheticSpec
     from merge_bench.probe.ranks.launch import RankSession
-    from merge_bench.probe.ranks.rank import ExchangeRow, Rank
+    from merge_bench.probe.ranks.rank import ExchangeRow
     from merge_bench.probe.shared.exchange_matrix import Matrix
     from merge_bench.records.schema import ProbeLine
 
@@ -95,8 +95,8 @@ def require_two_ranks(prepared: PlannedRun) -> PlannedRun:
 
 def message_matrices(session: Session, pattern: Pattern) -> Iterator[list[Matrix]]:
     """The message sizes of each exchange between the workers of a cluster, a matrix for each frame; the ring first."""
+    from merge_bench.probe.ranks import exchanging
     from merge_bench.probe.shared.exchange_matrix import equal_matrix, ring_matrix
-    from merge_bench.probe.workers import exchanging
 
     ranks = session.plan.workers
     if size := pattern.ring_bytes(ranks):
@@ -166,9 +166,9 @@ class ExchangeInWorkers(Probe):
         `prepare_messages`: makes the messages on every worker and gives each one's seconds of its fastest warm-up
         round. `methods`: what exchanges equal messages, and uneven ones. `extra_fields`: fields of every row.
         """
+        from merge_bench.probe.ranks import exchanging
         from merge_bench.probe.ranks.rank import ExchangeRow
         from merge_bench.probe.shared.exchange_matrix import rounds_in_half_a_second
-        from merge_bench.probe.workers import exchanging
         from merge_bench.records.schema import ProbeLine
 
         def exchanges() -> Iterator[ExchangeRow]:
@@ -211,7 +211,7 @@ class AllToAllOverUcx(ExchangeInWorkers):
         from merge_bench.campaign.recording import record_connections
         from merge_bench.host import machine
         from merge_bench.merge import worker
-        from merge_bench.probe.workers import exchanging
+        from merge_bench.probe.ranks import exchanging
 
         workers = session.workers
         session.progress.phase("connecting")
@@ -246,7 +246,7 @@ class AllToAllOverNccl(ExchangeInWorkers):
 
     def prepare(self, prepared: PlannedRun) -> PlannedRun:
         """The run as it is; raises `UsageError` without NCCL, with one worker, or if workers share a GPU."""
-        from merge_bench.probe.workers import exchanging
+        from merge_bench.probe.ranks import exchanging
 
         if prepared.settings.workers_per_gpu > 1:
             raise UsageError("--backend nccl needs a GPU for each rank; use --workers-per-gpu 1")
@@ -256,7 +256,7 @@ class AllToAllOverNccl(ExchangeInWorkers):
 
     def measure(self, session: Session) -> None:
         """Connect the workers over NCCL, make every exchange, and record it."""
-        from merge_bench.probe.workers import exchanging
+        from merge_bench.probe.ranks import exchanging
 
         workers = session.workers
         session.record_launch()
@@ -400,17 +400,11 @@ def make_probe(options: AllToAllOptions, run: RunOptions) -> AllToAll:
     return AllToAll(tuple(backends[name] for name in names), left_out_warning)
 
 
-def measure_in_rank(rank: Rank) -> None:
-    from merge_bench.probe.ranks import measurements
-
-    measurements.measure_all_to_all(rank)
-
-
 PROBE = ProbeKind(
     name=NAME,
     help="Every rank sends to every other: our data plane, MPI, NCCL; by message size and number of ranks (--workers).",
     options=AllToAllOptions,
     make=make_probe,
     other_tests=ALL_TO_ALL,
-    in_rank=measure_in_rank,
+    in_rank="merge_bench.probe.ranks.measurements:measure_all_to_all",
 )

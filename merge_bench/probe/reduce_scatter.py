@@ -26,7 +26,6 @@ from merge_bench.units import format_count
 if TYPE_CHECKING:
     from merge_bench.campaign.make_plan import PlannedRun
     from merge_bench.probe.ranks.launch import RankSession
-    from merge_bench.probe.ranks.rank import Rank
 
 COUNTS = "16Ki..128Mi"
 MPI_CALLS = {"mpi": "MPI_Reduce_scatter_block", "reduces": "one MPI_Ireduce to each rank, MPI_Waitall"}
@@ -155,17 +154,11 @@ def make_probe(options: ReduceScatterOptions, run: RunOptions) -> ReduceScatterP
     )
 
 
-def measure_in_rank(rank: Rank) -> None:
-    from merge_bench.probe.ranks import measurements
-
-    measurements.measure_reduce_scatter(rank)
-
-
 PROBE = ProbeKind(
     name=REDUCE_SCATTER,
     help="Time and bus bandwidth of reduce-scatter for each vector length, with verified results.",
     options=ReduceScatterOptions,
     make=make_probe,
     other_tests=COLLECTIVE,
-    in_rank=measure_in_rank,
+    in_rank="merge_bench.probe.ranks.measurements:measure_reduce_scatter",
 )

@@ -18,7 +18,7 @@ from merge_bench.config.reader import ConfigFile, read_config
 from merge_bench.config.shipped import find_config
 from merge_bench.config.ucx_info import Installed
 from merge_bench.config.ucx_setting_names import build_catalogue
-from merge_bench.report.check import print_check
+from merge_bench.report.setup import print_check
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 Make = Callable[[str], ConfigFile]

@@ -135,8 +135,8 @@ def _find_mpi_cached(path: str, prefix: str, libraries: str, wanted: str | None,
                 without = "which was built without UCX (ompi_info lists no pml ucx)"
                 raise UsageError(f"{mpirun} belongs to {mpi.name}, {without}; {_OTHER}")
             return mpi
-        known = " ".join(mpi_release(loaded or "") or ("another MPI",))
-        theirs = "no MPI (missing or broken)" if loaded is None else known
+        release_text = " ".join(mpi_release(loaded or "") or ("another MPI",))
+        theirs = "no MPI (missing or broken)" if loaded is None else release_text
         unfit.append(f"{mpirun} is {' '.join(release)}, but mpi4py loads {theirs}")
     if not unfit:
         raise UsageError(f"there is no mpirun in {prefix}/bin or on PATH; {_REMEDY}")
@@ -301,8 +301,8 @@ def error_of_output(text: str, status: int, silence: float, pids: Mapping[int, i
     Open MPI 4 prints 0 for ranks on its own host.
     """
     ended = f"mpirun ended with status {status}" if status else "the ranks ended before the measurement was complete"
-    known = _known_error(text, " ".join(text.split()), silence, pids or {})
-    return known or LaunchFailed(ended + _first_line_with_words(text))
+    error = _known_error(text, " ".join(text.split()), silence, pids or {})
+    return error or LaunchFailed(ended + _first_line_with_words(text))
 
 
 def _known_error(text: str, flat: str, silence: float, pids: Mapping[int, int]) -> LaunchFailed | None:
