@@ -10,8 +10,8 @@ from itertools import takewhile
 
 from merge_bench.forecast.documents import Forecast, PredictDocument, Quantity
 from merge_bench.units import GIB, plural
+from merge_bench.view.plot import GREY, size_ticks, tick_label
 from merge_bench.view.plot.marks import Axis, Band, Chart, Group, Line, Points, Whiskers, columns
-from merge_bench.view.plot.style import GREY, size_ticks, tick_label
 
 _PHASES = ("partition", "exchange", "join")
 _Rows = Sequence[tuple[Forecast, Quantity]]

@@ -8,8 +8,8 @@ from typing import TextIO
 from merge_bench.forecast.documents import Checked, Forecast, ModelParameter, PredictDocument, Quantity
 from merge_bench.units import plural
 from merge_bench.view.content import Column, Page, grouped
-from merge_bench.view.numbers import NULL, gib, ms, number, rows
 from merge_bench.view.terminal import page_on
+from merge_bench.view.text import NULL, gib, ms, number, rows
 
 
 def print_forecast(document: PredictDocument, *, file: TextIO | None = None, width: int | None = None) -> None:

@@ -7,10 +7,9 @@ from itertools import pairwise
 from merge_bench.regressions.documents import HistoryDocument, HistorySeries
 from merge_bench.regressions.text import series_label, shorter_path
 from merge_bench.view.comparison import UNITS
-from merge_bench.view.numbers import thin
+from merge_bench.view.plot import GREY
 from merge_bench.view.plot.marks import Axis, Chart, Group, Line, Points
-from merge_bench.view.plot.style import GREY
-from merge_bench.view.text import capitalized
+from merge_bench.view.text import capitalized, thin
 from merge_bench.view.titles import date_text, short_times
 
 _MOST = 8

@@ -15,9 +15,8 @@ from merge_bench.regressions.shifts import DRIFTS, FIRST
 from merge_bench.units import plural
 from merge_bench.view.comparison import UNITS, noise_floor_text
 from merge_bench.view.content import Page, by_row
-from merge_bench.view.numbers import cell
 from merge_bench.view.terminal import page_on
-from merge_bench.view.text import short, visible
+from merge_bench.view.text import cell, short, visible
 from merge_bench.view.titles import option_text, short_times
 
 _MOST = 4

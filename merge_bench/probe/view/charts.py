@@ -12,11 +12,10 @@ from merge_bench.probe.shared import base
 from merge_bench.probe.shared.base import Measure, family_of_test, kind_of_test, measure_of, placement_text
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.probe_rows import Range, Row
-from merge_bench.view.numbers import binary
+from merge_bench.view.plot import size_ticks, tick_label
 from merge_bench.view.plot.marks import Axis, Band, Chart, Group, Line, Mark, Points, Whiskers, columns
-from merge_bench.view.plot.source import source_of
-from merge_bench.view.plot.style import size_ticks, tick_label
-from merge_bench.view.text import visible
+from merge_bench.view.text import binary, visible
+from merge_bench.view.titles import source_of
 
 MANY = 60
 """Points of a series; more get a band instead of whiskers, and small markers or none."""

@@ -42,5 +42,4 @@ def exporters() -> Mapping[str, Exporter]:
 
 
 def help_text() -> str:
-    """The help of ``--format``: what each file contains."""
     return f"Format; {'; '.join(f'{exporter.name}: {exporter.help}' for exporter in exporters().values())}."

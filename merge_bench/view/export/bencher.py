@@ -13,7 +13,6 @@ from merge_bench.errors import UsageError
 from merge_bench.view.export import Exporter
 
 if TYPE_CHECKING:
-    from merge_bench.analysis.named_figures import Figure
     from merge_bench.records.campaign import Campaign
 
 
@@ -35,7 +34,11 @@ def _encode(campaigns: Sequence[Campaign]) -> bytes:
         raise UsageError(f"the result of {wrong.name!r} is wrong, and Bencher would store its figures unmarked")
     benchmarks = {
         subject.name + (f" ({UNVERIFIED})" if subject.verified is False else ""): {
-            figure.name.replace("_", "-"): _bencher_measure(figure) for figure in subject.figures
+            figure.name.replace("_", "-"): {
+                "value": float(figure.value),
+                **dict(zip(("lower_value", "upper_value"), figure.interval or (), strict=False)),
+            }
+            for figure in subject.figures
         }
         for subject in all_subjects
         if subject.figures
@@ -43,12 +46,6 @@ def _encode(campaigns: Sequence[Campaign]) -> bytes:
     if not benchmarks:
         raise UsageError(f"{campaigns[0].folder} contains no measurements to export")
     return (json.dumps(benchmarks, indent=2) + "\n").encode()
-
-
-def _bencher_measure(figure: Figure) -> dict[str, float]:
-    """A figure, and the ends of its interval, as a measure of Bencher."""
-    ends = zip(("lower_value", "upper_value"), figure.interval or (), strict=False)
-    return {"value": float(figure.value), **dict(ends)}
 
 
 EXPORTER = Exporter(

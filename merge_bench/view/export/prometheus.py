@@ -6,7 +6,7 @@ is a gauge of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from merge_bench.view.export import Exporter
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from merge_bench.records.campaign import Campaign
 
 PREFIX = "merge_bench_"
+_ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", '"': '\\"'})
 
 
 def _encode(campaigns: Sequence[Campaign]) -> bytes:
@@ -28,7 +29,9 @@ def _encode(campaigns: Sequence[Campaign]) -> bytes:
         samples = [(subject.labels, value) for subject in all_subjects for value in _gauge_values(subject, name)]
         if samples:
             lines += [f"# HELP {PREFIX}{name} {help}", f"# TYPE {PREFIX}{name} gauge"]
-            lines += [f"{PREFIX}{name}{{{_label_text(labels)}}} {value!r}" for labels, value in samples]
+        for labels, value in samples:
+            pairs = ",".join(f'{key}="{text.translate(_ESCAPES)}"' for key, text in labels.items())
+            lines.append(f"{PREFIX}{name}{{{pairs}}} {value!r}")
     return ("\n".join(lines) + "\n").encode("utf-8", "backslashreplace")
 
 
@@ -48,14 +51,6 @@ def _gauge_values(subject: Subject, name: str) -> Iterator[float]:
     if subject.verified is not None:
         states = (subject.verified, subject.launches, subject.failed_launches)
         yield from (float(value) for state, value in zip(_STATE_GAUGES, states, strict=False) if state == name)
-
-
-def _label_text(labels: Mapping[str, str]) -> str:
-    return ",".join(f'{name}="{_escaped_value(value)}"' for name, value in labels.items())
-
-
-def _escaped_value(value: str) -> str:
-    return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
 EXPORTER = Exporter(
