@@ -26,8 +26,7 @@ from benchmarks.peer.protocol import Job
 from benchmarks.peer.ratios import Standing
 from merge_bench.errors import UsageError
 from merge_bench.host.machine import available_bytes, usable_cores
-from merge_bench.merge.workload.benchmark import Question
-from merge_bench.merge.workload.h2o import BENCHMARK, ensure_tables
+from merge_bench.merge.workload.benchmarks import H2O, Question, h2o_tables
 
 SCHEMA = 1
 FAMILIES = {
@@ -100,7 +99,7 @@ def h2o(
     if usable_cores() < workers:
         raise UsageError(f"--workers {workers} needs {workers} cores, but only {usable_cores()} may be used here")
     contenders = chosen_contenders(only)
-    questions = [BENCHMARK.question(name) for name in BENCHMARK.choose(question or ())]
+    questions = [H2O.question(name) for name in H2O.choose(question or ())]
     base = Job(rows // workers, workers, usable_cores() // workers * workers, iterations, 1, 0.9, seed)
     document: dict[str, Any] = command.head(SCHEMA, job=asdict(base), rows=rows, blocks=blocks, questions={})
     statuses = [0]
@@ -108,7 +107,7 @@ def h2o(
     def measure_all() -> None:
         for asked in questions:
             command.say(named(asked))
-            made = tables.of_question(asked, *ensure_tables(rows, (asked.left, asked.right)))
+            made = tables.of_question(asked, *h2o_tables(rows, (asked.left, asked.right)))
             job = replace(base, tables=made)
             comparison = Comparison.of(contenders, job, results, time_limit)
             refuse_unfit(comparison.contenders, job, available_bytes())

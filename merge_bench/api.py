@@ -187,7 +187,7 @@ def run(*, check: bool = True, **options: object) -> Result:
         If `check`, and a launch failed, the merge was wrong, or a gate was not met.
     """
     from merge_bench.campaign import registry_options
-    from merge_bench.campaign.load_runs import load_sweep
+    from merge_bench.campaign.planned_launches import load_sweep
     from merge_bench.config import ucx_choice
     from merge_bench.config.option import from_python
     from merge_bench.config.options import RunOptions
@@ -218,7 +218,7 @@ def launch(
     `quiet`: show no progress; `say_time`: print how long several launches take. Returns the result, the comparison if
     there is a gate, and the exit status.
     """
-    from merge_bench.campaign import run as running
+    from merge_bench.campaign import campaign as running
     from merge_bench.regressions.gates import Gate
     from merge_bench.view.progress import progress_for
 

@@ -26,12 +26,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from merge_bench.campaign import campaign, cluster_session
-from merge_bench.cluster.watch import Member
-from merge_bench.cluster.worker_calls import WorkerCalls
+from merge_bench.cluster.worker_calls import Member, WorkerCalls
 from merge_bench.errors import LaunchFailed, MergeBenchError, RunFailed, UsageError
 from merge_bench.host import machine
 from merge_bench.host.description import ProcessFacts, Ucx
-from merge_bench.merge import copy_rate, merger, worker
+from merge_bench.merge import memory, merger, worker
 from merge_bench.merge.exchange.base import Abort, Exchange, Flight
 from merge_bench.merge.frame import Bytes
 from merge_bench.merge.partition import contiguous_buffers
@@ -56,7 +55,7 @@ def fake_cluster(failures: Failures | None = None) -> Iterator[None]:
         mock.patch.object(merger, "exchange_class", exchange_class),
         mock.patch.object(worker, "exchange_class", exchange_class),
         mock.patch.object(worker, "get_worker", _current_process),
-        mock.patch.object(copy_rate, "LEAST_BYTES", 1),
+        mock.patch.object(memory, "LEAST_BYTES", 1),
         mock.patch.object(campaign, "check_host"),
     ):
         gc.freeze()  # by the first launch otherwise, which would also look through all of it at its end

@@ -47,7 +47,7 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
 
 
 def test_the_public_names_are_functions_whatever_modules_are_loaded() -> None:
-    for module in ("cli.clusters", "campaign.run", "analysis.compare.document"):
+    for module in ("cli.clusters", "campaign.campaign", "analysis.compare.document"):
         importlib.import_module(f"merge_bench.{module}")
     public = (merge_bench.compare, merge_bench.load, merge_bench.run, merge_bench.Result)
     assert [type(each).__name__ for each in public] == ["function", "function", "function", "type"]
@@ -257,7 +257,7 @@ def test_a_run_that_did_not_end_well_raises_unless_told_not_to(
     status: int, error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = write_campaign(tmp_path, Script(failure="rank 0 died", end_status=status), end=status)
-    monkeypatch.setattr("merge_bench.campaign.run.run", lambda *_, **__: (folder, status))
+    monkeypatch.setattr("merge_bench.campaign.campaign.run", lambda *_, **__: (folder, status))
     with pytest.raises(error, match=f"^rank 0 died; the records are in {folder}$"):
         merge_bench.run(results=tmp_path)
     kept = merge_bench.run(results=tmp_path, check=False)
@@ -266,7 +266,9 @@ def test_a_run_that_did_not_end_well_raises_unless_told_not_to(
 
 def test_the_records_hold_the_command_that_does_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, seen = write_campaign(tmp_path), []
-    monkeypatch.setattr("merge_bench.campaign.run.run", lambda *_, caller, **__: (seen.append(caller), (folder, 0))[1])
+    monkeypatch.setattr(
+        "merge_bench.campaign.campaign.run", lambda *_, caller, **__: (seen.append(caller), (folder, 0))[1]
+    )
     before = list(sys.argv)
     merge_bench.run(results=tmp_path, chunk=5e6)
     assert sys.argv == before

@@ -12,6 +12,7 @@ from typing import Any
 from benchmarks.goal import targets
 from benchmarks.goal.bench import SETTINGS, Bench, Ran, two_hosts
 from benchmarks.goal.targets import Target
+from benchmarks.on_gpu.figures import host_bytes_of_worker
 from benchmarks.peer.comparison import Comparison
 from benchmarks.peer.contenders import REFERENCE
 from benchmarks.peer.protocol import Job, PeerError, Tables
@@ -20,7 +21,6 @@ from merge_bench.analysis import aggregate
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import RunFailed
 from merge_bench.host.machine import available_bytes, usable_cores
-from merge_bench.merge.plan import synthetic_worker_bytes
 
 LARGE, WORKERS = 25_000_000, 2
 ENGINE = "native"  # what `run` takes on CPUs
@@ -184,7 +184,7 @@ def sizes(available: int) -> list[int]:
     """Rows per chunk, doubling, as long as the chunks of all workers fit into 80 % of `available` bytes."""
     doubled = [FIRST_SIZE << power for power in range((LAST_SIZE // FIRST_SIZE).bit_length())]
     each = 0.8 * available / WORKERS
-    return [rows for rows in doubled if synthetic_worker_bytes(rows, WORKERS, 0.3, 1, engine=ENGINE) <= each]
+    return [rows for rows in doubled if host_bytes_of_worker(rows, WORKERS, 0.3, ENGINE) <= each]
 
 
 def launch(bench: Bench) -> Values:

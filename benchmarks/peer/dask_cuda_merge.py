@@ -22,7 +22,7 @@ import msgspec
 from distributed import Client
 
 from benchmarks.peer.protocol import Job, Outcome, PeerError, Seconds, printed_by, serve, workers_per_gpu
-from merge_bench.campaign.load_runs import plan_runs
+from merge_bench.campaign.planned_launches import plan_runs
 from merge_bench.cluster.launchers import make_launcher
 from merge_bench.config.options import RunOptions
 from merge_bench.host import cuda_context, files

@@ -44,8 +44,8 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
     from merge_bench import api
     from merge_bench.analysis.documents.run import runs_of
     from merge_bench.analysis.summary import summarize
-    from merge_bench.campaign.load_runs import load_sweep
-    from merge_bench.campaign.run import dry_run
+    from merge_bench.campaign.campaign import dry_run
+    from merge_bench.campaign.planned_launches import load_sweep
     from merge_bench.records.reader import read_campaign
     from merge_bench.regressions.gates import Gate
     from merge_bench.view.streams import print_document, say_warnings
@@ -127,7 +127,7 @@ def check(config: str, as_json: bool, ucx: str | None, trust_config: bool, other
 
     CONFIG is a file or the name of a shipped config.
     """
-    from merge_bench.campaign.load_runs import check_for_run
+    from merge_bench.campaign.planned_launches import check_for_run
     from merge_bench.config.reader import read_config
     from merge_bench.config.shipped import find_config
     from merge_bench.config.ucx_choice import Choice, choose_ucx, ucx_choice_undone
@@ -200,9 +200,9 @@ def transports(show_available: bool, options: RunOptions) -> None:
 
     The command launches the same cluster as `run`, but does not merge.
     """
-    from merge_bench.campaign.load_runs import plan_runs
     from merge_bench.campaign.machine_checks import check_installed
-    from merge_bench.campaign.transports import survey_transports
+    from merge_bench.campaign.measure_launch import survey_transports
+    from merge_bench.campaign.planned_launches import plan_runs
     from merge_bench.cli.campaigns import this_command
     from merge_bench.report.setup import print_survey
     from merge_bench.view.progress import progress_for

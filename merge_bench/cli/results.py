@@ -201,7 +201,7 @@ def import_(file: str, results: str, as_json: bool) -> None:
     The result is marked as unverified.
     """
     from merge_bench.analysis.summary import summarize
-    from merge_bench.campaign.import_report import import_text
+    from merge_bench.campaign.cudf_merge_report import import_text
     from merge_bench.records.reader import read_campaign
     from merge_bench.report.run import print_report
     from merge_bench.view.streams import print_document

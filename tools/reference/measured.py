@@ -16,7 +16,7 @@ from benchmarks.goal.targets import Result
 from benchmarks.h2o import HEADINGS, row
 from benchmarks.shapes import SHAPES
 from merge_bench.analysis.statistics import median
-from merge_bench.merge.workload.h2o import BENCHMARK
+from merge_bench.merge.workload.benchmarks import H2O
 from tools.reference import DOCS, page, table
 
 RESULTS = DOCS.parent / "results" / "goals"
@@ -224,7 +224,7 @@ def _questions(documents: Mapping[str, Any]) -> Iterable[str]:
         commit = document["git"]["commit"][:7]
         yield f"### Questions: {_title(name)}, {document['rows']:,} rows"
         yield f"{document['blocks']} interleaved blocks, commit {commit}. {_programs(document)}"
-        asked = (each for each in BENCHMARK.questions if each.name in document["questions"])
+        asked = (each for each in H2O.questions if each.name in document["questions"])
         yield table(HEADINGS, [row(each, document["questions"][each.name]) for each in asked])
 
 

@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from merge_bench.merge.buffer_pool import BufferPool
-from merge_bench.merge.copy_rate import CopyRounds, measure_copy
 from merge_bench.merge.engines.base import WHOLE, JoinShape, Outgoing, Piece, PipelinedEngine, Share, Side
 from merge_bench.merge.engines.join_columns import LibraryColumns, rows_without_key, unmatched_result
 from merge_bench.merge.frame import Bytes, Frame, integer_type
+from merge_bench.merge.memory import BufferPool, CopyRounds, measure_copy
 from merge_bench.merge.partition import (
     PLAIN,
     WAYS,

@@ -19,11 +19,11 @@ import numpy as np
 
 from merge_bench.errors import MergeBenchError, RunFailed, UsageError, first_line
 from merge_bench.host import cuda_context
-from merge_bench.merge.buffer_pool import BufferPool, aligned_size
 from merge_bench.merge.engines import gpu_memory
 from merge_bench.merge.engines.gpu_memory import DeviceBytes
 from merge_bench.merge.exchange.base import ORPHANED_SECONDS, Abort, Flight
 from merge_bench.merge.frame import Bytes
+from merge_bench.merge.memory import BufferPool, aligned_size
 from merge_bench.merge.worker import current_plugin
 from merge_bench.merge.workload.synthetic import SyntheticSpec, parcel_bytes
 from merge_bench.probe.shared.exchange_matrix import BLANK, Matrix, count_wrong_bytes, fill_message

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from merge_bench.cluster import ucx_log
+from merge_bench.cluster.ucx_perftest import lanes_to_others, logged_version
 from merge_bench.errors import Caution, MergeBenchError
 from merge_bench.host.description import Network, Ucx
 from merge_bench.probe import probes
@@ -215,7 +215,7 @@ class Rank:
 
         Open MPI is restricted to UCX. Other MPIs also have code of their own for shared memory.
         """
-        return ucx_log.lanes_to_others(self.ucx_log()) if os.environ.get(_PML) == "ucx" else ()
+        return lanes_to_others(self.ucx_log()) if os.environ.get(_PML) == "ucx" else ()
 
     def warn_of_few_cores(self) -> None:
         """Report a warning if a host has fewer cores than ranks; all ranks call this."""
@@ -236,7 +236,7 @@ class Rank:
 
         path, own = library_path("libucp"), library_path("libmpi")
         ucx = Ucx(
-            version=ucx_log.logged_version(self.ucx_log()),
+            version=logged_version(self.ucx_log()),
             path=str(path) if path else None,
             origin="its own" if path and own and path.is_relative_to(own.parent) else str(path),
             lanes=list(self.lanes()),

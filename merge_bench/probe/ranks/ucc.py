@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from merge_bench.cluster import ucx_log
+from merge_bench.cluster.ucx_perftest import lanes_to_others, logged_version
 from merge_bench.errors import Caution, LaunchFailed, UsageError
 from merge_bench.probe.ranks import mpirun, osu_rules
 from merge_bench.probe.ranks.mpirun import OWN_MPIRUN, output_or_none, program_output
@@ -281,7 +281,7 @@ def _lines_of_table(
     ranks, layers = session.plan.workers, transport_layers(trace)
     release = ".".join(str(number) for number in tool.version)
     method = (
-        f"{TOOL} of UCC {release}, UCX {ucx_log.logged_version(trace) or 'of unknown version'}, started by"
+        f"{TOOL} of UCC {release}, UCX {logged_version(trace) or 'of unknown version'}, started by"
         f" {session.mpi.name} ({session.mpi.mpirun}), results not verified"
     )
     table, problems = parse_table(printed)
@@ -299,7 +299,7 @@ def _lines_of_table(
         lines.append(
             session.make_line(
                 method,
-                ucx_log.lanes_to_others(trace),
+                lanes_to_others(trace),
                 extra_settings=ENVIRONMENT[name],
                 probe=osu_rules.REDUCE_SCATTER,
                 protocol=layer,

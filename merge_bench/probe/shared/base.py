@@ -17,9 +17,9 @@ from merge_bench.probe import probes
 from merge_bench.records.placements import ONE_HOST, TWO_HOSTS
 
 if TYPE_CHECKING:
+    from merge_bench.campaign.calling_program import Progress
     from merge_bench.campaign.make_plan import PlannedRun
     from merge_bench.campaign.planned_launches import Job
-    from merge_bench.campaign.progress import Progress
     from merge_bench.errors import Caution
     from merge_bench.probe.ranks.mpirun import Mpi
     from merge_bench.records.probe_rows import Range, Row
