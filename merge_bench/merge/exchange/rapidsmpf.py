@@ -201,7 +201,9 @@ class RapidsmpfExchange(Exchange):
         try:
             with named_errors(self.rank, "exchanging rows", "rapidsmpf"):
                 for table in tables:
-                    shuffler = Shuffler(self._comm, self._next_operation(), self.workers, self._buffers)
+                    self._operation += 1
+                    number = self._operation % int(Shuffler.max_concurrent_shuffles)  # the same on all workers
+                    shuffler = Shuffler(self._comm, number, self.workers, self._buffers)
                     shufflers.append(shuffler)
                     shuffler.insert_chunks(table.chunks)
                     shuffler.insert_finished()
@@ -275,13 +277,6 @@ class RapidsmpfExchange(Exchange):
         from rapidsmpf.communicator.ucxx import barrier
 
         barrier(self._comm)
-
-    def _next_operation(self) -> int:
-        """A number for a shuffle, the same on all workers."""
-        from rapidsmpf.shuffler import Shuffler
-
-        self._operation += 1
-        return self._operation % int(Shuffler.max_concurrent_shuffles)
 
 
 _COMPLETE: type[TableExchange] = RapidsmpfExchange  # for the type checker: it has every method
