@@ -42,7 +42,6 @@ class Distribution:
 
     @property
     def name(self) -> str:
-        """``shuffle`` or ``broadcast``."""
         return SHUFFLE if self.sent is None else BROADCAST
 
     def to_json(self) -> dict[str, Any]:
@@ -109,12 +108,10 @@ class Plan:
 
     @property
     def device_memory(self) -> bool:
-        """Whether the engine's rows lie in the memory of GPUs."""
         return describe(self.engine).device_memory
 
     @property
     def data_plane(self) -> DataPlane:
-        """The data plane by which the workers exchange rows."""
         return data_plane(self.exchange)
 
     @property

@@ -292,7 +292,6 @@ class NoteCost:
         return self.notes * self.note_seconds / self.iteration_seconds
 
     def after(self, notes: int, seconds: float) -> NoteCost:
-        """The cost after one more iteration, which took so many notes and seconds."""
         return NoteCost(max(self.notes, notes), self.note_seconds, min(self.iteration_seconds, seconds))
 
 
@@ -460,7 +459,6 @@ def iterate(first: int, count: int, *, warmup: bool, verify: bool, timeline: flo
 
 
 def _send_measurements(plugin: MergeWorker, held: list[tuple[int, Measured]], warmup: bool) -> None:
-    """Send the measurement of each iteration in `held`, and empty it."""
     while held:
         index, measured = held.pop(0)
         plugin.send("iteration", index=index, warmup=warmup, measured=msgspec.to_builtins(measured))
@@ -472,7 +470,6 @@ def verify() -> Check:
 
 
 def make_result_folder() -> None:
-    """Make the folder for the result on this worker's host."""
     folder = current_plugin().launch.plan.write_result
     if folder is not None:
         make_folder(folder)
