@@ -94,8 +94,7 @@ class State:
         """Check this worker's part of the result; the memory that this takes is not counted."""
         self.meter.pause()
         try:
-            full = self.plan.verify == "full"
-            return check_result(self.plan.workload, self.plan.how, pieces, abort, full=full)
+            return check_result(self.plan, pieces, abort)
         finally:
             self.meter.restart()
 

@@ -412,7 +412,7 @@ def _query_failure(query: str, parameters: Sequence[Any] = ()) -> str | None:
 
 _CONVERTED, _LOGICAL, _NAME = 6, 10, 4  # fields of a SchemaElement
 _SCHEMA = 2  # of the FileMetaData
-_STRUCT, _LIST, _SET, _MAP = 12, 9, 10, 11
+_STRUCT, _LIST = 12, 9  # a Parquet file has no sets and maps in its footer
 _FIXED = {1: 0, 2: 0, 3: 1, 7: 8}  # bytes of a value: both booleans, byte, double
 
 
@@ -487,17 +487,10 @@ def _value_end(data: bytes, position: int, kind: int) -> int:
         return position + _FIXED[kind]
     if kind == _STRUCT:
         return _read_fields(data, position)[1]
-    if kind in (_LIST, _SET):
+    if kind == _LIST:
         count, element, position = _read_list_header(data, position)
         for _ in range(count):
             position = position + 1 if element in (1, 2) else _value_end(data, position, element)
-        return position
-    if kind == _MAP:
-        count, position = _read_varint(data, position)
-        if count:
-            kinds, position = data[position], position + 1
-            for _ in range(count):
-                position = _value_end(data, _value_end(data, position, kinds >> 4), kinds & 15)
         return position
     length, position = _read_varint(data, position)  # an integer, or the length of bytes (8)
     return position + length if kind == 8 else position
