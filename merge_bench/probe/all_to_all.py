@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from merge_bench.campaign.make_plan import PlannedRun
     from merge_bench.merge.workload.synthetic import SyntheticSpec
     from merge_bench.probe.ranks.launch import RankSession
-    from merge_bench.probe.ranks.rank import ExchangeRow
+    from merge_bench.probe.ranks.messages import ExchangeRow
+    from merge_bench.probe.ranks.rank import Rank
     from merge_bench.probe.shared.exchange_matrix import Matrix
     from merge_bench.records.schema import ProbeLine
 
@@ -167,7 +168,7 @@ class ExchangeInWorkers(Probe):
         round. `methods`: what exchanges equal messages, and uneven ones. `extra_fields`: fields of every row.
         """
         from merge_bench.probe.ranks import exchanging
-        from merge_bench.probe.ranks.rank import ExchangeRow
+        from merge_bench.probe.ranks.messages import ExchangeRow
         from merge_bench.probe.shared.exchange_matrix import rounds_in_half_a_second
         from merge_bench.records.schema import ProbeLine
 
@@ -293,7 +294,7 @@ class AllToAllOverMpi(MpirunProbe):
 
     def measure(self, session: RankSession) -> None:
         """Have the ranks make every exchange, and record what they report."""
-        from merge_bench.probe.ranks.rank import ExchangeRow
+        from merge_bench.probe.ranks.messages import ExchangeRow
 
         pattern = self.pattern
         work = {
@@ -390,11 +391,17 @@ def make_probe(options: AllToAllOptions, run: RunOptions) -> AllToAll:
     return AllToAll(tuple(backends[name] for name in names), left_out_warning)
 
 
+def measure_in_rank(rank: Rank) -> None:
+    from merge_bench.probe.ranks import measurements
+
+    measurements.measure_all_to_all(rank)
+
+
 PROBE = ProbeKind(
     name=NAME,
     help="Every rank sends to every other: our data plane, MPI, NCCL; by message size and number of ranks (--workers).",
     options=AllToAllOptions,
     make=make_probe,
     other_tests=ALL_TO_ALL,
-    in_rank="merge_bench.probe.ranks.measurements:measure_all_to_all",
+    in_rank=measure_in_rank,
 )
