@@ -94,22 +94,6 @@ def require_two_ranks(prepared: PlannedRun) -> PlannedRun:
     return prepared
 
 
-def message_matrices(session: Session, pattern: Pattern) -> Iterator[list[Matrix]]:
-    """The message sizes of each exchange between the workers of a cluster, a matrix for each frame; the ring first."""
-    from merge_bench.probe.ranks import exchanging
-    from merge_bench.probe.shared.exchange_matrix import equal_matrix, ring_matrix
-
-    ranks = session.plan.workers
-    if size := pattern.ring_bytes(ranks):
-        yield [ring_matrix(size, ranks)]
-    for size in pattern.sizes:
-        yield [equal_matrix(size, ranks)]
-    for spec in pattern.synthetic_tables(session.job.prepared):
-        session.progress.phase(f"sizes of the parcels of {format_count(spec.rows)} rows")
-        left, right = zip(*session.workers.on_all(exchanging.parcel_sizes, spec, ranks, ranked=True), strict=True)
-        yield [left, right]
-
-
 def record_exchanges(
     session: Session | RankSession,
     pattern: Pattern,
@@ -169,13 +153,27 @@ class ExchangeInWorkers(Probe):
         """
         from merge_bench.probe.ranks import exchanging
         from merge_bench.probe.ranks.messages import ExchangeRow
-        from merge_bench.probe.shared.exchange_matrix import rounds_in_half_a_second
+        from merge_bench.probe.shared.exchange_matrix import equal_matrix, ring_matrix, rounds_in_half_a_second
         from merge_bench.records.schema import ProbeLine
 
+        pattern, ranks = self.pattern, session.plan.workers
+
+        def matrices() -> Iterator[list[Matrix]]:
+            """The message sizes of each exchange, a matrix for each frame; the ring first."""
+            if size := pattern.ring_bytes(ranks):
+                yield [ring_matrix(size, ranks)]
+            for size in pattern.sizes:
+                yield [equal_matrix(size, ranks)]
+            for spec in pattern.synthetic_tables(session.job.prepared):
+                session.progress.phase(f"sizes of the parcels of {format_count(spec.rows)} rows")
+                parcels = session.workers.on_all(exchanging.parcel_sizes, spec, ranks, ranked=True)
+                left, right = zip(*parcels, strict=True)
+                yield [left, right]
+
         def exchanges() -> Iterator[ExchangeRow]:
-            for frames in message_matrices(session, self.pattern):
+            for frames in matrices():
                 slowest = max(prepare_messages(frames))
-                rounds = self.pattern.iterations or rounds_in_half_a_second(slowest)
+                rounds = pattern.iterations or rounds_in_half_a_second(slowest)
                 measured = session.workers.on_all(exchanging.measure_rounds, rounds)
                 yield ExchangeRow(frames, [rank.seconds for rank in measured], (), sum(rank.wrong for rank in measured))
 
@@ -191,7 +189,7 @@ class ExchangeInWorkers(Probe):
                 **figures,
             )
 
-        record_exchanges(session, self.pattern, backend, exchanges(), make_line)
+        record_exchanges(session, pattern, backend, exchanges(), make_line)
 
 
 @dataclass(frozen=True)
