@@ -20,15 +20,15 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from merge_bench.analysis import aggregate, dataframes
-from merge_bench.analysis.verification_state import state_of
+from merge_bench.analysis.aggregate import state_of
 from merge_bench.errors import GateNotMet, RunFailed, UsageError, WrongResult, say
 from merge_bench.records.campaign import Campaign, Run
 from merge_bench.records.reader import read_campaign
 from merge_bench.units import format_count, format_rate
 
 if TYPE_CHECKING:
-    from merge_bench.analysis.documents import run as documents
-    from merge_bench.analysis.documents.compare import CompareDocument
+    from merge_bench.analysis import documents
+    from merge_bench.analysis.documents import CompareDocument
     from merge_bench.campaign.calling_program import Caller
     from merge_bench.campaign.planned_launches import Sweep
     from merge_bench.view.plot.marks import Chart
@@ -87,7 +87,7 @@ class Result:
 
     @property
     def _runs(self) -> Sequence[documents.RunDocument]:
-        from merge_bench.analysis.documents.run import runs_of
+        from merge_bench.analysis.documents import runs_of
 
         return runs_of(self._summary)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from merge_bench.analysis.aggregate import Number, median_or_none
-from merge_bench.analysis.documents.run import Energy, GpuEnergy, HostEnergy
+from merge_bench.analysis.documents import Energy, GpuEnergy, HostEnergy
 from merge_bench.errors import Caution
 from merge_bench.host.gpu import POWER_CAP, THROTTLING
 from merge_bench.records.campaign import Launch

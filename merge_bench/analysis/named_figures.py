@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from merge_bench.analysis import aggregate
-from merge_bench.analysis.documents.run import RunDocument, Spread
+from merge_bench.analysis.aggregate import State, state_of
+from merge_bench.analysis.documents import RunDocument, Spread
 from merge_bench.analysis.summary import summarize_run
-from merge_bench.analysis.verification_state import State, state_of
 from merge_bench.config.options import BY_KEY
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign, Run

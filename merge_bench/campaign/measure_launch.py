@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from merge_bench.analysis.metrics import link_limit
+from merge_bench.analysis.aggregate import limit_of_rounds
 from merge_bench.campaign.choose_stores import choose_stores
 from merge_bench.campaign.cluster_session import Session
 from merge_bench.campaign.link_check import check_link
@@ -176,7 +176,7 @@ def _measure_link(session: Session) -> LinkLine | None:
         measured = session.workers.on_all(worker.measure_link, count)
     sent = [rounds[0].sent_bytes.left + rounds[0].sent_bytes.right for rounds in measured]
     seconds = [[each.seconds.union for each in of_round] for of_round in zip(*measured, strict=True)]
-    limit = link_limit(sent, seconds)
+    limit = limit_of_rounds(sent, seconds)
     line = LinkLine(launch=session.launch, bytes=sent, rounds=seconds, limit_bytes_per_second=limit)
     session.writer.write(line)
     return line

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from merge_bench.analysis.documents.setup import Pair, TransportsDocument
-from merge_bench.analysis.staged_memory import staged_memory_warnings
+from merge_bench.analysis.documents import Pair, TransportsDocument
+from merge_bench.analysis.transports import staged_memory_warnings
 from merge_bench.campaign.calling_program import Caller
 from merge_bench.campaign.cluster_session import Session, host_cautions
 from merge_bench.campaign.launch import stop_on_exit

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from merge_bench.analysis.busy_host import BUSY, BUSY_HOST, REMEDY
+from merge_bench.analysis.diagnostics import BUSY, BUSY_HOST, REMEDY
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.launchers import launchers
 from merge_bench.errors import Caution, say, warn

@@ -42,7 +42,7 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
     from msgspec.structs import replace
 
     from merge_bench import api
-    from merge_bench.analysis.documents.run import runs_of
+    from merge_bench.analysis.documents import runs_of
     from merge_bench.analysis.summary import summarize
     from merge_bench.campaign.load_runs import load_sweep
     from merge_bench.campaign.run import dry_run
@@ -243,7 +243,7 @@ def doctor(as_json: bool, strict: bool, scheduler_address: str | None, scheduler
     """Find problems on this host, or on each host of a running cluster, and show how to fix them."""
     from msgspec.structs import replace
 
-    from merge_bench.analysis.documents.setup import DoctorDocument
+    from merge_bench.analysis.documents import DoctorDocument
     from merge_bench.config.ucx_choice import use_ucx
     from merge_bench.host.binding import describe_binding, expected_bindings
     from merge_bench.host.doctor import BAD, compare_hosts, examine_here, worst_state

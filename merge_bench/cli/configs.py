@@ -28,7 +28,7 @@ def configs(context: click.Context, as_json: bool) -> None:
         return
     files = shipped_files()
     if as_json:
-        from merge_bench.analysis.documents.setup import ConfigsDocument, ShippedFile
+        from merge_bench.analysis.documents import ConfigsDocument, ShippedFile
         from merge_bench.view.document import print_document
 
         *shown, space = (ShippedFile(name=each.name, about=each.about, path=str(each.path)) for each in files)

@@ -180,7 +180,7 @@ def _show_rows(
 
     The document is printed last, as it names the files that could not be written.
     """
-    from merge_bench.analysis.documents.error import Failure
+    from merge_bench.analysis.documents import Failure
     from merge_bench.cli.campaigns import failures_of, say_failures
     from merge_bench.probe.view.documents import ProbeDocument
     from merge_bench.probe.view.output import write_files

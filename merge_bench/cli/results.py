@@ -143,7 +143,7 @@ def _show_document(
     """Make a document, draw its charts, and print it with `show`, or else as JSON; returns the exit status."""
     from msgspec.structs import replace
 
-    from merge_bench.analysis.documents.error import Failure
+    from merge_bench.analysis.documents import Failure
     from merge_bench.view.document import print_document
     from merge_bench.view.plot.draw import check_plots, draw, write_each
 
@@ -356,7 +356,7 @@ def show(result: str, details: bool, as_json: bool) -> int:
 
 def _show_merges(campaign: Campaign, *, as_json: bool, details: bool) -> Sequence[str]:
     """Print the runs of a campaign; returns the messages of errors that standard output has."""
-    from merge_bench.analysis.documents.run import runs_of
+    from merge_bench.analysis.documents import runs_of
     from merge_bench.analysis.summary import summarize
     from merge_bench.report.run import print_report
     from merge_bench.view.document import print_document

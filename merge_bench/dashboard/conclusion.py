@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from merge_bench.analysis.documents.run import RunDocument
+from merge_bench.analysis.documents import RunDocument
 from merge_bench.dashboard import components as ui
 from merge_bench.records.campaign import Campaign
 from merge_bench.report.next_step import after_recorded_tuning

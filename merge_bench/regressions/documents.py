@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from merge_bench.analysis.documents.error import Failure
+from merge_bench.analysis.documents import Failure
 
 
 class HistoryResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,8 +13,7 @@ import msgspec
 from merge_bench.analysis.compare.document import compare
 from merge_bench.analysis.compare.judging import METRIC
 from merge_bench.analysis.compare.select import NothingToCompare
-from merge_bench.analysis.documents.compare import CompareDocument
-from merge_bench.analysis.documents.error import Failure
+from merge_bench.analysis.documents import CompareDocument, Failure
 from merge_bench.analysis.statistics.power import can_differ, least_launches
 from merge_bench.analysis.statistics.verdict import ALPHA
 from merge_bench.config.options import RunOptions

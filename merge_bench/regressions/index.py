@@ -21,7 +21,7 @@ from merge_bench.analysis.compare import properties
 from merge_bench.analysis.compare.judging import METRICS, match_launches, side_of_run
 from merge_bench.analysis.compare.select import Pair, planned_pairs
 from merge_bench.analysis.statistics.verdict import noise_floor
-from merge_bench.analysis.verification_state import State, state_of
+from merge_bench.analysis.aggregate import State, state_of
 from merge_bench.errors import UsageError
 from merge_bench.host.files import cache_folder, make_cache_folder
 from merge_bench.records.campaign import Campaign, Run

@@ -13,7 +13,7 @@ import numpy as np
 
 from merge_bench.analysis.compare.document import compare
 from merge_bench.analysis.compare.judging import METRICS, Sample, Side, side_of_run
-from merge_bench.analysis.documents.compare import CompareDocument
+from merge_bench.analysis.documents import CompareDocument
 from merge_bench.analysis.statistics.verdict import ALPHA
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TextIO
 
 from merge_bench.analysis.compare.properties import SIZE
-from merge_bench.analysis.verification_state import UNVERIFIED
+from merge_bench.analysis.aggregate import UNVERIFIED
 from merge_bench.regressions.accepted import Series
 from merge_bench.regressions.documents import HistoryDocument, HistorySeries, LevelShift, SeriesFinding
 from merge_bench.regressions.make_document import BY_NAME, LEAST

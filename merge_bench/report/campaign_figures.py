@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from merge_bench.analysis import aggregate
-from merge_bench.analysis.verification_state import State, state_of
+from merge_bench.analysis.aggregate import State, state_of
 from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.records.follow import LIMIT_BYTES, Follower
 from merge_bench.records.results_folder import DONE, Entry

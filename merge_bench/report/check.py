@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TextIO
 
-from merge_bench.analysis.documents.setup import CheckDocument, CheckedConfig
+from merge_bench.analysis.documents import CheckDocument, CheckedConfig
 from merge_bench.config.check import BRINGS_CODE, CheckResult
 from merge_bench.units import plural
 from merge_bench.view.content import Column

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from merge_bench.analysis.documents.run import GpuEnergy, RunDocument
+from merge_bench.analysis.documents import GpuEnergy, RunDocument
 from merge_bench.host.gpu import THROTTLING
 from merge_bench.view.content import Column, Page
 from merge_bench.view.numbers import NULL, cell, number

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from merge_bench.analysis import aggregate, diagnostics, metrics
-from merge_bench.analysis.documents.run import RunDocument
+from merge_bench.analysis import aggregate, diagnostics
+from merge_bench.analysis.aggregate import NOT_BY_US, UNVERIFIED, State
+from merge_bench.analysis.documents import RunDocument
 from merge_bench.analysis.statistics import outliers
-from merge_bench.analysis.verification_state import NOT_BY_US, UNVERIFIED, State
 from merge_bench.errors import Caution
 from merge_bench.merge.exchange import recorded_plane
 from merge_bench.records.campaign import Launch
@@ -208,7 +208,7 @@ def write_iterations(page: Page, launches: Sequence[Launch], mark: str | None) -
             str(launch.index) if len(launches) > 1 else "",
             str(iteration.index),
             ms(iteration.wall_seconds),
-            gib(metrics.iteration_bandwidth(iteration)),
+            gib(aggregate.iteration_bandwidth(iteration)),
             gib(aggregate.throughput(launch, iteration)),
             "outlier" if far else "",
         )

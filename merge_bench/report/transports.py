@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TextIO
 
-from merge_bench.analysis.documents.run import Lane, Protocols, Traffic
-from merge_bench.analysis.documents.setup import Pair, TransportsDocument
+from merge_bench.analysis.documents import Lane, Pair, Protocols, Traffic, TransportsDocument
 from merge_bench.records.schema import SizeRange
 from merge_bench.report.bindings import write_bindings
 from merge_bench.view.content import Column, Page, by_pair, by_row, grouped

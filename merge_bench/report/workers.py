@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from merge_bench.analysis.aggregate import WorkerFigures, pair_figures
-from merge_bench.analysis.diagnostics import overloaded_ranks, straggling_rank
-from merge_bench.analysis.documents.run import RunDocument
+from merge_bench.analysis.documents import RunDocument
+from merge_bench.analysis.uneven_ranks import overloaded_ranks, straggling_rank
 from merge_bench.records.campaign import Launch
 from merge_bench.report.run_sections import why_absent
 from merge_bench.view.content import Column, Page, by_pair

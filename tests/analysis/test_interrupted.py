@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from merge_bench.analysis.documents.run import RunDocument
+from merge_bench.analysis.documents import RunDocument
 from merge_bench.analysis.summary import summarize
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign

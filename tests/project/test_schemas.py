@@ -11,8 +11,7 @@ import click
 import msgspec
 import pytest
 
-from merge_bench.analysis.documents.compare import CompareDocument
-from merge_bench.analysis.documents.run import RunDocument, SweepDocument
+from merge_bench.analysis.documents import CompareDocument, RunDocument, SweepDocument
 from merge_bench.cli import cli
 from merge_bench.forecast.documents import PredictDocument
 from merge_bench.probe.view.documents import ProbeDocument

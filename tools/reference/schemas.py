@@ -15,9 +15,15 @@ from typing import Any
 
 import msgspec
 
-from merge_bench.analysis.documents.compare import CompareDocument
-from merge_bench.analysis.documents.run import RunDocument, SweepDocument
-from merge_bench.analysis.documents.setup import CheckDocument, ConfigsDocument, DoctorDocument, TransportsDocument
+from merge_bench.analysis.documents import (
+    CheckDocument,
+    CompareDocument,
+    ConfigsDocument,
+    DoctorDocument,
+    RunDocument,
+    SweepDocument,
+    TransportsDocument,
+)
 from merge_bench.forecast.documents import PredictDocument
 from merge_bench.probe.view.documents import ProbeDocument, ReferencesDocument
 from merge_bench.records.recorded_plan import RecordedPlan

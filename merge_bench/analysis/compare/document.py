@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from merge_bench.analysis.busy_host import busy_warnings
+from merge_bench.analysis import documents
 from merge_bench.analysis.compare import properties
 from merge_bench.analysis.compare.judging import METRICS, Judged, Side, judge_metric
 from merge_bench.analysis.compare.select import Pair, Source, letter_of, select_pairs
-from merge_bench.analysis.documents import compare as documents
+from merge_bench.analysis.diagnostics import busy_warnings
 from merge_bench.analysis.statistics import median, median_interval
 from merge_bench.analysis.statistics.verdict import ALPHA, Judgement, Verdict
 from merge_bench.records.campaign import Campaign

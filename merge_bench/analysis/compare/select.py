@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from merge_bench.analysis.aggregate import complete_launches
+from merge_bench.analysis.aggregate import State, complete_launches, state_of
 from merge_bench.analysis.compare import properties
 from merge_bench.analysis.compare.properties import Difference, Properties
-from merge_bench.analysis.verification_state import State, state_of
 from merge_bench.errors import UsageError, WrongResult
 from merge_bench.records.campaign import INTERRUPTED, WAYS, Campaign, Run, labels
 

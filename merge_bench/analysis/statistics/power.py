@@ -1,11 +1,9 @@
-"""How many launches it takes, and when to stop making more."""
+"""How many launches it takes to reach a verdict."""
 
 from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Sequence
-from enum import Enum
 from statistics import NormalDist
 
 POWER = 0.9
@@ -16,14 +14,6 @@ MOST = 1000
 
 EFFICIENCY = 3.0 / math.pi
 """Efficiency of the Hodges-Lehmann estimate relative to the mean for normal errors; for heavy tails it is higher."""
-
-
-class Stop(Enum):
-    """The rule that ended the measuring. A significant difference is no such rule: it would find what is not there."""
-
-    PRECISION = "precision"
-    LAUNCHES = "launches"
-    SECONDS = "seconds"
 
 
 def least_launches(*, alpha: float = 0.05, paired: bool = True) -> int:
@@ -50,14 +40,8 @@ def launches_needed(
 ) -> int | None:
     """The fewest launches of each config with which a verdict is reached with probability `POWER`.
 
-    Parameters
-    ----------
-    effect, threshold
-        True log-ratio, and the log of 1 + t.
-    spread
-        Standard deviation of the log-ratio of one candidate and one baseline launch.
-    alpha
-        The level; for a family of k, α ÷ k, because the first of Holm's steps is the strictest.
+    `effect`, `threshold`: true log-ratio, and the log of 1 + t. `spread`: standard deviation of the log-ratio of one
+    candidate and one baseline launch. `alpha`: the level; for a family of k, α ÷ k, the strictest of Holm's steps.
 
     With n launches the estimate is about normal around `effect` with standard error s = spread ÷ √(n · 3 ÷ π) (Lehmann,
     "Nonparametrics", 1975, ch. 2 and 4), and the interval reaches h = z · spread ÷ √((n - c) · 3 ÷ π) to each side, z
@@ -80,41 +64,6 @@ def launches_needed(
 
     launches = first + bisect.bisect_left(range(first, MOST + 1), True, key=enough)
     return launches + 1 if launches <= MOST else None
-
-
-def half_width(interval: tuple[float, float] | None) -> float | None:
-    """Half the width of an interval of log-ratios, as a share: 0.01 for ± 1 %."""
-    return None if interval is None else math.expm1((interval[1] - interval[0]) / 2.0)
-
-
-def stop_reason(
-    half_widths: Sequence[float | None],
-    *,
-    precision: float | None = None,
-    launches: int = 0,
-    most_launches: int | None = None,
-    seconds: float = 0.0,
-    most_seconds: float | None = None,
-) -> Stop | None:
-    """The rule by which to make no more launches; ``None``: go on.
-
-    Parameters
-    ----------
-    half_widths
-        Of every interval that matters, as `half_width` gives them; ``None``: no interval yet.
-    precision
-        Enough is known when all of them are at most this: 0.01 for ± 1 %.
-    launches, most_launches, seconds, most_seconds
-        What was spent, and the budget.
-    """
-    measured = [width for width in half_widths if width is not None]
-    if precision is not None and half_widths and len(measured) == len(half_widths) and max(measured) <= precision:
-        return Stop.PRECISION
-    if most_launches is not None and launches >= most_launches:
-        return Stop.LAUNCHES
-    if most_seconds is not None and seconds >= most_seconds:
-        return Stop.SECONDS
-    return None
 
 
 def _verdict_probability(effect: float, error: float, half_width: float, threshold: float) -> float:

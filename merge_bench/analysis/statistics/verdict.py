@@ -38,33 +38,18 @@ class Verdict(Enum):
 class Reason(Enum):
     """Why a comparison is inconclusive."""
 
-    UNDERPOWERED = "underpowered"
-    """So few launches that no outcome at all could be significant."""
+    UNDERPOWERED = "underpowered"  # so few launches that no outcome at all could be significant
     WIDE = "wide-interval"
-    """The interval is too wide for another verdict."""
-    NOISE = "within-noise"
-    """A difference of more than the threshold, and of less than a config shows against itself."""
+    NOISE = "within-noise"  # more than the threshold, and less than a config shows against itself
 
 
 @dataclass(frozen=True)
 class Judgement:
     """The result of one comparison.
 
-    Attributes
-    ----------
-    verdict : Verdict
-    reason : Reason or None
-        Of INCONCLUSIVE.
-    interval : tuple of float or None
-        Of the log-ratio, of level 1 - `alpha`; ``None`` where there are too few launches.
-    alpha : float
-        Which level the interval has.
-    p_holm : float
-        The p value after Holm's correction of `Effect.p`: at most 0.05 where his steps find a difference.
-    effect : Effect
-        What was judged.
-    within, beyond : float
-        Logarithms: what is equivalent lies within one, what is different beyond the other.
+    `reason`: of INCONCLUSIVE. `interval`: of the log-ratio, of level 1 - `alpha`; None where launches are too few.
+    `p_holm`: `Effect.p` after Holm's correction, at most 0.05 where his steps find a difference. `within`, `beyond`:
+    logarithms; what is equivalent lies within one, what is different beyond the other.
     """
 
     verdict: Verdict
@@ -143,19 +128,9 @@ def judge(
     its lower end is above 1 and the estimate at least 1 + max(t, noise floor). SLOWER: the mirror, which is what FASTER
     becomes when baseline and candidate change places. Else INCONCLUSIVE.
 
-    Parameters
-    ----------
-    effects
-        Of the candidates against their baseline.
-    threshold
-        t: 0.02 for 2 %.
-    floors
-        Of each the noise floor, or ``None``. It raises what counts as a difference, and not what counts as equivalent:
-        noise would make everything alike.
-    alpha
-        The family's.
-    family
-        How many comparisons were meant to be made, if more than `effects`.
+    `threshold`: t, 0.02 for 2 %. `floors`: of each effect the noise floor, or None; it raises what counts as a
+    difference, and not what counts as equivalent: noise would make everything alike. `family`: how many comparisons
+    were meant to be made, if more than `effects`.
     """
     k = _family_size(len(effects), family)
     p_values = [effect.p for effect in effects]
@@ -164,10 +139,10 @@ def judge(
     judgements = []
     for effect, floor, level, p_holm in zip(effects, floors or [None] * len(effects), levels, adjusted, strict=True):
         beyond = math.log1p(max(threshold, floor or 0.0))
-        its_alpha = level if abs(effect.estimate) >= within else alpha / k
-        interval = effect.interval(its_alpha)
+        level_of_claim = level if abs(effect.estimate) >= within else alpha / k
+        interval = effect.interval(level_of_claim)
         verdict, reason = _verdict_of_interval(effect.estimate, interval, within, beyond)
-        judgements.append(Judgement(verdict, reason, interval, its_alpha, p_holm, effect, within, beyond))
+        judgements.append(Judgement(verdict, reason, interval, level_of_claim, p_holm, effect, within, beyond))
     return tuple(judgements)
 
 

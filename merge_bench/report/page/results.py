@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from merge_bench.analysis import aggregate, exchange_share
+from merge_bench.analysis.aggregate import state_of
 from merge_bench.analysis.compare.properties import problem, same_problem
 from merge_bench.analysis.compare.select import letter_of, run_labels
-from merge_bench.analysis.documents.run import RunDocument
+from merge_bench.analysis.documents import RunDocument
 from merge_bench.analysis.exchange_share import ExchangeShare
 from merge_bench.analysis.published import MergeResult
 from merge_bench.analysis.summary import summarize_run
-from merge_bench.analysis.verification_state import state_of
 from merge_bench.records.campaign import Campaign, Run
 from merge_bench.units import GIB
 from merge_bench.view.content import Column, Page, by_row, grouped

@@ -16,7 +16,7 @@ def _encode(campaigns: Sequence[Campaign]) -> bytes:
     import csv
     import io
 
-    from merge_bench.analysis.flat_rows import flat_rows
+    from merge_bench.analysis.dataframes import flat_rows
 
     columns, rows = flat_rows(campaigns)
     text = io.StringIO()

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from merge_bench.analysis import aggregate
-from merge_bench.analysis.documents.compare import CompareDocument
-from merge_bench.analysis.documents.run import Lane
+from merge_bench.analysis.documents import CompareDocument, Lane
 from merge_bench.analysis.statistics import median, median_interval, outliers, quartiles
 from merge_bench.records.campaign import Launch, Run
 from merge_bench.units import GIB, MIB

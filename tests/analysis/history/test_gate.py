@@ -11,7 +11,7 @@ import pytest
 
 from merge_bench.analysis.compare.document import ONE_NIGHT
 from merge_bench.analysis.compare.judging import METRICS
-from merge_bench.analysis.documents.error import Failure
+from merge_bench.analysis.documents import Failure
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import UsageError
 from merge_bench.records.reader import read_campaign

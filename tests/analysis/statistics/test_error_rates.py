@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from merge_bench.analysis.statistics.ranks import critical_rank, rank_sum_tail, signed_rank_tail
 from numpy.typing import NDArray
 
 from merge_bench.analysis.statistics.effect import Effect, paired_effect, unpaired_effect
 from merge_bench.analysis.statistics.power import Stop, half_width, launches_needed, stop_reason
-from merge_bench.analysis.statistics.ranks import critical_rank, rank_sum_tail, signed_rank_tail
 from merge_bench.analysis.statistics.verdict import Verdict, judge
 
 Array = NDArray[np.float64]

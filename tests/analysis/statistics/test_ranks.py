@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 
 import pytest
+from merge_bench.analysis.statistics.ranks import critical_rank, rank_sum_tail, signed_rank_tail
 
 from merge_bench.analysis.statistics import ranks
-from merge_bench.analysis.statistics.ranks import critical_rank, rank_sum_tail, signed_rank_tail
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 8])
