@@ -292,6 +292,9 @@ class HostEnergy(msgspec.Struct, frozen=True, kw_only=True):
     watts: float | None
 
 
+EnergyParts: TypeAlias = Literal["GPUs and processors", "GPUs", "processors"]
+
+
 class Energy(msgspec.Struct, frozen=True, kw_only=True):
     """The energy of one merge: joules between two readings ÷ timed iterations, median over launches.
 
@@ -300,7 +303,7 @@ class Energy(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     joules_per_merge: float | None
-    counts: Literal["GPUs and processors", "GPUs", "processors"] | None
+    counts: EnergyParts | None
     gpu_joules_per_merge: float | None
     cpu_joules_per_merge: float | None
     unknown: list[str]

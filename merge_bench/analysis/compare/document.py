@@ -8,7 +8,7 @@ from pathlib import Path
 
 from merge_bench.analysis import documents
 from merge_bench.analysis.compare import properties
-from merge_bench.analysis.compare.judging import METRICS, Judged, Side, judge_metric
+from merge_bench.analysis.compare.judging import METRICS, Row, Side, judge_metric
 from merge_bench.analysis.compare.select import Pair, Source, letter_of, select_pairs
 from merge_bench.analysis.diagnostics import busy_warnings
 from merge_bench.analysis.statistics import median, median_interval
@@ -37,24 +37,13 @@ def compare(
 ) -> documents.CompareDocument:
     """Compare every run with its baseline, in every metric.
 
-    Parameters
-    ----------
-    campaigns
-        One, whose first config is the baseline; or several, of which the first holds it.
-    threshold
-        The least ratio that matters, minus 1: 0.02 for 2 %.
-    anyway
-        Compare what is not comparable too.
-    level
-        By metric, the launches that stand for the first campaign: those of its level in the history, or its own with
-        the noise from night to night.
+    `campaigns`: one, whose first config is the baseline; or several, of which the first holds it. `threshold`: the
+    least ratio that matters, minus 1: 0.02 for 2 %. `anyway`: compare what is not comparable too. `level`: by metric,
+    the launches that stand for the first campaign: those of its level in the history, or its own with the noise from
+    night to night.
 
-    Raises
-    ------
-    UsageError
-        If there is nothing to compare, or it is not comparable.
-    WrongResult
-        If the merge's result was wrong in a baseline.
+    Raises UsageError if there is nothing to compare, or it is not comparable; WrongResult if the merge's result was
+    wrong in a baseline.
     """
     selection = select_pairs(campaigns, anyway=anyway)
     busy = {
@@ -63,15 +52,16 @@ def compare(
         if busy_warnings(campaign)
     }
     notes = [*_busy_host_notes(campaigns), *selection.notes]
-    judged: dict[Pair, list[Judged]] = {pair: [] for pair in selection.pairs}
+    rows: list[Row] = []
     for metric in METRICS:
-        earlier = (level or {}).get(metric.name)
-        verdicts, absent = judge_metric(selection.pairs, metric, threshold=threshold, earlier=earlier)
+        judged, absent = judge_metric(
+            selection.pairs, metric, threshold=threshold, earlier=(level or {}).get(metric.name)
+        )
+        rows += judged
         notes += absent
-        for verdict in verdicts:
-            judged[verdict.row.pair].append(verdict)
-    for pair, verdicts in judged.items():
-        notes += _pair_notes(pair, verdicts)
+    by_pair = {pair: [row for row in rows if row.pair is pair] for pair in selection.pairs}
+    for pair, own in by_pair.items():
+        notes += _pair_notes(pair, own)
     varying = _varying_problem_values(selection.pairs)
     return documents.CompareDocument(
         results=[
@@ -81,9 +71,9 @@ def compare(
         threshold=threshold,
         alpha=ALPHA,
         comparisons=[
-            _comparison(index, verdict, varying, threshold, busy)
-            for index, verdicts in enumerate(judged.values())
-            for verdict in verdicts
+            _comparison(index, row, varying, threshold, busy)
+            for index, own in enumerate(by_pair.values())
+            for row in own
         ],
         differences=[
             documents.Difference(pair=index, baseline=pair.baseline.label, candidate=pair.candidate.label, **vars(each))
@@ -111,25 +101,25 @@ def _varying_problem_values(pairs: Sequence[Pair]) -> list[str]:
     ]
 
 
-def _caveats(judged: Judged, busy: Mapping[Path, str]) -> list[str]:
+def _caveats(row: Row, verdict: Verdict, busy: Mapping[Path, str]) -> list[str]:
     """Sentences about what else than the configs may explain a verdict; `busy`: names of results from busy hosts."""
-    pair = judged.row.pair
+    pair = row.pair
     folders = dict.fromkeys(source.campaign.folder for source in (pair.baseline, pair.candidate))
     names = [busy[folder] for folder in folders if folder in busy]
     caveats = []
-    if not pair.one_campaign and judged.verdict in (Verdict.FASTER, Verdict.SLOWER) and not judged.row.baseline.nights:
+    if not pair.one_campaign and verdict in (Verdict.FASTER, Verdict.SLOWER) and not row.baseline.nights:
         caveats.append(ONE_NIGHT)
-    if not names or judged.verdict not in _DOUBTS:
-        return caveats
-    were = f"{' and '.join(names)} {'was' if len(names) == 1 else 'were'}"
-    return [*caveats, f"{were} measured while other processes kept the host's cores busy, so {_DOUBTS[judged.verdict]}"]
+    if names and verdict in _DOUBTS:
+        were = f"{' and '.join(names)} {'was' if len(names) == 1 else 'were'}"
+        caveats.append(f"{were} measured while other processes kept the host's cores busy, so {_DOUBTS[verdict]}")
+    return caveats
 
 
 def _comparison(
-    number: int, judged: Judged, varying: Sequence[str], threshold: float, busy: Mapping[Path, str]
+    number: int, row: Row, varying: Sequence[str], threshold: float, busy: Mapping[Path, str]
 ) -> documents.Comparison:
-    row, judgement, effect = judged.row, judged.judgement, judged.row.effect
-    pair = row.pair
+    pair, judgement, effect, (verdict, reason) = row.pair, row.judgement, row.effect, row.outcome
+    name = "block" if effect and effect.paired else "launch"
     return documents.Comparison(
         pair=number,
         baseline=pair.baseline.label,
@@ -140,8 +130,8 @@ def _comparison(
         | {name: properties.problem(pair.candidate.run).get(name) for name in varying},
         metric=row.metric.name,
         unit=row.metric.unit,
-        verdict=judged.verdict.value,
-        reason=judged.reason,
+        verdict=verdict.value,
+        reason=reason,
         ratio=math.exp(effect.estimate) if effect else None,
         interval=_interval(judgement),
         confidence=1.0 - judgement.alpha if judgement else None,
@@ -150,15 +140,18 @@ def _comparison(
         p=effect.p if effect else None,
         p_holm=judgement.p_holm if judgement else None,
         threshold=threshold,
-        noise_floor=judged.floor,
+        noise_floor=row.floor,
         level_of=row.baseline.level_of,
-        aa=judged.calibration,
+        aa=row.calibration,
         paired=effect.paired if effect else None,
         verified=pair.baseline.verified and pair.candidate.verified,
         baseline_value=_side_value(pair.baseline, row.baseline),
         candidate_value=None if pair.candidate.wrong else _side_value(pair.candidate, row.candidate),
-        points=_ratio_points(judged),
-        caveats=_caveats(judged, busy),
+        points=[  # the ratio of each block; if unpaired, of each launch of the candidate to the baseline's median
+            documents.Point(**{name: label}, ratio=math.exp(point))
+            for label, point in zip(row.labels, effect.points if effect else (), strict=True)
+        ],
+        caveats=_caveats(row, verdict, busy),
     )
 
 
@@ -180,19 +173,7 @@ def _side_value(source: Source, side: Side) -> documents.Value:
     )
 
 
-def _ratio_points(judged: Judged) -> list[documents.Point]:
-    """The ratio of each block; if unpaired, of each launch of the candidate to the baseline's median."""
-    effect = judged.row.effect
-    if effect is None:
-        return []
-    name = "block" if effect.paired else "launch"
-    return [
-        documents.Point(**{name: label}, ratio=math.exp(point))
-        for label, point in zip(judged.row.labels, effect.points, strict=True)
-    ]
-
-
-def _pair_notes(pair: Pair, judged: Sequence[Judged]) -> Iterator[str]:
+def _pair_notes(pair: Pair, rows: Sequence[Row]) -> Iterator[str]:
     """Sentences about what limits the meaning of one pair's ratios."""
     both = (pair.baseline, pair.candidate)
     for side in both:
@@ -201,7 +182,7 @@ def _pair_notes(pair: Pair, judged: Sequence[Judged]) -> Iterator[str]:
     if pair.baseline.failed:
         launches = len(pair.baseline.run.launches)
         yield f"{pair.baseline.label}: {pair.baseline.failed} of {launches} launches failed"
-    for row in judged:
+    for row in rows:
         yield from _sample_notes(row)
     for differs in properties.differences(pair.baseline.properties, pair.candidate.properties):
         name = differs.name
@@ -210,9 +191,9 @@ def _pair_notes(pair: Pair, judged: Sequence[Judged]) -> Iterator[str]:
             yield f"the configs set different values of {name}, but both runs used {name}={used_values.pop()}"
 
 
-def _sample_notes(judged: Judged) -> Iterator[str]:
+def _sample_notes(row: Row) -> Iterator[str]:
     """Sentences about launches without a value, not interleaved, or left out of the ratio."""
-    row, effect = judged.row, judged.row.effect
+    effect = row.effect
     if effect is None:
         return
     old, new = row.pair.baseline.label, row.pair.candidate.label

@@ -18,16 +18,9 @@ from merge_bench.records.campaign import Campaign, Launch, Run
 
 @dataclass(frozen=True)
 class Metric:
-    """A quantity in which runs are compared.
+    """A quantity in which runs are compared, in the `unit` of the records, ``B/s`` or ``s``.
 
-    Attributes
-    ----------
-    name : str
-    unit : str
-        The unit in the records: ``B/s`` or ``s``.
-    higher_is_better : bool
-    value : callable
-        Gives the number of one iteration; the launch's value is the median over its timed iterations.
+    `value` gives the number of one iteration; the launch's value is the median over its timed iterations.
     """
 
     name: str
@@ -123,9 +116,11 @@ def _logarithms_by_block(samples: Sequence[Sample]) -> Mapping[int, float]:
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """A baseline and a candidate in one metric, before they are judged.
+    """A baseline and a candidate in one metric.
 
-    `effect`: what is judged, None if nothing is; `labels`: the block (unpaired: the launch) of each of its points.
+    `effect`: None if there are no numbers; `labels`: the block (unpaired: the launch) of each of its points. Once it is
+    judged: `judgement`, the statistical result; `floor`, the noise floor that A/A comparisons show, for an A/A
+    comparison its own; `calibration`, whether this is an A/A comparison beside others.
     """
 
     pair: Pair
@@ -134,6 +129,9 @@ class Row:
     candidate: Side
     effect: Effect | None
     labels: tuple[int, ...]
+    judgement: Judgement | None = None
+    floor: float | None = None
+    calibration: bool = False
 
     @property
     def why_absent(self) -> str | None:
@@ -144,29 +142,15 @@ class Row:
                 return f"{self.metric.name} is not compared: {source.label} has no value of it"
         return None
 
-
-@dataclass(frozen=True)
-class Judged:
-    """A row with its verdict.
-
-    Attributes
-    ----------
-    reason : str or None
-        Of INCONCLUSIVE, FAILED and WRONG.
-    judgement : Judgement or None
-        The statistical result; ``None`` if there are no numbers.
-    floor : float or None
-        The noise floor that A/A comparisons show; for an A/A comparison, its own.
-    calibration : bool
-        Whether this row is an A/A comparison beside others.
-    """
-
-    row: Row
-    verdict: Verdict
-    reason: str | None
-    judgement: Judgement | None
-    floor: float | None
-    calibration: bool = False
+    @property
+    def outcome(self) -> tuple[Verdict, str | None]:
+        """The verdict and its reason: a candidate with failed launches or a wrong result cannot win."""
+        candidate, judgement = self.pair.candidate, self.judgement
+        if candidate.wrong:
+            return Verdict.WRONG, "the merge result was wrong"
+        if judgement is None or (candidate.failed and judgement.verdict is not Verdict.SLOWER):
+            return Verdict.FAILED, f"{candidate.failed} of {len(candidate.run.launches)} launches failed"
+        return judgement.verdict, judgement.reason.value if judgement.reason else None
 
 
 def least_blocks(campaign: Campaign) -> int:
@@ -178,8 +162,8 @@ def least_blocks(campaign: Campaign) -> int:
 
 def judge_metric(
     pairs: Sequence[Pair], metric: Metric, *, threshold: float, earlier: Side | None = None
-) -> tuple[list[Judged], list[str]]:
-    """The verdicts on all pairs in one metric, in their order, and why some have none.
+) -> tuple[list[Row], list[str]]:
+    """The judged rows of all pairs in one metric, in their order, and why some have none.
 
     All candidates are one family, whichever problem they were measured on. A/A comparisons do not belong to it: they
     give the noise floor of their baseline's other candidates. Where there is nothing but A/A, it is judged like any.
@@ -190,10 +174,10 @@ def judge_metric(
     rows = [row for row in rows if not row.why_absent]
     calibrations = [row for row in rows if row.pair.same_config]
     if len(calibrations) == len(rows):
-        return list(_judge_rows(rows, (), threshold).values()), notes
+        return _judge_rows(rows, (), threshold), notes
     judged = _judge_rows([row for row in rows if row not in calibrations], calibrations, threshold)
-    judged |= {row: replace(each, calibration=True) for row, each in _judge_rows(calibrations, (), threshold).items()}
-    return [judged[row] for row in rows], notes
+    judged += [replace(row, calibration=True) for row in _judge_rows(calibrations, (), threshold)]
+    return sorted(judged, key=lambda row: pairs.index(row.pair)), notes
 
 
 def _make_row(pair: Pair, metric: Metric, earlier: Side | None) -> Row:
@@ -202,8 +186,8 @@ def _make_row(pair: Pair, metric: Metric, earlier: Side | None) -> Row:
     return Row(pair, metric, old, new, *matched)
 
 
-def _judge_rows(rows: Sequence[Row], calibrations: Sequence[Row], threshold: float) -> dict[Row, Judged]:
-    """The verdict on each of `rows` as one family; `calibrations`: the A/A rows that give the noise floors."""
+def _judge_rows(rows: Sequence[Row], calibrations: Sequence[Row], threshold: float) -> list[Row]:
+    """Judge `rows` as one family; `calibrations`: the A/A rows that give the noise floors."""
     floors = {row: _highest_noise_floor(row, calibrations) for row in rows}
     effects = {row: row.effect for row in rows if row.effect is not None}
     # A candidate without numbers was to be compared too, so it counts in the family.
@@ -211,28 +195,11 @@ def _judge_rows(rows: Sequence[Row], calibrations: Sequence[Row], threshold: flo
         list(effects.values()), threshold=threshold, floors=[floors[row] for row in effects], family=max(1, len(rows))
     )
     judgements = dict(zip(effects, judged, strict=True))
-    return {
-        row: Judged(
-            row,
-            *_verdict_on_row(row, judgements.get(row)),
-            judgements.get(row),
-            _highest_noise_floor(row, (row,)) if row.pair.same_config else floors[row],
-        )
-        for row in rows
-    }
+    floors |= {row: _highest_noise_floor(row, (row,)) for row in rows if row.pair.same_config}
+    return [replace(row, judgement=judgements.get(row), floor=floors[row]) for row in rows]
 
 
 def _highest_noise_floor(row: Row, calibrations: Sequence[Row]) -> float | None:
     """The highest noise floor that A/A comparisons of this row's baseline show; else the baseline's own."""
     alike = [each.effect for each in calibrations if each.pair.baseline is row.pair.baseline]
     return max((noise_floor(effect) for effect in alike if effect is not None), default=row.baseline.floor)
-
-
-def _verdict_on_row(row: Row, judgement: Judgement | None) -> tuple[Verdict, str | None]:
-    """The verdict and its reason: a candidate with failed launches or a wrong result cannot win."""
-    candidate = row.pair.candidate
-    if candidate.wrong:
-        return Verdict.WRONG, "the merge result was wrong"
-    if judgement is None or (candidate.failed and judgement.verdict is not Verdict.SLOWER):
-        return Verdict.FAILED, f"{candidate.failed} of {len(candidate.run.launches)} launches failed"
-    return judgement.verdict, judgement.reason.value if judgement.reason else None
