@@ -279,7 +279,7 @@ def history(
     UsageError
         If there is no such result.
     """
-    from merge_bench.regressions.make_document import history as history_of
+    from merge_bench.regressions.document import history as history_of
     from merge_bench.view.titles import utc_time
 
     document = history_of(folders or ("results",), metric=metric, threshold=threshold, **only)
@@ -311,7 +311,7 @@ def predict(
     """
     from merge_bench.config import parsers
     from merge_bench.config.option import as_text, parse_text
-    from merge_bench.forecast.make_document import predict as predict_from
+    from merge_bench.forecast.document import predict as predict_from
 
     document = predict_from(
         _load_campaigns(results), workers=workers, hosts=hosts, config=config,

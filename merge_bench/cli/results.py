@@ -123,10 +123,9 @@ def history(
     A FOLDER is a results folder. All results in it of the same problem and config are one series. A shift is found by
     results that came after it, so that one bad night is none.
     """
-    from merge_bench.regressions.charts import charts_of
-    from merge_bench.regressions.make_document import accept_level
-    from merge_bench.regressions.make_document import history as history_of
-    from merge_bench.regressions.text import print_history
+    from merge_bench.regressions.document import accept_level
+    from merge_bench.regressions.document import history as history_of
+    from merge_bench.regressions.view import charts_of, print_history
 
     show = None if as_json else functools.partial(print_history, details=details)
     if accept is not None:
@@ -181,9 +180,8 @@ def predict(results: tuple[str, ...], plots: Sequence[str], as_json: bool, **for
     A RESULT is a campaign folder or its records.jsonl. The output shows what limits the merge, how certain the numbers
     are, and what is unknown.
     """
-    from merge_bench.forecast.charts import panels_of
-    from merge_bench.forecast.make_document import predict as predict_from
-    from merge_bench.forecast.text import print_forecast
+    from merge_bench.forecast.document import predict as predict_from
+    from merge_bench.forecast.view import panels_of, print_forecast
     from merge_bench.records.reader import read_campaign
 
     campaigns = [read_campaign(result) for result in results]

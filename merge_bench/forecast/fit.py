@@ -9,10 +9,20 @@ from dataclasses import dataclass, replace
 
 from merge_bench.analysis.statistics import median, quantile
 from merge_bench.errors import UsageError
-from merge_bench.forecast.documents import ModelParameter
 from merge_bench.forecast.gather import MeasuredRun, Measurements, Transfer
-from merge_bench.forecast.model import ASSUMED, GIVEN, KNOWN, MEASURED, Given, Values, announcing_seconds
-from merge_bench.forecast.whatif import WhatIf, find_gpu, recognised_gpu
+from merge_bench.forecast.model import (
+    ASSUMED,
+    GIVEN,
+    KNOWN,
+    MEASURED,
+    Given,
+    ModelParameter,
+    Values,
+    WhatIf,
+    announcing_seconds,
+    find_gpu,
+    recognised_gpu,
+)
 
 APART = 3.0
 """Only sizes this many times apart show which cost is paid once and which by size."""

@@ -9,11 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from merge_bench.analysis.aggregate import complete_launches
+from merge_bench.analysis.aggregate import State, complete_launches, iteration_bandwidth, state_of
 from merge_bench.analysis.diagnostics import busy_warnings
-from merge_bench.analysis.aggregate import iteration_bandwidth
 from merge_bench.analysis.statistics import median
-from merge_bench.analysis.aggregate import State, state_of
 from merge_bench.errors import UsageError, WrongResult
 from merge_bench.forecast.model import FRAMES, Problem, Values
 from merge_bench.merge.exchange import planes_with, recorded_plane

@@ -17,9 +17,8 @@ from merge_bench.analysis.documents import CompareDocument
 from merge_bench.analysis.statistics.verdict import ALPHA
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
-from merge_bench.regressions.documents import HistorySeries
+from merge_bench.regressions.document import BY_NAME, HistorySeries, series_history
 from merge_bench.regressions.index import HistoryIndex, RunFigures
-from merge_bench.regressions.make_document import BY_NAME, series_history
 from merge_bench.regressions.noise import clip_outliers
 
 LEAST = 3

@@ -24,12 +24,12 @@ from merge_bench.analysis.documents import (
     SweepDocument,
     TransportsDocument,
 )
-from merge_bench.forecast.documents import PredictDocument
+from merge_bench.forecast.document import PredictDocument
 from merge_bench.probe.view.documents import ProbeDocument, ReferencesDocument
 from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import Record
 from merge_bench.records.timeline import TimelineHead, TimelineIteration, TimelineRound
-from merge_bench.regressions.documents import HistoryDocument
+from merge_bench.regressions.document import HistoryDocument
 from merge_bench.service.documents import Job, Jobs
 from merge_bench.tune.documents import TuneDocument
 from tools.reference import DOCS

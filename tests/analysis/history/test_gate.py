@@ -15,7 +15,7 @@ from merge_bench.analysis.documents import Failure
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import UsageError
 from merge_bench.records.reader import read_campaign
-from merge_bench.regressions import make_document as documents
+from merge_bench.regressions.document import accept_level, history
 from merge_bench.regressions.gates import Gate, gate_summary
 from merge_bench.view.comparison import print_comparison
 from tests.analysis.history.made_up import Nights, write
@@ -55,15 +55,15 @@ def test_nights_like_those_before_pass(tmp_path: Path) -> None:
 def test_a_loss_that_stays_does_not_pass_until_it_is_accepted(tmp_path: Path) -> None:
     write(tmp_path, Nights(count=40, shift=20, factor=1.08, launches=5))
     assert held(tmp_path, 39, "slower") == ("SLOWER", 5)
-    found = documents.history([tmp_path])
-    documents.accept_level(found, by="ann", reason="it stays")
+    found = history([tmp_path])
+    accept_level(found, by="ann", reason="it stays")
     verdict, status = held(tmp_path, 39, "slower")
     assert (verdict in ("EQUIVALENT", "INCONCLUSIVE"), status) == (True, 0)
 
 
 def test_after_a_loss_that_ended_the_gate_is_as_good_as_before(tmp_path: Path) -> None:
     write(tmp_path, Nights(count=44, shift=30, until=36, factor=1.08, launches=5))
-    (series,) = documents.history([tmp_path]).series
+    (series,) = history([tmp_path]).series
     assert [(shift.result, shift.ended, shift.returns) for shift in series.shifts] == [
         (30, 36, False),
         (36, None, True),

@@ -13,7 +13,7 @@ import pytest
 import merge_bench
 from merge_bench import cli
 from merge_bench.errors import UsageError
-from merge_bench.forecast.whatif import GPUS, recognised_gpu
+from merge_bench.forecast.model import GPUS, recognised_gpu
 from tests.analysis.predict.made_up import Cluster, Setup, write, write_probe
 
 EXACT = Cluster()

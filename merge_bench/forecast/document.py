@@ -1,28 +1,114 @@
-"""The document of `predict --json`: the forecast, a scaling table, the parameters, the check, and what is not known."""
+"""The document of `predict --json`: the forecast, a scaling table, the parameters, the check, and what is not known.
+
+`docs/reference/records.md` describes every key.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
 
+import msgspec
 from msgspec.structs import replace
 
 from merge_bench.analysis.diagnostics import EXCEEDED
+from merge_bench.analysis.documents import Failure
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError
-from merge_bench.forecast.documents import Checked, Forecast, ForecastPhases, PredictDocument, Quantity
 from merge_bench.forecast.fit import Basis, fitted_for, make_basis, resampled_interval
 from merge_bench.forecast.gather import MeasuredRun, gather
-from merge_bench.forecast.model import ASSUMED, MEASURED, Outcome, Problem, Unknown, Values, forecast_merge
-from merge_bench.forecast.whatif import parse_links, parse_what_if
+from merge_bench.forecast.model import (
+    ASSUMED,
+    MEASURED,
+    ModelParameter,
+    Outcome,
+    Problem,
+    Unknown,
+    Values,
+    forecast_merge,
+    parse_links,
+    parse_what_if,
+)
 from merge_bench.records.campaign import Campaign
 from merge_bench.units import format_bytes, format_count, format_rate, plural
+
+SCHEMA = 1
 
 BEYOND = 8
 """More than this many times the measured number of workers is called an extrapolation."""
 
 SIZES = 4
 """Chunks and messages this many times larger or smaller than the measured ones are called far from them."""
+
+
+class Quantity(msgspec.Struct, frozen=True, kw_only=True):
+    """A value and its 95 % interval by resampling."""
+
+    value: float
+    interval: tuple[float, float]
+
+
+class ForecastPhases(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds of the slowest worker in each phase; `hidden`: of them behind another one."""
+
+    partition: float
+    exchange: float
+    join: float
+    hidden: float
+
+
+class Forecast(msgspec.Struct, frozen=True, kw_only=True):
+    """One size of cluster. If a parameter is not known, the numbers are null and `unknown` says why."""
+
+    workers: int
+    hosts: int
+    workers_per_host: int
+    wall_seconds: Quantity | None = None
+    throughput_bytes_per_second: Quantity | None = None
+    bandwidth_bytes_per_second: Quantity | None = None
+    data_bytes: float | None = None
+    crossing_bytes: float | None = None
+    between_hosts_bytes: float | None = None
+    message_bytes: float | None = None
+    phases_seconds: ForecastPhases | None = None
+    parts_seconds: dict[str, float] | None = None
+    limit: str | None = None
+    measured_wall_seconds: float | None = None
+    unknown: str | None = None
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True):
+    """A measured run and the model's value for it; `error`: relative error of the wall-clock."""
+
+    result: str
+    workers: int
+    hosts: int
+    rows_per_chunk: float
+    measured_wall_seconds: float
+    model_wall_seconds: float | None
+    error: float | None
+    measured_bandwidth_bytes_per_second: float | None
+    model_bandwidth_bytes_per_second: float | None
+
+
+class PredictDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The requested forecast, forecasts for 1, 2, 4, … workers up to it, their basis, and what is not known."""
+
+    document_version: Literal[1] = 1
+    schema: int = SCHEMA
+    results: list[str]
+    engine: str
+    config: str
+    rows_per_chunk: float
+    row_bytes: float
+    what_if: list[str]
+    forecast: Forecast
+    scaling: list[Forecast]
+    parameters: list[ModelParameter]
+    checked: list[Checked]
+    notes: list[str]
+    error: Failure | None = None
 
 
 def remedy_for_unknown(parameter: str) -> str:

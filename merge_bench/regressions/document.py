@@ -1,4 +1,4 @@
-"""Results of many nights → the document that ``history --json`` prints."""
+"""Results of many nights → the document that ``history --json`` prints; `docs/reference/records.md` describes it."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import getpass
 import os
 from collections.abc import Collection, Iterable, Sequence
 from itertools import accumulate, islice, pairwise
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 from msgspec.structs import replace
 
 from merge_bench.analysis.compare.judging import METRIC, METRICS, Metric
 from merge_bench.analysis.compare.properties import differences
+from merge_bench.analysis.documents import Failure
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError
-from merge_bench.regressions import documents
-from merge_bench.regressions.accepted import Series, write_accepted
-from merge_bench.regressions.index import HistoryIndex, RunFigures
+from merge_bench.regressions.index import HistoryIndex, RunFigures, Series, write_accepted
 from merge_bench.regressions.shifts import AFTER, FIRST, Shift, find_other_changes, find_ramps, find_shifts
 
 BY_NAME = {metric.name: metric for metric in METRICS}
@@ -27,6 +27,106 @@ LEAST = FIRST + AFTER
 """The number of results from which on a shift can be found."""
 
 
+class HistoryResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One result of a series; `value` is the median of its launches, `level` that of the results of its level."""
+
+    path: str
+    started: float
+    value: float
+    level: float
+    launches: list[float]
+    verified: bool
+
+
+class ShiftDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """A property that differs across a shift; null: not there. `result`: the first result that has the new value."""
+
+    kind: str
+    name: str
+    before: str | None
+    after: str | None
+    result: int
+
+
+class AcceptedLevel(msgspec.Struct, frozen=True, kw_only=True):
+    """Who accepted a level that is worse, why, and when."""
+
+    by: str
+    reason: str
+    time: float
+
+
+class LevelShift(msgspec.Struct, frozen=True, kw_only=True):
+    """The level changed: `result`, `found_with` count the results from 0, `change` is -0.05 for 5 % less.
+
+    `before` and `after` are the levels as they were known with the result `found_with`.
+    """
+
+    result: int
+    path: str
+    found_with: int
+    change: float
+    better: bool
+    evidence: float
+    differences: list[ShiftDifference]
+    before: float | None = None
+    after: float | None = None
+    level: int | None = None
+    returns: bool = False
+    ended: int | None = None
+    ramp: tuple[int, int] | None = None
+    accepted: AcceptedLevel | None = None
+
+    @property
+    def differs(self) -> list[str]:
+        """What differs between the result before the shift and its first one, as ``UCX version 1.20.0 → 1.21.0``."""
+        here = (each for each in self.differences if each.result == self.result)
+        return [f"{each.kind} {each.name} {each.before or '-'} → {each.after or '-'}" for each in here]
+
+
+class SeriesFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of the series by `change` since the result `since` that is no shift: ``drifts`` or ``noise-changed``."""
+
+    kind: str
+    since: int
+    path: str
+    change: float
+
+
+class HistorySeries(msgspec.Struct, frozen=True, kw_only=True):
+    """The results of one config with one problem, the oldest first, and the shifts between them.
+
+    ``level`` is the median of the results of the present level, ``noise`` the robust standard deviation about it, as a
+    share of it. ``reference`` is the level that ``--against history`` compares with, ``reference_results`` its results.
+    """
+
+    series: dict[str, str | int | float]
+    level: float
+    since: int
+    noise: float
+    noise_floor: float | None
+    judged: bool
+    wrong_results: int
+    results: list[HistoryResult]
+    shifts: list[LevelShift]
+    findings: list[SeriesFinding] = []
+    reference: float | None = None
+    reference_results: list[int] = []
+
+
+class HistoryDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Every series that was asked for, those with the newest results first."""
+
+    document_version: Literal[1] = 1
+    folders: list[str]
+    metric: str
+    unit: str
+    threshold: float
+    series: list[HistorySeries]
+    notes: list[str]
+    error: Failure | None = None
+
+
 def history(
     folders: Sequence[str | os.PathLike[str]],
     *,
@@ -34,7 +134,7 @@ def history(
     threshold: float = 0.02,
     most: int | None = None,
     **only: Any,
-) -> documents.HistoryDocument:
+) -> HistoryDocument:
     """The series in `folders`, or `only` those with this ``config``, ``chunk``, …, and their shifts in one metric.
 
     `threshold`: the least change of the level that matters, 0.02 for 2 %; `most`: series at most, those with the newest
@@ -57,7 +157,7 @@ def history(
     return document
 
 
-def accept_level(document: documents.HistoryDocument, *, by: str | None, reason: str) -> None:
+def accept_level(document: HistoryDocument, *, by: str | None, reason: str) -> None:
     """Let ``--against history`` compare with the present level of the document's only series, though it is worse.
 
     Raises UsageError if that is not one series or not the metric that is compared, if it is compared with that level
@@ -93,12 +193,12 @@ def accept_level(document: documents.HistoryDocument, *, by: str | None, reason:
 
 def history_document(
     index: HistoryIndex, series: Iterable[Series], metric: str, threshold: float = 0.02, most: int | None = None
-) -> documents.HistoryDocument:
+) -> HistoryDocument:
     """The history document of the first `most` of these `series` that have the metric."""
     if metric not in BY_NAME:
         raise UsageError(f"metric {metric!r} is none of {', '.join(BY_NAME)}")
     histories = filter(None, (series_history(index, each, BY_NAME[metric], threshold) for each in series))
-    return documents.HistoryDocument(
+    return HistoryDocument(
         folders=index.roots,
         metric=metric,
         unit=BY_NAME[metric].unit,
@@ -110,7 +210,7 @@ def history_document(
 
 def series_history(
     index: HistoryIndex, series: Series, metric: Metric, threshold: float, *, without: str = ""
-) -> documents.HistorySeries | None:
+) -> HistorySeries | None:
     """The results, levels and shifts of a series in `metric`, None if no result has it; `without`: a result to omit."""
     every = [entry for entry in index.runs(series) if entry.path != without]
     entries = [entry for entry in every if entry.values.get(metric.name) and not entry.wrong]
@@ -132,7 +232,7 @@ def series_history(
     accepted = {at: each for at, each in _acceptances(index, series, entries, shifts, metric).items() if at is not None}
     reference = _reference_level(shifts, accepted, len(values), higher=metric.higher_is_better)
     ramps = find_ramps(values, shifts)
-    return documents.HistorySeries(
+    return HistorySeries(
         series=dict(series),
         level=level,
         since=since,
@@ -141,7 +241,7 @@ def series_history(
         judged=len(entries) >= LEAST,
         wrong_results=sum(entry.wrong for entry in every),
         results=[
-            documents.HistoryResult(
+            HistoryResult(
                 path=entry.path,
                 started=entry.started,
                 value=values[at],
@@ -164,7 +264,7 @@ def series_history(
             for at, shift in enumerate(shifts)
         ],
         findings=[
-            documents.SeriesFinding(kind=each.kind, since=each.since, path=entries[each.since].path, change=each.change)
+            SeriesFinding(kind=each.kind, since=each.since, path=entries[each.since].path, change=each.change)
             for each in find_other_changes(values, levels, since, threshold)
         ],
         reference=middles[reference],
@@ -179,13 +279,13 @@ def _newest_of_level(values: Sequence[float], numbers: Sequence[int], number: in
 
 def _acceptances(
     index: HistoryIndex, series: Series, entries: Sequence[RunFigures], shifts: Sequence[Shift], metric: Metric
-) -> dict[int | None, documents.AcceptedLevel]:
+) -> dict[int | None, AcceptedLevel]:
     """Who accepted which level: by the number of the shift with which it begins, None for the first level."""
-    levels: dict[int | None, documents.AcceptedLevel] = {}
+    levels: dict[int | None, AcceptedLevel] = {}
     for level in index.accepted:
         if level.series == series and level.metric == metric.name:
             then = [at for at, shift in enumerate(shifts) if entries[shift.found].started <= level.newest]
-            levels[max(then, default=None)] = documents.AcceptedLevel(by=level.by, reason=level.reason, time=level.time)
+            levels[max(then, default=None)] = AcceptedLevel(by=level.by, reason=level.reason, time=level.time)
     return levels
 
 
@@ -203,16 +303,16 @@ def _reference_level(shifts: Sequence[Shift], accepted: Collection[int], results
     return reference
 
 
-def _level_shift(index: HistoryIndex, runs: Sequence[RunFigures], shift: Shift, metric: Metric) -> documents.LevelShift:
+def _level_shift(index: HistoryIndex, runs: Sequence[RunFigures], shift: Shift, metric: Metric) -> LevelShift:
     """A shift with the properties that differ across it, then those that differ one result later or earlier."""
     different = [
-        documents.ShiftDifference(
+        ShiftDifference(
             kind=each.kind, name=each.name, before=each.baseline_value, after=each.candidate_value, result=at
         )
         for at in (shift.at, shift.at + 1, shift.at - 1)
         for each in differences(*(index.properties(entry) for entry in runs[at - 1 : at + 1]))
     ]
-    return documents.LevelShift(
+    return LevelShift(
         result=shift.at,
         path=runs[shift.at].path,
         found_with=shift.found,
