@@ -11,10 +11,9 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from merge_bench.analysis.compare.document import compare
-from merge_bench.analysis.compare.judging import METRICS, Sample, Side, side_of_run
+from merge_bench.analysis.compare.document import compare, nothing_compared
+from merge_bench.analysis.compare.judging import METRIC, METRICS, Sample, Side, side_of_run
 from merge_bench.analysis.documents import CompareDocument
-from merge_bench.analysis.statistics.verdict import ALPHA
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.regressions.document import BY_NAME, HistorySeries, series_history
@@ -39,23 +38,12 @@ def compare_with_level(campaign: Campaign, results: str | os.PathLike[str], thre
 
     Without `LEAST` earlier results nothing is compared, as the only note says.
     """
-    index, own = HistoryIndex([results]), campaign.folder.resolve()
-    series = next(iter(index.series(own.name)), {})
-    history = series_history(index, series, BY_NAME["throughput"], threshold, without=str(own))
+    history, entries = _earlier_results(campaign, results, threshold)
     paths = {history.results[at].path for at in history.reference_results} if history is not None else set()
     if len(paths) < LEAST:
         needed = f"{LEAST} earlier results of this merge are needed, and {results} has {len(paths)}"
-        return CompareDocument(
-            results=[],
-            threshold=threshold,
-            alpha=ALPHA,
-            comparisons=[],
-            differences=[],
-            notes=[f"nothing was compared: {needed}"],
-            verified=True,
-        )
+        return nothing_compared(needed, threshold)
     assert history is not None
-    entries = [entry for entry in index.runs(series) if entry.path in {each.path for each in history.results}]
     level = {}
     for metric in METRICS:
         of_level = [entry for entry in entries if entry.path in paths and entry.values.get(metric.name)]
@@ -82,17 +70,24 @@ def compare_with_result(campaign: Campaign, earlier: Campaign, threshold: float)
     """
     sides = {}
     if len(campaign.runs) == len(earlier.runs) == 1 and find_spec("scipy"):
-        own = campaign.folder.resolve()
-        index = HistoryIndex([own.parent])
-        series = next(iter(index.series(own.name)), {})
-        history = series_history(index, series, BY_NAME["throughput"], threshold, without=str(own)) if series else None
+        history, entries = _earlier_results(campaign, campaign.folder.resolve().parent, threshold)
         if history is not None and len(history.results) >= _NIGHTS:
-            entries = [entry for entry in index.runs(series) if entry.path in {each.path for each in history.results}]
             for metric in METRICS:
                 noise, nights = _night_noise(history, entries, metric.name, 1)
                 if nights >= _NIGHTS:
                     sides[metric.name] = replace(side_of_run(earlier.runs[0], metric), floor=noise, nights=nights)
     return compare([earlier, campaign], threshold=threshold, level=sides)
+
+
+def _earlier_results(
+    campaign: Campaign, folder: str | os.PathLike[str], threshold: float
+) -> tuple[HistorySeries | None, list[RunFigures]]:
+    """The history of the series of `campaign` in a folder, without itself, and the runs of the results in it."""
+    index, own = HistoryIndex([folder]), campaign.folder.resolve()
+    series = next(iter(index.series(own.name)), {})
+    history = series_history(index, series, BY_NAME[METRIC], threshold, without=str(own))
+    paths = {each.path for each in history.results} if history is not None else set()
+    return history, [entry for entry in index.runs(series) if entry.path in paths]
 
 
 def _night_noise(history: HistorySeries, entries: Sequence[RunFigures], metric: str, results: int) -> tuple[float, int]:

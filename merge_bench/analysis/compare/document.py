@@ -85,6 +85,19 @@ def compare(
     )
 
 
+def nothing_compared(why: str, threshold: float) -> documents.CompareDocument:
+    """A document without comparisons, whose only note says why."""
+    return documents.CompareDocument(
+        results=[],
+        threshold=threshold,
+        alpha=ALPHA,
+        comparisons=[],
+        differences=[],
+        notes=[f"nothing was compared: {why}"],
+        verified=True,
+    )
+
+
 def _busy_host_notes(campaigns: Sequence[Campaign]) -> Iterator[str]:
     """A sentence for each warning that a result was measured on a busy host: its times are longer and vary more."""
     for index, campaign in enumerate(campaigns):
