@@ -112,8 +112,8 @@ def _why_not_counted(launch: Launch, seconds: float, least_seconds: float) -> st
 def _ranks_without_gpu(launch: Launch) -> list[int]:
     """The ranks whose GPU could not be read."""
     gpus = (launch.power.gpus if launch.power else None) or ()
-    known = {rank for gpu in gpus for rank in gpu.ranks}
-    return [worker.rank for worker in launch.line.workers if worker.rank not in known] if launch.line else []
+    ranks = {rank for gpu in gpus for rank in gpu.ranks}
+    return [worker.rank for worker in launch.line.workers if worker.rank not in ranks] if launch.line else []
 
 
 def _unknown(launch: Launch) -> Iterator[str]:
@@ -138,11 +138,11 @@ def _unknown(launch: Launch) -> Iterator[str]:
 
 def _gpu_rows(launches: Sequence[Launch]) -> list[GpuEnergy]:
     """A row for each GPU over all launches, in the order of hosts and GPUs."""
-    found: dict[tuple[str, int], list[tuple[Launch, GpuPower]]] = {}
+    readings_of: dict[tuple[str, int], list[tuple[Launch, GpuPower]]] = {}
     for launch in launches:
         for gpu in (launch.power.gpus if launch.power else None) or ():
-            found.setdefault((gpu.host, gpu.index), []).append((launch, gpu))
-    return [_gpu_row(found[key]) for key in sorted(found)]
+            readings_of.setdefault((gpu.host, gpu.index), []).append((launch, gpu))
+    return [_gpu_row(readings_of[key]) for key in sorted(readings_of)]
 
 
 def _gpu_row(readings: Sequence[tuple[Launch, GpuPower]]) -> GpuEnergy:
@@ -178,11 +178,11 @@ def _throttled_share(gpus: Sequence[GpuPower], cause: str) -> float:
 
 def _host_rows(launches: Sequence[Launch]) -> list[HostEnergy]:
     """A row for each host whose processors have counters, over all launches."""
-    found: dict[str, list[tuple[Launch, HostPower]]] = {}
+    readings_of: dict[str, list[tuple[Launch, HostPower]]] = {}
     for launch in launches:
         for host in launch.power.hosts if launch.power else ():
             if host.packages:
-                found.setdefault(host.host, []).append((launch, host))
+                readings_of.setdefault(host.host, []).append((launch, host))
     return [
         HostEnergy(
             host=name,
@@ -190,7 +190,7 @@ def _host_rows(launches: Sequence[Launch]) -> list[HostEnergy]:
             joules_per_merge=median_or_none(_per_merge(launch, host, CPU_SECONDS) for launch, host in readings),
             watts=median_or_none(_watts(launch, host, CPU_SECONDS) for launch, host in readings),
         )
-        for name, readings in sorted(found.items())
+        for name, readings in sorted(readings_of.items())
     ]
 
 

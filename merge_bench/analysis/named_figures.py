@@ -67,10 +67,7 @@ class Subject:
 def subjects(campaigns: Sequence[Campaign], problem: Callable[[Run], str]) -> list[Subject]:
     """Every subject of `campaigns`; `problem`: what a run merges, in words.
 
-    Raises
-    ------
-    UsageError
-        If two of them have the same name, so that their figures could not be told apart.
+    Raises UsageError if two of them have the same name, so that their figures could not be told apart.
     """
     by_name: dict[str, tuple[Subject, Campaign]] = {}
     for campaign in campaigns:

@@ -1,30 +1,51 @@
-"""Results of many nights → the document that ``history --json`` prints; `docs/reference/records.md` describes it."""
+"""Results of many nights → the document that ``history --json`` prints; `docs/reference/records.md` describes it.
+
+And a new result compared with the level of its series, or with one earlier result (``run --against``).
+"""
 
 from __future__ import annotations
 
 import getpass
+import itertools
+import math
 import os
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
 from itertools import accumulate, islice, pairwise
 from typing import Any, Literal
 
 import msgspec
-from msgspec.structs import replace
+import numpy as np
 
-from merge_bench.analysis.compare.judging import METRIC, METRICS, Metric
+from merge_bench.analysis.compare.document import compare, nothing_compared
+from merge_bench.analysis.compare.judging import METRIC, METRICS, Metric, Sample, Side, side_of_run
 from merge_bench.analysis.compare.properties import differences
-from merge_bench.analysis.documents import Failure
+from merge_bench.analysis.documents import CompareDocument, Failure
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.reader import read_campaign
 from merge_bench.regressions.index import HistoryIndex, RunFigures, Series, write_accepted
+from merge_bench.regressions.noise import clip_outliers
 from merge_bench.regressions.shifts import AFTER, FIRST, Shift, find_other_changes, find_ramps, find_shifts
 
 BY_NAME = {metric.name: metric for metric in METRICS}
 _NEWEST = 200
-"""The median of a level is made of this many of its results, the newest ones."""
+"""The median of a level, and the noise, are made of this many results, the newest ones."""
 
 LEAST = FIRST + AFTER
 """The number of results from which on a shift can be found."""
+
+LEAST_FOR_LEVEL = 3
+"""The fewest results of a level with which a new result can be compared."""
+_MOST_COMPARED = 20
+"""How many results, the newest ones, give the launches to compare with."""
+
+_NIGHTS = 5
+"""The fewest results that show the noise from night to night."""
+_ALPHA = 0.01
+"""The chance that a result of an unchanged level counts as further away than noise explains, on either side."""
 
 
 class HistoryResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -252,7 +273,7 @@ def series_history(
             for at, entry in enumerate(entries)
         ],
         shifts=[
-            replace(
+            msgspec.structs.replace(
                 _level_shift(index, entries, shift, metric),
                 ramp=ramps.get(at),
                 accepted=accepted.get(at),
@@ -324,3 +345,81 @@ def _level_shift(index: HistoryIndex, runs: Sequence[RunFigures], shift: Shift, 
         after=shift.after,
         level=shift.level,
     )
+
+
+def compare_with_level(campaign: Campaign, results: str | os.PathLike[str], threshold: float) -> CompareDocument:
+    """Compare `campaign`, which has one run, with the level of its series that it has to keep up with.
+
+    `results`: the folder of the series. The level is the present one, unless it is a loss that nobody accepted.
+
+    Without `LEAST_FOR_LEVEL` earlier results nothing is compared, as the only note says.
+    """
+    history, entries = _earlier_results(campaign, results, threshold)
+    paths = {history.results[at].path for at in history.reference_results} if history is not None else set()
+    if len(paths) < LEAST_FOR_LEVEL:
+        needed = f"{LEAST_FOR_LEVEL} earlier results of this merge are needed, and {results} has {len(paths)}"
+        return nothing_compared(needed, threshold)
+    assert history is not None
+    level = {}
+    for metric in METRICS:
+        of_level = [entry for entry in entries if entry.path in paths and entry.values.get(metric.name)]
+        if len(of_level) >= LEAST_FOR_LEVEL:
+            floors = [entry.floors[metric.name] for entry in of_level if metric.name in entry.floors]
+            noise, nights = _night_noise(history, entries, metric.name, len(of_level))
+            runs = of_level[-_MOST_COMPARED:]
+            launches = enumerate(itertools.chain.from_iterable(entry.values[metric.name] for entry in runs))
+            level[metric.name] = Side(
+                tuple(Sample(at, at, value) for at, value in launches),
+                floor=max(noise, float(np.median(floors)) if floors else 0.0),
+                level_of=len(paths),
+                nights=nights,
+            )
+    newest = max(paths, key=[entry.path for entry in entries].index)
+    return compare([read_campaign(newest), campaign], threshold=threshold, anyway=True, level=level)
+
+
+def compare_with_result(campaign: Campaign, earlier: Campaign, threshold: float) -> CompareDocument:
+    """Compare `campaign` with one earlier result.
+
+    The noise from night to night is taken from the other results of the series, if the folder of `campaign` has
+    `_NIGHTS` of them and SciPy is installed; else the verdicts say that it is not known.
+    """
+    sides = {}
+    if len(campaign.runs) == len(earlier.runs) == 1 and find_spec("scipy"):
+        history, entries = _earlier_results(campaign, campaign.folder.resolve().parent, threshold)
+        if history is not None and len(history.results) >= _NIGHTS:
+            for metric in METRICS:
+                noise, nights = _night_noise(history, entries, metric.name, 1)
+                if nights >= _NIGHTS:
+                    sides[metric.name] = replace(side_of_run(earlier.runs[0], metric), floor=noise, nights=nights)
+    return compare([earlier, campaign], threshold=threshold, level=sides)
+
+
+def _earlier_results(
+    campaign: Campaign, folder: str | os.PathLike[str], threshold: float
+) -> tuple[HistorySeries | None, list[RunFigures]]:
+    """The history of the series of `campaign` in a folder, without itself, and the runs of the results in it."""
+    index, own = HistoryIndex([folder]), campaign.folder.resolve()
+    series = next(iter(index.series(own.name)), {})
+    history = series_history(index, series, BY_NAME[METRIC], threshold, without=str(own))
+    paths = {each.path for each in history.results} if history is not None else set()
+    return history, [entry for entry in index.runs(series) if entry.path in paths]
+
+
+def _night_noise(history: HistorySeries, entries: Sequence[RunFigures], metric: str, results: int) -> tuple[float, int]:
+    """How far one more result may lie from the median of so many, 0.03 for 3 %, and how many show that.
+
+    This is half of a prediction interval by Student's t. All levels of a series are taken to have the same noise.
+    """
+    from scipy.stats import t
+
+    level_of = {each.path: each.level for each in history.results}
+    levels: dict[float, list[float]] = {}
+    for entry in [entry for entry in entries if entry.values.get(metric)][-_NEWEST:]:
+        levels.setdefault(level_of[entry.path], []).append(float(np.median(entry.values[metric])))
+    parts = [clip_outliers(np.log(values) - np.log(np.median(values))) for values in levels.values() if len(values) > 1]
+    free = sum(len(part) - 1 for part in parts)
+    if not free:
+        return math.inf, 0
+    spread = np.sqrt(sum(float(((part - part.mean()) ** 2).sum()) for part in parts) / free)
+    return float(np.expm1(t.isf(_ALPHA / 2.0, free) * spread * np.sqrt(1.0 + 1.0 / results))), free + len(parts)

@@ -14,8 +14,7 @@ from merge_bench.analysis.compare.document import compare, nothing_compared
 from merge_bench.analysis.compare.judging import METRIC
 from merge_bench.analysis.compare.select import NothingToCompare
 from merge_bench.analysis.documents import CompareDocument, Comparison, Failure
-from merge_bench.analysis.statistics.power import can_differ, least_launches
-from merge_bench.analysis.statistics.verdict import ALPHA
+from merge_bench.analysis.statistics.verdict import ALPHA, can_differ, least_launches
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import GateNotMet, NothingCompared, UsageError, WrongResult, require
 from merge_bench.records.campaign import Campaign
@@ -93,7 +92,7 @@ class Gate:
 
         Raises NothingToCompare if the two cannot be compared and no verdict was to fail; what was measured is kept.
         """
-        from merge_bench.regressions.level import compare_with_level, compare_with_result
+        from merge_bench.regressions.document import compare_with_level, compare_with_result
 
         against, threshold, needed = self.against, self.threshold, isinstance(self.against, Path)
 

@@ -11,8 +11,7 @@ from merge_bench.analysis.compare.select import Pair, planned_pairs
 from merge_bench.analysis.statistics import effect as effects
 from merge_bench.analysis.statistics import median
 from merge_bench.analysis.statistics.effect import Effect
-from merge_bench.analysis.statistics.power import least_launches
-from merge_bench.analysis.statistics.verdict import ALPHA, Judgement, Verdict, judge, noise_floor
+from merge_bench.analysis.statistics.verdict import ALPHA, Judgement, Verdict, judge, least_launches, noise_floor
 from merge_bench.records.campaign import Campaign, Launch, Run
 
 

@@ -2,7 +2,7 @@
 
 The unit of inference is the launch: iterations of one launch share a cluster and are no independent samples. This
 module describes one sample: `median_interval` is meant for one value a launch, quartiles describe iterations.
-`effect`, `verdict` and `power` compare two samples. `docs/compare.md` has the formulas.
+`effect` and `verdict` compare two samples. `docs/compare.md` has the formulas.
 """
 
 from __future__ import annotations
