@@ -91,10 +91,14 @@ def test_cores_used_is_not_known_where_any_part_of_it_is_not() -> None:
 @pytest.mark.parametrize(
     ("ratio", "computing", "used", "limit"),
     [
-        (1.1, 0.95, 0.99, "link"), (1.2, 0.95, 0.2, "cores"), (2.5, 0.3, 0.95, "cores"), (2.5, 0.3, 0.9, None),
-        (2.5, 0.3, None, None), (None, None, None, None),
+        (1.1, 0.95, 0.99, "link"),
+        (1.2, 0.95, 0.2, "cores"),
+        (2.5, 0.3, 0.95, "cores"),
+        (2.5, 0.3, 0.9, None),
+        (2.5, 0.3, None, None),
+        (None, None, None, None),
     ],
-)  # fmt: skip
+)
 def test_the_link_limits_before_the_cores_do(
     ratio: float | None, computing: float | None, used: float | None, limit: str | None
 ) -> None:
@@ -143,9 +147,12 @@ def test_half_measured_workers_give_no_flight_rate() -> None:
 
 def part(rank: int, partition: float, join: float, received: int) -> s.WorkerIteration:
     return s.WorkerIteration(
-        rank=rank, seconds=1.0, phases_seconds=s.Phases(partition=partition, exchange=0.1, join=join),
-        received_rows=s.FrameCounts(left=received, right=received), result_rows=received,
-    )  # fmt: skip
+        rank=rank,
+        seconds=1.0,
+        phases_seconds=s.Phases(partition=partition, exchange=0.1, join=join),
+        received_rows=s.FrameCounts(left=received, right=received),
+        result_rows=received,
+    )
 
 
 def memory(rank: int, input_bytes: int, seconds: list[float]) -> s.WorkerMemory:

@@ -71,8 +71,10 @@ def test_the_shift_names_its_result_and_what_differs(results: Path) -> None:
     assert shift.change == pytest.approx(1 / 1.05 - 1, abs=0.01)
     assert series.since == 30
     assert {(each.name, each.before, each.after) for each in shift.differences} == {
-        ("version", "1.20.0", "1.21.0"), ("kernel", "6.1", "6.8"), ("GPU driver", "570", "580")
-    }  # fmt: skip
+        ("version", "1.20.0", "1.21.0"),
+        ("kernel", "6.1", "6.8"),
+        ("GPU driver", "570", "580"),
+    }
     assert {each.result for each in shift.differences} == {30}
 
 

@@ -115,8 +115,10 @@ def test_the_noise_from_night_to_night_is_no_loss(tmp_path: Path, monkeypatch: p
     document, status = gate(tmp_path, "slower").evaluate(read_campaign(tmp_path / "0019-tcp"))
     assert document is not None
     assert (document.comparisons[0].verdict, document.comparisons[0].reason, status) == (
-        "INCONCLUSIVE", "within-noise", 0
-    )  # fmt: skip
+        "INCONCLUSIVE",
+        "within-noise",
+        0,
+    )
     assert document.comparisons[0].noise_floor == pytest.approx(0.065, abs=0.02)
     page = io.StringIO()
     print_comparison(document, metric="throughput", details=False, file=page, width=1000)
