@@ -411,10 +411,43 @@ def worker_figures(launches: Sequence[Launch]) -> tuple[WorkerFigures, ...]:
                 measured.setdefault(part.rank, {}).setdefault(launch.index, []).append(part)
     parts = itertools.chain.from_iterable(each for of_rank in measured.values() for each in of_rank.values())
     frames = frames_sent(parts)
-    return tuple(
-        _worker_figures(rank, hosts[rank], list(measured.get(rank, {}).values()), memory.get(rank, []), frames)
-        for rank in sorted(hosts)
-    )
+
+    def figures(rank: int) -> WorkerFigures:
+        host, peaks = hosts[rank], memory.get(rank, [])
+
+        def nested(value: Callable[[WorkerIteration], float | None]) -> float | None:
+            return median_or_none(median_or_none(map(value, own)) for own in measured.get(rank, {}).values())
+
+        def rate(name: str) -> float | None:
+            return nested(lambda worker: getattr(worker_bandwidth(worker, frames), name))
+
+        def phase(name: Phase) -> float | None:
+            return nested(lambda worker: getattr(worker.phases_seconds, name, None))
+
+        return WorkerFigures(
+            rank=rank,
+            host=host,
+            bandwidth=WorkerBandwidth(rank=rank, host=host, left=rate("left"), right=rate("right"), mean=rate("mean")),
+            memory=WorkerPeak(
+                rank=rank,
+                host=host,
+                peak=greatest(each.peak_bytes for each in peaks),
+                above_imports=greatest(each.peak_above_imports_bytes for each in peaks),
+                device_peak=greatest(each.device_peak_bytes for each in peaks),
+                device_above_imports=None,  # not measured on a GPU; kept for programs that read it
+                input=greatest(each.input_bytes for each in peaks),
+            ),
+            seconds=nested(lambda worker: worker.seconds),
+            partition=phase("partition"),
+            exchange=phase("exchange"),
+            join=phase("join"),
+            overlap=nested(lambda worker: worker.overlap_seconds),
+            join_overlap=nested(lambda worker: worker.join_overlap_seconds),
+            received_rows=nested(lambda worker: of_both_frames(worker.received_rows)),
+            result_rows=nested(lambda worker: worker.result_rows),
+        )
+
+    return tuple(map(figures, sorted(hosts)))
 
 
 def sent_bytes_by_rank(launches: Sequence[Launch]) -> Counter[int]:
@@ -442,46 +475,6 @@ def pair_figures(launches: Sequence[Launch]) -> dict[tuple[int, int], PairFigure
         )
         for key in sorted(by_pair)
     }
-
-
-def _worker_figures(
-    rank: int,
-    host: str,
-    launches: Sequence[Sequence[WorkerIteration]],
-    memory: Sequence[WorkerMemory],
-    frames: tuple[bool, bool],
-) -> WorkerFigures:
-    def nested(value: Callable[[WorkerIteration], float | None]) -> float | None:
-        return median_or_none(median_or_none(value(worker) for worker in workers) for workers in launches)
-
-    def rate(name: str) -> float | None:
-        return nested(lambda worker: getattr(worker_bandwidth(worker, frames), name))
-
-    def phase(name: str) -> float | None:
-        return nested(lambda worker: getattr(worker.phases_seconds, name, None))
-
-    return WorkerFigures(
-        rank=rank,
-        host=host,
-        bandwidth=WorkerBandwidth(rank=rank, host=host, left=rate("left"), right=rate("right"), mean=rate("mean")),
-        memory=WorkerPeak(
-            rank=rank,
-            host=host,
-            peak=greatest(each.peak_bytes for each in memory),
-            above_imports=greatest(each.peak_above_imports_bytes for each in memory),
-            device_peak=greatest(each.device_peak_bytes for each in memory),
-            device_above_imports=None,  # not measured on a GPU; kept for programs that read it
-            input=greatest(each.input_bytes for each in memory),
-        ),
-        seconds=nested(lambda worker: worker.seconds),
-        partition=phase("partition"),
-        exchange=phase("exchange"),
-        join=phase("join"),
-        overlap=nested(lambda worker: worker.overlap_seconds),
-        join_overlap=nested(lambda worker: worker.join_overlap_seconds),
-        received_rows=nested(lambda worker: of_both_frames(worker.received_rows)),
-        result_rows=nested(lambda worker: worker.result_rows),
-    )
 
 
 def greatest(values: Iterable[Number | None]) -> Number | None:
