@@ -59,7 +59,7 @@ def fake_cluster(failures: Failures | None = None) -> Iterator[None]:
         mock.patch.object(copy_rate, "LEAST_BYTES", 1),
         mock.patch.object(campaign, "check_host"),
     ):
-        gc.freeze()  # what is there already need not be looked through before every iteration
+        gc.freeze()  # by the first launch otherwise, which would also look through all of it at its end
         try:
             yield
         finally:

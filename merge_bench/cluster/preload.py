@@ -2,11 +2,13 @@
 
 Ends the process when the process that started it ends, for whatever reason, and notes the cores that it was started
 with. Keeps the calls of the watch, two per second, out of the log: a failed run shows the log's last lines. Keeps SciPy
-out on CPUs, which numba would load for linear algebra wherever it is installed: a seventh of a worker's start.
+out on CPUs, which numba would load for linear algebra wherever it is installed: a seventh of a worker's start. Keeps
+the objects of the libraries that are loaded by now out of garbage collections.
 """
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -20,6 +22,7 @@ if find_spec("cudf") is None:  # not tried beside the libraries of GPUs
 logging.getLogger("distributed.worker").addFilter(
     lambda record: not str(record.msg).startswith("Run out-of-band function")
 )
+gc.freeze()
 if parent := os.environ.get("MERGE_BENCH_PARENT"):
     die_with_parent()  # the parent of a nanny's worker is the nanny
     if not os.path.exists(f"/proc/{parent}"):  # it ended before the call above

@@ -18,7 +18,7 @@ from merge_bench.campaign.launch import make_launch
 from merge_bench.campaign.progress import Progress
 from merge_bench.cluster.start_on_hosts import RemoteLauncher
 from merge_bench.records.reader import read_campaign
-from merge_bench.records.schema import LaunchLine
+from merge_bench.records.schema import LaunchLine, WarningLine
 from merge_bench.records.writer import CampaignWriter
 from tests.helpers.interruptions import sweep
 from tests.helpers.runs import SMALL, start
@@ -65,7 +65,7 @@ def test_each_busy_host_is_named_before_its_workers_start(tmp_path: Path, hosts:
         running = start(tmp_path, *hosts, *SMALL, environ=path)
         try:
             printed = running.temp / "stderr"  # without what `finish` leaves out of errors
-            running.until(lambda: "busy-host: b" in printed.read_text(), "the warnings")
+            running.until(lambda: sum(isinstance(line, WarningLine) for line in running.lines()) == 2, "the warnings")
             running.process.send_signal(signal.SIGINT)
             done = running.finish().check_ended(3)
         finally:

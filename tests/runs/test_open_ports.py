@@ -46,17 +46,15 @@ def kind_of(port: int) -> str:
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     if first_bytes(port, HELLO, 10).startswith(b"HTTP/1.1 404"):
         return HTTP
-    if first_bytes(port, b"", 2):  # Dask's listener begins to speak
-        return DASK
     with socket.create_connection(("127.0.0.1", port), timeout=10) as plain:
         try:
             # Nothing is sent: to an end that has closed already it would bring a reset, which drops why it closed.
             with context.wrap_socket(plain) as connection:
                 return DASK if connection.recv(1) else OTHER
-        except ssl.SSLError as error:
-            return TLS if "CERTIFICATE_REQUIRED" in str(error) else OTHER
-        except OSError:
-            return OTHER
+        except OSError as error:
+            if "CERTIFICATE_REQUIRED" in str(error):
+                return TLS
+    return DASK if first_bytes(port, b"", 2) else OTHER  # Dask's listener begins to speak
 
 
 def open_ports(running: Running) -> dict[str, Counter[str]]:
