@@ -81,23 +81,18 @@ def run_failure(campaign: Campaign, run: Run) -> Failure | None:
     if failures:
         worst = next((failure for failure in failures if failure.code == WrongResult.code), failures[0])
         return _with_progress(Failure.of(worst), campaign, worst.launch)
-    for launch in run.launches:
-        for check in launch.verifications:
-            if not check.ok:
-                return Failure(WrongResult.code, check.message or "the merge result is wrong")
+    for check in (check for launch in run.launches for check in launch.verifications if not check.ok):
+        return Failure(WrongResult.code, check.message or "the merge result is wrong")
     for launch in run.launches:
         if launch.end is not None and launch.end.status != 0:
             return Failure(RunFailed.code, f"launch {launch.index} ended with status {launch.end.status}")
+    if missing <= 0:
+        return None
     stopped = next((failure for failure in _final_failures(campaign) if failure.code == INTERRUPTED), None)
-    if missing > 0 and stopped is not None:
+    if stopped is not None:
         return _with_progress(Failure(stopped.code, stopped.message), campaign, stopped.launch)
-    if missing > 0:
-        planned = run.planned_launches
-        message = (
-            f"the records stop after {planned - missing} of {planned} launches: the run was killed or is still running"
-        )
-        return Failure("unfinished", message)
-    return None
+    how_far = f"the records stop after {run.planned_launches - missing} of {run.planned_launches} launches"
+    return Failure("unfinished", f"{how_far}: the run was killed or is still running")
 
 
 def _with_progress(failure: Failure, campaign: Campaign, index: int | None) -> Failure:
