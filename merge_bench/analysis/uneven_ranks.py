@@ -42,6 +42,11 @@ class WorkerTimes:
     overlap: float = 0.0
     join_overlap: float = 0.0
 
+    @property
+    def exchange_end(self) -> float:
+        """Seconds from the opening barrier to the end of the exchange."""
+        return self.partition + self.exchange - self.overlap
+
 
 @dataclass(frozen=True)
 class Overload:
@@ -96,18 +101,16 @@ def overloaded_ranks(workers: Sequence[WorkerFigures]) -> tuple[Overload, ...]:
 
 def straggling_rank(workers: Sequence[WorkerFigures]) -> Straggler | None:
     """The rank that holds the others up most; None if there is none, or if it only has more rows to partition."""
-    straggler = find_straggler(
-        {
-            w.rank: WorkerTimes(w.partition, w.exchange, w.join, w.overlap or 0.0, w.join_overlap or 0.0)
-            for w in workers
-            if w.partition is not None and w.exchange is not None and w.join is not None
-        }
-    )
-    if straggler is None or straggler.phase != "partition":
-        return straggler
-    inputs = {w.rank: w.memory.input or 0 for w in workers}
-    others = median([size for rank, size in inputs.items() if rank != straggler.rank])
-    return None if inputs[straggler.rank] > SLOWER * others else straggler
+    times = {
+        w.rank: WorkerTimes(w.partition, w.exchange, w.join, w.overlap or 0.0, w.join_overlap or 0.0)
+        for w in workers
+        if w.partition is not None and w.exchange is not None and w.join is not None
+    }
+    straggler, inputs = find_straggler(times), {w.rank: w.memory.input or 0 for w in workers}
+    if straggler is not None and straggler.phase == "partition":
+        others = median([size for rank, size in inputs.items() if rank != straggler.rank])
+        return None if inputs[straggler.rank] > SLOWER * others else straggler
+    return straggler
 
 
 def short_of_cores(launches: Sequence[Launch]) -> machine.Shortage | None:
@@ -118,7 +121,7 @@ def short_of_cores(launches: Sequence[Launch]) -> machine.Shortage | None:
 
 
 def rank_with_slow_link(launches: Sequence[Launch], workers: Sequence[WorkerFigures]) -> SlowLink | None:
-    """The rank with which all others exchange far more slowly than among each other; None if there is none."""
+    """The rank whose link is slow, as `find_slow_link` finds it; None if there is none."""
     pairs = pair_figures(launches).items()
     rates = {pair: each.bytes / each.seconds for pair, each in pairs if each.seconds and each.bytes}
     return find_slow_link(rates, {worker.rank: worker.host for worker in workers})
@@ -149,14 +152,14 @@ def find_straggler(times: Mapping[int, WorkerTimes]) -> Straggler | None:
     """
     if len(times) < 2:
         return None
-    usual = medians_of_others({rank: _exchange_end(own) + own.join - own.join_overlap for rank, own in times.items()})
-    exchanged = medians_of_others({rank: _exchange_end(own) for rank, own in times.items()})
+    usual = medians_of_others({rank: own.exchange_end + own.join - own.join_overlap for rank, own in times.items()})
+    exchanged = medians_of_others({rank: own.exchange_end for rank, own in times.items()})
     stragglers: list[Straggler] = []
     for phase in ("partition", "exchange", "join"):
         own_seconds: dict[int, float] = {rank: getattr(own, phase) for rank, own in times.items()}
         for rank, middle in medians_of_others(own_seconds).items():
             seconds = own_seconds[rank]
-            late = _exchange_end(times[rank]) - exchanged[rank]
+            late = times[rank].exchange_end - exchanged[rank]
             excess = seconds - middle if phase != "exchange" else min(seconds - middle, late)
             if excess > OF_WALL * usual[rank] and middle + excess > SLOWER * middle:
                 stragglers.append(Straggler(rank, phase, seconds, middle, excess))
@@ -173,17 +176,12 @@ def find_slow_link(rates: Mapping[tuple[int, int], float], hosts: Mapping[int, s
     links: list[SlowLink] = []
     for rank in sorted({rank for pair in rates for rank in pair}):
         for within in (False, True):
-            alike = {pair: rate for pair, rate in rates.items() if _within_host(pair, hosts) == within}
+            alike = {pair: rate for pair, rate in rates.items() if (hosts.get(pair[0]) == hosts.get(pair[1])) == within}
             own = [rate for pair, rate in alike.items() if rank in pair]
             others = [rate for pair, rate in alike.items() if rank not in pair]
             if own and others and median(others) > SLOW_LINK * median(own):
                 links.append(SlowLink(rank, median(own), median(others)))
     return max(links, key=lambda link: link.factor) if links else None
-
-
-def _within_host(pair: tuple[int, int], hosts: Mapping[int, str]) -> bool:
-    sender, other = (hosts.get(rank) for rank in pair)
-    return sender == other
 
 
 def medians_of_others(values: Mapping[int, float]) -> dict[int, float]:
@@ -196,8 +194,3 @@ def medians_of_others(values: Mapping[int, float]) -> dict[int, float]:
         return (numbers[low + (place <= low)] + numbers[high + (place <= high)]) / 2
 
     return {rank: without(place) for place, (rank, _) in enumerate(ordered)}
-
-
-def _exchange_end(times: WorkerTimes) -> float:
-    """Seconds from the opening barrier to the end of the exchange."""
-    return times.partition + times.exchange - times.overlap

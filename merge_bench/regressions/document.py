@@ -9,6 +9,7 @@ import getpass
 import itertools
 import math
 import os
+import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
@@ -26,7 +27,7 @@ from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
-from merge_bench.regressions.index import HistoryIndex, RunFigures, Series, write_accepted
+from merge_bench.regressions.index import Accepted, HistoryIndex, RunFigures, Series, write_accepted
 from merge_bench.regressions.noise import clip_outliers
 from merge_bench.regressions.shifts import AFTER, FIRST, Shift, find_other_changes, find_ramps, find_shifts
 
@@ -201,15 +202,16 @@ def accept_level(document: HistoryDocument, *, by: str | None, reason: str) -> N
     except (KeyError, OSError):  # as in a container with a user of its own
         raise UsageError("this user has no name here; say who accepts with --by NAME") from None
     newest = series.results[-1]
-    write_accepted(
-        os.path.dirname(newest.path),
+    accepted = Accepted(
         series=series.series,
         newest=newest.started,
-        metric=document.metric,
+        metric=METRIC,
         level=series.level,
         by=by,
         reason=reason,
+        time=time.time(),
     )
+    write_accepted(os.path.dirname(newest.path), accepted)
 
 
 def history_document(
@@ -273,16 +275,23 @@ def series_history(
             for at, entry in enumerate(entries)
         ],
         shifts=[
-            msgspec.structs.replace(
-                _level_shift(index, entries, shift, metric),
+            LevelShift(
+                result=shift.at,
+                path=entries[shift.at].path,
+                found_with=shift.found,
+                change=shift.change,
+                better=(shift.change > 0) == metric.higher_is_better,
+                evidence=shift.evidence,
+                differences=_differences_across(index, entries, shift.at),
+                before=shift.before,
+                after=shift.after,
+                level=shift.level,
+                returns=shift.level in numbers[: shift.at],
+                ended=later.at if later and later.level == numbers[shift.at - 1] else None,
                 ramp=ramps.get(at),
                 accepted=accepted.get(at),
-                returns=any(shift.level == number for number in [0, *(each.level for each in shifts[:at])]),
-                ended=next(
-                    (later.at for later in shifts[at + 1 : at + 2] if later.level == numbers[shift.at - 1]), None
-                ),
             )
-            for at, shift in enumerate(shifts)
+            for at, (shift, later) in enumerate(zip(shifts, [*shifts[1:], None], strict=False))
         ],
         findings=[
             SeriesFinding(kind=each.kind, since=each.since, path=entries[each.since].path, change=each.change)
@@ -324,27 +333,15 @@ def _reference_level(shifts: Sequence[Shift], accepted: Collection[int], results
     return reference
 
 
-def _level_shift(index: HistoryIndex, runs: Sequence[RunFigures], shift: Shift, metric: Metric) -> LevelShift:
-    """A shift with the properties that differ across it, then those that differ one result later or earlier."""
-    different = [
+def _differences_across(index: HistoryIndex, runs: Sequence[RunFigures], shift: int) -> list[ShiftDifference]:
+    """The properties that differ across the shift that begins with a result, then one result later or earlier."""
+    return [
         ShiftDifference(
             kind=each.kind, name=each.name, before=each.baseline_value, after=each.candidate_value, result=at
         )
-        for at in (shift.at, shift.at + 1, shift.at - 1)
+        for at in (shift, shift + 1, shift - 1)
         for each in differences(*(index.properties(entry) for entry in runs[at - 1 : at + 1]))
     ]
-    return LevelShift(
-        result=shift.at,
-        path=runs[shift.at].path,
-        found_with=shift.found,
-        change=shift.change,
-        better=(shift.change > 0) == metric.higher_is_better,
-        evidence=shift.evidence,
-        differences=different,
-        before=shift.before,
-        after=shift.after,
-        level=shift.level,
-    )
 
 
 def compare_with_level(campaign: Campaign, results: str | os.PathLike[str], threshold: float) -> CompareDocument:

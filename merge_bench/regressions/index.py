@@ -12,7 +12,6 @@ import itertools
 import os
 import sqlite3
 import stat
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -257,16 +256,11 @@ def read_accepted(roots: Sequence[str]) -> tuple[list[Accepted], list[str]]:
     return sorted(accepted, key=lambda each: each.time), problems
 
 
-def write_accepted(
-    root: str, *, series: Series, newest: float, metric: str, level: float, by: str, reason: str
-) -> Accepted:
+def write_accepted(root: str, accepted: Accepted) -> None:
     """Add an accepted level to the file of a results folder, and wait until it is on the disk; follow no link.
 
     Raises UsageError if the file cannot be written; its earlier lines stay.
     """
-    line = Accepted(
-        series=dict(series), newest=newest, metric=metric, level=level, by=by, reason=reason, time=time.time()
-    )
     path = Path(root, ACCEPTED_FILE)
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
@@ -274,7 +268,7 @@ def write_accepted(
             _check_regular(descriptor)
             size = os.fstat(descriptor).st_size
             whole = not size or os.pread(descriptor, 1, size - 1) == b"\n"
-            text = (b"" if whole else b"\n") + msgspec.json.encode(line) + b"\n"
+            text = (b"" if whole else b"\n") + msgspec.json.encode(accepted) + b"\n"
             if os.write(descriptor, text) != len(text):
                 os.ftruncate(descriptor, size)
                 raise OSError(28, os.strerror(28))
@@ -283,7 +277,6 @@ def write_accepted(
             os.close(descriptor)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}") from error
-    return line
 
 
 def _read_bytes(path: Path) -> bytes:
