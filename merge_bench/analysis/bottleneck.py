@@ -57,8 +57,9 @@ def find(
         limit = _overlapped_limit(launches, shares, link)
     else:
         limit = _longest_phase_limit(launches, shares, link, memory)
-    busy = diagnostics.busiest_load(launches)
-    often = 2 * len(diagnostics.busy_launch_indexes(launches)) > len(launches)
+    loads = diagnostics.busy_loads(launches)
+    busy = max(loads.values(), key=lambda load: load.busy, default=None)
+    often = 2 * len(loads) > len(launches)
     if busy is not None and limit.what != "overload" and (often or limit.rank is not None):
         kept = diagnostics.BUSY.format(f"up to {busy.busy:.1f} of {busy.cores} cores busy")
         because = f"{kept}; besides, {limit.what}: {limit.because}"

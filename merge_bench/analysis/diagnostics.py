@@ -19,7 +19,7 @@ from merge_bench.host.other_load import BUSY as BUSY_SHARE
 from merge_bench.merge.engines import descriptions
 from merge_bench.merge.exchange import recorded_plane
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch, Run
-from merge_bench.records.schema import FailureLine, HostLoad, WarningLine
+from merge_bench.records.schema import HostLoad, WarningLine
 from merge_bench.units import format_rate, format_seconds, plural, plural_noun
 
 BUSY_HOST = "busy-host"
@@ -88,8 +88,9 @@ def run_failure(campaign: Campaign, run: Run) -> Failure | None:
             return Failure(RunFailed.code, f"launch {launch.index} ended with status {launch.end.status}")
     if missing <= 0:
         return None
-    stopped = next((failure for failure in _final_failures(campaign) if failure.code == INTERRUPTED), None)
-    if stopped is not None:
+    every = [*campaign.failures, *(failure for launch in campaign.standing for failure in launch.failures)]
+    stopped = next((failure for failure in every if failure.code == INTERRUPTED), None)
+    if stopped is not None and campaign.end is not None:  # else it runs, or is resumed
         return _with_progress(Failure(stopped.code, stopped.message), campaign, stopped.launch)
     how_far = f"the records stop after {run.planned_launches - missing} of {run.planned_launches} launches"
     return Failure("unfinished", f"{how_far}: the run was killed or is still running")
@@ -129,14 +130,6 @@ def _missing_after_iterations(run: Run, launch: Launch) -> str:
         *(["peak memory"] if launch.memory is None else []),
     ]
     return f"; missing: {', '.join(absent)}" if absent else ""
-
-
-def _final_failures(campaign: Campaign) -> Iterator[FailureLine]:
-    """Every failure of a campaign that ended; none while it runs or is resumed."""
-    if campaign.end is not None:
-        yield from campaign.failures
-        for launch in campaign.standing:
-            yield from launch.failures
 
 
 _UNVERIFIED = {
@@ -273,7 +266,7 @@ def busy_warnings(campaign: Campaign) -> list[WarningLine]:
 def busy_launch_warnings(launches: Sequence[Launch]) -> list[WarningLine]:
     """At most one warning, which names the launches after launch 0 that began on a busy host."""
     loads = _loads_by_launch(launches)
-    busy = {index: loads[index] for index in busy_launch_indexes(launches) if index}
+    busy = {index: load for index, load in busy_loads(launches).items() if index}
     if not busy:
         return []
     worst = max(busy.values(), key=lambda load: load.busy)
@@ -290,13 +283,12 @@ def busy_launch_warnings(launches: Sequence[Launch]) -> list[WarningLine]:
 
 def busy_launch_indexes(launches: Sequence[Launch]) -> list[int]:
     """The indexes of the launches that began on a busy host."""
-    return [index for index, load in _loads_by_launch(launches).items() if load.busy >= BUSY_SHARE * load.cores]
+    return list(busy_loads(launches))
 
 
-def busiest_load(launches: Sequence[Launch]) -> HostLoad | None:
-    """The load of the launch that began on the busiest host; None if no host was busy."""
-    loads = _loads_by_launch(launches)
-    return max((loads[index] for index in busy_launch_indexes(launches)), key=lambda load: load.busy, default=None)
+def busy_loads(launches: Sequence[Launch]) -> dict[int, HostLoad]:
+    """The load of other processes as each launch began that did so on a busy host, by the launch's index."""
+    return {index: load for index, load in _loads_by_launch(launches).items() if load.busy >= BUSY_SHARE * load.cores}
 
 
 def _loads_by_launch(launches: Sequence[Launch]) -> dict[int, HostLoad]:

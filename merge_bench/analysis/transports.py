@@ -77,7 +77,11 @@ def traffic(launches: Sequence[Launch]) -> list[Traffic]:
     for launch in launches:
         hosts = {worker.rank: worker.host for worker in launch.line.workers} if launch.line else {}
         for line in launch.traffic:
-            exchanged = _sent_bytes_by_rank(launch, line.during)
+            if line.during == "link":
+                link = launch.link
+                exchanged = {rank: size * len(link.rounds) for rank, size in enumerate(link.bytes)} if link else {}
+            else:
+                exchanged = dict(sent_bytes_by_rank([launch]))
             for host in line.hosts:
                 counted_on = by_host.setdefault((host.host, line.during), Traffic(host=host.host, during=line.during))
                 counted_on.sent += sum(size for rank, size in exchanged.items() if hosts.get(rank) == host.host)
@@ -86,14 +90,6 @@ def traffic(launches: Sequence[Launch]) -> list[Traffic]:
                     counted.sent += device.sent_bytes
                     counted.received += device.received_bytes
     return [by_host[key] for key in sorted(by_host)]
-
-
-def _sent_bytes_by_rank(launch: Launch, during: str) -> Mapping[int, int]:
-    """Bytes that each rank sent to others in the timed iterations, or in the rounds of the link measurement."""
-    if during != "link":
-        return sent_bytes_by_rank([launch])
-    link = launch.link
-    return {rank: size * len(link.rounds) for rank, size in enumerate(link.bytes)} if link else {}
 
 
 @dataclass

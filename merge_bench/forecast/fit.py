@@ -58,8 +58,12 @@ def fit_parameters(
     overlaps = [sample.overlap for run in runs for sample in run.samples if sample.overlap is not None]
     if overlaps:
         parameters["overlap"] = median(overlaps)
-    timed = [run for run in runs if any(sample.meeting is not None for sample in run.samples)]
-    meetings = [_meeting_seconds(run, parameters) for run in timed]
+    by_run = [(run.shape, [sample.meeting for sample in run.samples if sample.meeting is not None]) for run in runs]
+    meetings = [  # without the latency and overhead of their messages
+        median(seconds) - announcing_seconds(max(shape.per_host), shape.workers, parameters)
+        for shape, seconds in by_run
+        if seconds
+    ]
     if meetings:
         parameters["meeting"] = max(median(meetings), 0.0)
     return parameters
@@ -149,12 +153,6 @@ def _fit_link(name: str, runs: Sequence[MeasuredRun], links: Values) -> dict[str
         return {f"{name}_rate": median(rates)}
     overhead, by_byte = fit_line(points)
     return {f"{name}_overhead": overhead, f"{name}_rate": 1 / by_byte}
-
-
-def _meeting_seconds(run: MeasuredRun, values: Values) -> float:
-    """Seconds of a run's meeting without the latency and overhead of its messages."""
-    meetings = [sample.meeting for sample in run.samples if sample.meeting is not None]
-    return median(meetings) - announcing_seconds(max(run.shape.per_host), run.shape.workers, values)
 
 
 def _resample(run: MeasuredRun, chance: random.Random) -> MeasuredRun:

@@ -339,8 +339,12 @@ def parse_what_if(texts: Iterable[str]) -> WhatIf:
         elif name == "overlap":
             overlap = _parse_share(word, value)
         elif name in MULTIPLIED:
+            match = _FACTOR.fullmatch(value)
+            factor = float(match[1]) if match else 0.0
+            if not 0 < factor < math.inf:
+                raise UsageError(f"--what-if {word}: {value!r} is not a factor above 0; use a form such as 4x or 0.5x")
             for parameter in MULTIPLIED[name]:
-                factors[parameter] = factors.get(parameter, 1.0) * _parse_factor(word, value)
+                factors[parameter] = factors.get(parameter, 1.0) * factor
         else:
             forms = ", ".join(f"{each}=4x" for each in MULTIPLIED)
             raise UsageError(f"--what-if {word} is not valid; use a form such as {forms}, overlap=0.9 or gpu=h200")
@@ -365,14 +369,6 @@ def parse_links(texts: Sequence[str]) -> dict[str, Given]:
         if latency:
             parameters[f"{name}_latency"] = Given(_parse_latency_seconds(text, latency), f"--link {text}")
     return parameters
-
-
-def _parse_factor(word: str, value: str) -> float:
-    match = _FACTOR.fullmatch(value)
-    factor = float(match[1]) if match else 0.0
-    if not 0 < factor < math.inf:
-        raise UsageError(f"--what-if {word}: {value!r} is not a factor above 0; use a form such as 4x or 0.5x")
-    return factor
 
 
 def _parse_share(word: str, value: str) -> float:

@@ -31,7 +31,9 @@ def print_forecast(document: PredictDocument, *, file: TextIO | None = None, wid
         _print_summary(page, document)
         page.heading("Scaling (forecasts; workers fill one host after the other)")
         page.table(*_scaling_columns(document.scaling))
-        _print_unknown(page, document.scaling)
+        for sentence, alike in grouped(document.scaling, lambda row: row.unknown).items():
+            if sentence:
+                page.line(f"{NULL}  {', '.join(str(row.workers) for row in alike)} workers: {sentence}", "dim")
         page.heading("Parameters")
         page.table(*_parameter_columns(document.parameters))
         page.heading("Model compared with the measurements it was fitted to")
@@ -93,12 +95,6 @@ def _scaling_columns(scaling: Sequence[Forecast]) -> list[Column]:
         column("Bandwidth\n(GiB/s)", lambda row: _value_text(row.bandwidth_bytes_per_second, gib)),
         column("Limited by", lambda row: row.limit or NULL, text=True),
     ]
-
-
-def _print_unknown(page: Page, scaling: Sequence[Forecast]) -> None:
-    for sentence, alike in grouped(scaling, lambda row: row.unknown).items():
-        if sentence:
-            page.line(f"{NULL}  {', '.join(str(row.workers) for row in alike)} workers: {sentence}", "dim")
 
 
 def _parameter_columns(parameters: Sequence[ModelParameter]) -> list[Column]:
@@ -166,7 +162,10 @@ def panels_of(document: PredictDocument) -> list[Chart]:
         [(row, _rescale(row.wall_seconds, 1e3)) for row in rows if row.wall_seconds is not None],
         within,
         {workers: seconds * 1e3 for workers, seconds in walls.items()},
-        {name: {row.workers: ms for row in rows if (ms := _phase_milliseconds(row, name))} for name in PHASES},
+        {
+            name: {row.workers: seconds * 1e3 for row in rows if (seconds := getattr(row.phases_seconds, name, 0.0))}
+            for name in PHASES
+        },
     )
     return [chart for chart in (throughput, wall_clock) if not chart.empty]
 
@@ -182,11 +181,6 @@ def _measured_as_large(document: PredictDocument, row: Forecast) -> bool:
 def _rescale(value: Quantity, factor: float) -> Quantity:
     low, high = value.interval
     return Quantity(value=value.value * factor, interval=(low * factor, high * factor))
-
-
-def _phase_milliseconds(row: Forecast, name: str) -> float:
-    """Milliseconds of one phase of a forecast, 0 where not known."""
-    return float(getattr(row.phases_seconds, name, 0.0)) * 1e3
 
 
 def _quantity_panel(
